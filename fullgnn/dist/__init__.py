@@ -1,0 +1,21 @@
+"""Processes: the mesh they form, the collectives between them, and starting them."""
+
+from fullgnn.dist.collectives import Axis, all_gather_objects, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.dist.launch import WorkerError, launch_workers, report_failure, under_torchrun
+from fullgnn.dist.mesh import World, default_nproc, init_world
+
+__all__ = [
+    "Axis",
+    "WorkerError",
+    "World",
+    "all_gather_objects",
+    "default_nproc",
+    "from_rank0",
+    "init_world",
+    "launch_workers",
+    "receive_arrays",
+    "report_failure",
+    "send_arrays",
+    "share",
+    "under_torchrun",
+]

@@ -1,0 +1,118 @@
+"""From torchrun's environment to a device, a process group and a named mesh."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from fullgnn.config import RuntimeConfig
+from fullgnn.errors import ConfigError, UnsupportedError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of one job, as one of them sees them."""
+
+    rank: int
+    size: int
+    local_size: int
+    device: torch.device
+    backend: str
+    """Backend of collectives on ``device``; host objects always travel over gloo."""
+    _meshes: dict[tuple[int | str, ...], DeviceMesh] = field(default_factory=dict)
+
+    def mesh(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> DeviceMesh:
+        """Arrange the ranks, row-major, as a mesh with named ``axes``; asked for again, it is the same mesh.
+
+        Its device type names the backend of its groups alone: tensors of ``device`` travel in them either way.
+        """
+        key = (*shape, *axes)
+        if key not in self._meshes:
+            # With ranks that share a GPU, a mesh on "cuda" would bind rank i to a GPU i that does not exist.
+            device_type = "cuda" if self.backend == "nccl" else "cpu"
+            self._meshes[key] = init_device_mesh(device_type, shape, mesh_dim_names=axes)
+        return self._meshes[key]
+
+
+@contextmanager
+def init_world(runtime: RuntimeConfig) -> Iterator[World]:
+    """Join the job that torchrun's environment describes, and leave it at the end.
+
+    Every rank first publishes in the key-value store whether its machine can serve ``runtime``; only when all can is
+    a process group made. So a mistake on one node is the same error on all of them, at once.
+
+    Raises:
+        ConfigError, UnsupportedError: the same on every rank.
+    """
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    device_type, backend, problem = _resolve(runtime, local_size)
+    timeout = timedelta(seconds=runtime.timeout_s)
+    store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
+    _agree(store, rank, size, problem)
+
+    device = torch.device(device_type)
+    if device_type == "cuda":
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    torch.set_num_threads(num_threads(runtime, local_size))
+    backends = "cpu:gloo" + (f",cuda:{backend}" if device_type == "cuda" else "")
+    dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
+    try:
+        yield World(rank, size, local_size, device, backend)
+    finally:
+        dist.destroy_process_group()
+
+
+def default_nproc(runtime: RuntimeConfig) -> int:
+    """Processes to start on this machine: as asked, or one for each visible GPU that will be used, or one."""
+    if runtime.nproc is not None:
+        return runtime.nproc
+    return max(1, torch.cuda.device_count()) if runtime.device != "cpu" else 1
+
+
+def num_threads(runtime: RuntimeConfig, local_size: int) -> int:
+    """CPU threads of each of ``local_size`` processes: never more in all than this machine's cores, unless asked for."""
+    return runtime.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
+
+
+def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, Exception | None]:
+    """Decide device type and backend, or say what this machine lacks for them."""
+    num_gpus = torch.cuda.device_count()
+    device = runtime.device if runtime.device != "auto" else ("cuda" if num_gpus else "cpu")
+    backend = runtime.backend if runtime.backend != "auto" else ("nccl" if device == "cuda" else "gloo")
+    if device == "cuda" and not num_gpus:
+        return device, backend, UnsupportedError(
+            "runtime.device=cuda but no GPU is visible here: use runtime.device=cpu"
+        )
+    if backend == "nccl" and device == "cpu":
+        return device, backend, ConfigError("runtime.backend=nccl needs GPUs: use runtime.backend=gloo")
+    if backend == "nccl" and not dist.is_nccl_available():
+        return device, backend, UnsupportedError(
+            "runtime.backend=nccl but this torch has no NCCL: use runtime.backend=gloo"
+        )
+    if backend == "nccl" and local_size > num_gpus:
+        return device, backend, ConfigError(
+            f"{local_size} ranks on a machine with {num_gpus} visible GPUs, and NCCL wants a GPU for each: start at most "
+            f"{num_gpus} here, or let ranks share with runtime.backend=gloo"
+        )
+    return device, backend, None
+
+
+def _agree(store: dist.Store, rank: int, size: int, problem: Exception | None) -> None:
+    """Raise the lowest rank's problem on every rank, or return on every rank."""
+    kind = type(problem).__name__ if problem else ""
+    store.set(f"fullgnn/problem/{rank}", f"{kind}|{problem or ''}")
+    for other in range(size):
+        kind, _, message = store.get(f"fullgnn/problem/{other}").decode().partition("|")
+        if kind:
+            raise (ConfigError if kind == "ConfigError" else UnsupportedError)(message)
+

@@ -1,0 +1,33 @@
+"""Accuracy over the three splits of a sharded graph."""
+
+from dataclasses import dataclass
+
+import torch
+
+from fullgnn.schemes.base import Scheme, ShardedGraph
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Share of the nodes of a split whose class is right, in [0, 1]; None for an empty split."""
+
+    train: float | None
+    val: float | None
+    test: float | None
+
+
+@torch.no_grad()
+def predict(model: torch.nn.Module, graph: ShardedGraph) -> torch.Tensor:
+    """(num_local_nodes, num_classes) logits in evaluation mode: without dropout."""
+    model.eval()
+    return model(graph.features, graph.adj)
+
+
+@torch.no_grad()
+def evaluate(model: torch.nn.Module, graph: ShardedGraph, scheme: Scheme) -> Accuracies:
+    """One forward pass over the whole graph; the same result on every rank."""
+    right = predict(model, graph).argmax(dim=1) == graph.labels
+    num_right = scheme.sum_over_rows((graph.masks & right).sum(dim=1))
+    return Accuracies(
+        *(right / total if total else None for right, total in zip(num_right.tolist(), graph.num_split_nodes))
+    )

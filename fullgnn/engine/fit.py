@@ -1,0 +1,127 @@
+"""Full-batch training: one gradient step an epoch, exactly the single-process step on any number of ranks."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fullgnn.config import TrainConfig
+from fullgnn.engine.evaluate import Accuracies, evaluate
+from fullgnn.engine.memory import TensorPeak
+from fullgnn.meter import Cost, Meter
+from fullgnn.nn import set_epoch
+from fullgnn.schemes.base import Scheme, ShardedGraph
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch on this rank. ``accuracy`` is None where the epoch was not evaluated; evaluation is not in ``cost``."""
+
+    epoch: int  # from 1
+    loss: float  # training loss before the update, global mean
+    cost: Cost  # of the training step
+    accuracy: Accuracies | None
+
+
+@dataclass(frozen=True)
+class FitResult:
+    epochs: list[EpochRecord]
+    best: EpochRecord  # best validation accuracy, earliest on ties; the last evaluation without a validation split
+    best_state: dict[str, Tensor]  # the model's parameters at ``best``
+    peak_tensor_bytes: int
+
+
+def fit(
+    model: torch.nn.Module,
+    graph: ShardedGraph,
+    scheme: Scheme,
+    train: TrainConfig,
+    meter: Meter,
+    on_epoch: Callable[[EpochRecord], None] = lambda record: None,
+) -> FitResult:
+    """Train ``model`` in place; called on every rank with the same model.
+
+    Every decision (best epoch, early stop) is taken from numbers that all ranks share.
+    """
+    optimizer = make_optimizer(model, train)
+    gradients = FlatGradients(model)
+    peak = TensorPeak(graph.features.device)
+    epochs: list[EpochRecord] = []
+    best, best_state, stale = None, {}, 0
+    for epoch in range(1, train.epochs + 1):
+        meter.take()
+        if epoch == 1:
+            with peak.watch(*graph.tensors(), *model.parameters(), gradients.flat):
+                loss = train_step(model, graph, scheme, optimizer, gradients, meter, epoch)
+        else:
+            loss = train_step(model, graph, scheme, optimizer, gradients, meter, epoch)
+        cost = meter.take()
+
+        due = epoch % train.eval_every == 0 if train.eval_every else False
+        accuracy = evaluate(model, graph, scheme) if due or epoch == train.epochs else None
+        record = EpochRecord(epoch, loss, cost, accuracy)
+        epochs.append(record)
+        if accuracy is not None:
+            if best is None or accuracy.val is None or accuracy.val > best.accuracy.val:
+                best, stale = record, 0
+                best_state = copy.deepcopy(model.state_dict())
+            else:
+                stale += 1
+        on_epoch(record)
+        if train.patience and stale >= train.patience:
+            break
+    return FitResult(epochs, best, best_state, peak.bytes)
+
+
+def train_step(
+    model: torch.nn.Module,
+    graph: ShardedGraph,
+    scheme: Scheme,
+    optimizer: torch.optim.Optimizer,
+    gradients: "FlatGradients",
+    meter: Meter,
+    epoch: int,
+) -> float:
+    """Forward, backward, sum of the gradients over the ranks, update. Returns the global mean loss before it."""
+    with meter.phase("epoch"):
+        with meter.phase("other"):
+            model.train()
+            set_epoch(model, epoch)
+            gradients.flat.zero_()
+        loss = node_loss(model(graph.features, graph.adj), graph)
+        loss.backward()
+        scheme.sum_over_rows(gradients.flat)
+        total = scheme.sum_over_rows(loss.detach().double())
+        with meter.phase("other"):
+            optimizer.step()
+    return total.item()
+
+
+def node_loss(logits: Tensor, graph: ShardedGraph) -> Tensor:
+    """This rank's share of the cross-entropy: the sum over its training rows over the global number of them.
+
+    A rank without training rows contributes 0 and still takes part in the backward pass.
+    """
+    chosen = logits.index_select(0, graph.train_index)
+    labels = graph.labels.index_select(0, graph.train_index)
+    return F.cross_entropy(chosen, labels, reduction="sum") / graph.num_split_nodes[0]
+
+
+def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:
+    if train.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), train.lr, train.momentum, weight_decay=train.weight_decay)
+    return torch.optim.Adam(model.parameters(), train.lr, weight_decay=train.weight_decay)
+
+
+class FlatGradients:
+    """All gradients of a model in one buffer, of which each ``parameter.grad`` is a view: one collective sums them."""
+
+    def __init__(self, model: torch.nn.Module):
+        parameters = list(model.parameters())
+        self.flat = torch.zeros_like(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
+        pieces = self.flat.split([parameter.numel() for parameter in parameters])
+        for parameter, piece in zip(parameters, pieces):
+            parameter.grad = piece.view_as(parameter)

@@ -1,0 +1,88 @@
+"""Peak memory: of the process, and of its tensors."""
+
+import resource
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+
+def peak_process_bytes() -> int:
+    """Most resident memory that this process has held since it started."""
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss would carry over the parent's peak
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class TensorPeak:
+    """Most bytes of tensors alive at one time on ``device``.
+
+    On a GPU this is the allocator's own count. The CPU allocator keeps none, so there the tensors that exist are
+    counted once and those that operators make are followed until they are freed, for as long as ``watch`` is active.
+    Watching costs a Python call an operator: one epoch is enough, since all epochs allocate alike.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._peak = 0
+
+    @contextmanager
+    def watch(self, *existing: torch.Tensor) -> Iterator[None]:
+        """Follow the operators inside; ``existing`` are the tensors held before, any layout."""
+        if self._device.type == "cuda":
+            yield
+            self._peak = torch.cuda.max_memory_allocated(self._device)
+            return
+        ledger = _Ledger()
+        for tensor in existing:
+            ledger.add(tensor)
+        with ledger:
+            yield
+        self._peak = max(self._peak, ledger.peak)
+
+    @property
+    def bytes(self) -> int:
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return self._peak
+
+
+class _Ledger(TorchDispatchMode):
+    """Live storages by address, their total and its maximum."""
+
+    def __init__(self):
+        super().__init__()
+        self._known: dict[int, weakref.ref] = {}
+        self._live = self.peak = 0
+
+    def add(self, tensor: torch.Tensor) -> None:
+        if tensor.layout == torch.sparse_csr:
+            for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()):
+                self.add(part)
+            return
+        storage = tensor.untyped_storage()
+        key, num_bytes = id(storage), storage.nbytes()
+        if key in self._known:
+            return
+
+        def forget(_: weakref.ref) -> None:
+            del self._known[key]
+            self._live -= num_bytes
+
+        self._known[key] = weakref.ref(storage, forget)
+        self._live += num_bytes
+        self.peak = max(self.peak, self._live)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_iter(result):
+            if isinstance(leaf, torch.Tensor):
+                self.add(leaf)
+        return result

@@ -1,0 +1,16 @@
+"""The graph, its normalisation, and the datasets that make one."""
+
+from fullgnn.graph.datasets import load_dataset
+from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
+from fullgnn.graph.graph import Graph
+from fullgnn.graph.normalize import is_symmetric, normalized_adjacency
+
+__all__ = [
+    "GeneratedGraph",
+    "Graph",
+    "hierarchical_sbm",
+    "is_symmetric",
+    "load_dataset",
+    "normalized_adjacency",
+    "rmat",
+]

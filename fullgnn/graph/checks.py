@@ -1,0 +1,158 @@
+"""What a ``Graph`` accepts: each function takes one raw field and returns it in the stored dtype.
+
+Nothing here writes to its argument, and a field that already has the stored dtype is not copied. Range checks
+use ``min`` and ``max`` (which propagate NaN) rather than boolean temporaries: features may fill gigabytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from fullgnn.errors import DataError
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type when it has none: our own messages are one line each."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def to_numpy(value: Any, what: str) -> np.ndarray:
+    """Any dense numeric array-like (numpy, torch on any device, nested lists) as a numpy array."""
+    if scipy.sparse.issparse(value):
+        raise DataError(f"{what} is sparse, and a Graph keeps it dense: pass {what}.toarray()")
+    try:
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{what} cannot be read as an array: {first_line(error)}") from error
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} has dtype {array.dtype}: pass real numbers or booleans")
+    return array
+
+
+def to_integers(value: Any, what: str) -> np.ndarray:
+    """As ``to_numpy``, for integers only; an empty list counts as integers whatever numpy makes of it."""
+    array = to_numpy(value, what)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind == "f" or not np.can_cast(array.dtype, np.int64):
+        raise DataError(f"{what} has dtype {array.dtype}: pass integers that fit int64")
+    return array
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that cannot be written through; the caller's own array stays as writable as it was."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def check_indptr(value: Any) -> np.ndarray:
+    """Row starts: (num_nodes + 1,) int64, from 0, never falling."""
+    indptr = to_integers(value, "indptr").astype(np.int64, copy=False)
+    if indptr.ndim != 1 or len(indptr) == 0:
+        raise DataError(f"indptr has shape {indptr.shape}: pass num_nodes + 1 row starts")
+    if len(indptr) == 1:
+        raise DataError("the graph has no nodes: a Graph needs at least one")
+    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        raise DataError("indptr must start at 0 and never decrease: pass the row starts of a CSR matrix")
+    return indptr
+
+
+def check_indices(value: Any, indptr: np.ndarray) -> np.ndarray:
+    """Column of every entry: int32, in range, strictly increasing within each row."""
+    indices, num_nodes = to_integers(value, "indices"), len(indptr) - 1
+    if indices.ndim != 1 or len(indices) != indptr[-1]:
+        raise DataError(f"indptr ends at {indptr[-1]} but indices has shape {indices.shape}: they must agree")
+    if len(indices) and (indices.min() < 0 or indices.max() >= num_nodes):
+        bad = indices.min() if indices.min() < 0 else indices.max()
+        raise DataError(f"node id {bad} is out of range: the graph has nodes 0 to {num_nodes - 1}")
+    indices = indices.astype(np.int32, copy=False)
+    increasing = indices[1:] > indices[:-1]
+    row_starts = indptr[(indptr > 0) & (indptr < len(indices))]
+    increasing[row_starts - 1] = True  # a new row may start anywhere
+    if not increasing.all():
+        raise DataError("indices must increase within a row, without duplicates: build with Graph.from_scipy")
+    return indices
+
+
+def check_weight(value: Any, num_edges: int) -> np.ndarray | None:
+    """Value of every entry: float32 or float64, finite and non-zero; all ones are stored as None."""
+    if value is None:
+        return None
+    weight = to_numpy(value, "weight")
+    if weight.shape != (num_edges,):
+        raise DataError(f"weight has shape {weight.shape} but the graph stores {num_edges} edges: pass one each")
+    if num_edges == 0:
+        return None
+    weight = weight.astype(_float_dtype(weight, "weight", integers=np.float64), copy=False)
+    low, high = weight.min(), weight.max()
+    if not np.isfinite([low, high]).all():
+        raise DataError("weight holds NaN or Inf: clean the edge weights first")
+    if np.count_nonzero(weight) < num_edges:
+        raise DataError("weight holds a zero, which is no edge: build with Graph.from_scipy, which drops zeros")
+    return None if low == high == 1 else weight
+
+
+def check_features(value: Any, num_nodes: int) -> np.ndarray:
+    """Node features: (num_nodes, num_features), finite; float64 is kept, everything else becomes float32."""
+    features = to_numpy(value, "features")
+    if features.ndim != 2 or len(features) != num_nodes or features.shape[1] == 0:
+        raise DataError(
+            f"features has shape {features.shape} but the graph has {num_nodes} nodes: pass one row per node"
+        )
+    features = np.ascontiguousarray(features, dtype=_float_dtype(features, "features", integers=np.float32))
+    if not np.isfinite([features.min(), features.max()]).all():
+        raise DataError("features hold NaN or Inf: clean or impute them first")
+    return features
+
+
+def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarray, int]:
+    """Class of every node: (num_nodes,) int64, -1 if unknown; and the class count, derived if 0."""
+    labels = to_integers(value, "labels").astype(np.int64, copy=False)
+    if labels.shape != (num_nodes,):
+        raise DataError(f"labels has shape {labels.shape} but the graph has {num_nodes} nodes: pass one class per node")
+    if num_classes < 0:
+        raise DataError(f"num_classes is {num_classes}: pass the number of classes, or 0 to derive it from labels")
+    if labels.min() < -1:
+        raise DataError(f"label {labels.min()} is out of range: classes count from 0, and -1 means unlabelled")
+    if 0 < num_classes <= labels.max():
+        raise DataError(
+            f"label {labels.max()} is out of range: num_classes={num_classes} allows 0 to {num_classes - 1}"
+        )
+    return labels, num_classes or int(labels.max()) + 1
+
+
+def check_masks(masks: dict[str, Any], labels: np.ndarray) -> list[np.ndarray]:
+    """The split: (num_nodes,) bool each, disjoint, labelled throughout, the first (training) not empty."""
+    checked: dict[str, np.ndarray] = {}
+    for name, value in masks.items():
+        mask = to_numpy(value, name)
+        if mask.shape != labels.shape:
+            raise DataError(
+                f"{name} has shape {mask.shape} but the graph has {len(labels)} nodes: pass one bool per node"
+            )
+        if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
+            raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, not node ids")
+        mask = mask.astype(bool, copy=False)
+        if (labels[mask] < 0).any():
+            raise DataError(f"{name} contains unlabelled nodes (label -1): take them out of every mask")
+        for other, earlier in checked.items():
+            if (mask & earlier).any():
+                raise DataError(f"{other} and {name} overlap: a node belongs to one part of the split at most")
+        checked[name] = mask
+    first, mask = next(iter(checked.items()))
+    if not mask.any():
+        raise DataError(f"{first} is empty: at least one node is needed to train on")
+    return list(checked.values())
+
+
+def _float_dtype(array: np.ndarray, what: str, integers: type) -> type:
+    """float64 for double precision, ``integers`` for wide integers, float32 for all that fits it."""
+    if array.dtype.kind == "f":
+        if array.dtype.itemsize > 8:
+            raise DataError(f"{what} has dtype {array.dtype}: convert to float64 or float32 first")
+        return np.float64 if array.dtype.itemsize == 8 else np.float32
+    return np.float32 if np.can_cast(array.dtype, np.float32) else integers

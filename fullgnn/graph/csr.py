@@ -1,0 +1,42 @@
+"""Adjacency matrices as scipy CSR: the form in which a ``Graph`` takes, keeps and gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from fullgnn.errors import DataError
+
+MAX_INT32 = np.iinfo(np.int32).max
+
+
+def csr_from_arrays(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> csr_array:
+    """CSR over given arrays, known to be canonical; int32 throughout while the entry count allows it."""
+    indptr = indptr.astype(np.int32) if len(indices) <= MAX_INT32 else indptr
+    adj = csr_array((data, indices, indptr), shape=(len(indptr) - 1,) * 2)
+    adj.has_canonical_format = True  # spares scipy its own pass over the indices
+    return adj
+
+
+def canonical_csr(adj: Any) -> csr_array:
+    """Any square scipy sparse matrix as CSR with sorted, distinct, non-zero entries.
+
+    The argument and its arrays are not changed.
+    """
+    if not issparse(adj):
+        raise DataError("adj is not a scipy sparse matrix: wrap a dense array in scipy.sparse.csr_array")
+    if adj.ndim != 2 or adj.shape[0] != adj.shape[1]:
+        raise DataError(f"adj has shape {adj.shape}: an adjacency matrix is square")
+    if adj.dtype.kind not in "biuf":
+        raise DataError(f"adj has dtype {adj.dtype}: pass real numbers or booleans")
+    csr = csr_array(adj.astype(np.float64) if adj.dtype.kind in "iu" else adj)  # int8 sums would overflow
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    if np.count_nonzero(csr.data) < len(csr.data):
+        csr = csr.copy()
+        csr.eliminate_zeros()
+    csr.prune()
+    return csr

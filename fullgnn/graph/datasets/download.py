@@ -1,0 +1,67 @@
+"""Download of raw dataset files: verified, atomic, and fast to say that there is no network."""
+
+import hashlib
+import os
+import urllib.request
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from tqdm import tqdm
+
+from fullgnn.errors import DataError
+from fullgnn.graph.checks import first_line
+
+TIMEOUT_S = 5
+CHUNK_BYTES = 1 << 18
+
+
+def fetch(root: str, names: Sequence[str], url: str, sha256: Mapping[str, str]) -> list[Path]:
+    """Paths of the files ``names`` in the folder ``root``; absent ones are first downloaded from ``url``.
+
+    Files already there are taken as they are, so a set may be completed by hand.
+
+    Args:
+        sha256: expected hex digest by file name; a name without one is not verified.
+    """
+    folder = Path(root).expanduser()
+    missing = [name for name in names if not (folder / name).is_file()]
+    for name in missing:
+        try:
+            _download(f"{url}/{name}", folder / name, sha256.get(name))
+        except (OSError, HTTPException, ValueError) as error:  # OSError covers URLError and timeouts
+            raise DataError(
+                f"cannot download {name} ({first_line(error)}); without a network, get {', '.join(missing)}"
+                f" from {url} by other means and put them in {folder.resolve()}"
+            ) from error
+    return [folder / name for name in names]
+
+
+def _download(url: str, path: Path, sha256: str | None) -> None:
+    """One file, written beside its place and moved there only when complete and verified."""
+    digest = hashlib.sha256()
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+        size = int(response.headers.get("Content-Length") or 0) or None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Named uniquely: every rank of a job, and every job on the machine, may be downloading at once.
+        part = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False)
+        try:
+            with part, tqdm(total=size, unit="B", unit_scale=True, desc=path.name) as progress:
+                while chunk := response.read(CHUNK_BYTES):
+                    part.write(chunk)
+                    digest.update(chunk)
+                    progress.update(len(chunk))
+                received = part.tell()
+            if size is not None and received != size:
+                raise OSError(f"connection closed after {received} of {size} bytes")
+            if sha256 is not None and digest.hexdigest() != sha256:
+                raise DataError(
+                    f"{url} has sha256 {digest.hexdigest()} instead of {sha256}: nothing was kept; the"
+                    f" source has changed or the transfer was altered, so put a good copy at {path.resolve()}"
+                )
+            os.chmod(part.name, 0o644)  # temporary files are private, datasets are shared
+            os.replace(part.name, path)
+        except BaseException:
+            os.unlink(part.name)
+            raise

@@ -1,0 +1,136 @@
+"""Any graph in the npz layout of gnn-benchmark, which ``Graph.save`` writes too.
+
+Layout: Shchur et al., "Pitfalls of graph neural network evaluation" (2018).
+``adj_{data,indices,indptr,shape}`` is a CSR matrix whose entry [u, v] is an arc u -> v, so our adjacency is
+its transpose; ``attr_*`` is the same for features (or ``attr_matrix``, dense); ``labels`` has a class per
+node. ``Graph.save`` adds ``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``. No object
+array is ever read, so no pickle is either.
+"""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.checks import check_features, check_labels, first_line
+from fullgnn.graph.datasets.checksums import SHA256
+from fullgnn.graph.datasets.download import fetch
+from fullgnn.graph.graph import Graph
+from fullgnn.graph.node_data import normalize_rows, random_split
+
+URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+NAMES = (
+    "amazon_electronics_computers",
+    "amazon_electronics_photo",
+    "citeseer",
+    "cora",
+    "cora_full",
+    "ms_academic_cs",
+    "ms_academic_phy",
+    "pubmed",
+)
+
+
+def load(
+    name: str | None,
+    root: str,
+    path: str | None,
+    normalize_features: bool,
+    train_fraction: float,
+    val_fraction: float,
+    seed: int,
+) -> Graph:
+    """The graph in the file ``path``, or else in ``root/<name>.npz``, downloaded when absent.
+
+    Masks in the file are its split. Without any, the labelled nodes are split at random by
+    ``train_fraction``, ``val_fraction`` and ``seed``, the rest testing.
+    """
+    file = _locate(name, root, path)
+    arrays = _Arrays(file)
+    adj = arrays.sparse("adj").T
+    features = arrays.sparse("attr").toarray() if "attr_data" in arrays else arrays["attr_matrix"]
+    num_classes = arrays["num_classes"] if "num_classes" in arrays else 0
+    try:
+        labels, num_classes = check_labels(arrays["labels"], adj.shape[0], int(num_classes))
+        if normalize_features:
+            features = normalize_rows(check_features(features, adj.shape[0]))
+        if "train_mask" in arrays:
+            masks = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
+        else:
+            masks = random_split(labels, train_fraction, val_fraction, seed)
+        return Graph.from_scipy(
+            adj,
+            features=features,
+            labels=labels,
+            num_classes=num_classes,
+            name=name or (str(arrays["name"]) if "name" in arrays else file.stem),
+            **masks,
+        )
+    except (DataError, TypeError, ValueError) as error:
+        raise DataError(f"{file}: {first_line(error)}") from error
+
+
+def _locate(name: str | None, root: str, path: str | None) -> Path:
+    """The file to read; a public one is downloaded into ``root`` when absent."""
+    if path is not None:
+        file = Path(path).expanduser()
+        if not file.is_file():
+            raise DataError(f"no file {file.resolve()}: set dataset.path to an existing .npz file")
+        return file
+    if name is None:
+        raise ConfigError("dataset=npz needs a file: set dataset.path=FILE.npz, or dataset.name to a public dataset")
+    file = Path(root).expanduser() / f"{name}.npz"
+    if name not in NAMES and not file.is_file():
+        raise DataError(
+            f"no file {file.resolve()}, and {name!r} is not public: set dataset.path, or dataset.name to"
+            f" one of {', '.join(NAMES)}"
+        )
+    return fetch(root, [file.name], URL, SHA256)[0]
+
+
+class _Arrays:
+    """The named arrays of an npz file, each read when asked for, with errors that name the file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        try:
+            arrays = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(
+                f"{file} is no npz file, or a cut one ({first_line(error)}): delete it and fetch it again"
+            ) from error
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise DataError(f"{file} is a single numpy array: pass an .npz file in the gnn-benchmark layout")
+        self.arrays = arrays
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.arrays.files
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key not in self:
+            raise DataError(
+                f"{self.file} has no array {key!r}, only {', '.join(self.arrays.files)}: the gnn-benchmark"
+                " layout needs adj_*, attr_* (or attr_matrix) and labels"
+            )
+        try:
+            return self.arrays[key]
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise DataError(
+                f"{self.file}: array {key!r} is damaged ({first_line(error)}): delete it and fetch it again"
+            ) from error
+
+    def sparse(self, prefix: str) -> csr_array:
+        data, indices, indptr, shape = (self[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape"))
+        try:
+            dimensions: Any = tuple(int(size) for size in shape)
+            matrix = csr_array((data, indices, indptr), shape=dimensions)
+            matrix.check_format(full_check=True)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{self.file}: {prefix}_* is no CSR matrix ({first_line(error)}): write it again"
+            ) from error
+        return matrix

@@ -1,0 +1,35 @@
+"""Random directed graphs with the skew of the web and of social networks (R-MAT)."""
+
+from fullgnn.graph.generate import rmat
+from fullgnn.graph.graph import Graph
+from fullgnn.graph.node_data import node_data
+
+
+def load(
+    name: str,
+    num_nodes: int,
+    num_edges: int,
+    num_features: int,
+    num_classes: int,
+    a: float,
+    b: float,
+    c: float,
+    feature_signal: float,
+    label_noise: float,
+    train_fraction: float,
+    val_fraction: float,
+    seed: int,
+) -> Graph:
+    """R-MAT with exactly ``num_edges`` directed arcs, no self-loops; a class is a range of unshuffled ids."""
+    graph = rmat(num_nodes, num_edges, num_classes, a, b, c, seed)
+    data = node_data(
+        graph.groups[0],
+        num_features,
+        num_classes,
+        feature_signal,
+        label_noise,
+        train_fraction,
+        val_fraction,
+        seed,
+    )
+    return Graph(graph.indptr, graph.indices, name=name, **data)

@@ -1,0 +1,47 @@
+"""Random graphs with the sizes of well-known benchmarks and communities inside communities."""
+
+from fullgnn.errors import ConfigError
+from fullgnn.graph.generate import hierarchical_sbm
+from fullgnn.graph.graph import Graph
+from fullgnn.graph.node_data import node_data
+
+
+def load(
+    name: str,
+    num_nodes: int,
+    num_edges: int,
+    num_features: int,
+    num_classes: int,
+    scale: float,
+    degree_scale: float,
+    global_share: float,
+    feature_signal: float,
+    label_noise: float,
+    train_fraction: float,
+    val_fraction: float,
+    seed: int,
+) -> Graph:
+    """A hierarchical stochastic block model; one community per class.
+
+    ``num_edges`` counts as benchmark tables do: both directions of every edge and one self-loop per node. The
+    graph stores no self-loops, so it has ``num_edges - num_nodes`` entries at full size. ``scale`` multiplies
+    the number of nodes at constant mean degree, ``degree_scale`` multiplies the mean degree.
+    """
+    if scale <= 0 or degree_scale <= 0:
+        raise ConfigError(f"scale={scale:g} and degree_scale={degree_scale:g} must both be above 0")
+    num_scaled = round(num_nodes * scale)
+    if num_scaled < max(num_classes, 2):
+        raise ConfigError(f"scale={scale:g} leaves {num_scaled} nodes for {num_classes} classes: raise dataset.scale")
+    num_entries = 2 * round((num_edges - num_nodes) * scale * degree_scale / 2)
+    graph = hierarchical_sbm(num_scaled, num_entries, num_classes, global_share, seed)
+    data = node_data(
+        graph.groups[0],
+        num_features,
+        num_classes,
+        feature_signal,
+        label_noise,
+        train_fraction,
+        val_fraction,
+        seed,
+    )
+    return Graph(graph.indptr, graph.indices, name=name, **data)

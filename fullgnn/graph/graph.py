@@ -1,0 +1,279 @@
+"""One graph, whole and in memory: adjacency, features, labels and split, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from fullgnn.errors import DataError
+from fullgnn.graph.checks import (
+    check_features,
+    check_indices,
+    check_indptr,
+    check_labels,
+    check_masks,
+    check_weight,
+    first_line,
+    read_only,
+    to_integers,
+    to_numpy,
+)
+from fullgnn.graph.csr import canonical_csr, csr_from_arrays
+
+if TYPE_CHECKING:
+    import networkx
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph for node classification. Row ``i`` of the adjacency lists the nodes that ``i`` reads from.
+
+    Most callers use one of the constructors ``from_scipy``, ``from_edge_index`` and ``from_networkx``. Fields
+    are validated here, converted where that is safe, never written to, and kept as read-only views: what the
+    caller passes is shared rather than copied wherever its dtype already fits.
+    """
+
+    indptr: np.ndarray
+    """(num_nodes + 1,) int64, row starts."""
+    indices: np.ndarray
+    """(num_edges,) int32, sorted within a row, no duplicates."""
+    features: np.ndarray
+    """(num_nodes, num_features) float32, or float64 if given so; dense."""
+    labels: np.ndarray
+    """(num_nodes,) int64; -1 is unlabelled, allowed outside all masks."""
+    train_mask: np.ndarray
+    """(num_nodes,) bool."""
+    val_mask: np.ndarray
+    """(num_nodes,) bool."""
+    test_mask: np.ndarray
+    """(num_nodes,) bool."""
+    weight: np.ndarray | None = None
+    """(num_edges,) float32 or float64, no zeros; None where every entry is 1."""
+    num_classes: int = 0
+    """Number of classes; 0 derives it from the labels."""
+    name: str = "graph"
+    """Name shown in records and tables."""
+
+    def __post_init__(self) -> None:
+        indptr = check_indptr(self.indptr)
+        indices = check_indices(self.indices, indptr)
+        num_nodes = len(indptr) - 1
+        weight = check_weight(self.weight, len(indices))
+        features = check_features(self.features, num_nodes)
+        labels, num_classes = check_labels(self.labels, num_nodes, int(self.num_classes))
+        names = ("train_mask", "val_mask", "test_mask")
+        masks = check_masks({name: getattr(self, name) for name in names}, labels)
+        arrays = dict(zip(names, masks, strict=True), indptr=indptr, indices=indices, features=features, labels=labels)
+        for name, array in arrays.items():
+            object.__setattr__(self, name, read_only(array))
+        object.__setattr__(self, "weight", weight if weight is None else read_only(weight))
+        object.__setattr__(self, "num_classes", num_classes)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Stored non-zeros: an undirected edge counts twice, a self-loop once."""
+        return len(self.indices)
+
+    @property
+    def num_features(self) -> int:
+        return self.features.shape[1]
+
+    @classmethod
+    def from_scipy(
+        cls,
+        adj: Any,
+        *,
+        features: Any,
+        labels: Any,
+        train_mask: Any,
+        val_mask: Any = None,
+        test_mask: Any = None,
+        num_classes: int = 0,
+        name: str = "graph",
+    ) -> Graph:
+        """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j.
+
+        Duplicate entries are summed (boolean ones merged), explicit zeros dropped. A mask left out is all
+        False.
+        """
+        adj = canonical_csr(adj)
+        nobody = np.zeros(adj.shape[0], dtype=bool)
+        return cls(
+            adj.indptr,
+            adj.indices,
+            features,
+            labels,
+            train_mask,
+            nobody if val_mask is None else val_mask,
+            nobody if test_mask is None else test_mask,
+            weight=None if adj.dtype == bool else adj.data,
+            num_classes=num_classes,
+            name=name,
+        )
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Any,
+        *,
+        features: Any,
+        labels: Any,
+        train_mask: Any,
+        val_mask: Any = None,
+        test_mask: Any = None,
+        num_nodes: int | None = None,
+        edge_weight: Any = None,
+        num_classes: int = 0,
+        name: str = "graph",
+    ) -> Graph:
+        """Graph of (2, E) arcs, rows (source, target): an arc u -> v makes v read from u, ``adj[v, u]``.
+
+        Repeated arcs merge into one; with ``edge_weight`` (E,), their weights are added.
+        """
+        arcs = to_integers(edge_index, "edge_index")
+        if arcs.ndim != 2 or arcs.shape[0] != 2:
+            raise DataError(f"edge_index has shape {arcs.shape}: pass (2, E), sources above targets")
+        features = to_numpy(features, "features")
+        count = len(features) if num_nodes is None and features.ndim else num_nodes or 0
+        if features.ndim != 2 or len(features) != count:
+            raise DataError(f"features has shape {features.shape} but num_nodes is {count}: they must agree")
+        if arcs.size and (arcs.min() < 0 or arcs.max() >= count):
+            bad = arcs.min() if arcs.min() < 0 else arcs.max()
+            raise DataError(f"node id {bad} in edge_index is out of range: the graph has nodes 0 to {count - 1}")
+        value = np.ones(arcs.shape[1], dtype=bool) if edge_weight is None else to_numpy(edge_weight, "edge_weight")
+        if value.shape != arcs.shape[1:]:
+            raise DataError(
+                f"edge_weight has shape {value.shape} but edge_index has {arcs.shape[1]} arcs: pass one each"
+            )
+        source, target = arcs.astype(np.int32, copy=False)
+        return cls.from_scipy(
+            coo_array((value, (target, source)), shape=(count, count)),
+            features=features,
+            labels=labels,
+            train_mask=train_mask,
+            val_mask=val_mask,
+            test_mask=test_mask,
+            num_classes=num_classes,
+            name=name,
+        )
+
+    @classmethod
+    def from_networkx(
+        cls,
+        g: networkx.Graph,
+        *,
+        features: Any,
+        labels: Any,
+        train_mask: Any,
+        val_mask: Any = None,
+        test_mask: Any = None,
+        weight: str | None = None,
+        num_classes: int = 0,
+        name: str = "graph",
+    ) -> Graph:
+        """Graph of a networkx graph, its nodes numbered in the order of ``g.nodes``.
+
+        An undirected edge is stored in both directions; a directed arc u -> v makes v read from u. ``weight``
+        names the edge attribute that holds the weights.
+        """
+        import networkx
+
+        if g.number_of_nodes() == 0:
+            raise DataError("the graph has no nodes: a Graph needs at least one")
+        if weight is not None and len(networkx.get_edge_attributes(g, weight)) < g.number_of_edges():
+            raise DataError(f"some edges have no attribute {weight!r}: set it on every edge, or pass weight=None")
+        try:
+            arcs = networkx.to_scipy_sparse_array(g, weight=weight, format="csr")
+        except (TypeError, ValueError) as error:
+            raise DataError(f"edge attribute {weight!r} is not numeric: {first_line(error)}") from error
+        return cls.from_scipy(
+            (arcs if weight is not None else arcs.astype(bool)).T,
+            features=features,
+            labels=labels,
+            train_mask=train_mask,
+            val_mask=val_mask,
+            test_mask=test_mask,
+            num_classes=num_classes,
+            name=name,
+        )
+
+    def adjacency(self, dtype: Any = np.float64) -> csr_array:
+        """The adjacency as CSR, ``adj[i, j]`` for i reads from j, int32 indices shared with this graph."""
+        data = np.ones(self.num_edges, dtype) if self.weight is None else self.weight.astype(dtype)
+        return csr_from_arrays(data, self.indices, self.indptr)
+
+    def symmetrized(self) -> Graph:
+        """This graph with every arc in both directions; itself if it was symmetric already.
+
+        Where both directions are stored the larger weight counts, where one is, its weight.
+        """
+        if self.weight is None:
+            adj = self.adjacency(bool)
+            union, weight = adj + adj.T, None
+        else:
+            # Ranks (from 1) stand in for weights: scipy's maximum takes a missing entry for 0, and a weight
+            # may be negative.
+            values, rank = np.unique(self.weight, return_inverse=True)
+            adj = csr_from_arrays(rank + 1, self.indices, self.indptr)
+            union = adj.maximum(adj.T.tocsr())
+            weight = values[union.data - 1]
+        if union.nnz == adj.nnz and (weight is None or np.array_equal(union.data, adj.data)):
+            return self  # A >= A^T everywhere, hence A = A^T
+        return replace(self, indptr=union.indptr, indices=union.indices, weight=weight)
+
+    def permute(self, perm: Any) -> Graph:
+        """The same graph under other node ids: new node ``i`` is old node ``perm[i]``."""
+        perm = to_integers(perm, "perm")
+        in_range = perm.shape == (self.num_nodes,) and 0 <= perm.min() and perm.max() < self.num_nodes
+        if not in_range or (np.bincount(perm) != 1).any():
+            raise DataError(f"perm is not a permutation: pass every id from 0 to {self.num_nodes - 1} exactly once")
+        new_id = np.empty(self.num_nodes, dtype=np.int32)
+        new_id[perm] = np.arange(self.num_nodes, dtype=np.int32)
+        rows = self.adjacency(bool if self.weight is None else self.weight.dtype)[perm]
+        adj = csr_array((rows.data, new_id[rows.indices], rows.indptr), shape=rows.shape)
+        adj.sort_indices()
+        return replace(
+            self,
+            indptr=adj.indptr,
+            indices=adj.indices,
+            features=self.features[perm],
+            labels=self.labels[perm],
+            train_mask=self.train_mask[perm],
+            val_mask=self.val_mask[perm],
+            test_mask=self.test_mask[perm],
+            weight=None if self.weight is None else adj.data,
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the graph to ``path`` for ``dataset=npz dataset.path=...``, which reads it back identical.
+
+        The layout is gnn-benchmark's, dense features and masks included. There ``adj[u, v]`` is an arc u ->
+        v, so what is written is the transpose of our adjacency.
+        """
+        adj = self.adjacency(np.float32 if self.weight is None else self.weight.dtype).T.tocsr()
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
+            np.savez(
+                file,
+                adj_data=adj.data,
+                adj_indices=adj.indices,
+                adj_indptr=adj.indptr,
+                adj_shape=np.array(adj.shape),
+                attr_matrix=self.features,
+                labels=self.labels,
+                train_mask=self.train_mask,
+                val_mask=self.val_mask,
+                test_mask=self.test_mask,
+                num_classes=np.array(self.num_classes),
+                name=np.array(self.name),
+            )

@@ -1,0 +1,96 @@
+"""Features, labels and splits for graphs that come without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import ConfigError, DataError
+
+ROWS_PER_BLOCK = 1 << 14
+
+
+def node_data(
+    groups: np.ndarray,
+    num_features: int,
+    num_classes: int,
+    feature_signal: float,
+    label_noise: float,
+    train_fraction: float,
+    val_fraction: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Features, labels and masks for nodes in known groups, as keyword arguments of ``Graph``.
+
+    The class of a node is its group modulo ``num_classes``. Features are standard normal noise plus the
+    centre of the class, a random vector of length ``feature_signal``: at 1 the centres of two classes lie
+    sqrt(2) noise standard deviations apart, so a node alone says little, while the mean over d neighbours of
+    its class has sqrt(d) times less noise. ``label_noise`` of the labels are then redrawn at random. A fixed
+    random split gives ``train_fraction`` of the nodes to training, ``val_fraction`` to validation and the
+    rest to testing.
+
+    Args:
+        groups: (num_nodes,) group ids.
+    """
+    if num_features < 1 or num_classes < 1:
+        raise ConfigError(f"num_features={num_features} and num_classes={num_classes} must both be at least 1")
+    if not 0 <= label_noise <= 1:
+        raise ConfigError(f"label_noise={label_noise} is not a share: choose a value from 0 to 1")
+    rng = np.random.default_rng([seed, 1])  # not the structure's stream: either can change without the other
+    num_nodes = len(groups)
+    labels = groups.astype(np.int64) % num_classes
+    centre = rng.standard_normal((num_classes, num_features), dtype=np.float32)
+    centre *= feature_signal / np.linalg.norm(centre, axis=1, keepdims=True)
+    features = rng.standard_normal((num_nodes, num_features), dtype=np.float32)
+    for start in range(0, num_nodes, ROWS_PER_BLOCK):  # blocks: centre[labels] would be a second feature matrix
+        block = slice(start, start + ROWS_PER_BLOCK)
+        features[block] += centre[labels[block]]
+    noisy = rng.random(num_nodes) < label_noise
+    labels[noisy] = rng.integers(num_classes, size=int(noisy.sum()))
+    split = random_split(labels, train_fraction, val_fraction, seed)
+    return dict(features=features, labels=labels, num_classes=num_classes, **split)
+
+
+def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float, seed: int) -> dict[str, Any]:
+    """Boolean masks of a random split of the labelled nodes; what train and val leave is the test part."""
+    if train_fraction <= 0 or val_fraction < 0 or train_fraction + val_fraction > 1 + 1e-9:
+        raise ConfigError(
+            f"train_fraction={train_fraction:g} and val_fraction={val_fraction:g} are no split: the first"
+            " must be above 0, the second not below, their sum at most 1"
+        )
+    order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(labels >= 0))
+    num_train = max(1, round(train_fraction * len(order)))
+    num_seen = max(num_train, round((train_fraction + val_fraction) * len(order)))
+    return _masks(len(labels), np.split(order, [num_train, num_seen]))
+
+
+def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed: int) -> dict[str, Any]:
+    """Boolean masks: ``train_per_class`` random nodes of every class, ``num_val`` others, the rest test."""
+    sizes = np.bincount(labels)
+    if not 1 <= train_per_class <= sizes.min():
+        raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {sizes.min()}, the smallest class")
+    num_rest = len(labels) - train_per_class * len(sizes)
+    if not 0 <= num_val <= num_rest:
+        raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the nodes that training leaves")
+    order = np.random.default_rng([seed, 2]).permutation(len(labels))
+    by_class = order[np.argsort(labels[order], kind="stable")]  # grouped by class, random within each
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    train = by_class[rank < train_per_class]
+    rest = order[~np.isin(order, train)]
+    return _masks(len(labels), [train, rest[:num_val], rest[num_val:]])
+
+
+def normalize_rows(features: np.ndarray) -> np.ndarray:
+    """Each row divided by its sum, as Kipf and Welling (2017) feed bags of words; a zero row stays."""
+    total = features.sum(axis=1, keepdims=True, dtype=np.float64)
+    if (total < 0).any():
+        raise DataError("normalize_features=true needs rows with sums >= 0: set dataset.normalize_features=false")
+    return features / np.where(total == 0, 1, total).astype(features.dtype)
+
+
+def _masks(num_nodes: int, parts: list[np.ndarray]) -> dict[str, Any]:
+    masks = {name: np.zeros(num_nodes, dtype=bool) for name in ("train_mask", "val_mask", "test_mask")}
+    for mask, nodes in zip(masks.values(), parts, strict=True):
+        mask[nodes] = True
+    return masks

@@ -1,0 +1,95 @@
+"""Normalised adjacency matrices: the constant that every layer multiplies by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array, eye_array
+
+from fullgnn.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from fullgnn.graph.graph import Graph
+
+NORMALIZATIONS = ("sym", "row", "none")
+ENTRIES_PER_BLOCK = 1 << 22  # float64 temporaries of 32 MiB, whatever the size of the graph
+
+
+def normalized_adjacency(
+    graph: Graph, normalization: str = "sym", self_loops: bool = True, dtype: Any = np.float32
+) -> csr_array:
+    """The matrix of one propagation step, computed in float64 and cast to ``dtype`` at the end.
+
+    With ``self_loops``, A' is A with its whole diagonal set to 1 (a stored self-loop is replaced, not added
+    to); otherwise A' = A. D holds the row sums of A'. Then, after Kipf and Welling (2017, eq. 2) for ``sym``:
+
+    - ``sym``: D^-1/2 A' D^-1/2, row sums on both sides also when A is directed;
+    - ``row``: D^-1 A', the mean over what a node reads;
+    - ``none``: A'.
+
+    A node of degree 0 scales by 0. Entries keep their places, int32 and sorted, even where they become 0.
+
+    Returns:
+        (num_nodes, num_nodes) CSR, global.
+    """
+    if normalization not in NORMALIZATIONS:
+        raise ConfigError(f"unknown normalization {normalization!r}: choose one of {', '.join(NORMALIZATIONS)}")
+    unweighted = graph.weight is None
+    adj = graph.adjacency(np.int8 if unweighted else np.float64)
+    if self_loops:
+        adj = _with_unit_diagonal(adj)
+    if normalization == "none":
+        return adj.astype(dtype)
+    num_entries = np.diff(adj.indptr)
+    row_sum = num_entries.astype(np.float64) if unweighted else adj.sum(axis=1)
+    if row_sum.min() < 0:
+        row = int(row_sum.argmin())
+        raise DataError(
+            f"row {row} of the adjacency sums to {row_sum[row]:g}: normalization={normalization} needs"
+            " sums >= 0; use normalization=none or weights that are not negative"
+        )
+    degree = row_sum if normalization == "row" else np.sqrt(row_sum)
+    scale = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+    data = np.empty(adj.nnz, dtype=dtype)
+    for first, last in _row_blocks(adj.indptr):
+        block = slice(adj.indptr[first], adj.indptr[last])
+        factor = np.repeat(scale[first:last], num_entries[first:last])
+        if normalization == "sym":
+            factor *= scale[adj.indices[block]]  # s_i * s_j commutes: a symmetric A stays symmetric to the bit
+        data[block] = factor * adj.data[block]
+    adj.data = data
+    return adj
+
+
+def is_symmetric(adj: Any) -> bool:
+    """Whether a sparse matrix equals its transpose exactly, in stored pattern and in values."""
+    adj = csr_array(adj)
+    if adj.shape[0] != adj.shape[1]:
+        return False
+    if not adj.has_canonical_format:
+        adj = adj.copy()
+        adj.sum_duplicates()
+    transposed = adj.T.tocsr()  # a counting sort, so its rows come out sorted
+    return (
+        np.array_equal(adj.indptr, transposed.indptr)
+        and np.array_equal(adj.indices, transposed.indices)
+        and np.array_equal(adj.data, transposed.data)
+    )
+
+
+def _with_unit_diagonal(adj: csr_array) -> csr_array:
+    """``adj`` with every diagonal entry stored and exactly 1."""
+    diagonal = adj.diagonal()
+    if diagonal.any():
+        adj = adj - diags_array(diagonal, format="csr", dtype=adj.dtype)  # a - a is exactly 0, and scipy drops it
+    return adj + eye_array(adj.shape[0], format="csr", dtype=adj.dtype)
+
+
+def _row_blocks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Consecutive row ranges of about ``ENTRIES_PER_BLOCK`` entries each (one long row may exceed it)."""
+    targets = np.arange(0, int(indptr[-1]), ENTRIES_PER_BLOCK)
+    cuts = np.unique([0, *np.searchsorted(indptr, targets), len(indptr) - 1]).tolist()
+    yield from pairwise(cuts)

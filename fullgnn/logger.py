@@ -1,0 +1,28 @@
+"""Logging for many processes: INFO is heard from rank 0, warnings and errors from every rank."""
+
+import logging
+import sys
+
+
+class _RankFilter(logging.Filter):
+    """Pass INFO only on rank 0 and name the rank in whatever another rank has to say."""
+
+    def __init__(self, rank: int):
+        super().__init__()
+        self.rank = rank
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.rank_prefix = f"[rank {self.rank}] " if self.rank else ""
+        record.level_prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return self.rank == 0 or record.levelno >= logging.WARNING
+
+
+def setup_logging(rank: int = 0, level: int = logging.INFO) -> None:
+    """Send the package's log to stderr, filtered by ``rank``; a second call replaces the first."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(rank_prefix)s%(level_prefix)s%(message)s"))
+    handler.addFilter(_RankFilter(rank))
+    package = logging.getLogger("fullgnn")
+    package.handlers = [handler]
+    package.setLevel(level)
+    package.propagate = False

@@ -1,0 +1,66 @@
+"""What an epoch costs: time by phase and bytes by collective, collected where they are spent.
+
+The schemes, collectives and the training loop share one ``Meter``. On a CPU a phase is timed with the wall clock;
+on a GPU with a pair of events on the current stream, read only when the epoch is over, so that
+measuring never makes the host wait inside an epoch.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of one interval on one rank: ``time_ms`` by phase, ``bytes_received`` by collective."""
+
+    time_ms: dict[str, float] = field(default_factory=dict)
+    bytes_received: dict[str, int] = field(default_factory=dict)
+
+
+class Meter:
+    """Accumulates phase times and received bytes until ``take`` empties it.
+
+    Phases may nest: an inner phase is also part of the outer one.
+    """
+
+    def __init__(self, device: torch.device):
+        self._cuda = device.type == "cuda"
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._bytes: dict[str, int] = defaultdict(int)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside the ``with`` block to phase ``name``."""
+        if self._cuda:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            yield
+            end.record()
+            self._events.append((name, start, end))
+        else:
+            begin = time.perf_counter()
+            yield
+            self._seconds[name] += time.perf_counter() - begin
+
+    def received(self, collective: str, num_bytes: float) -> None:
+        """Count ``num_bytes`` that this rank receives through ``collective``."""
+        self._bytes[collective] += int(num_bytes)
+
+    def take(self) -> Cost:
+        """Return what was spent since the last call, and start again from zero."""
+        if self._events:
+            self._events[-1][2].synchronize()
+            for name, start, end in self._events:
+                end.synchronize()
+                self._seconds[name] += start.elapsed_time(end) / 1e3
+        cost = Cost({k: v * 1e3 for k, v in self._seconds.items()}, dict(self._bytes))
+        self._seconds.clear()
+        self._events.clear()
+        self._bytes.clear()
+        return cost

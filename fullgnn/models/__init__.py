@@ -1,0 +1,6 @@
+"""Models: ordinary modules with ``forward(x, adj)``."""
+
+from fullgnn.models.gcn import GCN
+from fullgnn.models.mlp import MLP
+
+__all__ = ["GCN", "MLP"]

@@ -1,0 +1,40 @@
+"""Dropout whose mask depends on the run, not on how it is distributed."""
+
+import torch
+from torch import Tensor
+
+from fullgnn.nn.philox import dropout
+
+
+class Dropout(torch.nn.Module):
+    """Zero each element with probability ``p`` while training, and scale the others by 1 / (1 - p).
+
+    The mask is a function of (seed, epoch, layer, original node id, column) alone, drawn with the counter-based
+    generator of ``philox.py``: any number of ranks, any scheme and any order drop the same elements.
+
+    Args:
+        p: probability of dropping, in [0, 1).
+        layer: position in the model; two layers never share a mask.
+        seed: of the run.
+    """
+
+    def __init__(self, p: float, layer: int, seed: int):
+        super().__init__()
+        self.p, self.layer, self.seed = p, layer, seed
+        self.epoch = 0
+
+    def forward(self, x: Tensor, node_id: Tensor) -> Tensor:
+        """(num_local_nodes, F) and the (num_local_nodes,) original ids of its rows, to (num_local_nodes, F)."""
+        if not self.training or self.p == 0:
+            return x
+        return dropout(x, node_id, self.p, self.seed, self.epoch, self.layer)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, layer={self.layer}"
+
+
+def set_epoch(model: torch.nn.Module, epoch: int) -> None:
+    """Give every ``Dropout`` of ``model`` the masks of ``epoch``."""
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.epoch = epoch

@@ -1,0 +1,46 @@
+"""Which consecutive nodes form which block row."""
+
+import builtins
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullgnn.errors import PartitionError
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Consecutive block rows: part ``i`` holds the (reordered) nodes ``bounds[i] .. bounds[i + 1] - 1``.
+
+    A part may be empty, which happens as soon as there are more parts than nodes.
+    """
+
+    bounds: np.ndarray  # (num_parts + 1,) int64, GLOBAL node ids, non-decreasing, from 0 to num_nodes
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.bounds)
+        if given.ndim != 1 or given.size < 2 or not np.issubdtype(given.dtype, np.integer):
+            raise PartitionError(f"Partition bounds are {given.dtype}{given.shape}: give num_parts + 1 integers.")
+        bounds = given.astype(np.int64)  # a private copy, made read-only below
+        if bounds[0] != 0 or np.any(bounds[1:] < bounds[:-1]):
+            raise PartitionError("Partition bounds do not rise from 0: sort them and put 0 in front.")
+        bounds.flags.writeable = False
+        object.__setattr__(self, "bounds", bounds)
+
+    @property
+    def num_parts(self) -> int:
+        return self.bounds.size - 1
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.bounds[-1])
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(num_parts,) int64, the number of nodes in each part."""
+        return np.diff(self.bounds)
+
+    def slice(self, part: int) -> builtins.slice:
+        """The rows of ``part`` as a Python slice, for arrays and sparse matrices alike."""
+        assert 0 <= part < self.num_parts, f"part {part} of {self.num_parts}"
+        return builtins.slice(int(self.bounds[part]), int(self.bounds[part + 1]))

@@ -1,0 +1,141 @@
+"""From what every rank measured to one record and one closing table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fullgnn.config import Config
+from fullgnn.dist import World, all_gather_objects
+from fullgnn.engine import FitResult, Preparation, peak_process_bytes
+from fullgnn.record import RunRecord, git_commit, hardware, versions
+from fullgnn.report.table import format_table, num_bytes, percent
+from fullgnn.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """What one rank spent: medians over the epochs after the first, and its peaks."""
+
+    time_ms: dict[str, float]  # epoch, spmm, comm, dense, other
+    epoch_quantiles_ms: tuple[float, float]  # p20, p80
+    bytes_received: dict[str, float]  # an epoch, by collective
+    peak_memory_bytes: int
+    peak_tensor_bytes: int
+
+
+def summarize(result: FitResult) -> RankSummary:
+    costs = [record.cost for record in result.epochs]
+    costs = costs[1:] or costs
+    times = {
+        phase: np.array([cost.time_ms.get(phase, 0.0) for cost in costs])
+        for phase in ("epoch", "spmm", "comm", "other")
+    }
+    times["dense"] = times["epoch"] - times["spmm"] - times["comm"] - times["other"]
+    collectives = sorted({name for cost in costs for name in cost.bytes_received})
+    return RankSummary(
+        {phase: float(np.median(values)) for phase, values in times.items()},
+        (float(np.quantile(times["epoch"], 0.2)), float(np.quantile(times["epoch"], 0.8))),
+        {name: float(np.median([cost.bytes_received.get(name, 0) for cost in costs])) for name in collectives},
+        peak_process_bytes(),
+        result.peak_tensor_bytes,
+    )
+
+
+def make_record(
+    cfg: Config, world: World, scheme: Scheme, model: torch.nn.Module, preparation: Preparation, result: FitResult
+) -> RunRecord:
+    """Gather the ranks' summaries; called on every rank, the same record on each."""
+    ranks = all_gather_objects(summarize(result))
+    slowest = max(ranks, key=lambda rank: rank.time_ms["epoch"])
+    collectives = sorted({name for rank in ranks for name in rank.bytes_received})
+    received = {name: [rank.bytes_received.get(name, 0.0) for rank in ranks] for name in collectives}
+    best, last = result.best.accuracy, result.epochs[-1].accuracy or result.best.accuracy
+    assert best is not None and last is not None
+    return RunRecord(
+        dataset=preparation.dataset,
+        num_nodes=preparation.num_nodes,
+        num_edges=preparation.num_edges,
+        nnz=preparation.nnz,
+        num_features=preparation.num_features,
+        num_classes=preparation.num_classes,
+        symmetric=preparation.symmetric,
+        model=cfg.model["name"],
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        scheme=cfg.scheme["name"],
+        world_size=world.size,
+        replication=scheme.replication,
+        reorder=cfg.reorder.name,
+        reorder_scope=cfg.reorder.scope,
+        reorder_num_blocks=preparation.num_blocks,
+        kernel=cfg.kernel["name"],
+        device=world.device.type,
+        backend=world.backend,
+        dtype=cfg.runtime.dtype,
+        threads=torch.get_num_threads(),
+        epochs=len(result.epochs),
+        epoch_time_ms={
+            "median": slowest.time_ms["epoch"],
+            "p20": slowest.epoch_quantiles_ms[0],
+            "p80": slowest.epoch_quantiles_ms[1],
+        },
+        **{
+            f"{phase}_time_ms": max(rank.time_ms[phase] for rank in ranks)
+            for phase in ("spmm", "comm", "dense", "other")
+        },
+        comm_bytes_per_epoch={name: float(np.mean(values)) for name, values in received.items()},
+        comm_bytes_per_epoch_max={name: max(values) for name, values in received.items()},
+        nnz_imbalance=scheme.nnz_imbalance,
+        peak_memory_bytes=max(rank.peak_memory_bytes for rank in ranks),
+        peak_memory_bytes_per_rank=[rank.peak_memory_bytes for rank in ranks],
+        peak_tensor_bytes=max(rank.peak_tensor_bytes for rank in ranks),
+        reorder_time_s=preparation.reorder_time_s,
+        prepare_time_s=preparation.prepare_time_s,
+        final_loss=result.epochs[-1].loss,
+        best_epoch=result.best.epoch,
+        train_accuracy=best.train,
+        val_accuracy=best.val,
+        test_accuracy=best.test,
+        final_test_accuracy=last.test,
+        seed=cfg.seed,
+        versions=versions(),
+        hardware=hardware(world.device),
+        git_commit=git_commit(),
+    )
+
+
+def closing_table(record: RunRecord) -> str:
+    """What the run did, where its time went, what it moved and what it held."""
+    median = record.epoch_time_ms["median"]
+    phases = ("spmm", "comm", "dense", "other")
+    labels = ("SpMM", "communication (exposed)", "dense", "other")
+    rows: list[Sequence[str]] = [
+        (f"epoch, median of {max(1, record.epochs - 1)}", f"{median:.2f} ms", ""),
+        *(
+            (
+                f"  {label}",
+                f"{getattr(record, f'{phase}_time_ms'):.2f} ms",
+                f"{100 * getattr(record, f'{phase}_time_ms') / median:.0f} %",
+            )
+            for phase, label in zip(phases, labels)
+        ),
+        *(
+            (f"received per rank and epoch, {name}", num_bytes(count), "")
+            for name, count in record.comm_bytes_per_epoch.items()
+        ),
+        ("nnz imbalance, max / mean", f"{record.nnz_imbalance:.3f}", ""),
+        *(
+            (f"peak memory, rank {rank}", num_bytes(count), "")
+            for rank, count in enumerate(record.peak_memory_bytes_per_rank)
+        ),
+        ("peak tensor memory, largest rank", num_bytes(record.peak_tensor_bytes), ""),
+        (f"accuracy at epoch {record.best_epoch}: train", percent(record.train_accuracy), ""),
+        ("  validation (best)", percent(record.val_accuracy), ""),
+        ("  test", percent(record.test_accuracy), ""),
+    ]
+    title = (
+        f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros; {record.model}, {record.scheme}, "
+        f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope})"
+    )
+    return title + "\n" + format_table(("", "value", "share"), rows)

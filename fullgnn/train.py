@@ -1,0 +1,204 @@
+"""Train a GNN on a whole graph over any number of processes. Read downward.
+
+    python -m fullgnn.train runtime.nproc=2 scheme=1d dataset=digits
+    torchrun --nproc-per-node 4 -m fullgnn.train scheme=1.5d scheme.replication=2 reorder=rcm
+    python -m fullgnn.train -m scheme=1d,1.5d reorder=none,rcm,metis runtime.nproc=4
+
+Without torchrun the command starts its ranks itself, each of them this same command, so all three share ``run``.
+"""
+
+import logging
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import hydra
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fullgnn.config import Config, build, compose, conf_dir, explain, load_config
+from fullgnn.dist import (
+    WorkerError,
+    World,
+    default_nproc,
+    from_rank0,
+    init_world,
+    launch_workers,
+    report_failure,
+    share,
+    under_torchrun,
+)
+from fullgnn.engine import EpochRecord, Preparation, fit, predict, prepare
+from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.graph import Graph
+from fullgnn.logger import setup_logging
+from fullgnn.meter import Meter
+from fullgnn.record import RunFolder, RunRecord, read_record
+from fullgnn.report import Progress, closing_table, make_record
+from fullgnn.schemes import Scheme, ShardedGraph
+
+log = logging.getLogger("fullgnn.train")  # also when this file is __main__
+
+
+def run(cfg: Config, graph: Graph | None = None) -> RunRecord:
+    """One training run, called on every rank of the job that torchrun's environment describes.
+
+    Args:
+        cfg: the same on every rank; the folder ``run_dir`` is rank 0's.
+        graph: taken instead of ``cfg.dataset``; rank 0's is used.
+
+    Raises:
+        FullGNNError: a user's mistake, the same on every rank.
+    """
+    with init_world(cfg.runtime) as world:
+        setup_logging(world.rank)
+        return run_on(world, cfg, graph)
+
+
+def run_on(world: World, cfg: Config, graph: Graph | None = None) -> RunRecord:
+    """``run`` in a world that has been joined already."""
+    meter = Meter(world.device)
+    scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+    folder = from_rank0(lambda: open_folder(cfg))
+    sharded, preparation = load_shard(cfg, scheme, graph)
+    model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
+
+    progress = Progress(cfg.train.epochs, visible=world.rank == 0)
+
+    def on_epoch(epoch: EpochRecord) -> None:
+        progress(epoch)
+        if folder is not None:
+            folder.add_epoch(epoch_line(epoch))
+
+    result = fit(model, sharded, scheme, cfg.train, meter, on_epoch)
+    progress.close()
+
+    record = make_record(cfg, world, scheme, model, preparation, result)
+    if cfg.train.save_predictions:
+        model.load_state_dict(result.best_state)
+        logits = scheme.gather(predict(model, sharded))
+        if folder is not None and logits is not None:
+            folder.write_predictions(logits.numpy())
+    if folder is not None:
+        folder.write_record(record)
+        log.info("\n%s\n%s", closing_table(record), folder.path)
+    return record
+
+
+def load_shard(cfg: Config, scheme: Scheme, graph: Graph | None) -> tuple[ShardedGraph, Preparation]:
+    """Prepare the graph on rank 0 and keep this rank's share of it; the whole is freed on return."""
+    prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph)) or (None, None)
+    return scheme.shard(prepared), share(preparation)
+
+
+def open_folder(cfg: Config) -> RunFolder:
+    folder = RunFolder(cfg.run_dir)
+    folder.write_config(OmegaConf.to_yaml(OmegaConf.structured(cfg)))
+    return folder
+
+
+def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) -> torch.nn.Module:
+    """The model with the same parameters on every rank: they are drawn on the CPU from the seed alone."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, cfg.runtime.dtype))
+    try:
+        model = build(cfg.model, in_channels=in_channels, out_channels=out_channels, seed=cfg.seed)
+    finally:
+        torch.set_default_dtype(default)
+    return model.to(world.device)
+
+
+def epoch_line(epoch: EpochRecord) -> dict:
+    """What ``epochs.jsonl`` keeps of an epoch, as rank 0 saw it."""
+    accuracy = asdict(epoch.accuracy) if epoch.accuracy else {}
+    return {
+        "epoch": epoch.epoch,
+        "loss": epoch.loss,
+        **{f"{split}_accuracy": share for split, share in accuracy.items()},
+        "time_ms": epoch.cost.time_ms,
+        "bytes_received": epoch.cost.bytes_received,
+    }
+
+
+def start(cfg: Config, overrides: list[str]) -> RunRecord:
+    """Start the ranks of one job on this machine, wait for them, and read what they recorded."""
+    launch_workers(["-m", "fullgnn.train", *overrides], default_nproc(cfg.runtime), cfg.runtime)
+    return read_record(Path(cfg.run_dir))
+
+
+def train_graph(graph: Graph, *overrides: str) -> RunRecord:
+    """Train on a graph held in Python, with the ``overrides`` of the command line.
+
+    In a script that torchrun started, every rank calls this and joins the job. Elsewhere the ranks are started here,
+    and the graph reaches them through a temporary file.
+
+    Raises:
+        FullGNNError: a user's mistake.
+    """
+    if under_torchrun():
+        return run(load_config(compose(*overrides)), graph)
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+        path = Path(folder) / "graph.npz"
+        graph.save(path)
+        overrides = ("dataset=npz", f"dataset.name={quote(graph.name)}", f"dataset.path={quote(str(path))}", *overrides)
+        cfg = load_config(compose(*overrides))
+        cfg.run_dir = os.path.abspath(cfg.run_dir)
+        return start(cfg, [*overrides, f"run_dir={quote(cfg.run_dir)}"])
+
+
+def quote(text: str) -> str:
+    """``text`` as one value of Hydra's override grammar."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
+def _job(composed: DictConfig) -> RunRecord | FullGNNError:
+    """One Hydra job: a rank's run under torchrun; elsewhere the start of a distributed job."""
+    launcher = HydraConfig.get()
+    sweep = launcher.mode == RunMode.MULTIRUN
+    if under_torchrun():
+        if sweep:
+            raise ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun")
+        return run(load_config(composed))
+    try:
+        if sweep:
+            composed.run_dir = launcher.runtime.output_dir
+        cfg = load_config(composed)
+        cfg.run_dir = os.path.abspath(cfg.run_dir)
+        return start(cfg, worker_overrides(launcher, cfg.run_dir))
+    except FullGNNError as error:
+        if not sweep:
+            raise
+        return error  # reported with the sweep's table; the next job goes on
+
+
+def worker_overrides(launcher: DictConfig, run_dir: str) -> list[str]:
+    """The command line that gives a rank the configuration of this job."""
+    overrides = [override for override in launcher.overrides.task if not override.startswith("run_dir=")]
+    extra = [source.path for source in launcher.runtime.config_sources if source.provider == "command-line"]
+    return [*(f"--config-dir={path}" for path in extra), *overrides, f"run_dir={quote(run_dir)}"]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends it with one line and status 1."""
+    setup_logging(int(os.environ.get("RANK", 0)))
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let errors through to the line below
+    try:
+        _job()
+    except WorkerError:
+        sys.exit(1)  # its ranks have said why
+    except (FullGNNError, HydraException, OmegaConfBaseException) as error:
+        log.error("%s", error if isinstance(error, FullGNNError) else explain(error))
+        if under_torchrun():
+            report_failure(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

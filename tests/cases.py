@@ -1,0 +1,75 @@
+"""The graphs and layouts that every distributed test runs over."""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from scipy.sparse import csr_array
+
+from fullgnn.config import Config, compose, load_config
+from fullgnn.graph import Graph
+
+LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]
+"""(processes, replication)."""
+
+
+@dataclass(frozen=True)
+class DenseGraph:
+    """A tiny graph as the oracle wants it; ``adj[i, j]`` != 0 means that i reads from j."""
+
+    adj: np.ndarray
+    features: np.ndarray
+    labels: np.ndarray
+    train_mask: np.ndarray
+    val_mask: np.ndarray
+
+    def graph(self) -> Graph:
+        return Graph.from_scipy(
+            csr_array(self.adj),
+            features=self.features,
+            labels=self.labels,
+            train_mask=self.train_mask,
+            val_mask=self.val_mask,
+            num_classes=3,
+        )
+
+
+def dense_graph(kind: str) -> DenseGraph:
+    """One of ``symmetric``, ``directed``, ``weighted`` (and directed), ``isolated`` (nodes without edges), ``tiny``
+    (3 nodes) and ``corner`` (one training node, the last)."""
+    rng = np.random.default_rng(7)
+    num_nodes = 3 if kind == "tiny" else 29
+    adj = (rng.random((num_nodes, num_nodes)) < 0.2).astype(np.float64)
+    if kind in ("symmetric", "isolated", "corner", "tiny"):
+        adj = np.maximum(adj, adj.T)
+    if kind == "weighted":
+        adj *= rng.integers(1, 9, adj.shape) / 8
+    if kind == "isolated":
+        for node in (0, 11, 28):
+            adj[node] = adj[:, node] = 0
+    train = np.zeros(num_nodes, bool)
+    train[{"corner": [num_nodes - 1], "tiny": [0]}.get(kind, [0, 1, 2, 3, 4, 5, 20])] = True
+    val = ~train & (np.arange(num_nodes) % 2 == 0)
+    return DenseGraph(adj, rng.standard_normal((num_nodes, 5)), rng.integers(0, 3, num_nodes), train, val)
+
+
+def config(*overrides: str) -> Config:
+    """The default configuration with ``overrides``, checked. Only choices of groups go through Hydra, once each."""
+    choices = tuple(o for o in overrides if o.partition("=")[0] in ("dataset", "model", "scheme", "reorder", "kernel"))
+    cfg = _composed(choices).copy()
+    for override in overrides:
+        if override not in choices:
+            key, _, value = override.partition("=")
+            OmegaConf.update(cfg, key, yaml.safe_load(value))
+    return load_config(cfg)
+
+
+@functools.cache
+def _composed(choices: tuple[str, ...]) -> DictConfig:
+    return compose(*choices)
+
+
+def layout_overrides(replication: int) -> list[str]:
+    return ["scheme=1d"] if replication == 1 else ["scheme=1.5d", f"scheme.replication={replication}"]

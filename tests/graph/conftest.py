@@ -1,0 +1,50 @@
+"""Fixtures of the graph tests: fields of tiny graphs, composed YAMLs, and the real data if present."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def fields():
+    """Valid features, labels and masks for any number of nodes: node i has label i mod 2, node 0 trains."""
+
+    def build(num_nodes, **changes):
+        node = np.arange(num_nodes)
+        default = dict(
+            features=node[:, None] * np.float32([1, 10]),
+            labels=node % 2,
+            train_mask=node == 0,
+            val_mask=node == 1,
+            test_mask=node > 1,
+            num_classes=2,
+        )
+        return {**default, **changes}
+
+    return build
+
+
+@pytest.fixture
+def compose_dataset():
+    """A ``conf/dataset`` node as the program gets it: composed by Hydra, with overrides, as a plain dict."""
+
+    def build(choice, **overrides):
+        with initialize_config_dir(str(REPOSITORY / "conf" / "dataset"), version_base=None):
+            return {**OmegaConf.to_container(compose(choice)), **overrides}
+
+    return build
+
+
+@pytest.fixture
+def shared_data():
+    """Folder of real dataset files: FULLGNN_TEST_DATA, or shared/data beside the repository."""
+    folder = Path(os.environ.get("FULLGNN_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder}; set FULLGNN_TEST_DATA")
+    return folder

@@ -1,0 +1,203 @@
+"""The gnn-benchmark npz layout: written here array by array, saved by Graph.save, and as published."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph.datasets import download
+
+ARCS = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], np.float32)  # arcs 0 -> 1 and 1 -> 2
+FEATURES = np.array([[2, 0], [1, 3], [0, 0]], np.float32)
+
+
+def layout(prefix, dense):
+    csr = scipy.sparse.csr_matrix(dense)
+    return {f"{prefix}_{part}": np.asarray(getattr(csr, part)) for part in ("data", "indices", "indptr", "shape")}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A file in the published layout, the object array included that must never be unpickled."""
+
+    def build(file="tiny.npz", drop=(), **changes):
+        arrays = dict(
+            **layout("adj", ARCS),
+            **layout("attr", FEATURES),
+            labels=np.array([0, 1, 1], np.int8),
+            class_names=np.array(["a", None], dtype=object),
+        )
+        arrays = {key: value for key, value in {**arrays, **changes}.items() if key not in drop}
+        np.savez(tmp_path / file, **arrays)
+        return tmp_path / file
+
+    return build
+
+
+@pytest.fixture
+def load(compose_dataset):
+    return lambda **overrides: load_dataset(compose_dataset("npz", **overrides))
+
+
+def test_published_layout(write, load):
+    graph = load(path=str(write()))
+    np.testing.assert_array_equal(graph.adjacency().toarray(), ARCS.T)  # node 1 reads from 0, 2 from 1
+    np.testing.assert_array_equal(graph.features, FEATURES)
+    assert graph.labels.tolist() == [0, 1, 1] and graph.num_classes == 2
+    assert graph.name == "tiny" and graph.weight is None
+    split = np.stack([graph.train_mask, graph.val_mask, graph.test_mask])
+    assert (split.sum(axis=0) == 1).all() and graph.train_mask.sum() == 2
+    assert load(path=str(write()), symmetrize=True).num_edges == 4
+
+
+def test_found_by_name_in_root(write, load, tmp_path):
+    write()
+    assert load(name="tiny", root=str(tmp_path)).name == "tiny"
+    assert load(name="other", path=str(tmp_path / "tiny.npz")).name == "other"
+
+
+def test_dense_features_and_row_normalisation(write, load):
+    dropped = [f"attr_{part}" for part in ("data", "indices", "indptr", "shape")]
+    file = write(drop=dropped, attr_matrix=FEATURES.astype(np.float64))
+    assert load(path=str(file)).features.dtype == np.float64
+    normalised = load(path=str(file), normalize_features=True).features
+    np.testing.assert_array_equal(normalised, [[1, 0], [0.25, 0.75], [0, 0]])
+
+
+def test_row_normalisation_of_integers_and_of_nonsense(write, load):
+    dropped = [f"attr_{part}" for part in ("data", "indices", "indptr", "shape")]
+    counts = load(path=str(write(drop=dropped, attr_matrix=FEATURES.astype(int))), normalize_features=True)
+    np.testing.assert_array_equal(counts.features, np.float32([[1, 0], [0.25, 0.75], [0, 0]]))
+    assert counts.features.dtype == np.float32
+    with pytest.raises(DataError, match=r"features has shape \(3,\)"):
+        load(path=str(write(drop=dropped, attr_matrix=np.ones(3))), normalize_features=True)
+
+
+def test_split_is_seeded_and_avoids_unlabelled_nodes(load, tmp_path, fields):
+    graph = Graph.from_edge_index([[0], [1]], **fields(200))
+    arrays = dict(layout("adj", graph.adjacency()), attr_matrix=graph.features)
+    arrays["labels"] = np.where(np.arange(200) < 20, -1, graph.labels)
+    np.savez(tmp_path / "g.npz", **arrays)
+    file = str(tmp_path / "g.npz")
+    first, again, other = load(path=file), load(path=file), load(path=file, seed=1)
+    assert [int(m.sum()) for m in (first.train_mask, first.val_mask, first.test_mask)] == [108, 36, 36]
+    np.testing.assert_array_equal(first.train_mask, again.train_mask)
+    assert not np.array_equal(first.train_mask, other.train_mask)
+    assert not first.train_mask[:20].any()
+
+
+def test_masks_in_the_file_are_the_split(write, load):
+    graph = load(path=str(write(train_mask=[True, False, False], test_mask=[False, False, True])))
+    assert graph.train_mask.tolist() == [True, False, False] and not graph.val_mask.any()
+    assert graph.test_mask.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("weight_dtype", [None, np.float32, np.float64])
+@pytest.mark.parametrize("feature_dtype", [np.float32, np.float64])
+def test_save_and_load_give_the_identical_graph(weight_dtype, feature_dtype, fields, load, tmp_path):
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((30, 30)) * (rng.random((30, 30)) < 0.2)
+    dense = (dense != 0) if weight_dtype is None else dense.astype(weight_dtype)
+    changes = dict(features=rng.standard_normal((30, 4)).astype(feature_dtype), num_classes=5, name="kept")
+    graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(30, **changes))
+    graph.save(tmp_path / "deep" / "saved")  # no suffix: written where the caller said
+    loaded = load(path=str(tmp_path / "deep" / "saved"))
+    for name in ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask"):
+        ours, theirs = getattr(graph, name), getattr(loaded, name)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    assert (loaded.num_classes, loaded.name) == (5, "kept")
+    if weight_dtype is None:
+        assert loaded.weight is None
+    else:
+        assert loaded.weight.dtype == weight_dtype
+        np.testing.assert_array_equal(loaded.weight, graph.weight)
+
+
+@pytest.mark.parametrize(
+    "drop, changes, message",
+    [
+        (["labels"], {}, "has no array 'labels'"),
+        (["adj_indptr"], {}, "has no array 'adj_indptr'"),
+        (["attr_data"], {}, "has no array 'attr_matrix'"),
+        ([], dict(adj_indices=np.array([1, 9])), "adj_.* is no CSR matrix"),
+        ([], dict(adj_shape=np.array([3])), "adj_.* is no CSR matrix"),
+        ([], dict(adj_data=np.array([1.0, 2.0, 3.0])), "adj_.* is no CSR matrix"),
+        ([], dict(labels=np.array([0, 1])), "labels has shape"),
+        ([], dict(labels=np.array([0, 1, None], dtype=object)), "array 'labels' is damaged .*allow_pickle"),
+        ([], dict(labels=np.eye(3, dtype=int)), "one class per node"),
+        ([], dict(labels=np.array(["a", "b", "b"])), "labels has dtype <U1"),
+        ([], dict(labels=np.array([-1, -1, -1])), "train_mask is empty"),
+        ([], dict(num_classes=np.array([2, 2])), "tiny.npz: only .* can be converted"),
+        ([], dict(train_mask=np.ones((3, 10), bool)), "train_mask has shape"),
+        ([], layout("attr", FEATURES[:2]), "features has shape"),
+    ],
+)
+def test_wrong_contents(drop, changes, message, write, load):
+    with pytest.raises(DataError, match=message) as error:
+        load(path=str(write(drop=drop, **changes)))
+    assert "tiny.npz" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 100, 0.5, 0.99])
+def test_truncated_file(kept, write, load, tmp_path):
+    content = write().read_bytes()
+    (tmp_path / "cut.npz").write_bytes(content[: kept if kept >= 1 else int(kept * len(content))])
+    with pytest.raises(DataError, match="cut.npz .*delete it and fetch it again"):
+        load(path=str(tmp_path / "cut.npz"))
+
+
+def test_flipped_bytes_inside_an_array(load, tmp_path, fields):
+    Graph.from_edge_index([[0], [1]], **fields(500)).save(tmp_path / "g.npz")
+    content = bytearray((tmp_path / "g.npz").read_bytes())
+    start = content.index(b"attr_matrix.npy") + 400
+    content[start : start + 8] = b"\xff" * 8
+    (tmp_path / "g.npz").write_bytes(content)
+    with pytest.raises(DataError, match="array 'attr_matrix' is damaged .*CRC"):
+        load(path=str(tmp_path / "g.npz"))
+
+
+def test_not_an_npz(load, tmp_path):
+    np.save(tmp_path / "single.npy", np.ones(3))
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(DataError, match="a single numpy array"):
+        load(path=str(tmp_path / "single.npy"))
+    with pytest.raises(DataError, match="no npz file"):
+        load(path=str(tmp_path / "text.npz"))
+
+
+def test_no_file_named(load, tmp_path):
+    with pytest.raises(ConfigError, match="set dataset.path=FILE.npz"):
+        load()
+    with pytest.raises(DataError, match="no file .*absent.npz: set dataset.path"):
+        load(path=str(tmp_path / "absent.npz"))
+    with pytest.raises(DataError, match="'absent' is not public: .*amazon_electronics_computers"):
+        load(name="absent", root=str(tmp_path))
+
+
+def test_public_file_is_wanted_from_the_network(load, tmp_path, monkeypatch):
+    def offline(url, timeout):
+        raise OSError(f"no route to {url}")
+
+    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
+    with pytest.raises(DataError, match="gnn-benchmark/raw/master/data/npz/cora.npz"):
+        load(name="cora", root=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name, nodes, arcs, edges, loops, features, classes",
+    [
+        ("cora", 2708, 5429, 5278, 0, 1433, 7),
+        ("citeseer", 3312, 4715, 4536, 124, 3703, 6),
+        ("amazon_electronics_computers", 13_752, 287_209, 245_861, 0, 767, 10),
+        ("ms_academic_phy", 34_493, 495_924, 247_962, 0, 8415, 5),
+    ],
+)
+def test_published_files(name, nodes, arcs, edges, loops, features, classes, shared_data, load):
+    graph = load(name=name, root=str(shared_data / "gnn-benchmark"))
+    assert (graph.num_nodes, graph.num_edges) == (nodes, arcs)
+    assert (graph.num_features, graph.num_classes) == (features, classes)
+    assert int(graph.adjacency(bool).diagonal().sum()) == loops and graph.weight is None
+    assert graph.symmetrized().num_edges == 2 * edges + loops
+    assert graph.train_mask.sum() == round(0.6 * nodes)

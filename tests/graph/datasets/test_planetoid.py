@@ -1,0 +1,221 @@
+"""Planetoid files: written here opcode by opcode as Python 2 did, damaged, malicious, and as published."""
+
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from fullgnn.errors import DataError
+from fullgnn.graph import load_dataset
+from fullgnn.graph.datasets import download
+
+
+def py2_string(value):
+    return b"T" + struct.pack("<I", len(value)) + value  # BINSTRING, which Python 3 no longer writes
+
+
+def py2_int(value):
+    return b"J" + struct.pack("<i", value)
+
+
+def py2_array(array):
+    """As numpy on Python 2 pickled it: _reconstruct(ndarray, (0,), 'b') with the bytes as a str."""
+    shape = b"(" + b"".join(map(py2_int, array.shape)) + b"t"
+    dtype = b"cnumpy\ndtype\n" + py2_string(array.dtype.str[1:].encode()) + py2_int(0) + py2_int(1) + b"\x87R"
+    dtype += b"(" + py2_int(3) + py2_string(b"<") + b"NNN" + py2_int(-1) + py2_int(-1) + py2_int(0) + b"tb"
+    new = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + py2_int(0) + b"\x85" + py2_string(b"b") + b"\x87R"
+    )
+    return new + b"(" + py2_int(1) + shape + dtype + b"\x89" + py2_string(array.tobytes()) + b"tb"
+
+
+def py2_csr(dense):
+    csr = scipy.sparse.csr_matrix(dense)
+    state = py2_string(b"_shape") + py2_int(csr.shape[0]) + py2_int(csr.shape[1]) + b"\x86"
+    for name in ("data", "indices", "indptr"):
+        state += py2_string(name.encode()) + py2_array(getattr(csr, name))
+    return b"cscipy.sparse.csr\ncsr_matrix\n)\x81}(" + state + b"ub"
+
+
+def py2_graph(graph):
+    items = b"".join(py2_int(u) + b"](" + b"".join(map(py2_int, targets)) + b"e" for u, targets in graph.items())
+    return b"ccollections\ndefaultdict\nc__builtin__\nlist\n\x85R(" + items + b"u"
+
+
+# Nodes 0-3 in allx; 4, 5 and 7 test, listed unsorted; 6 is skipped, as CiteSeer skips 15 ids.
+ALLX = np.float32([[1, 0, 1], [0, 2, 0], [0, 0, 0], [1, 1, 2]])
+TX = np.float32([[7, 0, 0], [0, 4, 0], [5, 0, 5]])
+TEST_INDEX = [7, 4, 5]
+GRAPH = {
+    0: [1, 1, 7],
+    1: [0],
+    2: [2],
+    3: [6],
+    4: [],
+    5: [0, 4],
+    6: [3],
+    7: [],
+}  # duplicates, a self-loop at 2
+
+
+@pytest.fixture
+def write(tmp_path):
+    def build(**changes):
+        one_hot = np.eye(2, dtype=np.int32)
+        parts = {
+            "x": py2_csr(ALLX[:2]),
+            "y": py2_array(one_hot[[0, 1]]),
+            "tx": py2_csr(TX),
+            "ty": py2_array(one_hot[[1, 0, 1]]),
+            "allx": py2_csr(ALLX),
+            "ally": py2_array(one_hot[[0, 1, 0, 0]]),
+            "graph": py2_graph(GRAPH),
+            **changes,
+        }
+        for part, content in parts.items():
+            (tmp_path / f"ind.tiny.{part}").write_bytes(b"\x80\x02" + content + b".")
+        (tmp_path / "ind.tiny.test.index").write_text("".join(f"{index}\n" for index in TEST_INDEX))
+        return tmp_path
+
+    return build
+
+
+@pytest.fixture
+def load(compose_dataset):
+    def build(root, **overrides):
+        return load_dataset(compose_dataset("planetoid", root=str(root), **{"name": "tiny", **overrides}))
+
+    return build
+
+
+def test_raw_files(write, load):
+    graph = load(write(), symmetrize=False, normalize_features=False)
+    features = np.zeros((8, 3), np.float32)
+    features[:4], features[7], features[4], features[5] = ALLX, TX[0], TX[1], TX[2]
+    np.testing.assert_array_equal(graph.features, features)
+    assert graph.labels.tolist() == [0, 1, 0, 0, 0, 1, -1, 1]
+    assert np.flatnonzero(graph.train_mask).tolist() == [0, 1]
+    assert np.flatnonzero(graph.val_mask).tolist() == [2, 3]
+    assert np.flatnonzero(graph.test_mask).tolist() == [4, 5, 7]
+    expected = np.zeros((8, 8))
+    for source, target in [(0, 1), (0, 7), (1, 0), (2, 2), (3, 6), (5, 0), (5, 4), (6, 3)]:
+        expected[target, source] = 1
+    np.testing.assert_array_equal(graph.adjacency().toarray(), expected)
+    assert graph.name == "tiny" and graph.num_classes == 2
+
+
+def test_symmetrize_and_normalize_features(write, load):
+    graph = load(write())
+    assert graph.num_edges == 2 * 5 + 1
+    np.testing.assert_allclose(graph.features.sum(axis=1), [1, 1, 0, 1, 1, 1, 0, 1])
+
+
+class Malicious:
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+@pytest.mark.parametrize("part", ["ally", "graph", "allx"])
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_malicious_pickle_is_refused_and_not_run(part, protocol, write, load, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write()
+    (tmp_path / f"ind.tiny.{part}").write_bytes(pickle.dumps(Malicious(), protocol=protocol))
+    with pytest.raises(DataError, match=f"ind.tiny.{part}: refused to load (posix|nt).mkdir"):
+        load(tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "builtins\neval",
+        "__builtin__\ngetattr",
+        "numpy\nload",
+        "scipy.sparse\nload_npz",
+        "collections\nOrderedDict",
+    ],
+)
+def test_every_other_name_is_refused(name, write, load):
+    with pytest.raises(DataError, match="refused to load " + name.replace("\n", r"\.")):
+        load(write(graph=f"c{name}\n".encode()))
+
+
+def test_pickled_csr_is_checked(write, load):
+    bad = py2_csr(ALLX).replace(py2_array(np.int32([0, 2, 1, 0, 1, 2])), py2_array(np.int32([0, 2, 99, 0, 1, 2])))
+    assert bad != py2_csr(ALLX)
+    with pytest.raises(DataError, match="ind.tiny.allx is damaged"):
+        load(write(allx=bad))
+
+
+@pytest.mark.parametrize("part", ["y", "tx", "ty", "allx", "ally", "graph"])
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.6, 0.98])
+def test_truncated_file(part, kept, write, load):
+    root = write()
+    path = root / f"ind.tiny.{part}"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(DataError, match=rf"ind.tiny.{part} is damaged .*: delete it and run again") as error:
+        load(root)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(ally=py2_graph(GRAPH)), "ind.tiny.ally holds defaultdict where ndarray belongs"),
+        (dict(ally=py2_array(np.eye(2, dtype=np.int32))), "disagree in size"),
+        (dict(tx=py2_csr(TX[:, :2])), "disagree in size"),
+        (dict(graph=py2_graph({0: [99]})), "node id 99 in edge_index is out of range"),
+    ],
+)
+def test_files_that_do_not_fit_together(changes, message, write, load):
+    with pytest.raises(DataError, match=message):
+        load(write(**changes))
+
+
+@pytest.mark.parametrize("text", ["", "4\nfour\n", "4\n4\n5\n", "-1\n4\n5\n"])
+def test_damaged_test_index(text, write, load):
+    root = write()
+    (root / "ind.tiny.test.index").write_text(text)
+    with pytest.raises(DataError, match="ind.tiny.test.index .*delete it and run again"):
+        load(root)
+
+
+def test_absent_files(load, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="'tiny': set dataset.name to one of cora, citeseer, pubmed"):
+        load(tmp_path)
+
+    def offline(url, timeout):
+        raise OSError("unreachable")
+
+    monkeypatch.setattr(download.urllib.request, "urlopen", offline)
+    with pytest.raises(DataError, match=r"ind.cora.tx, .*ind.cora.test.index from https://github.com") as error:
+        (tmp_path / "ind.cora.y").write_bytes(b"")
+        load(tmp_path, name="cora")
+    assert "ind.cora.y," not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name, nodes, arcs, entries, features, classes, split, unlabelled",
+    [
+        ("cora", 2708, 10_556, 10_556, 1433, 7, (140, 500, 1000), 0),
+        ("citeseer", 3327, 9228, 2 * 4552 + 124, 3703, 6, (120, 500, 1000), 15),
+        ("pubmed", 19_717, 88_651, 2 * 44_324 + 3, 500, 3, (60, 500, 1000), 0),
+    ],
+)
+def test_published_files(
+    name, nodes, arcs, entries, features, classes, split, unlabelled, shared_data, compose_dataset
+):
+    node = compose_dataset(name, root=str(shared_data / "planetoid"))
+    graph = load_dataset(node)
+    assert (graph.num_nodes, graph.num_edges) == (nodes, entries)
+    assert (graph.num_features, graph.num_classes) == (features, classes)
+    assert tuple(int(mask.sum()) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)) == split
+    assert (graph.labels == -1).sum() == unlabelled
+    assert set(np.bincount(graph.labels[graph.train_mask])) == {20}
+    assert load_dataset({**node, "symmetrize": False}).num_edges == arcs
+    assert (graph.features.sum(axis=1) < 1.001).all() and not graph.features[graph.labels == -1].any()

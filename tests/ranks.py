@@ -1,0 +1,88 @@
+"""Ranks for tests: started once for each world size, then handed one function after another."""
+
+import multiprocessing
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+TIMEOUT_S = 120
+
+
+class Ranks:
+    """``world_size`` processes on this machine that have joined one job; each call runs on all of them."""
+
+    def __init__(self, world_size: int, backend: str = "gloo"):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch._dynamo", "scipy.sparse.csgraph", "networkx", "hydra"])
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))
+            port = probe.getsockname()[1]
+        self._pipes, self._processes = [], []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, rank, world_size, port, backend), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """``function(world, *args)`` on every rank; the results in rank order.
+
+        Raises:
+            AssertionError: a rank raised, or did not answer in time. The processes are gone then.
+        """
+        for pipe in self._pipes:
+            pipe.send((function, args))
+        deadline = time.monotonic() + TIMEOUT_S
+        results, failures = [], []
+        for rank, pipe in enumerate(self._pipes):
+            wait = max(0.0, deadline - time.monotonic()) if not failures else 2.0
+            try:
+                ok, value = pipe.recv() if pipe.poll(wait) else (False, "no answer")
+            except EOFError:
+                ok, value = False, "died"
+            (results if ok else failures).append(value if ok else f"rank {rank}: {value}")
+        if failures:
+            self.stop()
+            raise AssertionError("\n".join(failures))
+        return results
+
+    @property
+    def alive(self) -> bool:
+        return all(process.is_alive() for process in self._processes)
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> None:
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_RANK=str(rank),
+        LOCAL_WORLD_SIZE=str(world_size),
+        MASTER_ADDR="localhost",
+        MASTER_PORT=str(port),
+        OMP_NUM_THREADS="1",
+    )
+    from fullgnn.config import RuntimeConfig
+    from fullgnn.dist import init_world
+
+    device = "cuda" if backend == "nccl" else "cpu"
+    runtime = RuntimeConfig(None, device, backend, "float64", 1, TIMEOUT_S)
+    with init_world(runtime) as world:
+        while True:
+            try:
+                function, args = pipe.recv()
+            except EOFError:
+                return
+            try:
+                pipe.send((True, function(world, *args)))
+            except BaseException:
+                pipe.send((False, traceback.format_exc()))
