@@ -48,9 +48,9 @@ class Meter:
             yield
             self._seconds[name] += time.perf_counter() - begin
 
-    def received(self, collective: str, num_bytes: float) -> None:
+    def received(self, collective: str, num_bytes: int) -> None:
         """Count ``num_bytes`` that this rank receives through ``collective``."""
-        self._bytes[collective] += int(num_bytes)
+        self._bytes[collective] += num_bytes
 
     def take(self) -> Cost:
         """Return what was spent since the last call, and start again from zero."""

@@ -9,20 +9,21 @@ Without torchrun the command starts its ranks itself, each of them this same com
 
 import logging
 import os
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 import hydra
 import torch
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from fullgnn.config import Config, build, compose, conf_dir, explain, load_config
+from fullgnn.config import Config, build, compose, conf_dir, explain, is_user_mistake, load_config
 from fullgnn.dist import (
     WorkerError,
     World,
@@ -33,12 +34,14 @@ from fullgnn.dist import (
     report_failure,
     share,
     under_torchrun,
+    wait_for_others,
 )
 from fullgnn.engine import EpochRecord, Preparation, fit, predict, prepare
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
+from fullgnn.overrides import hold_for_jobs
 from fullgnn.record import RunFolder, RunRecord, read_record
 from fullgnn.report import Progress, closing_table, make_record
 from fullgnn.schemes import Scheme, ShardedGraph
@@ -65,7 +68,7 @@ def run_on(world: World, cfg: Config, graph: Graph | None = None) -> RunRecord:
     """``run`` in a world that has been joined already."""
     meter = Meter(world.device)
     scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
-    folder = from_rank0(lambda: open_folder(cfg))
+    folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
     sharded, preparation = load_shard(cfg, scheme, graph)
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
 
@@ -95,12 +98,6 @@ def load_shard(cfg: Config, scheme: Scheme, graph: Graph | None) -> tuple[Sharde
     """Prepare the graph on rank 0 and keep this rank's share of it; the whole is freed on return."""
     prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph)) or (None, None)
     return scheme.shard(prepared), share(preparation)
-
-
-def open_folder(cfg: Config) -> RunFolder:
-    folder = RunFolder(cfg.run_dir)
-    folder.write_config(OmegaConf.to_yaml(OmegaConf.structured(cfg)))
-    return folder
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) -> torch.nn.Module:
@@ -135,19 +132,24 @@ def start(cfg: Config, overrides: list[str]) -> RunRecord:
 def train_graph(graph: Graph, *overrides: str) -> RunRecord:
     """Train on a graph held in Python, with the ``overrides`` of the command line.
 
-    In a script that torchrun started, every rank calls this and joins the job. Elsewhere the ranks are started here,
-    and the graph reaches them through a temporary file.
+    In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Elsewhere the
+    ranks are started here. Either way the graph travels through a temporary file, as ``dataset=npz``.
 
     Raises:
         FullGNNError: a user's mistake.
     """
-    if under_torchrun():
-        return run(load_config(compose(*overrides)), graph)
+    for override in overrides:
+        if override.startswith("dataset="):
+            raise ConfigError(f"train_graph has its graph already: remove {override}")
+    joined = under_torchrun()
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         path = Path(folder) / "graph.npz"
-        graph.save(path)
+        if not joined or os.environ["RANK"] == "0":  # the one that reads it
+            graph.save(path)
         overrides = ("dataset=npz", f"dataset.name={quote(graph.name)}", f"dataset.path={quote(str(path))}", *overrides)
         cfg = load_config(compose(*overrides))
+        if joined:
+            return run(cfg)
         cfg.run_dir = os.path.abspath(cfg.run_dir)
         return start(cfg, [*overrides, f"run_dir={quote(cfg.run_dir)}"])
 
@@ -158,46 +160,70 @@ def quote(text: str) -> str:
 
 
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
-def _job(composed: DictConfig) -> RunRecord | FullGNNError:
-    """One Hydra job: a rank's run under torchrun; elsewhere the start of a distributed job."""
+def _job(composed: DictConfig) -> RunRecord | Exception:
+    """One Hydra job: a rank's run under torchrun; elsewhere the start of a distributed job.
+
+    A user's mistake ends the command here; in a sweep it is returned, for the table, and the next job goes on.
+    """
     launcher = HydraConfig.get()
     sweep = launcher.mode == RunMode.MULTIRUN
-    if under_torchrun():
-        if sweep:
-            raise ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun")
-        return run(load_config(composed))
     try:
+        if under_torchrun():
+            return run(load_config(composed))
         if sweep:
             composed.run_dir = launcher.runtime.output_dir
         cfg = load_config(composed)
         cfg.run_dir = os.path.abspath(cfg.run_dir)
-        return start(cfg, worker_overrides(launcher, cfg.run_dir))
+        return start(cfg, worker_arguments(launcher, cfg.run_dir))
     except FullGNNError as error:
+        return error if sweep else fail(error)
+    except Exception as error:  # a defect of ours
         if not sweep:
             raise
-        return error  # reported with the sweep's table; the next job goes on
+        log.exception("job %s", launcher.job.num)
+        return error
 
 
-def worker_overrides(launcher: DictConfig, run_dir: str) -> list[str]:
+def worker_arguments(launcher: HydraConf, run_dir: str) -> list[str]:
     """The command line that gives a rank the configuration of this job."""
-    overrides = [override for override in launcher.overrides.task if not override.startswith("run_dir=")]
-    extra = [source.path for source in launcher.runtime.config_sources if source.provider == "command-line"]
-    return [*(f"--config-dir={path}" for path in extra), *overrides, f"run_dir={quote(run_dir)}"]
+    flags = {"main": "--config-path", "command-line": "--config-dir"}
+    sources = [source for source in launcher.runtime.config_sources if source.provider in flags]
+    overrides = [override for override in launcher.overrides.task if not override.lstrip("+").startswith("run_dir=")]
+    return [
+        *(f"{flags[source.provider]}={source.path}" for source in sources),
+        f"--config-name={launcher.job.config_name}",
+        *overrides,
+        f"run_dir={quote(run_dir)}",
+    ]
+
+
+def fail(error: FullGNNError) -> NoReturn:
+    """End this process with one line and status 1."""
+    if not isinstance(error, WorkerError):  # else its ranks have said why
+        log.error("%s", " ".join(str(error).split()))
+    if under_torchrun():
+        report_failure(error)
+        wait_for_others()
+    sys.exit(1)
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends it with one line and status 1."""
+    """Run the command line; a user's mistake ends it with one line and status 1, a defect with its traceback."""
     setup_logging(int(os.environ.get("RANK", 0)))
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let errors through to the line below
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let errors through to the lines below
+    sys.argv[1:] = hold_for_jobs(sys.argv[1:])
+    if under_torchrun():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher passes Ctrl-C on: end silently, even while waiting
     try:
         _job()
-    except WorkerError:
-        sys.exit(1)  # its ranks have said why
-    except (FullGNNError, HydraException, OmegaConfBaseException) as error:
-        log.error("%s", error if isinstance(error, FullGNNError) else explain(error))
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        if is_user_mistake(error):
+            fail(ConfigError(explain(error)))
         if under_torchrun():
             report_failure(error)
-        sys.exit(1)
+        raise
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Processes: the mesh they form, the collectives between them, and starting them."""
 
-from fullgnn.dist.collectives import Axis, all_gather_objects, from_rank0, receive_arrays, send_arrays, share
-from fullgnn.dist.launch import WorkerError, launch_workers, report_failure, under_torchrun
+from fullgnn.dist.collectives import Axis, Pending, all_gather_objects, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.dist.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
 from fullgnn.dist.mesh import World, default_nproc, init_world
 
 __all__ = [
     "Axis",
+    "Pending",
     "WorkerError",
     "World",
     "all_gather_objects",
@@ -18,4 +19,5 @@ __all__ = [
     "send_arrays",
     "share",
     "under_torchrun",
+    "wait_for_others",
 ]

@@ -63,7 +63,7 @@ class Axis:
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Add ``tensor`` over the axis, in place. The gradient of a sum over ranks is the same sum."""
         if self.size > 1 and tensor.numel():
-            self.meter.received("all_reduce", 2 * (self.size - 1) / self.size * tensor.nbytes)
+            self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
             with self.meter.phase("comm"):
                 dist.all_reduce(tensor, group=self.group)
         return tensor
@@ -74,7 +74,8 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
 
     A ``FullGNNError`` that it raises is raised on every rank: nobody is left waiting.
     """
-    result, outcome = None, [None]
+    result: T | None = None
+    outcome: list[FullGNNError | None] = [None]
     if dist.get_rank() == 0:
         try:
             result = compute()

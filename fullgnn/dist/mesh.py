@@ -29,12 +29,18 @@ class World:
     """Backend of collectives on ``device``; host objects always travel over gloo."""
     _meshes: dict[tuple[int | str, ...], DeviceMesh] = field(default_factory=dict)
 
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """All ranks."""
+        assert dist.group.WORLD is not None
+        return dist.group.WORLD
+
     def mesh(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> DeviceMesh:
         """Arrange the ranks, row-major, as a mesh with named ``axes``; asked for again, it is the same mesh.
 
         Its device type names the backend of its groups alone: tensors of ``device`` travel in them either way.
         """
-        key = (*shape, *axes)
+        key: tuple[int | str, ...] = (*shape, *axes)
         if key not in self._meshes:
             # With ranks that share a GPU, a mesh on "cuda" would bind rank i to a GPU i that does not exist.
             device_type = "cuda" if self.backend == "nccl" else "cpu"
@@ -90,19 +96,27 @@ def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, Excepti
     device = runtime.device if runtime.device != "auto" else ("cuda" if num_gpus else "cpu")
     backend = runtime.backend if runtime.backend != "auto" else ("nccl" if device == "cuda" else "gloo")
     if device == "cuda" and not num_gpus:
-        return device, backend, UnsupportedError(
-            "runtime.device=cuda but no GPU is visible here: use runtime.device=cpu"
+        return (
+            device,
+            backend,
+            UnsupportedError("runtime.device=cuda but no GPU is visible here: use runtime.device=cpu"),
         )
     if backend == "nccl" and device == "cpu":
         return device, backend, ConfigError("runtime.backend=nccl needs GPUs: use runtime.backend=gloo")
     if backend == "nccl" and not dist.is_nccl_available():
-        return device, backend, UnsupportedError(
-            "runtime.backend=nccl but this torch has no NCCL: use runtime.backend=gloo"
+        return (
+            device,
+            backend,
+            UnsupportedError("runtime.backend=nccl but this torch has no NCCL: use runtime.backend=gloo"),
         )
     if backend == "nccl" and local_size > num_gpus:
-        return device, backend, ConfigError(
-            f"{local_size} ranks on a machine with {num_gpus} visible GPUs, and NCCL wants a GPU for each: start at most "
-            f"{num_gpus} here, or let ranks share with runtime.backend=gloo"
+        return (
+            device,
+            backend,
+            ConfigError(
+                f"{local_size} ranks on a machine with {num_gpus} visible GPUs, and NCCL wants a GPU for each: start at most "
+                f"{num_gpus} here, or let ranks share with runtime.backend=gloo"
+            ),
         )
     return device, backend, None
 
@@ -115,4 +129,3 @@ def _agree(store: dist.Store, rank: int, size: int, problem: Exception | None) -
         kind, _, message = store.get(f"fullgnn/problem/{other}").decode().partition("|")
         if kind:
             raise (ConfigError if kind == "ConfigError" else UnsupportedError)(message)
-

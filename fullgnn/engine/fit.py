@@ -50,7 +50,9 @@ def fit(
     gradients = FlatGradients(model)
     peak = TensorPeak(graph.features.device)
     epochs: list[EpochRecord] = []
-    best, best_state, stale = None, {}, 0
+    best: EpochRecord | None = None
+    best_state: dict[str, Tensor] = {}
+    stale = 0
     for epoch in range(1, train.epochs + 1):
         meter.take()
         if epoch == 1:
@@ -65,7 +67,7 @@ def fit(
         record = EpochRecord(epoch, loss, cost, accuracy)
         epochs.append(record)
         if accuracy is not None:
-            if best is None or accuracy.val is None or accuracy.val > best.accuracy.val:
+            if best is None or _is_better(accuracy, best.accuracy):
                 best, stale = record, 0
                 best_state = copy.deepcopy(model.state_dict())
             else:
@@ -73,7 +75,13 @@ def fit(
         on_epoch(record)
         if train.patience and stale >= train.patience:
             break
+    assert best is not None  # the last epoch is always evaluated
     return FitResult(epochs, best, best_state, peak.bytes)
+
+
+def _is_better(accuracy: Accuracies, best: Accuracies | None) -> bool:
+    """Whether a later evaluation replaces the best: strictly better on validation, or always without validation."""
+    return best is None or best.val is None or accuracy.val is None or accuracy.val > best.val
 
 
 def train_step(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph import Graph
@@ -49,8 +50,8 @@ class PreparedGraph:
 
     graph: Graph  # in the new order
     node_id: np.ndarray  # (num_nodes,) int64, original id of each new row
-    adj: object  # (num_nodes, num_nodes) scipy CSR, normalised, int32 indices
-    adj_t: object | None  # its transpose, or None where A equals its transpose
+    adj: csr_array  # (num_nodes, num_nodes), normalised, int32 indices
+    adj_t: csr_array | None  # its transpose, or None where A equals its transpose
 
 
 class Scheme(Protocol):

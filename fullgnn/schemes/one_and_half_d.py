@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from fullgnn.dist import Axis, World, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.dist import Axis, Pending, World, from_rank0, receive_arrays, send_arrays, share
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.kernels import Kernel, LocalCSR
 from fullgnn.meter import Meter
@@ -86,13 +85,13 @@ class OneAndHalfD:
         mesh = world.mesh((self.num_parts, replication), self.mesh_axes)
         self._row_axis = Axis(mesh.get_group("row"), meter)
         self._replica_axis = Axis(mesh.get_group("replica"), meter)
-        self._world_axis = Axis(dist.group.WORLD, meter)
+        self._world_axis = Axis(world.group, meter)
         self._partition: Partition
         self._node_id: Tensor
 
     def shard(self, prepared: PreparedGraph | None) -> ShardedGraph:
         """Cut on rank 0, one rank after the other, and send; each rank receives only what it will multiply."""
-        layout = share(from_rank0(lambda: self._layout(prepared)))
+        layout = share(from_rank0(lambda: self._layout(prepared)))  # rank 0 has the prepared graph
         self._partition, self.nnz_imbalance = layout.partition, layout.nnz_imbalance
         if prepared is not None:
             for rank in range(1, self.world.size):
@@ -142,7 +141,8 @@ class OneAndHalfD:
             out[part["node_id"]] = part["rows"]
         return torch.from_numpy(out)
 
-    def _layout(self, prepared: PreparedGraph) -> _Layout:
+    def _layout(self, prepared: PreparedGraph | None) -> _Layout:
+        assert prepared is not None
         graph = prepared.graph
         partition = contiguous(graph.num_nodes, self.num_parts)
         nnz = block_nnz(prepared.adj, partition)
@@ -239,15 +239,16 @@ class _Adjacency:
         """Yield each stage with its H_j, the next broadcast already under way."""
         buffers = self._receive_buffers(x)
 
-        def start(t: int):
+        def start(t: int) -> Pending:
             stage = stages[t]
             own = stage.source == self._row_axis.index
             return self._row_axis.broadcast(x if own else buffers[t % 2, : stage.num_rows], stage.source)
 
-        pending = start(0) if stages else None
+        in_flight = [start(0)] if stages else []
         for t, stage in enumerate(stages):
-            current, pending = pending, start(t + 1) if t + 1 < len(stages) else None
-            yield stage, current.wait()
+            if t + 1 < len(stages):
+                in_flight.append(start(t + 1))
+            yield stage, in_flight.pop(0).wait()
 
     def _receive_buffers(self, x: Tensor) -> Tensor:
         """(2, most rows of a block, F): one block arrives while the other is read."""

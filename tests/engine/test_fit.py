@@ -1,0 +1,88 @@
+"""The training loop: best epoch, early stopping, evaluation, optimizers."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fullgnn.config import build
+from fullgnn.dist import World
+from fullgnn.engine import Accuracies, FitResult, evaluate, fit, predict
+from fullgnn.engine import fit as fit_function
+from fullgnn.engine.fit import make_optimizer
+from fullgnn.meter import Meter
+from fullgnn.train import build_model, load_shard
+from tests.cases import config, dense_graph
+
+
+def run_karate(world: World, *overrides: str) -> tuple[FitResult, Accuracies, float]:
+    """A run, the accuracies of its best parameters, and the share of right training nodes counted by hand."""
+    cfg = config("dataset=karate", *overrides)
+    meter = Meter(world.device)
+    scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+    graph, _ = load_shard(cfg, scheme, None)
+    model = build_model(cfg, graph.num_features, graph.num_classes, world)
+    result = fit(model, graph, scheme, cfg.train, meter)
+    model.load_state_dict(result.best_state)
+    right = predict(model, graph).argmax(1) == graph.labels
+    return result, evaluate(model, graph, scheme), right[graph.train_index].double().mean().item()
+
+
+def test_best_epoch_is_the_earliest_with_the_best_validation_accuracy(ranks) -> None:
+    (outcome,) = ranks(1)(run_karate, "train.epochs=60", "model.hidden_channels=8")
+    result, best, train_accuracy = outcome
+    evaluated = [record for record in result.epochs if record.accuracy]
+    assert len(evaluated) == 60
+    top = max(record.accuracy.val for record in evaluated)
+    assert result.best.epoch == next(record.epoch for record in evaluated if record.accuracy.val == top)
+    assert best == result.best.accuracy  # best_state are the parameters of that epoch
+    assert best.train == train_accuracy
+
+
+def test_eval_every(ranks) -> None:
+    for eval_every, expected in ((0, [10]), (4, [4, 8, 10]), (1, list(range(1, 11)))):
+        (outcome,) = ranks(1)(run_karate, "train.epochs=10", f"train.eval_every={eval_every}")
+        assert [record.epoch for record in outcome[0].epochs if record.accuracy] == expected
+
+
+def test_early_stopping_counts_evaluations_without_progress(ranks) -> None:
+    outcomes = ranks(2)(run_karate, "train.epochs=400", "train.patience=5", "train.eval_every=2")
+    epochs = {len(result.epochs) for result, _, _ in outcomes}
+    assert len(epochs) == 1  # all ranks stop together
+    result = outcomes[0][0]
+    assert len(result.epochs) == result.best.epoch + 5 * 2 < 400
+
+
+def test_an_empty_split_has_no_accuracy(ranks) -> None:
+    (outcome,) = ranks(1)(_without_validation)
+    assert outcome.best.accuracy.val is None and outcome.best.accuracy.test is None
+    assert outcome.best.epoch == 3  # without validation the last evaluation is the one to keep
+
+
+def _without_validation(world: World) -> FitResult:
+    cfg = config("train.epochs=3")
+    meter = Meter(world.device)
+    scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+    dense = dense_graph("symmetric")
+    bare = dataclasses.replace(dense.graph(), val_mask=~dense.train_mask & False)
+    graph, _ = load_shard(cfg, scheme, bare)
+    return fit_function(build_model(cfg, 5, 3, world), graph, scheme, cfg.train, meter)
+
+
+def test_optimizers_carry_their_settings() -> None:
+    model = torch.nn.Linear(2, 2)
+    sgd = make_optimizer(model, config("train.optimizer=sgd", "train.momentum=0.9", "train.lr=0.5").train)
+    adam = make_optimizer(model, config("train.weight_decay=0.25").train)
+    assert isinstance(sgd, torch.optim.SGD) and sgd.defaults["momentum"] == 0.9 and sgd.defaults["lr"] == 0.5
+    assert isinstance(adam, torch.optim.Adam) and adam.defaults["weight_decay"] == 0.25
+
+
+@pytest.mark.parametrize("replication", [1, 2])
+def test_costs_are_recorded_for_every_epoch(ranks, replication: int) -> None:
+    scheme = ["scheme=1.5d", "scheme.replication=2"] if replication == 2 else ["scheme=1d"]
+    for result, _, _ in ranks(4)(run_karate, "train.epochs=5", "train.eval_every=2", *scheme):
+        received = [record.cost.bytes_received for record in result.epochs]
+        assert all(cost == received[0] for cost in received)  # every epoch alike, evaluations not counted
+        for record in result.epochs:
+            times = record.cost.time_ms
+            assert 0 < times["spmm"] + times["comm"] + times["other"] < times["epoch"]

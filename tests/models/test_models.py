@@ -1,0 +1,90 @@
+"""Models in one process, without a distributed job."""
+
+import pytest
+import torch
+
+from fullgnn.errors import ConfigError
+from fullgnn.models import GCN, MLP
+from fullgnn.nn import Dropout, set_epoch
+
+
+class DenseAdjacency:
+    """What a model needs of a graph."""
+
+    def __init__(self, matrix: torch.Tensor):
+        self.matrix = matrix
+        self.node_id = torch.arange(len(matrix))
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.matrix]
+
+    def spmm(self, x: torch.Tensor) -> torch.Tensor:
+        return self.matrix @ x
+
+
+@pytest.fixture
+def adj() -> DenseAdjacency:
+    return DenseAdjacency(torch.rand(6, 6, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("model", [GCN, MLP])
+@pytest.mark.parametrize("num_layers", [1, 2, 4])
+def test_shapes_and_depth(model: type, num_layers: int, adj: DenseAdjacency) -> None:
+    network = model(5, 3, hidden_channels=7, num_layers=num_layers)
+    assert network(torch.rand(6, 5), adj).shape == (6, 3)
+    widths = [5, *[7] * (num_layers - 1), 3]
+    expected = sum(a * b + b for a, b in zip(widths, widths[1:]))
+    assert sum(parameter.numel() for parameter in network.parameters()) == expected
+
+
+def test_an_mlp_is_a_gcn_on_the_identity() -> None:
+    adj = DenseAdjacency(torch.eye(6))
+    x = torch.rand(6, 5)
+    gcn, mlp = GCN(5, 3, dropout=0.3, seed=4), MLP(5, 3, dropout=0.3, seed=4)
+    torch.testing.assert_close(gcn(x, adj), mlp(x, adj))
+
+
+def test_seed_decides_the_weights_and_precision_rounds_them() -> None:
+    first, same, other = GCN(5, 3, seed=1), GCN(5, 3, seed=1), GCN(5, 3, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), same.parameters()))
+    assert not torch.equal(first.convs[0].linear.weight, other.convs[0].linear.weight)
+    torch.set_default_dtype(torch.float64)
+    try:
+        double = GCN(5, 3, seed=1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert double.convs[0].linear.weight.dtype == torch.float64
+    assert torch.equal(double.convs[0].linear.weight.float(), first.convs[0].linear.weight)
+
+
+def test_dropout_follows_epoch_and_layer_and_rests_in_evaluation(adj: DenseAdjacency) -> None:
+    model = GCN(5, 3, dropout=0.5, seed=1)
+    x = torch.rand(6, 5)
+    set_epoch(model, 1)
+    first = model(x, adj)
+    set_epoch(model, 2)
+    second = model(x, adj)
+    set_epoch(model, 1)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, model(x, adj))
+    model.eval()
+    assert torch.equal(model(x, adj), GCN(5, 3, dropout=0.0, seed=1)(x, adj))
+    masks = [Dropout(0.5, layer, seed=1)(torch.ones(50, 8), torch.arange(50)) for layer in (0, 1)]
+    assert not torch.equal(*masks)
+
+
+def test_input_dropout_is_its_own(adj: DenseAdjacency) -> None:
+    assert [dropout.p for dropout in GCN(5, 3, num_layers=3, dropout=0.4).dropouts] == [0.4, 0.4, 0.4]
+    assert [dropout.p for dropout in GCN(5, 3, num_layers=3, dropout=0.4, input_dropout=0.0).dropouts] == [
+        0.0,
+        0.4,
+        0.4,
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dropout": 1.0}, {"dropout": -0.1}, {"input_dropout": 1.5}, {"num_layers": 0}, {"hidden_channels": 0}]
+)
+def test_a_value_out_of_range_is_named(wrong: dict) -> None:
+    with pytest.raises(ConfigError, match=f"model.{next(iter(wrong))}="):
+        GCN(5, 3, **wrong)

@@ -1,0 +1,62 @@
+"""The training curve does not depend on layout, order or number of processes."""
+
+import pytest
+
+from fullgnn.config import Config, build
+from fullgnn.dist import World
+from fullgnn.engine import fit
+from fullgnn.graph import Graph, load_dataset
+from fullgnn.meter import Meter
+from fullgnn.train import build_model, load_shard
+from tests.cases import LAYOUTS, config, layout_overrides
+
+ORDERS = [("none", "block"), ("rcm", "block"), ("rcm", "whole"), ("metis", "block"), ("metis", "whole")]
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}  # of the loss after 50 epochs, relative
+DATASET = [
+    "dataset=synthetic", "dataset.num_nodes=301", "dataset.num_edges=4301", "dataset.num_features=12",
+    "dataset.num_classes=5",
+]  # fmt: skip
+
+
+def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
+    """Loss before the 50th update, for each configuration."""
+    losses = []
+    for cfg in cfgs:
+        meter = Meter(world.device)
+        scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+        sharded, _ = load_shard(cfg, scheme, graph)
+        model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
+        losses.append(fit(model, sharded, scheme, cfg.train, meter).epochs[-1].loss)
+    return losses
+
+
+def cases(replication: int, dtype: str, orders: list[tuple[str, str]]) -> list[Config]:
+    return [
+        config(
+            *layout_overrides(replication), f"reorder={order}", f"reorder.scope={scope}", "reorder.cluster_size=20",
+            f"runtime.dtype={dtype}", f"train.optimizer={optimizer}", f"train.lr={lr}", "train.epochs=50",
+            "train.eval_every=0",
+        )
+        for order, scope in orders
+        for optimizer, lr in (("adam", 0.01), ("sgd", 0.2))
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return load_dataset(config(*DATASET).dataset)
+
+
+@pytest.fixture(scope="module")
+def single_process(ranks, graph: Graph) -> dict[str, list[float]]:
+    """Final loss with Adam and with SGD on one process, by dtype."""
+    return {dtype: ranks(1)(final_losses, cases(1, dtype, ORDERS[:1]), graph)[0] for dtype in TOLERANCE}
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_loss_after_50_epochs(ranks, graph, single_process, world_size: int, replication: int, dtype: str) -> None:
+    for losses in ranks(world_size)(final_losses, cases(replication, dtype, ORDERS), graph):
+        expected = single_process[dtype] * len(ORDERS)
+        assert losses == pytest.approx(expected, rel=TOLERANCE[dtype], abs=0)
+        assert losses[0] < 1.55  # it learns: ln 5 = 1.609 at the start

@@ -1,0 +1,41 @@
+"""Times and bytes of an interval."""
+
+import time
+
+import pytest
+import torch
+
+from fullgnn.meter import Cost, Meter
+
+
+def test_phases_nest_and_take_starts_again() -> None:
+    meter = Meter(torch.device("cpu"))
+    with meter.phase("epoch"):
+        with meter.phase("spmm"):
+            time.sleep(0.02)
+        time.sleep(0.01)
+    meter.received("broadcast", 10)
+    meter.received("broadcast", 5)
+    cost = meter.take()
+    assert cost.time_ms["epoch"] >= cost.time_ms["spmm"] + 9 >= 28
+    assert cost.bytes_received == {"broadcast": 15}
+    assert meter.take() == Cost()
+
+
+def test_a_phase_that_raises_is_not_lost_on_the_next() -> None:
+    meter = Meter(torch.device("cpu"))
+    with pytest.raises(ValueError), meter.phase("spmm"):
+        raise ValueError
+    with meter.phase("spmm"):
+        pass
+    assert meter.take().time_ms["spmm"] < 1000
+
+
+@pytest.mark.gpu
+def test_gpu_phases_are_timed_with_events() -> None:
+    device = torch.device("cuda")
+    meter = Meter(device)
+    x = torch.randn(4096, 4096, device=device)
+    with meter.phase("dense"):
+        x @ x
+    assert meter.take().time_ms["dense"] > 0
