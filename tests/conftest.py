@@ -15,16 +15,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
 
 
-@pytest.fixture(scope="session")
-def ranks() -> Iterator[Callable[..., Ranks]]:
-    """``ranks(world_size)``: processes that have joined one job, kept for the whole session."""
-    pools: dict[tuple[int, str], Ranks] = {}
+BACKENDS = ["gloo", "nccl"] if torch.cuda.is_available() else ["gloo"]
 
-    def get(world_size: int, backend: str = "gloo") -> Ranks:
-        key = (world_size, backend)
-        if key not in pools or not pools[key].alive:
-            pools[key] = Ranks(world_size, backend)
-        return pools[key]
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
+    """``ranks(world_size)``: processes that have joined one job, kept for the whole session.
+
+    Every test that uses it runs over gloo on the CPU, and over NCCL where there are GPUs enough.
+    """
+    pools: dict[int, Ranks] = {}
+
+    def get(world_size: int) -> Ranks:
+        if request.param == "nccl" and world_size > torch.cuda.device_count():
+            pytest.skip(f"NCCL wants {world_size} GPUs, {torch.cuda.device_count()} are visible")
+        if world_size not in pools or not pools[world_size].alive:
+            pools[world_size] = Ranks(world_size, request.param)
+        return pools[world_size]
 
     yield get
     for pool in pools.values():

@@ -114,8 +114,7 @@ def node_loss(logits: Tensor, graph: ShardedGraph) -> Tensor:
     A rank without training rows contributes 0 and still takes part in the backward pass.
     """
     chosen = logits.index_select(0, graph.train_index)
-    labels = graph.labels.index_select(0, graph.train_index)
-    return F.cross_entropy(chosen, labels, reduction="sum") / graph.num_split_nodes[0]
+    return F.cross_entropy(chosen, graph.train_labels, reduction="sum") / graph.num_split_nodes[0]
 
 
 def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:

@@ -33,7 +33,8 @@ class ShardedGraph:
     adj: ShardedAdjacency
     features: Tensor  # (num_local_nodes, num_features)
     labels: Tensor  # (num_local_nodes,) int64
-    train_index: Tensor  # local rows with loss, int64
+    train_index: Tensor  # (num_local_train,) int64, local rows with loss
+    train_labels: Tensor  # (num_local_train,) int64, their classes
     masks: Tensor  # (3, num_local_nodes) bool: train, val, test
     num_features: int
     num_classes: int
@@ -41,7 +42,7 @@ class ShardedGraph:
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        return [*self.adj.tensors(), self.features, self.labels, self.train_index, self.masks]
+        return [*self.adj.tensors(), self.features, self.labels, self.train_index, self.train_labels, self.masks]
 
 
 @dataclass(frozen=True, eq=False)

@@ -108,11 +108,13 @@ class OneAndHalfD:
             forward if layout.symmetric else self._staged_blocks(tensors, "adj_t", layout.backward_stages[replica])
         )
         masks = tensors["masks"]
+        train_index = masks[0].nonzero().squeeze(1)
         return ShardedGraph(
             adj=_Adjacency(self, forward, backward, tensors["node_id"]),
             features=tensors["features"],
             labels=tensors["labels"],
-            train_index=masks[0].nonzero().squeeze(1),
+            train_index=train_index,
+            train_labels=tensors["labels"][train_index],
             masks=masks,
             num_features=tensors["features"].shape[1],
             num_classes=layout.num_classes,

@@ -19,7 +19,7 @@ def multiply_once(world: World, cfg: Config, kind: str) -> dict:
     scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
     graph, _ = load_shard(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
     adj = graph.adj
-    x = torch.randn(len(adj.node_id), WIDTH, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device, requires_grad=True)
     meter.take()
     y = adj.spmm(x)
     forward = meter.take().bytes_received
