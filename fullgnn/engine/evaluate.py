@@ -27,7 +27,6 @@ def predict(model: torch.nn.Module, graph: ShardedGraph) -> torch.Tensor:
 def evaluate(model: torch.nn.Module, graph: ShardedGraph, scheme: Scheme) -> Accuracies:
     """One forward pass over the whole graph; the same result on every rank."""
     right = predict(model, graph).argmax(dim=1) == graph.labels
-    num_right = scheme.sum_over_rows((graph.masks & right).sum(dim=1))
-    return Accuracies(
-        *(right / total if total else None for right, total in zip(num_right.tolist(), graph.num_split_nodes))
-    )
+    num_right = scheme.sum_over_rows((graph.masks & right).sum(dim=1)).tolist()
+    train, val, test = (count / total if total else None for count, total in zip(num_right, graph.num_split_nodes))
+    return Accuracies(train, val, test)

@@ -102,7 +102,7 @@ def train_step(
         loss = node_loss(model(graph.features, graph.adj), graph)
         loss.backward()
         scheme.sum_over_rows(gradients.flat)
-        total = scheme.sum_over_rows(loss.detach().double())
+        total = scheme.sum_over_rows(loss.detach().to(torch.float64, copy=True))
         with meter.phase("other"):
             optimizer.step()
     return total.item()

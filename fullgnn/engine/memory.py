@@ -22,36 +22,31 @@ def peak_process_bytes() -> int:
 
 
 class TensorPeak:
-    """Most bytes of tensors alive at one time on ``device``.
+    """Most bytes of tensors alive at one time on ``device`` while ``watch`` was active.
 
     On a GPU this is the allocator's own count. The CPU allocator keeps none, so there the tensors that exist are
-    counted once and those that operators make are followed until they are freed, for as long as ``watch`` is active.
-    Watching costs a Python call an operator: one epoch is enough, since all epochs allocate alike.
+    counted once and those that operators make are followed until they are freed. That costs a Python call an operator:
+    one epoch is enough, since all epochs allocate alike.
     """
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._peak = 0
+        self.bytes = 0
 
     @contextmanager
     def watch(self, *existing: torch.Tensor) -> Iterator[None]:
         """Follow the operators inside; ``existing`` are the tensors held before, any layout."""
         if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
             yield
-            self._peak = torch.cuda.max_memory_allocated(self._device)
+            self.bytes = max(self.bytes, torch.cuda.max_memory_allocated(self._device))
             return
         ledger = _Ledger()
         for tensor in existing:
             ledger.add(tensor)
         with ledger:
             yield
-        self._peak = max(self._peak, ledger.peak)
-
-    @property
-    def bytes(self) -> int:
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        return self._peak
+        self.bytes = max(self.bytes, ledger.peak)
 
 
 class _Ledger(TorchDispatchMode):

@@ -15,5 +15,5 @@ def shuffle(adj: sparse.csr_array, seed: int) -> np.ndarray:
 
 
 def degree(adj: sparse.csr_array, seed: int) -> np.ndarray:
-    """Descending out-degree (stored entries of the row); equal degrees keep their order."""
+    """Descending degree, the stored entries of the row: how many a node reads from. Equal degrees keep their order."""
     return np.argsort(-np.diff(adj.indptr), kind="stable").astype(np.int64, copy=False)

@@ -4,7 +4,7 @@ A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A m
 an ``adj`` that multiplies and knows the original ids of its rows; it never learns how many ranks there are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -33,12 +33,16 @@ class ShardedGraph:
     adj: ShardedAdjacency
     features: Tensor  # (num_local_nodes, num_features)
     labels: Tensor  # (num_local_nodes,) int64
-    train_index: Tensor  # (num_local_train,) int64, local rows with loss
-    train_labels: Tensor  # (num_local_train,) int64, their classes
     masks: Tensor  # (3, num_local_nodes) bool: train, val, test
     num_features: int
     num_classes: int
     num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
+    train_index: Tensor = field(init=False)  # (num_local_train,) int64, local rows with loss
+    train_labels: Tensor = field(init=False)  # (num_local_train,) int64, their classes
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "train_index", self.masks[0].nonzero().squeeze(1))
+        object.__setattr__(self, "train_labels", self.labels[self.train_index])
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""

@@ -107,15 +107,11 @@ class OneAndHalfD:
         backward = (
             forward if layout.symmetric else self._staged_blocks(tensors, "adj_t", layout.backward_stages[replica])
         )
-        masks = tensors["masks"]
-        train_index = masks[0].nonzero().squeeze(1)
         return ShardedGraph(
             adj=_Adjacency(self, forward, backward, tensors["node_id"]),
             features=tensors["features"],
             labels=tensors["labels"],
-            train_index=train_index,
-            train_labels=tensors["labels"][train_index],
-            masks=masks,
+            masks=tensors["masks"],
             num_features=tensors["features"].shape[1],
             num_classes=layout.num_classes,
             num_split_nodes=layout.num_split_nodes,
@@ -253,10 +249,10 @@ class _Adjacency:
             yield stage, in_flight.pop(0).wait()
 
     def _receive_buffers(self, x: Tensor) -> Tensor:
-        """(2, most rows of a block, F): one block arrives while the other is read."""
+        """(2, most rows of a block, F): one block arrives while the other is read. None arrives with one block row."""
         key = (x.shape[1], x.dtype)
         if key not in self._buffers:
-            self._buffers[key] = x.new_empty(2, self._max_rows, x.shape[1])
+            self._buffers[key] = x.new_empty(2, self._max_rows if self._row_axis.size > 1 else 0, x.shape[1])
         return self._buffers[key]
 
 

@@ -44,7 +44,7 @@ def _download(url: str, path: Path, sha256: str | None) -> None:
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
         size = int(response.headers.get("Content-Length") or 0) or None
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Named uniquely: every rank of a job, and every job on the machine, may be downloading at once.
+        # Named uniquely: several jobs on the machine may be downloading at once.
         part = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False)
         try:
             with part, tqdm(total=size, unit="B", unit_scale=True, desc=path.name) as progress:

@@ -6,8 +6,7 @@ semi-supervised learning with graph embeddings" (2016). The files are Python 2 p
 - ``allx``, ``ally``: features and one-hot labels of nodes 0, 1, ...; the first ``len(y)`` are the training
   nodes;
 - ``tx``, ``ty``: the same of the test nodes, in the order of the *unsorted* ``test.index``. That index skips
-  15 ids of
-  CiteSeer: nodes with links, but without features, label or a place in the split;
+  15 ids of CiteSeer: nodes with links, but without features, label or a place in the split;
 - ``graph``: dict u -> [v, ...] of arcs u -> v, with duplicates and a few self-loops;
 - ``x``: the training rows of ``allx`` once more, which we do not read.
 """
