@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from fullgnn.models.layout import channels, dropout_rates
-from fullgnn.nn import Dropout, GCNConv
+from fullgnn.models.stack import stack
+from fullgnn.nn import GCNConv
 from fullgnn.schemes.base import ShardedAdjacency
 
 
@@ -34,11 +34,9 @@ class GCN(torch.nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        widths = channels(in_channels, hidden_channels, out_channels, num_layers)
-        rates = dropout_rates(dropout, input_dropout, num_layers)
-        generator = torch.Generator().manual_seed(seed)
-        self.convs = torch.nn.ModuleList(GCNConv(a, b, generator) for a, b in zip(widths, widths[1:]))
-        self.dropouts = torch.nn.ModuleList(Dropout(rate, layer, seed) for layer, rate in enumerate(rates))
+        self.convs, self.dropouts = stack(
+            GCNConv, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed
+        )
 
     def forward(self, x: Tensor, adj: ShardedAdjacency) -> Tensor:
         """(num_local_nodes, in_channels) to (num_local_nodes, out_channels) logits."""

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from fullgnn.models.layout import channels, dropout_rates
-from fullgnn.nn import Dropout, Linear
+from fullgnn.models.stack import stack
+from fullgnn.nn import Linear
 from fullgnn.schemes.base import ShardedAdjacency
 
 
@@ -22,11 +22,9 @@ class MLP(torch.nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        widths = channels(in_channels, hidden_channels, out_channels, num_layers)
-        rates = dropout_rates(dropout, input_dropout, num_layers)
-        generator = torch.Generator().manual_seed(seed)
-        self.linears = torch.nn.ModuleList(Linear(a, b, generator) for a, b in zip(widths, widths[1:]))
-        self.dropouts = torch.nn.ModuleList(Dropout(rate, layer, seed) for layer, rate in enumerate(rates))
+        self.linears, self.dropouts = stack(
+            Linear, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed
+        )
 
     def forward(self, x: Tensor, adj: ShardedAdjacency) -> Tensor:
         """(num_local_nodes, in_channels) to (num_local_nodes, out_channels) logits; ``adj`` only names the rows."""

@@ -1,0 +1,44 @@
+"""What layered models share: the widths and the dropout of a stack of layers."""
+
+from collections.abc import Callable
+
+import torch
+
+from fullgnn.errors import ConfigError
+from fullgnn.nn import Dropout
+
+Layer = Callable[[int, int, torch.Generator], torch.nn.Module]
+
+
+def stack(
+    layer: Layer,
+    in_channels: int,
+    out_channels: int,
+    hidden_channels: int,
+    num_layers: int,
+    dropout: float,
+    input_dropout: float | None,
+    seed: int,
+) -> tuple[torch.nn.ModuleList, torch.nn.ModuleList]:
+    """``num_layers`` layers from ``in_channels`` over ``hidden_channels`` to ``out_channels``, and a dropout for the
+    input of each.
+
+    Args:
+        layer: (in_channels, out_channels, generator) -> module.
+        input_dropout: probability for the first layer's input; None takes ``dropout``.
+        seed: of the weights and of the dropout masks.
+
+    Raises:
+        ConfigError: a width, depth or probability is out of range.
+    """
+    for key, value in (("hidden_channels", hidden_channels), ("num_layers", num_layers)):
+        if value < 1:
+            raise ConfigError(f"model.{key}={value} is too small: it must be at least 1")
+    rates = [dropout if input_dropout is None else input_dropout, *[dropout] * (num_layers - 1)]
+    for key, rate in (("dropout", dropout), ("input_dropout", rates[0])):
+        if not 0 <= rate < 1:
+            raise ConfigError(f"model.{key}={rate} is not a dropout rate: it must lie in [0, 1)")
+    widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+    generator = torch.Generator().manual_seed(seed)
+    layers = torch.nn.ModuleList(layer(a, b, generator) for a, b in zip(widths, widths[1:]))
+    return layers, torch.nn.ModuleList(Dropout(rate, index, seed) for index, rate in enumerate(rates))
