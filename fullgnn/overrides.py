@@ -26,6 +26,7 @@ def hold_for_jobs(arguments: list[str]) -> list[str]:
         if argument in parsed
         and parsed[argument].key_or_group.startswith(swept)
         and not parsed[argument].is_sweep_override()
+        and parsed[argument].value() is not None  # no choice(null) in Hydra; nothing to choose in ~key
         else argument
         for argument in arguments
     ]

@@ -75,22 +75,23 @@ class RunFolder:
     ``epochs.jsonl`` grows line by line, so that an interrupted run keeps its curve; ``record.json`` appears whole, at
     the end. Files of an earlier run in the same folder are removed when the new one starts.
 
+    Args:
+        config: text of ``config.yaml``.
+
     Raises:
         ConfigError: the folder cannot be made or written.
     """
 
-    def __init__(self, path: str):
-        self.path = Path(path)
+    def __init__(self, path: str, config: str):
+        self.path = Path(path).absolute()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for stale in ("record.json", "predictions.npz"):
+            for stale in ("record.json", "record.json.tmp", "predictions.npz", "predictions.tmp.npz"):
                 (self.path / stale).unlink(missing_ok=True)
+            (self.path / "config.yaml").write_text(config)
             self._epochs: TextIO = open(self.path / "epochs.jsonl", "w")
         except OSError as error:
             raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
-
-    def write_config(self, yaml: str) -> None:
-        (self.path / "config.yaml").write_text(yaml)
 
     def add_epoch(self, line: dict[str, Any]) -> None:
         self._epochs.write(json.dumps(line) + "\n")

@@ -49,27 +49,27 @@ from fullgnn.schemes import Scheme, ShardedGraph
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__
 
 
-def run(cfg: Config, graph: Graph | None = None) -> RunRecord:
+def run(cfg: Config) -> RunRecord:
     """One training run, called on every rank of the job that torchrun's environment describes.
 
     Args:
-        cfg: the same on every rank; the folder ``run_dir`` is rank 0's.
-        graph: taken instead of ``cfg.dataset``; rank 0's is used.
+        cfg: the same on every rank; the folder ``run_dir`` and the files of the dataset are rank 0's.
 
     Raises:
         FullGNNError: a user's mistake, the same on every rank.
     """
     with init_world(cfg.runtime) as world:
         setup_logging(world.rank)
-        return run_on(world, cfg, graph)
+        return run_on(world, cfg)
 
 
-def run_on(world: World, cfg: Config, graph: Graph | None = None) -> RunRecord:
+def run_on(world: World, cfg: Config) -> RunRecord:
     """``run`` in a world that has been joined already."""
     meter = Meter(world.device)
     scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
-    sharded, preparation = load_shard(cfg, scheme, graph)
+    build_model(cfg, 1, 1, world)  # refuses bad sizes and rates before the graph, which may take long, is prepared
+    sharded, preparation = load_shard(cfg, scheme)
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
 
     progress = Progress(cfg.train.epochs, visible=world.rank == 0)
@@ -94,8 +94,8 @@ def run_on(world: World, cfg: Config, graph: Graph | None = None) -> RunRecord:
     return record
 
 
-def load_shard(cfg: Config, scheme: Scheme, graph: Graph | None) -> tuple[ShardedGraph, Preparation]:
-    """Prepare the graph on rank 0 and keep this rank's share of it; the whole is freed on return."""
+def load_shard(cfg: Config, scheme: Scheme, graph: Graph | None = None) -> tuple[ShardedGraph, Preparation]:
+    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0 and keep this rank's share; the whole is freed."""
     prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph)) or (None, None)
     return scheme.shard(prepared), share(preparation)
 
@@ -199,7 +199,7 @@ def worker_arguments(launcher: HydraConf, run_dir: str) -> list[str]:
 
 def fail(error: FullGNNError) -> NoReturn:
     """End this process with one line and status 1."""
-    if not isinstance(error, WorkerError):  # else its ranks have said why
+    if not (isinstance(error, WorkerError) and error.said):
         log.error("%s", " ".join(str(error).split()))
     if under_torchrun():
         report_failure(error)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 
 log = logging.getLogger(__name__)
 
@@ -90,38 +90,27 @@ def num_threads(runtime: RuntimeConfig, local_size: int) -> int:
     return runtime.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
 
 
-def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, Exception | None]:
-    """Decide device type and backend, or say what this machine lacks for them."""
+def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNNError | None]:
+    """Decide device type and backend, and say what this machine lacks for them."""
     num_gpus = torch.cuda.device_count()
     device = runtime.device if runtime.device != "auto" else ("cuda" if num_gpus else "cpu")
     backend = runtime.backend if runtime.backend != "auto" else ("nccl" if device == "cuda" else "gloo")
+    problem: FullGNNError | None = None
     if device == "cuda" and not num_gpus:
-        return (
-            device,
-            backend,
-            UnsupportedError("runtime.device=cuda but no GPU is visible here: use runtime.device=cpu"),
+        problem = UnsupportedError("runtime.device=cuda but no GPU is visible here: use runtime.device=cpu")
+    elif backend == "nccl" and device == "cpu":
+        problem = ConfigError("runtime.backend=nccl needs GPUs: use runtime.backend=gloo")
+    elif backend == "nccl" and not dist.is_nccl_available():
+        problem = UnsupportedError("runtime.backend=nccl but this torch has no NCCL: use runtime.backend=gloo")
+    elif backend == "nccl" and local_size > num_gpus:
+        problem = ConfigError(
+            f"{local_size} ranks on a machine with {num_gpus} visible GPUs, and NCCL wants a GPU for each: start at most "
+            f"{num_gpus} here, or let ranks share with runtime.backend=gloo"
         )
-    if backend == "nccl" and device == "cpu":
-        return device, backend, ConfigError("runtime.backend=nccl needs GPUs: use runtime.backend=gloo")
-    if backend == "nccl" and not dist.is_nccl_available():
-        return (
-            device,
-            backend,
-            UnsupportedError("runtime.backend=nccl but this torch has no NCCL: use runtime.backend=gloo"),
-        )
-    if backend == "nccl" and local_size > num_gpus:
-        return (
-            device,
-            backend,
-            ConfigError(
-                f"{local_size} ranks on a machine with {num_gpus} visible GPUs, and NCCL wants a GPU for each: start at most "
-                f"{num_gpus} here, or let ranks share with runtime.backend=gloo"
-            ),
-        )
-    return device, backend, None
+    return device, backend, problem
 
 
-def _agree(store: dist.Store, rank: int, size: int, problem: Exception | None) -> None:
+def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None) -> None:
     """Raise the lowest rank's problem on every rank, or return on every rank."""
     kind = type(problem).__name__ if problem else ""
     store.set(f"fullgnn/problem/{rank}", f"{kind}|{problem or ''}")

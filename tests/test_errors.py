@@ -1,0 +1,366 @@
+"""Every mistake a user can make ends with one line that names it and its cure: on every rank, soon, without a hang.
+
+Where only the message matters the ranks of the session are asked (the very code of a run, on real ranks); the rest are
+real command lines.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from scipy.sparse import csr_array
+
+from fullgnn.config import RuntimeConfig
+from fullgnn.dist import World, init_world
+from fullgnn.dist.mesh import _resolve
+from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
+from fullgnn.reorder import metis, rcm
+from fullgnn.train import run_on
+from tests.cases import config
+from tests.commands import OWN, environment, run_command, torchrun
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is visible")
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    """A ring of 12 nodes in the npz layout, sound but for ``changes``; a change to None leaves the array out."""
+    nodes = np.arange(12)
+    sound = {
+        "adj_data": np.ones(12, np.float32),
+        "adj_indices": (nodes + 1) % 12,
+        "adj_indptr": np.arange(13),
+        "adj_shape": np.array([12, 12]),
+        "attr_matrix": np.eye(12, dtype=np.float32),
+        "labels": nodes % 3,
+        "train_mask": nodes < 6,
+        "val_mask": (nodes >= 6) & (nodes < 9),
+        "test_mask": nodes >= 9,
+    }
+    return {name: array for name, array in (sound | changes).items() if array is not None}
+
+
+def spoiled(array: np.ndarray, index: Any, value: Any) -> np.ndarray:
+    copy = array.copy()
+    copy[index] = value
+    return copy
+
+
+SOUND = arrays()
+BAD_FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "label too large": (
+        {"labels": spoiled(SOUND["labels"], 3, 7), "num_classes": np.array(3)},
+        "label 7 is out of range",
+    ),
+    "label negative": ({"labels": spoiled(SOUND["labels"], 3, -2)}, "label -2 is out of range"),
+    "NaN feature": ({"attr_matrix": spoiled(SOUND["attr_matrix"], (2, 2), np.nan)}, "features hold NaN or Inf"),
+    "Inf feature": ({"attr_matrix": spoiled(SOUND["attr_matrix"], (2, 2), np.inf)}, "features hold NaN or Inf"),
+    "node id too large": ({"adj_indices": spoiled(SOUND["adj_indices"], 4, 12)}, "adj_* is no CSR matrix"),
+    "node id negative": ({"adj_indices": spoiled(SOUND["adj_indices"], 4, -1)}, "adj_* is no CSR matrix"),
+    "features too short": (
+        {"attr_matrix": SOUND["attr_matrix"][:11]},
+        "features has shape (11, 12) but the graph has 12",
+    ),
+    "labels too short": ({"labels": SOUND["labels"][:11]}, "labels has shape (11,) but the graph has 12"),
+    "mask too long": ({"train_mask": np.ones(13, bool)}, "train_mask has shape (13,) but the graph has 12"),
+    "no training node": ({"train_mask": np.zeros(12, bool)}, "train_mask is empty"),
+    "no labels": ({"labels": None}, "has no array 'labels'"),
+    "pickled objects": ({"labels": np.array([{}] * 12, dtype=object)}, "array 'labels' is damaged"),
+}
+
+BAD_VALUES = {
+    "scheme=1.5d scheme.replication=3": "scheme.replication=3 does not divide the 2 processes: choose one of 1, 2",
+    "scheme=1.5d scheme.replication=0": "scheme.replication=0 does not divide the 2 processes: choose one of 1, 2",
+    "dataset=planetoid dataset.name=coral": "unknown Planetoid dataset 'coral': set dataset.name to one of cora, ",
+    "dataset=npz dataset.name=coral": "'coral' is not public: set dataset.path, or dataset.name to one of ",
+    "dataset=npz": "dataset=npz needs a file: set dataset.path=FILE.npz",
+    "dataset=npz dataset.path=missing.npz": "missing.npz: set dataset.path to an existing .npz file",
+    "dataset=synthetic dataset.num_nodes=100 dataset.num_edges=9000": "are denser than 20%",
+    "dataset=synthetic dataset.train_fraction=2": "train_fraction",
+    "dataset.seed=-4": "dataset.seed=-4 is negative: choose 0 or above",
+    "model.dropout=1.5": "model.dropout=1.5 is not a dropout rate: it must lie in [0, 1)",
+    "model.input_dropout=-0.5": "model.input_dropout=-0.5 is not a dropout rate: it must lie in [0, 1)",
+    "model.num_layers=0": "model.num_layers=0 is too small: it must be at least 1",
+    "model.hidden_channels=0": "model.hidden_channels=0 is too small: it must be at least 1",
+}
+
+
+def failure(world: World, overrides: list[str]) -> tuple[type, str]:
+    """How a run fails on this rank."""
+    try:
+        run_on(world, config(*overrides))
+    except FullGNNError as error:
+        return type(error), str(error)
+    raise AssertionError("the run went on")
+
+
+def assert_all_fail_alike(outcomes: list[tuple[type, str]], expected: str) -> None:
+    assert len(set(outcomes)) == 1, outcomes
+    _, message = outcomes[0]
+    assert expected in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_every_rank_refuses_a_bad_file(ranks: Callable, tmp_path: Path, case: str) -> None:
+    changes, expected = BAD_FILES[case]
+    path = tmp_path / "graph.npz"
+    np.savez(path, **arrays(**changes))
+    outcomes = ranks(2)(failure, ["dataset=npz", f"dataset.path={path}", f"run_dir={tmp_path}/run"])
+    assert_all_fail_alike(outcomes, expected)
+    kind, message = outcomes[0]
+    assert kind is DataError and str(path) in message
+
+
+def test_every_rank_refuses_a_cut_or_foreign_file(ranks: Callable, tmp_path: Path) -> None:
+    whole, cut, text = tmp_path / "whole.npz", tmp_path / "cut.npz", tmp_path / "text.npz"
+    np.savez(whole, **SOUND)
+    cut.write_bytes(whole.read_bytes()[:700])
+    text.write_text("not numbers")
+    for path in (cut, text):
+        outcomes = ranks(2)(failure, ["dataset=npz", f"dataset.path={path}", f"run_dir={tmp_path}/run"])
+        assert_all_fail_alike(outcomes, f"{path} is no npz file, or a cut one")
+
+
+@pytest.mark.parametrize("overrides", BAD_VALUES)
+def test_every_rank_refuses_a_bad_value(ranks: Callable, tmp_path: Path, overrides: str) -> None:
+    arguments = [*overrides.split(), f"run_dir={tmp_path}/run"]
+    if "dataset=npz" in arguments:
+        arguments.append(f"dataset.root={tmp_path}")
+    assert_all_fail_alike(ranks(2)(failure, arguments), BAD_VALUES[overrides])
+
+
+def test_the_ranks_still_serve_after_all_that(ranks: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "graph.npz"
+    np.savez(path, **SOUND)
+    ranks(2)(trained, ["dataset=npz", f"dataset.path={path}", "train.epochs=1", f"run_dir={tmp_path}/run"])
+    assert (tmp_path / "run" / "record.json").exists()
+
+
+def trained(world: World, overrides: list[str]) -> float:
+    return run_on(world, config(*overrides)).final_loss
+
+
+def runtime(**changes: Any) -> RuntimeConfig:
+    defaults = {"nproc": None, "device": "auto", "backend": "auto", "dtype": "float32", "threads": 1, "timeout_s": 30}
+    return RuntimeConfig(**(defaults | changes))
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "nccl", "request_", "local_size", "kind", "expected"),
+    [
+        (2, True, {}, 4, ConfigError, "4 ranks on a machine with 2 visible GPUs"),
+        (0, True, {"device": "cuda"}, 1, UnsupportedError, "no GPU is visible here: use runtime.device=cpu"),
+        (0, True, {"backend": "nccl"}, 1, ConfigError, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo"),
+        (2, True, {"device": "cpu", "backend": "nccl"}, 1, ConfigError, "needs GPUs: use runtime.backend=gloo"),
+        (2, False, {}, 2, UnsupportedError, "this torch has no NCCL: use runtime.backend=gloo"),
+    ],
+)
+def test_what_a_machine_cannot_do(
+    monkeypatch, num_gpus: int, nccl: bool, request_: dict, local_size: int, kind: type, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: nccl)
+    _, _, problem = _resolve(runtime(**request_), local_size)
+    assert type(problem) is kind
+    assert expected in str(problem) and "\n" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "request_", "local_size", "expected"),
+    [
+        (0, {}, 4, ("cpu", "gloo")),
+        (2, {}, 2, ("cuda", "nccl")),
+        (1, {"backend": "gloo"}, 4, ("cuda", "gloo")),  # ranks may share a GPU over gloo
+        (2, {"device": "cpu"}, 4, ("cpu", "gloo")),
+    ],
+)
+def test_what_a_machine_can_do(
+    monkeypatch, num_gpus: int, request_: dict, local_size: int, expected: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    assert _resolve(runtime(**request_), local_size) == (*expected, None)
+
+
+def test_a_machine_that_lacks_something_stops_the_ranks_of_all_machines(ranks: Callable) -> None:
+    """Rank 1's machine has no GPU, rank 0's has: both raise rank 1's error."""
+    outcomes = ranks(2)(rejoin)
+    assert_all_fail_alike(outcomes, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo")
+
+
+def rejoin(world: World) -> tuple[type, str]:
+    """Agree as ``init_world`` does before it makes a process group, with a problem on rank 1 alone."""
+    from fullgnn.dist import mesh
+
+    store = dist.PrefixStore("rejoin", dist.distributed_c10d._get_default_store())
+    problem = _resolve(runtime(device="cpu", backend="nccl"), 1)[2] if world.rank == 1 else None
+    try:
+        mesh._agree(store, world.rank, world.size, problem)
+    except FullGNNError as error:
+        return type(error), str(error)
+    raise AssertionError("no rank objected")
+
+
+def test_a_failing_pymetis_is_said_and_replaced(monkeypatch, caplog) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)  # as if it were not installed
+    monkeypatch.setattr(logging.getLogger("fullgnn"), "propagate", True)
+    adj = csr_array(np.diag(np.ones(39), 1) + np.diag(np.ones(39), -1))
+    with caplog.at_level("WARNING"):
+        order = metis(adj, 0, cluster_size=10)
+    assert np.array_equal(order, rcm(adj, 0))
+    assert "falls back to rcm" in caplog.text
+
+
+# Real command lines.
+
+
+def assert_refused(done: Any, expected: str, ranks_: int) -> None:
+    """Exit status 1 and the one line, from each of ``ranks_`` ranks or from the command alone."""
+    assert done.status == 1, done.output
+    assert len(done.errors) == ranks_, done.output
+    for line in done.errors:
+        assert expected in line
+    prefixes = sorted(line.partition("error: ")[0] for line in done.errors)
+    assert prefixes == sorted(["", *(f"[rank {rank}] " for rank in range(1, ranks_))])
+    assert "Error executing job" not in done.output
+
+
+def test_own_ranks_each_say_why_and_end(tmp_path: Path) -> None:
+    np.savez(tmp_path / "graph.npz", **arrays(attr_matrix=np.full((12, 12), np.inf)))
+    done = run_command(OWN, "runtime.nproc=2", "dataset=npz", "dataset.path=graph.npz", cwd=tmp_path)
+    assert_refused(done, "graph.npz: features hold NaN or Inf: clean or impute them first", 2)
+    assert "Traceback" not in done.output
+
+
+def test_torchrun_ranks_each_say_why_and_end(tmp_path: Path) -> None:
+    arguments = ["-m", "fullgnn.train", "dataset=karate", "scheme=1.5d", "scheme.replication=2"]
+    done = run_command(torchrun(3), *arguments, cwd=tmp_path)
+    assert_refused(done, "scheme.replication=2 does not divide the 3 processes: choose one of 1, 3", 3)
+    assert "fullgnn/train.py" not in done.output  # torchrun's own traceback is not about our files
+
+
+def test_torchrun_ranks_each_refuse_the_configuration(tmp_path: Path) -> None:
+    done = run_command(torchrun(2), "-m", "fullgnn.train", "train.epoch=5", cwd=tmp_path)
+    assert_refused(done, "unknown configuration key train.epoch: did you mean train.epochs?", 2)
+    assert "fullgnn/train.py" not in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_does_not_run_under_torchrun(tmp_path: Path) -> None:
+    done = run_command(torchrun(2), "-m", "fullgnn.train", "-m", "seed=0,1", cwd=tmp_path)
+    assert_refused(done, "a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun", 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train.lr=abc"], "train.lr=abc does not fit: it takes a number"),
+        (["-m", "scheme=1d,2d"], "scheme=2d is not known: choose one of 1.5d, 1d"),
+        (
+            ["-m", "seed=0,1", "run_dir=file/below"],
+            "file/below cannot be written (Not a directory): choose another folder",
+        ),
+    ],
+)
+def test_the_command_itself_refuses(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    (tmp_path / "file").touch()
+    done = run_command(OWN, *arguments, cwd=tmp_path)
+    assert_refused(done, expected, 1)
+    assert "Traceback" not in done.output
+
+
+@NO_GPU
+def test_ranks_without_a_gpu_refuse_nccl_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    nccl = run_command(OWN, "runtime.nproc=2", "runtime.backend=nccl", cwd=tmp_path)
+    assert_refused(nccl, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo", 2)
+    folder = run_command(OWN, "runtime.nproc=2", "dataset=karate", "run_dir=file", cwd=tmp_path)
+    assert_refused(folder, "file cannot be written (File exists): choose another folder", 2)
+    assert "Traceback" not in nccl.output + folder.output
+
+
+def test_a_defect_shows_its_traceback_and_fails_its_job_alone(tmp_path: Path) -> None:
+    (tmp_path / "defect.py").write_text("def load(path):\n    raise RuntimeError('a bug of\\nours')\n")
+    run_dir = tmp_path / "sweep"
+    arguments = [
+        "-m",
+        "dataset=karate",
+        "+dataset.path=null",
+        "runtime.nproc=2",
+        "train.epochs=1",
+        f"run_dir={run_dir}",
+    ]
+    done = run_command(
+        OWN,
+        *arguments,
+        "dataset._target_=defect.load",
+        *("~dataset.train_per_class", "~dataset.num_val", "~dataset.seed"),
+        cwd=tmp_path,
+        env=environment(tmp_path),
+    )
+    assert done.status == 1
+    assert 'defect.py", line 2, in load' in done.output
+    assert "failed: RuntimeError: a bug of ours" in done.output
+    assert ",failed," in (run_dir / "sweep.csv").read_text()
+
+
+@pytest.mark.parametrize(("name", "sweep"), [("SIGTERM", False), ("SIGINT", True)])
+def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep: bool) -> None:
+    """And the sweep: no other job starts, and what is finished stays in ``sweep.csv``."""
+    run_dir = tmp_path / "run"
+    epochs_ = ["-m", "train.epochs=1,10000000,2"] if sweep else ["train.epochs=10000000"]
+    command = [*OWN, *epochs_, "runtime.nproc=2", "dataset=karate", f"run_dir={run_dir}"]
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=log, stderr=log)
+    try:
+        epochs = (run_dir / "1" if sweep else run_dir) / "epochs.jsonl"
+        deadline = time.monotonic() + 120
+        while not (epochs.exists() and epochs.stat().st_size):
+            assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        assert len(processes_with(str(run_dir)) - {process.pid}) == 2
+        process.send_signal(signal.Signals[name])
+        assert process.wait(timeout=60) == 128 + signal.Signals[name]
+        assert not processes_with(str(run_dir))
+        assert "Traceback" not in (tmp_path / "log").read_text()
+        if sweep:
+            assert not (run_dir / "2").exists()
+            assert (run_dir / "sweep.csv").read_text().count(",ok,") == 1
+    finally:
+        process.kill()
+        for pid in processes_with(str(run_dir)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def processes_with(argument: str) -> set[int]:
+    """Processes that have ``argument`` in their command line."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if argument in (folder / "cmdline").read_text():
+                found.add(int(folder.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def test_a_rank_alone_joins_and_leaves(monkeypatch) -> None:
+    """``init_world`` leaves no process group behind, whatever happens inside."""
+    for key, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 0}.items():
+        monkeypatch.setenv(key, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    with pytest.raises(DataError), init_world(runtime(device="cpu")) as world:
+        assert world.size == 1 and dist.is_initialized()
+        raise DataError("on purpose")
+    assert not dist.is_initialized()

@@ -1,0 +1,65 @@
+"""The wheel holds every package and every YAML, and works from anywhere without the checkout."""
+
+import configparser
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fullgnn.record import read_record
+from tests.commands import OWN, ROOT, run_command
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the files that a wheel is made from: building writes beside them."""
+    pytest.importorskip("setuptools")
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "fullgnn", "conf"):
+        subprocess.run(["cp", "-r", ROOT / name, source / name], check=True)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "-w", out, "."], cwd=source, check=True, timeout=120)
+    (built,) = out.glob("fullgnn-*.whl")
+    return built
+
+
+def test_setup_cfg_lists_the_packages_that_there_are() -> None:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    listed = parser["options"]["packages"].split()
+    code = {path.parent.relative_to(ROOT) for path in (ROOT / "fullgnn").rglob("*.py")}
+    values = {Path("fullgnn") / path.parent.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
+    assert sorted(listed) == sorted(".".join(folder.parts) for folder in code | values)
+
+
+def test_every_package_has_an_init_file() -> None:
+    folders = {path.parent for path in (ROOT / "fullgnn").rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_the_wheel_holds_every_module_and_every_yaml(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "fullgnn").rglob("*.py")}
+    expected |= {f"fullgnn/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
+    assert expected == {name for name in names if not name.startswith("fullgnn-")}
+
+
+def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) -> None:
+    site, cwd = tmp_path / "site", tmp_path / "cwd"
+    cwd.mkdir()
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel]
+    subprocess.run(command, check=True, timeout=120)
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    where = "import fullgnn, fullgnn.config as c; print(fullgnn.__file__, c.conf_dir())"
+    found = subprocess.run([sys.executable, "-c", where], cwd=cwd, env=env, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [str(site / "fullgnn" / "__init__.py"), str(site / "fullgnn" / "conf")]
+
+    arguments = ["runtime.nproc=1", "runtime.device=cpu", "dataset=karate", "train.epochs=2", "run_dir=out"]
+    done = run_command(OWN, *arguments, cwd=cwd, env=env)
+    assert done.status == 0, done.output
+    record = read_record(cwd / "out")
+    assert record.epochs == 2
+    assert record.git_commit is None  # of no checkout

@@ -1,0 +1,322 @@
+"""Three ways to start, one behaviour; what a run leaves behind; and the Python API. All by real command lines."""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from fullgnn.dist import World
+from fullgnn.errors import ConfigError
+from fullgnn.graph import Graph
+from fullgnn.graph.datasets import karate
+from fullgnn.record import RunRecord, read_record
+from fullgnn.train import quote, run_on, train_graph
+from tests.cases import config
+from tests.commands import OWN, Finished, run_command, torchrun
+
+RECORD_KEYS = """
+    dataset num_nodes num_edges nnz num_features num_classes model scheme world_size replication reorder reorder_scope
+    kernel device backend epochs epoch_time_ms spmm_time_ms comm_time_ms comm_bytes_per_epoch nnz_imbalance
+    peak_memory_bytes peak_tensor_bytes reorder_time_s prepare_time_s final_loss train_accuracy val_accuracy
+    test_accuracy final_test_accuracy seed versions git_commit
+""".split()
+
+EPOCHS = 6
+RUN = [
+    "scheme=1.5d",
+    "scheme.replication=2",
+    "reorder=rcm",
+    "dataset=karate",
+    f"train.epochs={EPOCHS}",
+    "runtime.device=cpu",
+]
+SPLITS = ("train", "val", "test")
+
+
+def files(folder: Path) -> set[str]:
+    """Everything below ``folder``, as relative paths of files."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def epochs(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "epochs.jsonl").read_text().splitlines()]
+
+
+def losses(run_dir: Path) -> list[float]:
+    return [line["loss"] for line in epochs(run_dir)]
+
+
+def predictions(run_dir: Path) -> dict[str, np.ndarray]:
+    with np.load(run_dir / "predictions.npz", allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
+    cwd = tmp_path_factory.mktemp("torchrun")
+    return run_command(torchrun(4), "-m", "fullgnn.train", *RUN, cwd=cwd), cwd
+
+
+@pytest.fixture(scope="module")
+def by_own_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
+    cwd = tmp_path_factory.mktemp("own")
+    arguments = ["runtime.nproc=4", *RUN, "run_dir=a/b", "train.save_predictions=true"]
+    return run_command(OWN, *arguments, cwd=cwd), cwd
+
+
+def test_torchrun_leaves_one_run_folder_and_nothing_else(by_torchrun: tuple[Finished, Path]) -> None:
+    done, cwd = by_torchrun
+    assert done.status == 0, done.output
+    (run_dir,) = (cwd / "runs").iterdir()  # one, although each of the four ranks composed a name of its own
+    assert files(cwd) == {f"runs/{run_dir.name}/{name}" for name in ("config.yaml", "epochs.jsonl", "record.json")}
+    assert str(run_dir) in done.output
+
+
+def test_own_ranks_put_all_of_it_at_run_dir(by_own_ranks: tuple[Finished, Path]) -> None:
+    done, cwd = by_own_ranks
+    assert done.status == 0, done.output
+    names = ("config.yaml", "epochs.jsonl", "record.json", "predictions.npz")
+    assert files(cwd) == {f"a/b/{name}" for name in names}
+
+
+def test_both_start_the_same_run(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple[Finished, Path]) -> None:
+    (first,) = (by_torchrun[1] / "runs").iterdir()
+    second = by_own_ranks[1] / "a" / "b"
+    assert losses(first) == losses(second)
+    records = [json.loads((run_dir / "record.json").read_text()) for run_dir in (first, second)]
+    measured = {key for key in records[0] if re.search("time|peak", key)}
+    same = [{key: value for key, value in record.items() if key not in measured} for record in records]
+    assert same[0] == same[1]
+    configs = [yaml.safe_load((run_dir / "config.yaml").read_text()) for run_dir in (first, second)]
+    for cfg in configs:
+        del cfg["run_dir"], cfg["runtime"]["nproc"], cfg["train"]["save_predictions"]
+    assert configs[0] == configs[1]
+
+
+def test_the_record_has_every_key_and_agrees_with_the_epochs(by_own_ranks: tuple[Finished, Path]) -> None:
+    run_dir = by_own_ranks[1] / "a" / "b"
+    content = json.loads((run_dir / "record.json").read_text())
+    assert set(RECORD_KEYS) <= set(content)
+    assert set(content) == {field.name for field in fields(RunRecord)}
+    assert set(content["epoch_time_ms"]) == {"median", "p20", "p80"}
+    assert set(content["comm_bytes_per_epoch"]) == {"all_reduce", "broadcast"}
+    expected = {
+        "dataset": "karate",
+        "num_nodes": 34,
+        "num_edges": 156,
+        "nnz": 156 + 34,
+        "num_features": 34,
+        "num_classes": 2,
+        "model": "gcn",
+        "scheme": "1.5d",
+        "world_size": 4,
+        "replication": 2,
+        "reorder": "rcm",
+        "reorder_scope": "block",
+        "reorder_num_blocks": 2,
+        "kernel": "torch",
+        "device": "cpu",
+        "backend": "gloo",
+        "epochs": EPOCHS,
+        "seed": 0,
+    }
+    assert {key: content[key] for key in expected} == expected
+    assert content["versions"]["torch"] and content["versions"]["numpy"]
+
+    lines = epochs(run_dir)
+    assert [line["epoch"] for line in lines] == list(range(1, EPOCHS + 1))
+    assert content["final_loss"] == lines[-1]["loss"]
+    best = max(lines, key=lambda line: line["val_accuracy"])  # max keeps the earliest
+    assert content["best_epoch"] == best["epoch"]
+    assert {split: content[f"{split}_accuracy"] for split in SPLITS} == {
+        split: best[f"{split}_accuracy"] for split in SPLITS
+    }
+    assert content["final_test_accuracy"] == lines[-1]["test_accuracy"]
+    assert content["epoch_time_ms"]["p20"] <= content["epoch_time_ms"]["median"] <= content["epoch_time_ms"]["p80"]
+    assert read_record(run_dir) == RunRecord(**content)
+
+
+def test_one_rank_speaks(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple[Finished, Path]) -> None:
+    for done, _ in (by_torchrun, by_own_ranks):
+        for epoch in range(1, EPOCHS + 1):
+            assert done.output.count(f"epoch {epoch}/{EPOCHS} ") == 1
+        assert done.output.count("karate, 34 nodes, 190 non-zeros; gcn, 1.5d, p=4 r=2, rcm (block)") == 1
+        for rank in range(4):
+            assert done.output.count(f"peak memory, rank {rank} ") == 1
+        assert "arning" not in re.sub("(?m)^W.*$", "", done.output)  # lines with W are torchrun's own
+
+
+def test_predictions_are_in_original_ids(by_own_ranks: tuple[Finished, Path], ranks: Callable, tmp_path: Path) -> None:
+    """Four ranks, replicated, each block reordered, against one rank that keeps the order."""
+    alone = ["dataset=karate", f"train.epochs={EPOCHS}", "train.save_predictions=true", f"run_dir={tmp_path}"]
+    ranks(1)(trained, alone)
+    expected, found = predictions(tmp_path), predictions(by_own_ranks[1] / "a" / "b")
+    assert found["logits"].shape == (34, 2)
+    np.testing.assert_allclose(found["logits"], expected["logits"], rtol=1e-4, atol=1e-6)
+    assert np.array_equal(found["prediction"], expected["prediction"])
+    assert np.array_equal(found["prediction"], found["logits"].argmax(axis=1))
+    assert len(set(found["prediction"])) == 2  # else any order would pass
+
+    graph = karate.load(train_per_class=4, num_val=8, seed=0)  # of the best epoch, so they score what the record says
+    record = read_record(by_own_ranks[1] / "a" / "b")
+    right = found["prediction"] == graph.labels
+    assert right[graph.test_mask].mean() == pytest.approx(record.test_accuracy)
+    assert right[graph.val_mask].mean() == pytest.approx(record.val_accuracy)
+
+
+def trained(world: World, overrides: list[str]) -> RunRecord:
+    return run_on(world, config(*overrides))
+
+
+def test_eval_every_zero_and_a_second_run_in_the_same_folder(ranks: Callable, tmp_path: Path) -> None:
+    arguments = ["dataset=karate", "train.epochs=4", f"run_dir={tmp_path}"]
+    ranks(2)(trained, [*arguments, "train.save_predictions=true"])
+    (tmp_path / "record.json.tmp").touch()  # as an interrupted run would leave it
+    records = ranks(2)(trained, [*arguments, "train.eval_every=0"])
+    assert files(tmp_path) == {"config.yaml", "epochs.jsonl", "record.json"}
+    assert ["val_accuracy" in line for line in epochs(tmp_path)] == [False, False, False, True]
+    assert records[0].best_epoch == 4
+    assert records[0].test_accuracy == records[0].final_test_accuracy == epochs(tmp_path)[-1]["test_accuracy"]
+
+
+def test_patience_ends_the_run_early(ranks: Callable, tmp_path: Path) -> None:
+    arguments = ["dataset=karate", "train.epochs=500", "train.patience=3", f"run_dir={tmp_path}"]
+    record = ranks(2)(trained, arguments)[0]
+    assert record.epochs == record.best_epoch + 3 == len(epochs(tmp_path)) < 500
+    assert record.val_accuracy == max(line["val_accuracy"] for line in epochs(tmp_path))
+
+
+# Sweeps.
+
+SWEEP = ["runtime.nproc=2", "dataset=karate", "train.epochs=3", "runtime.device=cpu"]
+
+
+def rows(run_dir: Path) -> list[dict[str, str]]:
+    with open(run_dir / "sweep.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sweep_runs_one_job_after_another(tmp_path: Path) -> None:
+    swept = ["-m", "scheme=1d,1.5d", "reorder=none,rcm,metis", "scheme.replication=2", "reorder.cluster_size=5"]
+    done = run_command(OWN, *swept, *SWEEP, "run_dir=all", cwd=tmp_path)
+    assert done.status == 0, done.output
+    run_dir = tmp_path / "all"
+    per_job = {f"{job}/{name}" for job in range(6) for name in ("config.yaml", "epochs.jsonl", "record.json")}
+    assert files(tmp_path) == {f"all/{name}" for name in per_job | {"sweep.csv", "multirun.yaml"}}
+
+    table = rows(run_dir)
+    assert [row["status"] for row in table] == ["ok"] * 6
+    jobs = [(scheme, order) for scheme in ("1d", "1.5d") for order in ("none", "rcm", "metis")]
+    assert [(row["scheme"], row["reorder"]) for row in table] == jobs
+    assert [row["replication"] for row in table] == ["1"] * 3 + ["2"] * 3
+    for job, row in enumerate(table):
+        record = read_record(run_dir / str(job))
+        assert row["run_dir"] == str(run_dir / str(job))
+        assert float(row["final_loss"]) == record.final_loss == losses(run_dir / str(job))[-1]
+        assert losses(run_dir / str(job)) == pytest.approx(losses(run_dir / "0"), rel=1e-5)  # the same mathematics
+    for scheme, order in jobs:
+        assert re.search(rf"\| scheme={re.escape(scheme)} reorder={order} +\| +ok \|", done.output)
+    assert done.output.count("scheme=1d keeps one replica: scheme.replication=2 is not used") == 3  # once a run
+
+
+def test_a_failed_job_is_reported_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    """One job fails in its ranks, one before they start; the third is sound. The folder is the default one."""
+    karate.load(train_per_class=4, num_val=8, seed=0).save(tmp_path / "good.npz")
+    swept = ["-m", "dataset=npz", "dataset.path=missing.npz,good.npz", "train.epochs=0,2"]
+    done = run_command(OWN, *swept, "runtime.nproc=2", "runtime.device=cpu", cwd=tmp_path)
+    assert done.status == 1
+    assert "Traceback" not in done.output
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    table = rows(run_dir)
+    assert [row["status"] for row in table] == ["failed", "failed", "failed", "ok"]
+    assert table[0]["error"].startswith("train.epochs=0 is out of range")
+    assert re.fullmatch(
+        "DataError: no file .*missing.npz: set dataset.path to an existing .npz file", table[1]["error"]
+    )
+    assert read_record(run_dir / "3").epochs == 2
+    summary = done.output[done.output.index("| job") :]
+    assert len(re.findall(r"\| failed \|", summary)) == 3 and len(re.findall(r"\| +ok \|", summary)) == 1
+    assert len(re.findall("(?m)^error: job [012] .* failed: ", summary)) == 3
+    assert not (run_dir / "0").exists() or not (run_dir / "0" / "record.json").exists()
+
+
+# Other ways in.
+
+
+def test_the_configuration_can_be_printed(tmp_path: Path) -> None:
+    done = run_command(OWN, "--cfg", "job", "model.hidden_channels=5", cwd=tmp_path)
+    assert done.status == 0
+    assert yaml.safe_load(done.output)["model"]["hidden_channels"] == 5
+    helped = run_command(OWN, "--help", cwd=tmp_path)
+    assert helped.status == 0 and "dataset: archaea-like, citeseer, cora" in helped.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_ones_own_adds_choices(tmp_path: Path) -> None:
+    """``--config-dir`` and ``--config-name`` reach the ranks, and a value with a comma and a quote survives."""
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "narrow.yaml").write_text("defaults: [gcn]\nname: narrow\nhidden_channels: 3\n")
+    (tmp_path / "mine" / "small.yaml").write_text("defaults: [config, _self_]\ntrain: {epochs: 2}\n")
+    run_dir = tmp_path / "it's, here"
+    flags = ["--config-dir=mine", "--config-name=small"]
+    arguments = ["model=narrow", "dataset=karate", "runtime.device=cpu", f"run_dir={quote(str(run_dir))}"]
+    done = run_command(OWN, *flags, *arguments, cwd=tmp_path)
+    assert done.status == 0, done.output
+    record = read_record(run_dir)
+    assert (record.model, record.num_parameters, record.epochs) == ("narrow", 34 * 3 + 3 + 3 * 2 + 2, 2)
+
+
+SCRIPT = """\
+import numpy as np
+import fullgnn
+
+rng = np.random.default_rng(0)
+nodes = np.arange(40)
+graph = fullgnn.Graph.from_edge_index(
+    np.stack([nodes, (nodes + 1) % 40]),
+    features=rng.standard_normal((40, 5)),
+    labels=nodes % 2,
+    train_mask=nodes < 20,
+    name="my 'ring', directed",
+)
+options = ["dataset.symmetrize=true", "train.epochs=3", "runtime.device=cpu", "run_dir=out"]
+record = fullgnn.train_graph(graph, {nproc}*options)
+if int(__import__("os").environ.get("RANK", 0)) == 0:
+    print("RECORD", record.dataset, record.num_edges, record.world_size, record.final_loss)
+"""
+
+
+def test_a_graph_held_in_python(tmp_path: Path) -> None:
+    """A script without a __main__ guard, plain and under torchrun: the same run."""
+    outputs = []
+    for name, command, nproc in (
+        ("plain", [sys.executable], '"runtime.nproc=2", '),
+        ("torchrun", torchrun(2), ""),
+    ):
+        cwd = tmp_path / name
+        cwd.mkdir()
+        (cwd / "script.py").write_text(SCRIPT.replace("{nproc}", nproc))
+        done = run_command(command, "script.py", cwd=cwd)
+        assert done.status == 0, done.output
+        outputs.append([line for line in done.output.splitlines() if line.startswith("RECORD")])
+        assert files(cwd) == {"script.py", "out/config.yaml", "out/epochs.jsonl", "out/record.json"}
+        assert yaml.safe_load((cwd / "out/config.yaml").read_text())["dataset"]["symmetrize"] is True
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 1 and outputs[0][0].startswith("RECORD my 'ring', directed 80 2 ")
+
+
+def test_train_graph_refuses_a_second_dataset() -> None:
+    graph = karate.load(train_per_class=4, num_val=8, seed=0)
+    assert isinstance(graph, Graph)
+    with pytest.raises(ConfigError, match="train_graph has its graph already: remove dataset=cora"):
+        train_graph(graph, "dataset=cora")
+    with pytest.raises(ConfigError, match="did you mean train.epochs"):
+        train_graph(graph, "train.epoch=3")
