@@ -10,7 +10,7 @@ __all__ = ["ConfigError", "DataError", "FullGNNError", "Graph", "PartitionError"
 
 def __getattr__(name: str) -> Any:
     if name == "train_graph":  # imported on use: python -m fullgnn.train must be the first to import that module
-        from fullgnn.train import train_graph
+        from fullgnn.api import train_graph
 
         return train_graph
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -167,6 +167,9 @@ def load_config(cfg: DictConfig) -> Config:
             raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
         for group in OPEN_GROUPS:
             cfg[group] = _typed(group, cfg[group])
+            if "name" not in cfg[group]:
+                raise ConfigError(f"the YAML of {group} has no name, which records show: add name: ... to it")
+        cfg.reorder.method = _typed("reorder.method", cfg.reorder.method)
         return typing.cast(Config, OmegaConf.to_object(cfg))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
@@ -258,7 +261,7 @@ def _unknown_key(key: str) -> str:
     elsewhere = [other for other in sorted(known) if other.rpartition(".")[2] == name]
     if near or elsewhere:
         return f"unknown configuration key {key}: did you mean {siblings[near[0]] if near else elsewhere[0]}?"
-    place = f"the keys of {group}" if group in known else "the keys"
+    place = f"the keys of {group} in conf/" if group in known else "the keys"
     there = siblings if group in known else [other for other in known if "." not in other]
     return f"unknown configuration key {key}: {place} are {', '.join(sorted(there))}"
 
@@ -305,7 +308,7 @@ def _typed(group: str, node: DictConfig) -> DictConfig:
             raise ConfigError(_unknown_key(f"{group}.{key}"))
         types_of[key] = hints.get(key, Any) if key in parameters else common[key]
     fields = [(key, hint, field(default=MISSING)) for key, hint in types_of.items()]
-    schema = OmegaConf.structured(make_dataclass(f"{group.capitalize()}Schema", fields))
+    schema = OmegaConf.structured(make_dataclass("Schema", fields))
     try:
         checked = OmegaConf.merge(schema, node)
     except OmegaConfBaseException as error:

@@ -1,5 +1,6 @@
-"""Command-line overrides, before Hydra sees them."""
+"""Overrides on their way: from the command line to Hydra, and from a job to its ranks."""
 
+from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
@@ -30,3 +31,22 @@ def hold_for_jobs(arguments: list[str]) -> list[str]:
         else argument
         for argument in arguments
     ]
+
+
+def worker_arguments(launcher: HydraConf, run_dir: str) -> list[str]:
+    """The command line that gives a rank the configuration of this job."""
+    flags = {"main": "--config-path", "command-line": "--config-dir"}
+    sources = [source for source in launcher.runtime.config_sources if source.provider in flags]
+    overrides = [override for override in launcher.overrides.task if not override.lstrip("+").startswith("run_dir=")]
+    return [
+        *(f"{flags[source.provider]}={source.path}" for source in sources),
+        f"--config-name={launcher.job.config_name}",
+        *(override for override in launcher.overrides.hydra if override.startswith("hydra.searchpath=")),
+        *overrides,
+        f"run_dir={quote(run_dir)}",
+    ]
+
+
+def quote(text: str) -> str:
+    """``text`` as one value of Hydra's override grammar."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

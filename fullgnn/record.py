@@ -1,6 +1,7 @@
 """What a run leaves behind: ``config.yaml``, ``epochs.jsonl`` and ``record.json`` in its folder."""
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -19,8 +20,8 @@ from fullgnn.errors import ConfigError
 class RunRecord:
     """One finished run. Times are of a training step, without evaluation and without the first epoch (warm-up).
 
-    Where ranks differ, a time is the slowest rank's and a size the largest rank's; bytes are what one rank receives in
-    one epoch, the mean over the ranks.
+    Times are those of the busiest rank, the one that spends most of an epoch without waiting for others; a size is the
+    largest rank's; bytes are what one rank receives in one epoch, the mean over the ranks.
     """
 
     dataset: str
@@ -57,7 +58,7 @@ class RunRecord:
     peak_tensor_bytes: int  # largest rank
     reorder_time_s: float
     prepare_time_s: float
-    final_loss: float  # training loss of the last epoch, before its update
+    final_loss: float | None  # training loss of the last epoch, before its update; None if it is not finite
     best_epoch: int
     train_accuracy: float | None  # at the best-validation epoch
     val_accuracy: float | None
@@ -94,7 +95,7 @@ class RunFolder:
             raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
 
     def add_epoch(self, line: dict[str, Any]) -> None:
-        self._epochs.write(json.dumps(line) + "\n")
+        self._epochs.write(_json(line) + "\n")
         self._epochs.flush()
 
     def write_predictions(self, logits: np.ndarray) -> None:
@@ -105,9 +106,22 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         temporary = self.path / "record.json.tmp"
-        temporary.write_text(json.dumps(asdict(record), indent=2) + "\n")
+        temporary.write_text(_json(asdict(record), indent=2) + "\n")
         os.replace(temporary, self.path / "record.json")
         self._epochs.close()
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """Strict JSON: a number that is not finite, as the loss of a diverged run, becomes null."""
+
+    def finite(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {key: finite(child) for key, child in node.items()}
+        if isinstance(node, list):
+            return [finite(child) for child in node]
+        return None if isinstance(node, float) and not math.isfinite(node) else node
+
+    return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
 def read_record(path: Path) -> RunRecord:

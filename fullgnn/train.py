@@ -11,19 +11,17 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
 import hydra
 import torch
-from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fullgnn.config import Config, build, compose, conf_dir, explain, is_user_mistake, load_config
+from fullgnn.config import Config, build, conf_dir, explain, is_user_mistake, load_config
 from fullgnn.dist import (
     WorkerError,
     World,
@@ -41,7 +39,7 @@ from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
-from fullgnn.overrides import hold_for_jobs
+from fullgnn.overrides import hold_for_jobs, worker_arguments
 from fullgnn.record import RunFolder, RunRecord, read_record
 from fullgnn.report import Progress, closing_table, make_record
 from fullgnn.schemes import Scheme, ShardedGraph
@@ -117,7 +115,7 @@ def epoch_line(epoch: EpochRecord) -> dict:
     return {
         "epoch": epoch.epoch,
         "loss": epoch.loss,
-        **{f"{split}_accuracy": share for split, share in accuracy.items()},
+        **{f"{split}_accuracy": value for split, value in accuracy.items()},
         "time_ms": epoch.cost.time_ms,
         "bytes_received": epoch.cost.bytes_received,
     }
@@ -127,36 +125,6 @@ def start(cfg: Config, overrides: list[str]) -> RunRecord:
     """Start the ranks of one job on this machine, wait for them, and read what they recorded."""
     launch_workers(["-m", "fullgnn.train", *overrides], default_nproc(cfg.runtime), cfg.runtime)
     return read_record(Path(cfg.run_dir))
-
-
-def train_graph(graph: Graph, *overrides: str) -> RunRecord:
-    """Train on a graph held in Python, with the ``overrides`` of the command line.
-
-    In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Elsewhere the
-    ranks are started here. Either way the graph travels through a temporary file, as ``dataset=npz``.
-
-    Raises:
-        FullGNNError: a user's mistake.
-    """
-    for override in overrides:
-        if override.startswith("dataset="):
-            raise ConfigError(f"train_graph has its graph already: remove {override}")
-    joined = under_torchrun()
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        path = Path(folder) / "graph.npz"
-        if not joined or os.environ["RANK"] == "0":  # the one that reads it
-            graph.save(path)
-        overrides = ("dataset=npz", f"dataset.name={quote(graph.name)}", f"dataset.path={quote(str(path))}", *overrides)
-        cfg = load_config(compose(*overrides))
-        if joined:
-            return run(cfg)
-        cfg.run_dir = os.path.abspath(cfg.run_dir)
-        return start(cfg, [*overrides, f"run_dir={quote(cfg.run_dir)}"])
-
-
-def quote(text: str) -> str:
-    """``text`` as one value of Hydra's override grammar."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
@@ -182,19 +150,6 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
             raise
         log.exception("job %s", launcher.job.num)
         return error
-
-
-def worker_arguments(launcher: HydraConf, run_dir: str) -> list[str]:
-    """The command line that gives a rank the configuration of this job."""
-    flags = {"main": "--config-path", "command-line": "--config-dir"}
-    sources = [source for source in launcher.runtime.config_sources if source.provider in flags]
-    overrides = [override for override in launcher.overrides.task if not override.lstrip("+").startswith("run_dir=")]
-    return [
-        *(f"{flags[source.provider]}={source.path}" for source in sources),
-        f"--config-name={launcher.job.config_name}",
-        *overrides,
-        f"run_dir={quote(run_dir)}",
-    ]
 
 
 def fail(error: FullGNNError) -> NoReturn:

@@ -136,8 +136,8 @@ WRONG = {
     "epochs=5": "unknown configuration key epochs: did you mean train.epochs?",
     "datset.name=cora": "unknown configuration key datset.name: did you mean dataset.name?",
     "models=gcn": "unknown configuration key models: did you mean model?",
-    "+train.foo=1": "unknown configuration key train.foo: the keys of train are epochs, eval_every, ",
-    "+model.foo=1": "unknown configuration key model.foo: the keys of model are dropout, ",
+    "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are epochs, eval_every, ",
+    "+model.foo=1": "unknown configuration key model.foo: the keys of model in conf/ are dropout, ",
     "foo=1": "unknown configuration key foo: the keys are dataset, kernel, ",
     "dataset.scale=0.5": "dataset.scale is not a key of the chosen dataset: it belongs to dataset=synthetic",
     "train.lr=abc": "train.lr=abc does not fit: it takes a number",
@@ -166,6 +166,9 @@ WRONG = {
     "train.lr": "argument train.lr cannot be read: write key=value",
     "~model": "model has no value: give model=...",
     "~train.lr": "train.lr cannot be removed: leave out ~train.lr",
+    "~model.name": "the YAML of model has no name",
+    "reorder=slashburn reorder.method.hub_share=abc": "reorder.method.hub_share=abc does not fit: it takes a number",
+    "reorder=slashburn +reorder.method.foo=1": "unknown configuration key reorder.method.foo",
     "model._target_=no.such.Model": "model._target_=no.such.Model cannot be used: No module named 'no'",
 }
 

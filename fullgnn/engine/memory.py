@@ -52,7 +52,7 @@ class TensorPeak:
 class _Ledger(TorchDispatchMode):
     """Live storages by address, their total and its maximum."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._known: dict[int, weakref.ref] = {}
         self._live = self.peak = 0

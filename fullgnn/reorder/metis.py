@@ -34,7 +34,7 @@ def metis(adj: sparse.csr_array, seed: int, cluster_size: int = 200) -> np.ndarr
     try:
         cluster = _clusters(pattern, num_clusters, seed)
     except Exception as error:  # whatever it is, RCM still gives a usable order
-        logger.warning("reorder metis falls back to rcm, since pymetis failed: %r", error)
+        logger.warning("reorder=metis falls back to rcm, since pymetis failed (%r): reinstall pymetis", error)
         return rcm(adj, seed)
     return np.argsort(cluster, kind="stable").astype(np.int64, copy=False)
 

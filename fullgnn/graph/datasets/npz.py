@@ -101,7 +101,7 @@ class _Arrays:
             arrays = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(
-                f"{file} is no npz file, or a cut one ({first_line(error)}): delete it and fetch it again"
+                f"{file} is no npz file, or a cut one ({type(error).__name__}): delete it and fetch it again"
             ) from error
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise DataError(f"{file} is a single numpy array: pass an .npz file in the gnn-benchmark layout")

@@ -1,0 +1,38 @@
+"""Training from Python."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from fullgnn.config import compose, load_config
+from fullgnn.dist import under_torchrun
+from fullgnn.errors import ConfigError
+from fullgnn.graph import Graph
+from fullgnn.overrides import quote
+from fullgnn.record import RunRecord
+from fullgnn.train import run, start
+
+
+def train_graph(graph: Graph, *overrides: str) -> RunRecord:
+    """Train on a graph held in Python, with the ``overrides`` of the command line.
+
+    In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Elsewhere the
+    ranks are started here. Either way the graph travels through a temporary file, as ``dataset=npz``.
+
+    Raises:
+        FullGNNError: a user's mistake.
+    """
+    for override in overrides:
+        if override.startswith("dataset="):
+            raise ConfigError(f"train_graph has its graph already: remove {override}")
+    joined = under_torchrun()
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+        path = Path(folder) / "graph.npz"
+        if not joined or os.environ["RANK"] == "0":  # the one that reads it
+            graph.save(path)
+        overrides = ("dataset=npz", f"dataset.name={quote(graph.name)}", f"dataset.path={quote(str(path))}", *overrides)
+        cfg = load_config(compose(*overrides))
+        if joined:
+            return run(cfg)
+        cfg.run_dir = os.path.abspath(cfg.run_dir)
+        return start(cfg, [*overrides, f"run_dir={quote(cfg.run_dir)}"])
