@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 import yaml
 
+from fullgnn.api import train_graph
 from fullgnn.dist import World
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
+from fullgnn.overrides import quote
 from fullgnn.record import RunRecord, read_record
-from fullgnn.train import quote, run_on, train_graph
+from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import OWN, Finished, run_command, torchrun
 
