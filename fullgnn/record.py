@@ -20,8 +20,8 @@ from fullgnn.errors import ConfigError
 class RunRecord:
     """One finished run. Times are of a training step, without evaluation and without the first epoch (warm-up).
 
-    Times are those of the busiest rank, the one that spends most of an epoch without waiting for others; a size is the
-    largest rank's; bytes are what one rank receives in one epoch, the mean over the ranks.
+    Times are those of the busiest rank, whose products take longest; a size is the largest rank's; bytes are what one
+    rank receives in one epoch, the mean over the ranks.
     """
 
     dataset: str

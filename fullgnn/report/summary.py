@@ -48,7 +48,7 @@ def make_record(
 ) -> RunRecord:
     """Gather the ranks' summaries; called on every rank, the same record on each."""
     ranks = all_gather_objects(summarize(result))
-    busiest = max(ranks, key=lambda rank: rank.time_ms["epoch"] - rank.time_ms["comm"])
+    busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
     collectives = sorted({name for rank in ranks for name in rank.bytes_received})
     received = {name: [rank.bytes_received.get(name, 0.0) for rank in ranks] for name in collectives}
     best, last = result.best.accuracy, result.epochs[-1].accuracy

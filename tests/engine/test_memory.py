@@ -1,6 +1,7 @@
 """Peak tensor memory."""
 
 import numpy as np
+import pytest
 import torch
 
 from fullgnn.engine.memory import TensorPeak, peak_process_bytes
@@ -21,6 +22,7 @@ def test_peak_counts_what_lives_at_one_time() -> None:
     assert peak.bytes == 4 * MB
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_sparse_blocks_count_their_three_arrays() -> None:
     block = torch.eye(1000).to_sparse_csr()
     parts = (block.crow_indices(), block.col_indices(), block.values())

@@ -60,3 +60,9 @@ def test_loss_after_50_epochs(ranks, graph, single_process, world_size: int, rep
         expected = single_process[dtype] * len(ORDERS)
         assert losses == pytest.approx(expected, rel=TOLERANCE[dtype], abs=0)
         assert losses[0] < 1.55  # it learns: ln 5 = 1.609 at the start
+
+
+def test_every_order_leaves_the_curve_as_it_is(ranks, graph, single_process) -> None:
+    orders = [(name, scope) for name in ("shuffle", "degree", "slashburn") for scope in ("block", "whole")]
+    for losses in ranks(4)(final_losses, cases(2, "float64", orders), graph):
+        assert losses == pytest.approx(single_process["float64"] * len(orders), rel=TOLERANCE["float64"], abs=0)
