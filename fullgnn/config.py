@@ -165,6 +165,10 @@ def load_config(cfg: DictConfig) -> Config:
                 raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {minimum}")
         if cfg.seed >= 2**63:
             raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
+        if cfg.reorder.scope == "whole" and cfg.reorder.num_blocks not in (None, 1):
+            raise ConfigError(
+                f"reorder.scope=whole orders one block, not reorder.num_blocks={cfg.reorder.num_blocks}: leave one out"
+            )
         for group in OPEN_GROUPS:
             cfg[group] = _typed(group, cfg[group])
             if "name" not in cfg[group]:
