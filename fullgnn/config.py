@@ -165,6 +165,12 @@ def load_config(cfg: DictConfig) -> Config:
                 raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {minimum}")
         if cfg.seed >= 2**63:
             raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
+        if cfg.train.momentum and cfg.train.optimizer != "sgd":
+            raise ConfigError(f"train.momentum={cfg.train.momentum} needs train.optimizer=sgd: leave it out")
+        if cfg.train.patience and not cfg.train.eval_every:
+            raise ConfigError(
+                f"train.patience={cfg.train.patience} counts evaluations: set train.eval_every to 1 or more"
+            )
         if cfg.reorder.scope == "whole" and cfg.reorder.num_blocks not in (None, 1):
             raise ConfigError(
                 f"reorder.scope=whole orders one block, not reorder.num_blocks={cfg.reorder.num_blocks}: leave one out"

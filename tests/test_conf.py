@@ -161,6 +161,8 @@ WRONG = {
     "train.lr=nan": "train.lr=nan is out of range: it must be finite and at least 0",
     "train.lr=inf": "train.lr=inf is out of range: it must be finite and at least 0",
     "reorder.num_blocks=0": "reorder.num_blocks=0 is out of range: it must be finite and at least 1",
+    "train.momentum=0.9": "train.momentum=0.9 needs train.optimizer=sgd",
+    "train.patience=5 train.eval_every=0": "train.patience=5 counts evaluations: set train.eval_every",
     "reorder.scope=whole reorder.num_blocks=4": "reorder.scope=whole orders one block, not reorder.num_blocks=4",
     "seed=-1": "seed=-1 is out of range: it must be finite and at least 0",
     "seed=9223372036854775808": "seed=9223372036854775808 is too large: it must be below 2^63",

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -55,10 +56,8 @@ def fit(
     stale = 0
     for epoch in range(1, train.epochs + 1):
         meter.take()
-        if epoch == 1:
-            with peak.watch(*graph.tensors(), *model.parameters(), gradients.flat):
-                loss = train_step(model, graph, scheme, optimizer, gradients, meter, epoch)
-        else:
+        watching = peak.watch(*graph.tensors(), *model.parameters(), gradients.flat) if epoch == 1 else nullcontext()
+        with watching:
             loss = train_step(model, graph, scheme, optimizer, gradients, meter, epoch)
         cost = meter.take()
 

@@ -129,7 +129,7 @@ def sweep_table(rows: list[dict[str, Any]]) -> str:
                     f"{row['comm_time_ms']:.2f}",
                     num_bytes(row["comm_bytes_per_epoch"]),
                     f"{row['nnz_imbalance']:.3f}",
-                    f"{row['final_loss']:.5f}",
+                    "-" if row["final_loss"] is None else f"{row['final_loss']:.5f}",
                     percent(row["val_accuracy"]),
                     percent(row["test_accuracy"]),
                 )

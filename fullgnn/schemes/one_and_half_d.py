@@ -144,12 +144,11 @@ class OneAndHalfD:
         graph = prepared.graph
         partition = contiguous(graph.num_nodes, self.num_parts)
         nnz = block_nnz(prepared.adj, partition)
-        nnz_t = nnz if prepared.adj_t is None else block_nnz(prepared.adj_t, partition)
         if nnz.max() >= 2**31:
             raise PartitionError(
                 f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes"
             )
-        forward, backward = share_stages(nnz, self.replication), share_stages(nnz_t, self.replication)
+        forward, backward = share_stages(nnz, self.replication), share_stages(nnz.T, self.replication)
         load = rank_nnz(nnz, forward)
         return _Layout(
             partition,

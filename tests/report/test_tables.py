@@ -48,6 +48,11 @@ def test_a_job_is_named_by_what_sets_it_apart() -> None:
     assert len({len(line) for line in lines}) == 1
 
 
+def test_a_job_that_diverged_has_no_loss() -> None:
+    (line,) = sweep_table([row("seed=0") | {"final_loss": None}]).splitlines()[2:]
+    assert line.split("|")[8].strip() == "-" and " ok " in line
+
+
 def test_a_single_job_keeps_its_name() -> None:
     assert sweep_table([row("seed=0 train.lr=1")]).splitlines()[2].startswith("| seed=0 train.lr=1 |")
 
