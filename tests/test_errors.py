@@ -29,8 +29,6 @@ from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import OWN, environment, run_command, torchrun
 
-NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is visible")
-
 
 def arrays(**changes: Any) -> dict[str, Any]:
     """A ring of 12 nodes in the npz layout, sound but for ``changes``; a change to None leaves the array out."""
@@ -280,10 +278,9 @@ def test_the_command_itself_refuses(tmp_path: Path, arguments: list[str], expect
     assert "Traceback" not in done.output
 
 
-@NO_GPU
-def test_ranks_without_a_gpu_refuse_nccl_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
+def test_ranks_on_the_cpu_refuse_nccl_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    nccl = run_command(OWN, "runtime.nproc=2", "runtime.backend=nccl", cwd=tmp_path)
+    nccl = run_command(OWN, "runtime.nproc=2", "runtime.device=cpu", "runtime.backend=nccl", cwd=tmp_path)
     assert_refused(nccl, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo", 2)
     folder = run_command(OWN, "runtime.nproc=2", "dataset=karate", "run_dir=file", cwd=tmp_path)
     assert_refused(folder, "file cannot be written (File exists): choose another folder", 2)
