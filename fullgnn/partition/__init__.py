@@ -1,6 +1,17 @@
-"""Cut the ordered nodes 0..n-1 into block rows: one file per partitioner, each returning a ``Partition``."""
+"""Cut the nodes into block rows: one file per partitioner.
+
+Contract: ``partitioner(adj, train_mask, num_parts, seed, **own keys) -> Cut``, with ``adj`` (n, n) CSR as the dataset
+stores it, before normalisation, and ``train_mask`` (n,) bool. ``adj`` may be directed, weighted, have self-loops or
+be empty, and is never written to. Parts may be empty, as they are with fewer nodes than parts.
+
+Each name below is the function, also where a file bears the same name.
+"""
 
 from fullgnn.partition.contiguous import contiguous
+from fullgnn.partition.cut import Cut
+from fullgnn.partition.metis import metis
+from fullgnn.partition.nnz import nnz
 from fullgnn.partition.partition import Partition
+from fullgnn.partition.random import random
 
-__all__ = ["Partition", "contiguous"]
+__all__ = ["Cut", "Partition", "contiguous", "metis", "nnz", "random"]

@@ -1,9 +1,12 @@
 """Which consecutive nodes form which block row."""
 
+from __future__ import annotations
+
 import builtins
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 from fullgnn.errors import PartitionError
 
@@ -27,6 +30,16 @@ class Partition:
         bounds.flags.writeable = False
         object.__setattr__(self, "bounds", bounds)
 
+    @classmethod
+    def equal(cls, num_nodes: int, num_parts: int) -> Partition:
+        """Consecutive parts whose sizes differ by at most one.
+
+        Part ``i`` starts at ``floor(i * num_nodes / num_parts)``, in exact integers: every rank finds the same bounds
+        from the two numbers alone. With fewer nodes than parts some parts are empty.
+        """
+        check_num_parts(num_nodes, num_parts)
+        return cls(np.arange(num_parts + 1, dtype=np.int64) * num_nodes // num_parts)
+
     @property
     def num_parts(self) -> int:
         return self.bounds.size - 1
@@ -44,3 +57,15 @@ class Partition:
         """The rows of ``part`` as a Python slice, for arrays and sparse matrices alike."""
         assert 0 <= part < self.num_parts, f"part {part} of {self.num_parts}"
         return builtins.slice(int(self.bounds[part]), int(self.bounds[part + 1]))
+
+
+def check_num_parts(num_nodes: int, num_parts: int) -> None:
+    if num_nodes < 0 or num_parts < 1:
+        raise PartitionError(f"Cannot cut {num_nodes} nodes into {num_parts} parts: give at least 1 part.")
+
+
+def num_nodes_of(adj: sparse.csr_array) -> int:
+    num_rows, num_columns = adj.shape
+    if num_rows != num_columns:
+        raise PartitionError(f"Cannot cut a {num_rows} x {num_columns} adjacency: give a square one.")
+    return num_rows

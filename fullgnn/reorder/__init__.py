@@ -1,8 +1,10 @@
-"""Renumber the nodes so that neighbours get nearby ids: one file per method, ``blockwise`` applies any.
+"""Renumber the nodes so that neighbours get nearby ids: one file per method.
 
 Contract: ``method(adj, seed) -> perm``, with ``adj`` (n, n) CSR and ``perm`` (n,) int64 as
 ``scipy.sparse.csgraph`` returns it: new node ``i`` is old node ``perm[i]``. ``adj`` may be directed,
 weighted, have self-loops or be empty, and is never written to.
+
+``blockwise`` applies a method inside each part, ``two_level`` joins it to a partitioner: that is all a caller needs.
 
 Each name below is the function, also where a file bears the same name.
 """
@@ -12,5 +14,17 @@ from fullgnn.reorder.metis import metis
 from fullgnn.reorder.rcm import rcm
 from fullgnn.reorder.simple import degree, none, shuffle
 from fullgnn.reorder.slashburn import slashburn
+from fullgnn.reorder.two_level import Order, check_order, two_level
 
-__all__ = ["blockwise", "degree", "metis", "none", "rcm", "shuffle", "slashburn"]
+__all__ = [
+    "Order",
+    "blockwise",
+    "check_order",
+    "degree",
+    "metis",
+    "none",
+    "rcm",
+    "shuffle",
+    "slashburn",
+    "two_level",
+]

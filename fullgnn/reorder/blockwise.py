@@ -1,62 +1,78 @@
-"""Apply a reordering inside each block row, or to the whole graph."""
+"""Apply a reordering inside each part."""
 
+import logging
 from collections.abc import Callable
 
 import numpy as np
 from scipy import sparse
 
-from fullgnn.errors import ConfigError, PartitionError
-from fullgnn.partition import contiguous
+from fullgnn.errors import PartitionError
+from fullgnn.partition.cut import Cut, is_permutation
+from fullgnn.partition.kway import MetisError
+from fullgnn.reorder.rcm import rcm
+from fullgnn.reorder.simple import none
+
+logger = logging.getLogger(__name__)
 
 Reordering = Callable[[sparse.csr_array, int], np.ndarray]
 
 
-def blockwise(adj: sparse.csr_array, method: Reordering, num_blocks: int, seed: int) -> np.ndarray:
-    """Reorder each diagonal block on its own: Algorithm 2 of Miao et al. (J. Software 34(9), 2023).
+def blockwise(adj: sparse.csr_array, method: Reordering, cut: Cut, seed: int) -> tuple[np.ndarray, str]:
+    """Order the nodes of each part on their own: Algorithm 2 of Miao et al. (J. Software 34(9), 2023).
 
-    No node leaves its block, so each of the ``num_blocks ** 2`` blocks keeps its number of entries
-    (Property 1 of the paper), which no whole-graph order does. ``num_blocks=1`` is the whole graph.
+    No node leaves its part, so each of the ``num_parts ** 2`` blocks keeps its number of entries (Property 1 of the
+    paper), which no whole-graph order does. A part that is the whole graph is ordered as such.
+
+    Where METIS fails, the order of the part is that of :func:`rcm` and a warning says so: a run never fails for want
+    of an optional order.
 
     Args:
         method: ``method(block, seed) -> perm`` of the block; every block gets the same seed.
-        num_blocks: the blocks are those of :func:`~fullgnn.partition.contiguous`.
 
     Returns:
-        (n,) int64 GLOBAL: new node ``i`` is old node ``perm[i]``.
+        (n,) int64 GLOBAL: new node ``i`` is old node ``perm[i]``; and the method that was used, ``metis+rcm`` where
+        METIS failed on some parts only.
     """
-    if num_blocks < 1:
-        raise ConfigError(f"reorder.num_blocks is {num_blocks}: give 1 (the whole graph) or more.")
-    num_rows, num_columns = adj.shape
-    if num_rows != num_columns:
-        raise PartitionError(f"Cannot reorder a {num_rows} x {num_columns} adjacency: give a square one.")
-    partition = contiguous(num_rows, num_blocks)
-    perm = np.empty(partition.num_nodes, dtype=np.int64)
-    for part in range(num_blocks):
-        rows = partition.slice(part)
-        size = rows.stop - rows.start
-        order = np.asarray(method(adj[rows, rows], seed))
-        if not _is_permutation(order, size):
+    if base_function(method) is none:  # spares the copy of every block
+        return cut.perm, "none"
+    perm = np.empty_like(cut.perm)
+    used: dict[str, None] = {}  # an ordered set
+    failure = None
+    for part in range(cut.partition.num_parts):
+        rows = cut.partition.slice(part)
+        block = _diagonal_block(adj, cut, part)
+        try:
+            order, name = np.asarray(method(block, seed)), name_of(method)
+        except MetisError as error:
+            order, name, failure = rcm(block, seed), rcm.__name__, error
+        if not is_permutation(order, block.shape[0]):
             raise PartitionError(
-                f"Reordering {_name(method)} did not return a permutation of the {size} nodes of block {part}"
+                f"Reordering {name} did not return a permutation of the {block.shape[0]} nodes of part {part}"
                 ": return each of 0..n-1 once, as integers."
             )
-        perm[rows] = order + rows.start
-    return perm
+        perm[rows] = cut.perm[rows][order.astype(np.int64, copy=False)]
+        used[name] = None
+    if failure is not None:
+        logger.warning("reorder=metis falls back to rcm, since %s", failure)
+    return perm, "+".join(used)
 
 
-def _is_permutation(order: np.ndarray, size: int) -> bool:
-    if order.shape != (size,):
-        return False
-    if size == 0:  # an empty block: numpy gives an empty list the type float64
-        return True
-    if not np.issubdtype(order.dtype, np.integer):
-        return False
-    seen = np.zeros(size, dtype=bool)
-    seen[order[(order >= 0) & (order < size)]] = True
-    return bool(seen.all())  # size entries, all size values seen: each exactly once
+def _diagonal_block(adj: sparse.csr_array, cut: Cut, part: int) -> sparse.csr_array:
+    """What the nodes of ``part`` read from each other, numbered as ``cut`` numbers them."""
+    nodes = cut.perm[cut.partition.slice(part)]  # ascending, as a Cut promises
+    if nodes.size == adj.shape[0]:
+        return adj
+    if nodes.size > 0 and nodes[-1] - nodes[0] == nodes.size - 1:  # consecutive: a slice is much cheaper
+        return adj[nodes[0] : nodes[-1] + 1, nodes[0] : nodes[-1] + 1]
+    return adj[nodes][:, nodes]
 
 
-def _name(method: Reordering) -> str:
-    """``rcm`` for the function and for Hydra's ``functools.partial`` of it."""
-    function = getattr(method, "func", method)
+def base_function(method: Callable) -> Callable:
+    """The function behind Hydra's ``functools.partial`` of it."""
+    return getattr(method, "func", method)
+
+
+def name_of(method: Callable) -> str:
+    """``rcm`` for the function and for a ``functools.partial`` of it."""
+    function = base_function(method)
     return getattr(function, "__name__", repr(function))

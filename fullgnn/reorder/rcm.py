@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from fullgnn.reorder.pattern import undirected
+from fullgnn.partition.pattern import undirected
 
 
 def rcm(adj: sparse.csr_array, seed: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from fullgnn.errors import ConfigError
-from fullgnn.reorder.pattern import undirected
+from fullgnn.partition.pattern import undirected
 
 
 def slashburn(adj: sparse.csr_array, seed: int, hub_share: float = 0.005) -> np.ndarray:

@@ -1,4 +1,3 @@
-import logging
 import sys
 
 import numpy as np
@@ -7,7 +6,8 @@ import pytest
 from scipy import sparse
 
 from fullgnn.errors import ConfigError
-from fullgnn.reorder import metis, rcm
+from fullgnn.partition.kway import MetisError
+from fullgnn.reorder import metis
 
 
 def test_clusters_are_consecutive_and_keep_their_inner_order(planted) -> None:
@@ -24,17 +24,14 @@ def test_one_cluster_or_no_edge_needs_no_metis(planted, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("cause", ["not installed", "raises"])
-def test_falls_back_to_rcm_with_one_warning(cause: str, planted, monkeypatch, caplog) -> None:
+def test_says_that_pymetis_failed(cause: str, planted, monkeypatch) -> None:
     if cause == "not installed":
         monkeypatch.setitem(sys.modules, "pymetis", None)
     else:
         monkeypatch.setattr(pymetis, "part_graph", lambda *args, **kwargs: 1 / 0)
-    with caplog.at_level(logging.INFO):
-        perm = metis(planted, 0)
-    assert np.array_equal(perm, rcm(planted, 0))
-    [record] = caplog.records
-    assert record.levelno == logging.WARNING and "falls back to rcm" in record.message
-    assert ("ModuleNotFoundError" if cause == "not installed" else "ZeroDivisionError") in record.message
+    kind = "ModuleNotFoundError" if cause == "not installed" else "ZeroDivisionError"
+    with pytest.raises(MetisError, match=f"pymetis failed .{kind}.*: reinstall pymetis"):
+        metis(planted, 0)
 
 
 @pytest.mark.parametrize("cluster_size", [0, -3])

@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 from scipy import sparse
 
 from fullgnn import reorder
-from fullgnn.partition import contiguous
+from fullgnn.partition import Partition
+from fullgnn.partition.pattern import undirected
 from fullgnn.reorder.measure import bandwidth, edge_cut
-from fullgnn.reorder.pattern import undirected
 
 METHODS = {
     "none": reorder.none,
@@ -117,6 +117,6 @@ def test_yaml_names_the_function_of_the_package(name: str) -> None:
 
 
 def test_metis_lowers_the_edge_cut(planted) -> None:
-    chunks = contiguous(1000, 20)
+    chunks = Partition.equal(1000, 20)
     assert edge_cut(planted, chunks) > 0.9
     assert edge_cut(permuted(planted, reorder.metis(planted, 0, cluster_size=50)), chunks) < 0.25

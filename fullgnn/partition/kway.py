@@ -1,0 +1,38 @@
+"""METIS, as the partitioner and the reordering of that name call it."""
+
+import numpy as np
+from scipy import sparse
+
+
+class MetisError(Exception):
+    """pymetis is not installed, or did not return a partition."""
+
+
+def kway(
+    pattern: sparse.csr_array, num_parts: int, seed: int, weight: np.ndarray | None = None, tolerance: float = 0.03
+) -> np.ndarray:
+    """Multilevel k-way partitioning (Karypis and Kumar 1998): few edges between parts of nearly equal weight.
+
+    Args:
+        pattern: (n, n), as :func:`~fullgnn.partition.pattern.undirected` returns it.
+        weight: (n,) int64, 1 or more; None: 1 for each node.
+        tolerance: how far the heaviest part may lie above the mean; METIS treats it as a wish.
+
+    Returns:
+        (n,) int64, the part of each node.
+
+    Raises:
+        MetisError: for whatever reason; the caller has another way.
+    """
+    try:
+        import pymetis  # here, not above: the package is optional
+
+        dtype = pymetis.zero_copy_dtype()
+        graph = pymetis.CSRAdjacency(pattern.indptr.astype(dtype), pattern.indices.astype(dtype))
+        # METIS calls srand, for which 0 and 1 are one seed.
+        options = pymetis.Options(seed=1 + seed % (2**31 - 1), ufactor=max(1, round(1000 * tolerance)))
+        vweights = None if weight is None else weight.astype(dtype)
+        result = pymetis.part_graph(num_parts, graph, vweights=vweights, recursive=False, options=options)
+        return np.asarray(result.vertex_part, dtype=np.int64)
+    except Exception as error:
+        raise MetisError(f"pymetis failed ({error!r}): reinstall pymetis") from error

@@ -1,0 +1,18 @@
+"""Parts of equal size, drawn at random."""
+
+import numpy as np
+from scipy import sparse
+
+from fullgnn.partition.cut import Cut
+from fullgnn.partition.partition import Partition, num_nodes_of
+
+
+def random(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:
+    """Each node in a random part, sizes that differ by at most one.
+
+    Balances everything in expectation and keeps no locality: the baseline of the others.
+    """
+    num_nodes = num_nodes_of(adj)
+    sizes = Partition.equal(num_nodes, num_parts).sizes
+    part_id = np.repeat(np.arange(num_parts), sizes)
+    return Cut.from_part_id(np.random.default_rng(seed).permutation(part_id), num_parts, used="random")
