@@ -1,9 +1,14 @@
 """fullgnn: exact full-batch training of graph neural networks over many GPUs."""
 
+import os
 from typing import Any
 
-from fullgnn.errors import ConfigError, DataError, FullGNNError, PartitionError, UnsupportedError
-from fullgnn.graph import Graph
+# Read by the OpenMP library as torch loads it: its threads then sleep when idle. Polling, as they do otherwise, they
+# take the cores from the compiled kernels that run between torch's operations (see fullgnn/threads.py).
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from fullgnn.errors import ConfigError, DataError, FullGNNError, PartitionError, UnsupportedError  # noqa: E402
+from fullgnn.graph import Graph  # noqa: E402
 
 __all__ = ["ConfigError", "DataError", "FullGNNError", "Graph", "PartitionError", "UnsupportedError", "train_graph"]
 

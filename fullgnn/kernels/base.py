@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -15,7 +16,7 @@ class LocalCSR:
 
     indptr: Tensor  # (num_rows + 1,) int32
     indices: Tensor  # (nnz,) int32, sorted within a row
-    values: Tensor  # (nnz,) float32 or float64
+    values: Tensor | None  # (nnz,) float32 or float64; None: every stored entry is 1
     num_rows: int
     num_cols: int
 
@@ -25,16 +26,30 @@ class LocalCSR:
 
 
 class Kernel(Protocol):
-    """A way to multiply a ``LocalCSR`` by a dense matrix."""
+    """A way to multiply a ``LocalCSR`` by a dense matrix.
 
-    def prepare(self, adj: LocalCSR) -> Any:
-        """Turn a non-empty block into whatever ``spmm`` wants, once."""
+    The number of threads does not change a single bit of the result.
+    """
 
-    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool) -> None:
-        """Write ``block @ x`` into ``out``, or add it to what ``out`` holds.
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Any:
+        """Turn a non-empty block into whatever ``spmm`` wants, once, to multiply matrices of ``dtype``."""
+
+    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None = None) -> None:
+        """Write ``scale[:, None] * (block @ x)`` into ``out``; with ``accumulate``, what ``out`` holds is added first.
+
+            out  <-  diag(scale) (A x + out)
+
+        Rows of ``x`` and ``out`` may lie apart, as those of a slice of columns do; their columns are contiguous.
 
         Args:
             block: what ``prepare`` returned for a (num_rows, num_cols) block.
-            x: (num_cols, F), contiguous.
-            out: (num_rows, F), contiguous; its contents are ignored unless ``accumulate``.
+            x: (num_cols, F), of the dtype that ``prepare`` was told.
+            out: (num_rows, F), the same dtype; its contents are ignored unless ``accumulate``.
+            scale: (num_rows,), the same dtype; None: ones.
         """
+
+    def tensors(self, block: Any) -> list[Tensor]:
+        """What ``block`` holds at the moment, to count its memory."""
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        """The kernel, as ``conf/kernel/`` names it, that multiplies a block on ``device`` by matrices of ``dtype``."""

@@ -9,14 +9,26 @@ from fullgnn.kernels.base import LocalCSR
 
 
 class TorchCSR:
-    """``torch.addmm`` with a CSR matrix. Its indices stay int32, which MKL wants: int64 is converted at every call."""
+    """``torch.addmm`` with a CSR matrix, on every device and for every dtype that torch has this product for.
 
-    def prepare(self, adj: LocalCSR) -> Tensor:
+    Its indices stay int32, which MKL wants: int64 is converted at every call. A pattern gets values of 1.
+    """
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Tensor:
+        values = adj.indices.new_ones(adj.nnz, dtype=dtype) if adj.values is None else adj.values.to(dtype)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
             return torch.sparse_csr_tensor(
-                adj.indptr, adj.indices, adj.values, (adj.num_rows, adj.num_cols), check_invariants=False
+                adj.indptr, adj.indices, values, (adj.num_rows, adj.num_cols), check_invariants=False
             )
 
-    def spmm(self, block: Tensor, x: Tensor, out: Tensor, accumulate: bool) -> None:
+    def spmm(self, block: Tensor, x: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None = None) -> None:
         torch.addmm(out, block, x, beta=1 if accumulate else 0, out=out)
+        if scale is not None:
+            out.mul_(scale[:, None])
+
+    def tensors(self, block: Tensor) -> list[Tensor]:
+        return [block.crow_indices(), block.col_indices(), block.values()]
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        return "torch"

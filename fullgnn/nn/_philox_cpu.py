@@ -1,16 +1,18 @@
 """The compiled CPU path of :mod:`fullgnn.nn.philox`. Importing this module imports numba."""
 
-import functools
-from concurrent.futures import ThreadPoolExecutor
+import itertools
 
 import numba
 import numpy as np
 import torch
 
+from fullgnn.threads import parallel_for
+
 MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL_0, WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 LOW, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 PARALLEL_ELEMENTS = 1 << 16  # below, handing work to a thread costs more than it saves
+CHUNKS_PER_THREAD = 4  # a core that is busy elsewhere then holds up a quarter of its share
 TILE = 512  # Philox calls per tile: 16 KB of counters and words, half of a 32 KB L1 cache
 
 
@@ -33,24 +35,11 @@ def dropout_cpu(
     out = np.empty_like(x)
     number = x.dtype.type
     constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
-    num_threads = torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
-    if num_threads == 1:
-        _dropout(x, node_id, out, *constants)
-        return out
-    cuts = [len(x) * part // num_threads for part in range(num_threads + 1)]
-    slices = [slice(start, stop) for start, stop in zip(cuts, cuts[1:])]
-    list(_threads(num_threads).map(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), slices))
+    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
+    cuts = [len(x) * chunk // num_chunks for chunk in range(num_chunks + 1)]
+    chunks = [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
+    parallel_for(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), chunks)
     return out
-
-
-@functools.cache
-def _threads(num_threads: int) -> ThreadPoolExecutor:
-    """Threads for the compiled code, which runs without the GIL.
-
-    Not numba's own: its OpenMP layer resets the thread count of the whole process, torch's included, and its
-    ``workqueue`` threads poll while idle, a tenth of a core each.
-    """
-    return ThreadPoolExecutor(num_threads, thread_name_prefix="dropout")
 
 
 @numba.njit(inline="always")

@@ -1,0 +1,57 @@
+"""Threads for compiled code that releases the GIL."""
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Task = TypeVar("Task")
+
+
+def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
+    """Call ``function(task)`` for every task, on as many threads as torch may use.
+
+    The calling thread is one of them, and each takes the next task when it is done with one: so tasks of unequal size,
+    or a core that is busy elsewhere, even out. Which thread runs which task is left open.
+
+    Not numba's own threads: its OpenMP layer resets the thread count of the whole process, torch's included, and its
+    ``workqueue`` threads poll while idle, a tenth of a core each. Those of torch poll as well, for milliseconds after
+    each of its operations, and take a core from the tasks here, unless OMP_WAIT_POLICY is ``passive`` when torch is
+    loaded: ``fullgnn`` and its launcher see to that.
+
+    Raises:
+        BaseException: what a task raised, once the tasks under way have ended; those that wait are dropped.
+    """
+    waiting = deque(tasks)
+    num_threads = min(torch.get_num_threads(), len(waiting))
+
+    def work() -> None:
+        try:
+            while True:
+                try:
+                    task = waiting.popleft()
+                except IndexError:
+                    return
+                function(task)
+        except BaseException:
+            waiting.clear()
+            raise
+
+    helpers = [_pool(torch.get_num_threads()).submit(work) for _ in range(num_threads - 1)]
+    try:
+        work()
+    finally:
+        # A helper that has not begun need not begin: no task is left. So threads that are busy with other work, or
+        # that a fork has lost, are never waited for.
+        errors = [helper.exception() for helper in helpers if not helper.cancel()]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+@functools.cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="fullgnn")
