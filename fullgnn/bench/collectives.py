@@ -1,0 +1,64 @@
+"""The collectives that a scheme is made of, as the backend has them, by size of the whole tensor.
+
+``GB/s`` is that size over the time: what a rank that holds it all sees, not the traffic of one algorithm.
+"""
+
+import functools
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from fullgnn.bench.config import BenchConfig
+from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, measure, timed
+from fullgnn.dist import World
+
+# The collectives on one tensor, which torch 2.13 renamed.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+COLUMNS = {"gb_per_s": "GB/s"}
+
+
+def run(cfg: BenchConfig, world: World) -> Outcome:
+    """Called on every rank."""
+    measurements: list[Measurement] = []
+    missing: list[Missing] = []
+    for size_mb in cfg.sizes_mb:
+        num_floats = max(1, int(size_mb * 2**18) // world.size) * world.size
+        case = {"size_mb": size_mb}
+        methods = [
+            Method(name, "collective", timed(call, world.device), world.size, torch.get_num_threads(), case, {})
+            for name, call in collectives(world, num_floats).items()
+        ]
+        found, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
+        for one in found:
+            one.details["gb_per_s"] = 4 * num_floats / one.median_ms / 1e6
+        measurements, missing = measurements + found, missing + failed
+    return Outcome(measurements, missing, COLUMNS)
+
+
+def collectives(world: World, num_floats: int) -> dict[str, Callable[[], object]]:
+    """Each on a whole tensor of ``num_floats`` float32; ``piece`` is one rank's share of it."""
+    whole = torch.ones(num_floats, device=world.device)
+    other = torch.zeros_like(whole)
+    piece = torch.ones(num_floats // world.size, device=world.device)
+    group = world.group
+    return {
+        "broadcast": functools.partial(dist.broadcast, whole, src=0, group=group),
+        "all_reduce": functools.partial(dist.all_reduce, other, group=group),
+        "all_gather": functools.partial(_all_gather, other, piece, group=group),
+        "reduce_scatter": functools.partial(_reduce_scatter, piece, whole, group=group),
+        "all_to_all_single": functools.partial(dist.all_to_all_single, other, whole, group=group),
+        "isend/irecv pair": functools.partial(_swap, world, whole, other),
+    }
+
+
+def _swap(world: World, whole: torch.Tensor, other: torch.Tensor) -> None:
+    """Ranks 2i and 2i + 1 send each other the whole tensor; the last of an odd number has nothing to do."""
+    partner = world.rank ^ 1
+    if partner >= world.size:
+        return
+    calls = [dist.P2POp(dist.isend, whole, partner), dist.P2POp(dist.irecv, other, partner)]
+    for work in dist.batch_isend_irecv(calls):
+        work.wait()

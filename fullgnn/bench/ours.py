@@ -1,0 +1,85 @@
+"""The seam to this package: everything the benchmark asks of it, and nothing else here does."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.config import Config, build
+from fullgnn.dist import World
+from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine.fit import FlatGradients, make_optimizer, train_step
+from fullgnn.graph import Graph
+from fullgnn.kernels import LocalCSR
+from fullgnn.meter import Meter
+from fullgnn.partition import Partition
+from fullgnn.reorder.measure import bandwidth, edge_cut
+
+
+def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:
+    """All that a run of ``cfg`` prepares before its first epoch; called on every rank of ``world``.
+
+    Args:
+        graph: the whole graph on rank 0, None elsewhere; takes the place of ``cfg.dataset``.
+        weights: (in, out) first weights of the layers.
+
+    Returns:
+        one training epoch, which returns the loss before its update, the same on every rank.
+    """
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme, graph)
+    set_weights(job.model, weights)
+    optimizer, gradients = make_optimizer(job.model, cfg.train), FlatGradients(job.model)
+    epoch = 0
+
+    def step() -> float:
+        nonlocal epoch
+        epoch += 1
+        loss = train_step(job.model, job.graph, scheme, optimizer, gradients, meter, epoch)
+        meter.take()
+        return loss
+
+    return step
+
+
+@torch.no_grad()
+def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
+    """Put ``weights`` into the matrices of ``model``, layer by layer, and 0 into its biases."""
+    remaining = iter(weights)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            parameter.copy_(next(remaining))
+        else:
+            parameter.zero_()
+    assert next(remaining, None) is None
+
+
+def product(cfg: Config, indptr: Tensor, indices: Tensor) -> Callable[[Tensor], Tensor]:
+    """x -> A @ x by ``cfg.kernel``, in float32, for the (n, n) pattern A whose entries are all 1.
+
+    As in training, the result is written where that of the last call of the same width was.
+    """
+    num_rows = indptr.numel() - 1
+    kernel = build(cfg.kernel)
+    block = kernel.prepare(LocalCSR(indptr, indices, None, num_rows, num_rows), torch.float32)
+    out: dict[int, Tensor] = {}
+
+    def multiply(x: Tensor) -> Tensor:
+        y = out.setdefault(x.shape[1], torch.empty_like(x))
+        kernel.spmm(block, x, y, accumulate=False)
+        return y
+
+    return multiply
+
+
+def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
+    """(num_nodes,) the permutation of ``cfg.reorder`` for the graph as one block."""
+    return build(cfg.reorder.method)(graph.adjacency(np.float32), cfg.seed)
+
+
+def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:
+    """Share of the edges between ``num_parts`` consecutive parts of equal size, and the bandwidth."""
+    adj = graph.adjacency(np.int8)
+    return {"edge_cut": edge_cut(adj, Partition.equal(graph.num_nodes, num_parts)), "bandwidth": bandwidth(adj)}

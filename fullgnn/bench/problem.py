@@ -1,0 +1,100 @@
+"""What is measured: one graph, the same for every method."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, eye_array
+from torch import Tensor
+
+from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.bench.ours import whole_graph_order
+from fullgnn.bench.workloads import WORKLOADS, load_workload
+from fullgnn.errors import UnsupportedError
+from fullgnn.graph import Graph, is_symmetric, load_dataset
+
+_HIDDEN = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """An undirected graph without weights, and its adjacency with every self-loop as all methods take it.
+
+    So A + I need not be built by anyone, and no two methods can mean different self-loops.
+    """
+
+    graph: Graph
+    hidden: int
+    indptr: Tensor  # (num_nodes + 1,) int32, of A + I
+    indices: Tensor  # (nnz,) int32, sorted within a row
+    features: Tensor  # (num_nodes, num_features) float32
+    labels: Tensor  # (num_nodes,) int64
+    train_index: Tensor  # (num_train_nodes,) int64
+
+    @property
+    def num_nodes(self) -> int:
+        return self.graph.num_nodes
+
+    @property
+    def nnz(self) -> int:
+        return self.indices.numel()
+
+    @property
+    def widths(self) -> list[int]:
+        """Of a two-layer model: features, hidden, classes."""
+        return [self.graph.num_features, self.hidden, self.graph.num_classes]
+
+    def statistics(self) -> dict[str, int | str]:
+        """What a record says of it."""
+        graph = self.graph
+        return {
+            "name": graph.name,
+            "num_nodes": graph.num_nodes,
+            "num_edges": graph.num_edges,
+            "nnz": self.nnz,
+            "num_features": graph.num_features,
+            "num_classes": graph.num_classes,
+            "hidden": self.hidden,
+        }
+
+
+def load_graph(cfg: BenchConfig) -> Graph:
+    """The graph of ``cfg``, in the order that it asks for.
+
+    Raises:
+        UnsupportedError: the graph is directed or weighted, which the methods would treat differently.
+    """
+    graph = load_workload(cfg.graph, cfg.cache_dir) if cfg.graph in WORKLOADS else load_dataset(run_config(cfg).dataset)
+    if graph.weight is not None or not is_symmetric(graph.adjacency(np.int8)):
+        raise UnsupportedError(
+            f"graph={cfg.graph} is directed or weighted, and the peers do not agree on that: "
+            "take another, or overrides=['dataset.symmetrize=true']"
+        )
+    if cfg.order != "none":
+        graph = graph.permute(whole_graph_order(run_config(cfg, f"reorder={cfg.order}"), graph))
+    return graph
+
+
+def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
+    """``graph`` as the methods take it, on ``device``."""
+    adj = with_self_loops(graph)
+    on_device = {
+        "indptr": adj.indptr.astype(np.int32),
+        "indices": adj.indices.astype(np.int32),
+        "features": graph.features.astype(np.float32),
+        "labels": graph.labels.copy(),
+        "train_index": np.flatnonzero(graph.train_mask),
+    }
+    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
+    return Problem(graph, hidden, **{key: torch.from_numpy(array).to(device) for key, array in on_device.items()})
+
+
+def with_self_loops(graph: Graph) -> csr_array:
+    """The (num_nodes, num_nodes) pattern of A + I."""
+    return graph.adjacency(bool) + eye_array(graph.num_nodes, dtype=bool, format="csr")
+
+
+def first_weights(widths: list[int], seed: int) -> list[Tensor]:
+    """(in, out) weights of the layers, from which every method starts; the biases are 0."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(a, b, generator=generator) * (2 / (a + b)) ** 0.5 for a, b in zip(widths, widths[1:])]

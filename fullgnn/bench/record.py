@@ -1,0 +1,120 @@
+"""What a benchmark leaves behind: ``record.json`` and ``table.md`` in its folder."""
+
+import json
+import math
+import os
+import shlex
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fullgnn.bench.config import BenchConfig
+from fullgnn.bench.environment import in_effect
+from fullgnn.bench.harness import Outcome
+from fullgnn.dist import World
+from fullgnn.errors import ConfigError
+from fullgnn.record import git_commit, hardware, versions
+from fullgnn.report.table import format_table
+
+_PEERS = ("torch_geometric", "torch_sparse", "dgl")
+
+
+def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, Any]:
+    """Everything that is known of the run, ready for strict JSON."""
+    record = {
+        "op": cfg.op,
+        "command": shlex.join(["python", "-m", "fullgnn.bench", *sys.argv[1:]]),
+        "config": asdict(cfg),
+        "problem": outcome.problem,
+        "measurements": [asdict(one) for one in outcome.measurements],
+        "missing": [asdict(one) for one in outcome.missing],
+        "world_size": world.size,
+        "device": world.device.type,
+        "backend": world.backend,
+        "environment": in_effect(cfg, world.local_size),
+        "hardware": hardware(world.device),
+        "versions": versions() | {package: _version(package) for package in _PEERS},
+        "git_commit": git_commit(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return _finite(record)
+
+
+def make_table(record: dict[str, Any], columns: dict[str, str]) -> str:
+    """Markdown: what was measured, one line a method, and what is missing."""
+    measurements = record["measurements"]
+    cases = list(measurements[0]["case"]) if measurements else []
+    header = ["method", "processes x threads", *(case.replace("_", " ") for case in cases)]
+    header += ["median ms", "p20", "p80", "rounds", "ratio", *columns.values()]
+    rows = [
+        [
+            one["method"],
+            f"{one['processes']} x {one['threads']}",
+            *(_cell(one["case"][case]) for case in cases),
+            *(f"{one[key]:.2f}" for key in ("median_ms", "p20_ms", "p80_ms")),
+            str(len(one["times_ms"])),
+            _cell(one["ratio"]),
+            *(_cell(one["details"].get(key)) for key in columns),
+        ]
+        for one in measurements
+    ]
+    problem = record["problem"] or {}
+    about = ", ".join(f"{key} {value}" for key, value in problem.items())
+    where = f"{record['hardware']['gpu'] or record['hardware']['cpu']}, commit {record['git_commit']}"
+    lines = [f"`{record['command']}`", "", *([about, ""] if about else []), where, "", format_table(header, rows)]
+    if measurements and measurements[0]["baseline"]:
+        lines += ["", "A ratio is the median over the baseline's: above 1 is slower."]
+        lines += [f"Baseline: {name}." for name in dict.fromkeys(one["baseline"] for one in measurements) if name]
+    if record["missing"]:
+        lines += ["", "Missing:", ""]
+        lines += [f"- {one['method']}{_where(one['case'])}: {one['reason']}" for one in record["missing"]]
+    return "\n".join(lines) + "\n"
+
+
+def check_folder(cfg: BenchConfig) -> None:
+    """Make the folder of the results now, rather than fail at the end."""
+    try:
+        Path(cfg.out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out={cfg.out} cannot be made ({error.strerror}): choose another folder") from error
+
+
+def write(cfg: BenchConfig, record: dict[str, Any], table: str) -> None:
+    """Both files, each at once."""
+    for name, text in {
+        "record.json": json.dumps(record, indent=2, allow_nan=False) + "\n",
+        "table.md": table,
+    }.items():
+        path = Path(cfg.out) / name
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(text)
+        os.replace(temporary, path)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return "-" if value is None else str(value)
+
+
+def _where(case: dict[str, Any]) -> str:
+    return f" ({', '.join(f'{key} {value}' for key, value in case.items())})" if case else ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _finite(node: Any) -> Any:
+    """``node`` with null for numbers that are not finite, as a diverged loss is."""
+    if isinstance(node, dict):
+        return {key: _finite(child) for key, child in node.items()}
+    if isinstance(node, (list, tuple)):
+        return [_finite(child) for child in node]
+    return None if isinstance(node, float) and not math.isfinite(node) else node

@@ -1,0 +1,32 @@
+"""Running an operation inside the ranks of a test, and the record that it leaves."""
+
+import json
+from typing import Any
+
+from fullgnn.bench.__main__ import OPERATIONS
+from fullgnn.bench.config import load_bench
+from fullgnn.bench.record import check_folder, make_record, make_table, write
+from fullgnn.dist import World
+
+SHORT = ("graph=tiny", "rounds=3", "epochs=4", "budget_s=1000", "threads=1", "cache_dir=null")
+
+
+def operate(world: World, *overrides: str) -> str:
+    """Measure ``overrides`` on every rank of ``world``; the table."""
+    cfg = load_bench(*SHORT, *overrides, f"nproc={world.size}")
+    outcome = OPERATIONS[cfg.op](cfg, world)
+    record = make_record(cfg, world, outcome)
+    table = make_table(record, outcome.columns)
+    if world.rank == 0:
+        check_folder(cfg)
+        write(cfg, record, table)
+    return table
+
+
+def read(folder: Any) -> dict[str, Any]:
+    """``record.json``, which must be strict JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads((folder / "record.json").read_text(), parse_constant=refuse)

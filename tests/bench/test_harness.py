@@ -1,0 +1,87 @@
+"""Rounds, budgets, failures and ratios, on methods that cost nothing."""
+
+from typing import Any
+
+import pytest
+
+from fullgnn.bench.harness import MIN_ROUNDS, Measurement, Method, Missing, attempt, baseline, compare, measure
+from fullgnn.dist import World
+
+pytestmark = pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
+
+
+def method(name: str, elapsed_ms: float, kind: str = "ours", processes: int = 1, calls: list | None = None) -> Method:
+    def run() -> tuple[float, float | None]:
+        if calls is not None:
+            calls.append(name)
+        return elapsed_ms, 0.5
+
+    return Method(name, kind, run, processes, 1)
+
+
+def measure_fakes(world: World, *arguments: Any) -> tuple[list[Measurement], list[Missing], list[str]]:
+    """Slow, quick and failing methods on rank 0 alone, and one on all ranks that takes a rank as long as its number."""
+    calls: list[str] = []
+    methods = [method("all", 10.0 * (world.rank + 1), processes=world.size, calls=calls)]
+    if world.rank == 0:
+        num_runs = 0
+
+        def fails_later() -> tuple[float, float | None]:
+            nonlocal num_runs
+            num_runs += 1
+            if num_runs > 2:
+                raise ValueError("enough\nof it")
+            return 1.0, None
+
+        methods += [method("slow", 6000, "peer", calls=calls), method("quick", 1, "peer", calls=calls)]
+        methods += [Method("failing", "peer", fails_later, 1, 1)]
+    return *measure(methods, world, *arguments), calls
+
+
+def test_rounds_budget_and_failure(ranks) -> None:
+    results = ranks(2)(measure_fakes, 9, 1, 10.0)
+    measurements, missing, calls = results[0]
+    by_name = {one.method: one for one in measurements}
+    assert set(by_name) == {"all", "slow", "quick"}
+    assert by_name["all"].times_ms == [20.0] * 9  # of the slowest rank
+    assert by_name["all"].warmup_ms == [20.0] and by_name["all"].values == [0.5] * 10
+    assert len(by_name["slow"].times_ms) == MIN_ROUNDS
+    assert by_name["slow"].stopped == "budget_s=10 was spent"
+    assert len(by_name["quick"].times_ms) == 9 and by_name["quick"].stopped is None
+    assert missing == [Missing("failing", "failed in round 2: ValueError: enough of it")]
+    assert results[1][2] == ["all"] * 10  # the other rank only takes part where it must
+    rounds = [calls[start : start + 3] for start in range(0, 3 * (1 + MIN_ROUNDS), 3)]
+    assert all(sorted(names) == ["all", "quick", "slow"] for names in rounds)  # each once, interleaved
+    assert len(set(map(tuple, rounds))) > 1  # not always in the same order
+
+
+def fail(world: World) -> None:
+    def broken() -> tuple[float, float | None]:
+        raise ValueError("ours")
+
+    measure([Method("broken", "ours", broken, 1, 1)], world, 1, 0, 1)
+
+
+def test_ours_may_not_fail(ranks) -> None:
+    with pytest.raises(AssertionError, match="ValueError: ours"):
+        ranks(1)(fail)
+
+
+def test_ratios(ranks) -> None:
+    def measured(name: str, kind: str, median_ms: float) -> Measurement:
+        return Measurement(name, kind, {}, 1, 1, [], [median_ms], median_ms, median_ms, median_ms, None, [], {})
+
+    found = [measured("a", "ours", 4.0), measured("b", "ours", 2.0), measured("c", "peer", 1.0)]
+    fastest, named = baseline(found, None), baseline(found, "c")
+    assert fastest is found[1] and named is found[2]
+    assert [one.ratio for one in compare(found, lambda one: fastest)] == [2.0, 1.0, 0.5]
+    assert baseline(found[2:], None) is None
+    assert [one.ratio for one in compare(found, lambda one: None)] == [None] * 3
+
+
+def test_a_maker_that_fails_has_a_reason(ranks) -> None:
+    def make() -> None:
+        raise OSError("lib.so: cannot open\n  shared object")
+
+    assert attempt(make) == (None, 0.0, "OSError: lib.so: cannot open shared object")
+    assert attempt(lambda: 3)[::2] == (3, None)

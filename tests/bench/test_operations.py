@@ -1,0 +1,162 @@
+"""Every operation on a tiny graph: the record is complete, and its numbers follow from its times."""
+
+import importlib.util
+import statistics
+from pathlib import Path
+
+import pytest
+
+from fullgnn.bench.config import choices
+from tests.bench.operations import operate, read
+
+RECORD = {
+    "op",
+    "command",
+    "config",
+    "problem",
+    "measurements",
+    "missing",
+    "world_size",
+    "device",
+    "backend",
+    "environment",
+    "hardware",
+    "versions",
+    "git_commit",
+    "finished",
+}
+
+pytestmark = pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
+
+
+def check_times(record: dict, num_rounds: int) -> None:
+    """Medians and ratios, computed once more from the times of each round."""
+    medians = {}
+    for one in record["measurements"]:
+        assert len(one["times_ms"]) == num_rounds
+        assert len(one["warmup_ms"]) == record["config"]["warmup"]
+        assert all(time_ms > 0 for time_ms in one["times_ms"])
+        case = "".join(f", {name}={value}" for name, value in one["case"].items())
+        median = statistics.median(one["times_ms"])
+        medians[f"{one['method']} ({one['processes']} x {one['threads']}){case}"] = median
+        assert one["median_ms"] == pytest.approx(median)
+        assert min(one["times_ms"]) <= one["p20_ms"] <= median <= one["p80_ms"] <= max(one["times_ms"])
+    for name, one in zip(medians, record["measurements"]):
+        if one["baseline"] is not None:
+            assert one["ratio"] == pytest.approx(medians[name] / medians[one["baseline"]])
+
+
+def check_missing(record: dict, library: str, module: str) -> None:
+    """A library that is not installed is named with its reason, one that is installed has times."""
+    reasons = [one["reason"] for one in record["missing"] if one["method"].startswith(library)]
+    measured = [one for one in record["measurements"] if one["method"].startswith(library)]
+    if importlib.util.find_spec(module) is None:
+        assert reasons and all(f"No module named '{module}'" in reason for reason in reasons)
+        assert not measured
+    else:
+        assert measured
+
+
+def test_spmm(ranks, tmp_path: Path) -> None:
+    (table,) = ranks(1)(operate, "op=spmm", "widths=[5,16]", f"out={tmp_path}")
+    record = read(tmp_path)
+    assert set(record) >= RECORD
+    check_times(record, num_rounds=3)
+    measured = {(one["method"], one["case"]["width"]) for one in record["measurements"]}
+    assert measured >= {(f"kernel={kernel}", width) for kernel in choices("kernel") for width in (5, 16)}
+    assert measured >= {("torch CSR @", 5), ("torch.sparse.mm sum", 16)}
+    assert all(one["details"]["error"] < 1e-5 for one in record["measurements"])
+    for width in (5, 16):
+        ratios = [
+            one["ratio"] for one in record["measurements"] if one["kind"] == "ours" and one["case"]["width"] == width
+        ]
+        assert min(ratios) == 1
+    check_missing(record, "PyG", "torch_geometric")
+    check_missing(record, "DGL", "dgl")
+    assert record["problem"]["nnz"] == record["problem"]["num_edges"] + record["problem"]["num_nodes"]
+    assert table == (tmp_path / "table.md").read_text()
+    for one in [*record["measurements"], *record["missing"]]:
+        assert one["method"] in table
+
+
+def test_an_order_changes_the_graph_for_everyone_and_no_result(ranks, tmp_path: Path) -> None:
+    arguments = ("op=spmm", "widths=[8]", "order=rcm", "kernels=[torch]", "peers=[torch]", "baseline='torch CSR @'")
+    ranks(1)(operate, *arguments, f"out={tmp_path}")
+    record = read(tmp_path)
+    assert all(one["details"]["error"] < 1e-5 for one in record["measurements"])
+    assert {one["baseline"] for one in record["measurements"]} == {"torch CSR @ (1 x 1), width=8"}
+
+
+def test_epoch_on_one_process(ranks, tmp_path: Path) -> None:
+    presets = "presets=[default,'default model.num_layers=2 reorder=degree']"
+    ranks(1)(operate, "op=epoch", presets, "peers=[torch,dgl]", "baseline=default", f"out={tmp_path}")
+    record = read(tmp_path)
+    check_times(record, num_rounds=3)
+    ours = [one for one in record["measurements"] if one["kind"] == "ours"]
+    assert [one["method"] for one in ours] == ["default", "default model.num_layers=2 reorder=degree"]
+    for one in record["measurements"]:
+        losses = one["values"]
+        assert len(losses) == 4 and losses[-1] < losses[0]
+        error = max(abs(a - b) for a, b in zip(losses, ours[0]["values"]))
+        assert one["details"]["loss_error"] == pytest.approx(error)
+        assert error < 1e-5  # float32: sums in another order
+    assert sum(one["kind"] == "peer" for one in record["measurements"]) >= 5
+    check_missing(record, "DGL", "dgl")
+
+
+def test_a_preset_that_does_not_fit_is_named(ranks, tmp_path: Path) -> None:
+    presets = "presets=[default,'default scheme=1.5d scheme.replication=2']"
+    ranks(1)(operate, "op=epoch", presets, "peers=[]", f"out={tmp_path}")
+    record = read(tmp_path)
+    (missing,) = record["missing"]
+    assert missing["method"].startswith("default scheme=1.5d")
+    assert missing["reason"].startswith("ConfigError: ")
+    assert [one["method"] for one in record["measurements"]] == ["default"]
+
+
+def test_collectives(ranks, tmp_path: Path) -> None:
+    ranks(2)(operate, "op=collectives", "sizes_mb=[0.01,0.1]", f"out={tmp_path}")
+    record = read(tmp_path)
+    check_times(record, num_rounds=3)
+    assert record["world_size"] == 2 and record["problem"] is None
+    methods = {one["method"] for one in record["measurements"]}
+    assert methods == {
+        "broadcast",
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all_single",
+        "isend/irecv pair",
+    }
+    for one in record["measurements"]:
+        num_bytes = 4 * (int(one["case"]["size_mb"] * 2**18) // 2 * 2)
+        assert one["details"]["gb_per_s"] == pytest.approx(num_bytes / one["median_ms"] / 1e6)
+
+
+def test_reorder(ranks, tmp_path: Path) -> None:
+    orders = "orders=[none,rcm,shuffle]"
+    ranks(1)(operate, "op=reorder", orders, "widths=[8]", "kernels=[torch]", f"out={tmp_path}")
+    record = read(tmp_path)
+    check_times(record, num_rounds=3)
+    found = {(one["method"], one["case"]["order"]): one for one in record["measurements"]}
+    assert set(found) == {(m, o) for m in ("kernel=torch", "torch CSR @") for o in ("none", "rcm", "shuffle")}
+    assert found["torch CSR @", "none"]["ratio"] == 1
+    quality = {order: found["kernel=torch", order]["details"] for order in ("none", "rcm", "shuffle")}
+    assert quality["rcm"]["bandwidth"] < quality["shuffle"]["bandwidth"]
+    assert 0 < quality["rcm"]["edge_cut"] < 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["op=spmm", "baseline=torch", "widths=[2]", "peers=[]", "kernels=[torch]"], "baseline=torch is not among"),
+        (["op=reorder", "baseline=rcm", "orders=[none]"], "baseline=rcm is not among the orders: choose one of none"),
+        (
+            ["op=spmm", "graph=rmat", "overrides=['dataset.num_nodes=50','dataset.num_edges=90']"],
+            "graph=rmat is directed",
+        ),
+    ],
+)
+def test_mistakes_that_only_the_run_can_see(ranks, tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        ranks(1)(operate, *overrides, f"out={tmp_path}")
