@@ -36,10 +36,15 @@ class RunRecord:
     scheme: str
     world_size: int
     replication: int
-    reorder: str
+    reorder: str  # as used: METIS falls back to RCM where it fails
     reorder_scope: str
     reorder_num_blocks: int
-    kernel: str
+    partition: str
+    kernel: str  # the one that multiplied
+    stage_order: str
+    exchange: str  # as asked for
+    split_rows: bool
+    work: dict[str, Any]  # WorkConfig as it was applied
     device: str
     backend: str
     dtype: str
@@ -48,14 +53,23 @@ class RunRecord:
     epoch_time_ms: dict[str, float]  # median, p20, p80
     spmm_time_ms: float  # median epoch
     comm_time_ms: float  # median epoch: waiting for data, not what is hidden behind a product
+    comm_hidden: (
+        float | None
+    )  # share of the rows' time on their way that other work has hidden; None: nothing travelled
     dense_time_ms: float  # median epoch: the rest of forward and backward
     other_time_ms: float  # median epoch: update and bookkeeping
     comm_bytes_per_epoch: dict[str, float]  # by collective, mean over the ranks
     comm_bytes_per_epoch_max: dict[str, float]  # by collective, of the rank that receives most
+    spmm_columns_per_epoch: int  # summed over the products of one training step, without evaluation
+    spmm_rows_per_epoch: int  # rows of A, or of its part, in these products
     nnz_imbalance: float  # max / mean over the ranks of the non-zeros that they multiply
+    stage_imbalance: float  # the same where every stage waits for its most loaded rank
+    edge_cut: float  # share of the non-zeros that join two block rows
+    needed_row_ratio: float | None  # rows that the block rows read of each other / all; None with one block row
     peak_memory_bytes: int  # largest process
     peak_memory_bytes_per_rank: list[int]
     peak_tensor_bytes: int  # largest rank
+    partition_time_s: float
     reorder_time_s: float
     prepare_time_s: float
     final_loss: float | None  # training loss of the last epoch, before its update; None if it is not finite

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import hydra
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fullgnn.config import Config, build, conf_dir, explain, is_user_mistake, load_config
+from fullgnn.config import Config, conf_dir, explain, is_user_mistake, load_config
 from fullgnn.dist import (
     WorkerError,
     World,
@@ -30,19 +29,16 @@ from fullgnn.dist import (
     init_world,
     launch_workers,
     report_failure,
-    share,
     under_torchrun,
     wait_for_others,
 )
-from fullgnn.engine import EpochRecord, Preparation, fit, predict, prepare
+from fullgnn.engine import EpochRecord, build_model, check_preparation, fit, make_scheme, predict, set_up
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.graph import Graph
 from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
 from fullgnn.overrides import hold_for_jobs, worker_arguments
 from fullgnn.record import RunFolder, RunRecord, read_record
 from fullgnn.report import Progress, closing_table, make_record
-from fullgnn.schemes import Scheme, ShardedGraph
 
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__
 
@@ -64,11 +60,12 @@ def run(cfg: Config) -> RunRecord:
 def run_on(world: World, cfg: Config) -> RunRecord:
     """``run`` in a world that has been joined already."""
     meter = Meter(world.device)
-    scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+    check_preparation(cfg)
+    scheme = make_scheme(cfg, world, meter)
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
     build_model(cfg, 1, 1, world)  # refuses bad sizes and rates before the graph, which may take long, is prepared
-    sharded, preparation = load_shard(cfg, scheme)
-    model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
+    job = set_up(cfg, world, scheme)
+    model, sharded = job.model, job.graph
 
     progress = Progress(cfg.train.epochs, visible=world.rank == 0)
 
@@ -80,7 +77,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     result = fit(model, sharded, scheme, cfg.train, meter, on_epoch)
     progress.close()
 
-    record = make_record(cfg, world, scheme, model, preparation, result)
+    record = make_record(cfg, world, scheme, job, result)
     if cfg.train.save_predictions:
         model.load_state_dict(result.best_state)
         logits = scheme.gather(predict(model, sharded))
@@ -90,23 +87,6 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         folder.write_record(record)
         log.info("\n%s\n%s", closing_table(record), folder.path)
     return record
-
-
-def load_shard(cfg: Config, scheme: Scheme, graph: Graph | None = None) -> tuple[ShardedGraph, Preparation]:
-    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0 and keep this rank's share; the whole is freed."""
-    prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph)) or (None, None)
-    return scheme.shard(prepared), share(preparation)
-
-
-def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) -> torch.nn.Module:
-    """The model with the same parameters on every rank: they are drawn on the CPU from the seed alone."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, cfg.runtime.dtype))
-    try:
-        model = build(cfg.model, in_channels=in_channels, out_channels=out_channels, seed=cfg.seed)
-    finally:
-        torch.set_default_dtype(default)
-    return model.to(world.device)
 
 
 def epoch_line(epoch: EpochRecord) -> dict:
@@ -123,6 +103,7 @@ def epoch_line(epoch: EpochRecord) -> dict:
 
 def start(cfg: Config, overrides: list[str]) -> RunRecord:
     """Start the ranks of one job on this machine, wait for them, and read what they recorded."""
+    check_preparation(cfg)
     launch_workers(["-m", "fullgnn.train", *overrides], default_nproc(cfg.runtime), cfg.runtime)
     return read_record(Path(cfg.run_dir))
 

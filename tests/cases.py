@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from fullgnn.config import Config, compose, load_config
 from fullgnn.graph import Graph
 
+GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "work", "experiment")
 LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]
 """(processes, replication)."""
 
@@ -57,7 +58,7 @@ def dense_graph(kind: str) -> DenseGraph:
 
 def config(*overrides: str) -> Config:
     """The default configuration with ``overrides``, checked. Only choices of groups go through Hydra, once each."""
-    choices = tuple(o for o in overrides if o.partition("=")[0] in ("dataset", "model", "scheme", "reorder", "kernel"))
+    choices = tuple(override for override in overrides if override.partition("=")[0] in GROUPS)
     cfg = _composed(choices).copy()
     for override in overrides:
         if override not in choices:

@@ -66,6 +66,7 @@ class DenseGCN:
     biases: list[np.ndarray]
     dropout: float
     seed: int
+    input_dropout: float | None = None  # of the first layer; None: as the others
 
     def forward(self, epoch: int | None) -> tuple[np.ndarray, list, list, list]:
         """Logits, and for each layer its dropped input, dropout scale and Z. ``epoch`` None: evaluation."""
@@ -73,9 +74,10 @@ class DenseGCN:
         for layer, (w, b) in enumerate(zip(self.weights, self.biases)):
             if layer:
                 h = np.maximum(outputs[-1], 0)
+            rate = self.dropout if layer or self.input_dropout is None else self.input_dropout
             scale = np.ones_like(h)
-            if epoch is not None and self.dropout:
-                scale = dropout_scale(*h.shape, self.dropout, layer, epoch, self.seed)
+            if epoch is not None and rate:
+                scale = dropout_scale(*h.shape, rate, layer, epoch, self.seed)
             h = h * scale
             inputs.append(h)
             scales.append(scale)

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from fullgnn.config import Config, compose, conf_dir, load_config
 from fullgnn.errors import ConfigError
 
-GROUPS = ("dataset", "model", "scheme", "reorder", "kernel", "train", "runtime")
+GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "work", "train", "runtime", "experiment")
 CHOICES = [
     (path.parent.name, path.stem) for path in sorted(conf_dir().glob("*/*.yaml")) if path.stem != "base"
 ]  # reorder/base.yaml is a part of the others
@@ -21,6 +21,7 @@ PROGRAM = {
     "model": {"in_channels", "out_channels", "seed"},
     "scheme": {"world", "kernel", "meter"},
     "kernel": set(),
+    "partition": {"adj", "train_mask", "num_parts", "seed"},
 }
 """Arguments that the program passes to a group's target beside the YAML's keys."""
 
@@ -42,6 +43,16 @@ KEYS = {
     "train.weight_decay": float,
     "train.eval_every": int,
     "scheme.replication": int,
+    "scheme.stage_order": str,
+    "scheme.exchange": str,
+    "scheme.split_rows": bool,
+    "scheme.wire_dtype": NoneType,
+    "partition.name": str,
+    "work.spmm_order": str,
+    "work.cache_aggregation": bool,
+    "work.skip_input_gradient": bool,
+    "work.fold_normalization": bool,
+    "work.loss_rows_only": bool,
     "reorder.scope": str,
     "reorder.num_blocks": NoneType,
     "reorder.cluster_size": int,
@@ -83,7 +94,7 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         method = dict(cfg.reorder.method)
         keys = {key for key in method if not key.startswith("_")}
         inspect.signature(target_of(method)).bind("adj", "seed", **dict.fromkeys(keys))
-    if group in ("model", "scheme", "kernel"):
+    if group in ("model", "scheme", "partition", "kernel"):
         assert getattr(cfg, group)["name"] == choice  # what records call it
 
 
@@ -163,7 +174,6 @@ WRONG = {
     "reorder.num_blocks=0": "reorder.num_blocks=0 is out of range: it must be finite and at least 1",
     "train.momentum=0.9": "train.momentum=0.9 needs train.optimizer=sgd",
     "train.patience=5 train.eval_every=0": "train.patience=5 counts evaluations: set train.eval_every",
-    "reorder.scope=whole reorder.num_blocks=4": "reorder.scope=whole orders one block, not reorder.num_blocks=4",
     "seed=-1": "seed=-1 is out of range: it must be finite and at least 0",
     "seed=9223372036854775808": "seed=9223372036854775808 is too large: it must be below 2^63",
     "train.lr": "argument train.lr cannot be read: write key=value",

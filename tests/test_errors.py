@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from fullgnn.config import RuntimeConfig
 from fullgnn.dist import World, init_world
 from fullgnn.dist.mesh import _resolve
 from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
-from fullgnn.reorder import metis, rcm
+from fullgnn.partition import Cut, Partition
+from fullgnn.reorder import blockwise, metis, rcm
 from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import OWN, environment, run_command, torchrun
@@ -214,8 +216,10 @@ def test_a_failing_pymetis_is_said_and_replaced(monkeypatch, caplog) -> None:
     monkeypatch.setattr(logging.getLogger("fullgnn"), "propagate", True)
     adj = csr_array(np.diag(np.ones(39), 1) + np.diag(np.ones(39), -1))
     with caplog.at_level("WARNING"):
-        order = metis(adj, 0, cluster_size=10)
-    assert np.array_equal(order, rcm(adj, 0))
+        order, used = blockwise(
+            adj, partial(metis, cluster_size=10), Cut.consecutive(Partition.equal(40, 1), "none"), 0
+        )
+    assert np.array_equal(order, rcm(adj, 0)) and used == "rcm"
     assert "falls back to rcm" in caplog.text
 
 

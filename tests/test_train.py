@@ -94,7 +94,7 @@ def test_both_start_the_same_run(by_torchrun: tuple[Finished, Path], by_own_rank
     second = by_own_ranks[1] / "a" / "b"
     assert losses(first) == losses(second)
     records = [json.loads((run_dir / "record.json").read_text()) for run_dir in (first, second)]
-    measured = {key for key in records[0] if re.search("time|peak", key)}
+    measured = {key for key in records[0] if re.search("time|peak|hidden", key)}
     same = [{key: value for key, value in record.items() if key not in measured} for record in records]
     assert same[0] == same[1]
     configs = [yaml.safe_load((run_dir / "config.yaml").read_text()) for run_dir in (first, second)]
@@ -109,7 +109,7 @@ def test_the_record_has_every_key_and_agrees_with_the_epochs(by_own_ranks: tuple
     assert set(RECORD_KEYS) <= set(content)
     assert set(content) == {field.name for field in fields(RunRecord)}
     assert set(content["epoch_time_ms"]) == {"median", "p20", "p80"}
-    assert set(content["comm_bytes_per_epoch"]) == {"all_reduce", "broadcast"}
+    assert set(content["comm_bytes_per_epoch"]) == {"all_reduce", "exchange", "reduce_scatter"}
     expected = {
         "dataset": "karate",
         "num_nodes": 34,
@@ -124,7 +124,11 @@ def test_the_record_has_every_key_and_agrees_with_the_epochs(by_own_ranks: tuple
         "reorder": "rcm",
         "reorder_scope": "block",
         "reorder_num_blocks": 2,
-        "kernel": "torch",
+        "partition": "contiguous",
+        "kernel": "blocked",
+        "stage_order": "diagonal",
+        "exchange": "auto",
+        "split_rows": True,
         "device": "cpu",
         "backend": "gloo",
         "epochs": EPOCHS,

@@ -1,6 +1,15 @@
 """Processes: the mesh they form, the collectives between them, and starting them."""
 
-from fullgnn.dist.collectives import Axis, Pending, all_gather_objects, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.dist.collectives import (
+    Axis,
+    Pending,
+    all_gather_objects,
+    exchange_integers,
+    from_rank0,
+    receive_arrays,
+    send_arrays,
+    share,
+)
 from fullgnn.dist.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
 from fullgnn.dist.mesh import World, default_nproc, init_world
 
@@ -11,6 +20,7 @@ __all__ = [
     "World",
     "all_gather_objects",
     "default_nproc",
+    "exchange_integers",
     "from_rank0",
     "init_world",
     "launch_workers",

@@ -4,8 +4,9 @@
 host objects during preparation and reporting, over gloo, on all ranks.
 
 Bytes are counted where they arrive, so that they add up without counting a transfer twice: a broadcast delivers its
-whole tensor to every rank but the source; an all-reduce over g ranks delivers 2 (g-1)/g of it to each, the volume of
-the ring algorithm. On one rank every collective returns its input and counts nothing.
+whole tensor to every rank but the source; an exchange delivers what it receives; an all-reduce over g ranks delivers
+2 (g-1)/g of its tensor to each, the volume of the ring algorithm. On one rank every collective returns its input and
+counts nothing.
 """
 
 from collections.abc import Callable
@@ -25,15 +26,26 @@ _CHUNK_BYTES = 1 << 28
 
 
 class Pending:
-    """A tensor on its way. ``wait`` returns it once it may be read on the current stream."""
+    """A tensor on its way. ``wait`` returns it once it may be read on the current stream.
 
-    def __init__(self, tensor: Tensor, work: dist.Work | None, meter: Meter):
-        self._tensor, self._work, self._meter = tensor, work, meter
+    The meter's phase ``comm`` is the time spent in ``wait``. For what arrives, ``flight`` is the time from its start to
+    the end of ``wait`` and ``late`` that of the ``wait`` alone: 1 - late/flight is the share that other work has hidden.
+    """
+
+    def __init__(self, tensor: Tensor, work: dist.Work | None, meter: Meter, arrives: bool = True):
+        self._tensor, self._work, self._meter, self._arrives = tensor, work, meter, arrives
+        self._flight = meter.start("flight") if work is not None and arrives else None
 
     def wait(self) -> Tensor:
-        if self._work is not None:
-            with self._meter.phase("comm"):
-                self._work.wait()
+        if self._work is None:
+            return self._tensor
+        late = self._meter.start("late") if self._arrives else None
+        with self._meter.phase("comm"):
+            self._work.wait()
+        if late is not None and self._flight is not None:
+            late.stop()
+            self._flight.stop()
+        self._work = None
         return self._tensor
 
 
@@ -58,7 +70,45 @@ class Axis:
             self.meter.received("broadcast", tensor.nbytes)
         with self.meter.phase("comm"):
             work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
-        return Pending(tensor, work, self.meter)
+        return Pending(tensor, work, self.meter, arrives=self.index != source)
+
+    def exchange(
+        self, sends: list[tuple[Tensor, int]], receives: list[tuple[Tensor, int]], name: str = "exchange"
+    ) -> tuple[list[Pending], list[Pending]]:
+        """Start sending tensors to axis indices and receiving into tensors from axis indices, contiguous all of them.
+
+        Between two ranks messages arrive in the order in which they are started; empty ones are not sent.
+
+        Args:
+            name: under which the received bytes are counted.
+
+        Returns:
+            Sends and receives under way, in the order given.
+        """
+        operations = [
+            dist.P2POp(operation, tensor, group=self.group, group_peer=peer)
+            for operation, transfers in ((dist.isend, sends), (dist.irecv, receives))
+            for tensor, peer in transfers
+            if tensor.numel()
+        ]
+        for tensor, _ in receives:
+            if tensor.numel():
+                self.meter.received(name, tensor.nbytes)
+        if not operations:
+            works = []
+        else:
+            with self.meter.phase("comm"):
+                works = dist.batch_isend_irecv(operations)
+        if len(works) != len(operations):  # NCCL: one handle for the whole batch
+            works = works * len(operations)
+        handles = iter(works)
+
+        def pending(transfers: list[tuple[Tensor, int]], arrive: bool) -> list[Pending]:
+            return [
+                Pending(tensor, next(handles) if tensor.numel() else None, self.meter, arrive) for tensor, _ in transfers
+            ]
+
+        return pending(sends, arrive=False), pending(receives, arrive=True)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Add ``tensor`` over the axis, in place. The gradient of a sum over ranks is the same sum."""
@@ -99,6 +149,17 @@ def all_gather_objects(value: T) -> list[T]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def exchange_integers(messages: list[np.ndarray]) -> list[np.ndarray]:
+    """Send ``messages[i]``, int64 of any length, to rank i of the world; returns what rank i has sent here."""
+    lengths = torch.tensor([len(message) for message in messages])
+    incoming = torch.empty_like(lengths)
+    dist.all_to_all_single(incoming, lengths)
+    received = torch.empty(int(incoming.sum()), dtype=torch.int64)
+    outgoing = torch.from_numpy(np.concatenate(messages).astype(np.int64, copy=False))
+    dist.all_to_all_single(received, outgoing, incoming.tolist(), lengths.tolist())
+    return [part.numpy() for part in received.split(incoming.tolist())]
 
 
 def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:

@@ -2,17 +2,23 @@
 
 from fullgnn.engine.evaluate import Accuracies, evaluate, predict
 from fullgnn.engine.fit import EpochRecord, FitResult, fit
+from fullgnn.engine.job import Job, build_model, make_scheme, set_up
 from fullgnn.engine.memory import peak_process_bytes
-from fullgnn.engine.prepare import Preparation, prepare
+from fullgnn.engine.prepare import Preparation, check_preparation, prepare
 
 __all__ = [
     "Accuracies",
     "EpochRecord",
     "FitResult",
+    "Job",
     "Preparation",
+    "build_model",
+    "check_preparation",
     "evaluate",
     "fit",
+    "make_scheme",
     "peak_process_bytes",
     "predict",
     "prepare",
+    "set_up",
 ]

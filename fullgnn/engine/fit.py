@@ -49,7 +49,7 @@ def fit(
     """
     optimizer = make_optimizer(model, train)
     gradients = FlatGradients(model)
-    peak = TensorPeak(graph.features.device)
+    peak = TensorPeak(graph.labels.device)
     epochs: list[EpochRecord] = []
     best: EpochRecord | None = None
     best_state: dict[str, Tensor] = {}
@@ -98,7 +98,9 @@ def train_step(
             model.train()
             set_epoch(model, epoch)
             gradients.flat.zero_()
-        loss = node_loss(model(graph.features, graph.adj), graph)
+            if isinstance(graph.features, Tensor):
+                graph.features.grad = None  # there is one where it is asked for, see WorkConfig
+        loss = node_loss(loss_logits(model, graph), graph)
         loss.backward()
         scheme.sum_over_rows(gradients.flat)
         total = scheme.sum_over_rows(loss.detach().to(torch.float64, copy=True))
@@ -107,19 +109,25 @@ def train_step(
     return total.item()
 
 
+def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
+    """(num_local_train, num_classes) logits of the rows with loss; no others are computed where that is possible."""
+    if graph.train_adj is not None:
+        return model(graph.features, graph.train_adj)
+    return model(graph.features, graph.adj).index_select(0, graph.train_index)
+
+
 def node_loss(logits: Tensor, graph: ShardedGraph) -> Tensor:
     """This rank's share of the cross-entropy: the sum over its training rows over the global number of them.
 
     A rank without training rows contributes 0 and still takes part in the backward pass.
     """
-    chosen = logits.index_select(0, graph.train_index)
-    return F.cross_entropy(chosen, graph.train_labels, reduction="sum") / graph.num_split_nodes[0]
+    return F.cross_entropy(logits, graph.train_labels, reduction="sum") / graph.num_split_nodes[0]
 
 
 def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:
     if train.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), train.lr, train.momentum, weight_decay=train.weight_decay)
-    return torch.optim.Adam(model.parameters(), train.lr, weight_decay=train.weight_decay)
+    return torch.optim.Adam(model.parameters(), train.lr, weight_decay=train.weight_decay, fused=True)
 
 
 class FlatGradients:

@@ -3,11 +3,13 @@
 from fullgnn.graph.datasets import load_dataset
 from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.normalize import is_symmetric, normalized_adjacency
+from fullgnn.graph.normalize import NormalizedAdjacency, adjacency_operator, is_symmetric, normalized_adjacency
 
 __all__ = [
     "GeneratedGraph",
     "Graph",
+    "NormalizedAdjacency",
+    "adjacency_operator",
     "hierarchical_sbm",
     "is_symmetric",
     "load_dataset",

@@ -1,8 +1,15 @@
-"""Normalised adjacency matrices: the constant that every layer multiplies by."""
+"""Normalised adjacency matrices: the constant that every layer multiplies by.
+
+    A = diag(row_scale) M diag(col_scale)
+
+With the normalisation folded, M is the 0/1 pattern of an unweighted graph and no edge value is stored or read:
+D^-1/2 P D^-1/2 X = row_scale * (P (col_scale * X)). Otherwise M holds the normalised entries and nothing scales.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +23,48 @@ if TYPE_CHECKING:
 
 NORMALIZATIONS = ("sym", "row", "none")
 ENTRIES_PER_BLOCK = 1 << 22  # float64 temporaries of 32 MiB, whatever the size of the graph
+
+
+@dataclass(frozen=True, eq=False)
+class NormalizedAdjacency:
+    """A = diag(row_scale) matrix diag(col_scale), global, on the host."""
+
+    matrix: csr_array  # (num_nodes, num_nodes), int32 indices
+    matrix_t: csr_array | None  # its transpose; None where they are equal to the bit
+    pattern: bool  # every stored entry is 1, and ``matrix.data`` need not be read
+    row_scale: np.ndarray | None = None  # (num_nodes,) float64; None: all 1
+    col_scale: np.ndarray | None = None
+
+    @property
+    def nnz(self) -> int:
+        return self.matrix.nnz
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether one matrix serves both directions; the scales may differ."""
+        return self.matrix_t is None
+
+
+def adjacency_operator(
+    graph: Graph, normalization: str = "sym", self_loops: bool = True, dtype: Any = np.float32, fold: bool = True
+) -> NormalizedAdjacency:
+    """The matrix of one propagation step, as ``normalized_adjacency`` defines it.
+
+    Args:
+        dtype: of the entries, where there are any.
+        fold: keep the 0/1 pattern and the scales apart. A weighted graph always keeps its entries.
+    """
+    if not fold or graph.weight is not None:
+        matrix = normalized_adjacency(graph, normalization, self_loops, dtype)
+        return NormalizedAdjacency(matrix, _transpose(matrix), pattern=False)
+    _check(normalization)
+    pattern = graph.adjacency(np.int8)
+    if self_loops:
+        pattern = _with_unit_diagonal(pattern)
+    if normalization == "none":
+        return NormalizedAdjacency(pattern, _transpose(pattern), pattern=True)
+    scale = _scale(np.diff(pattern.indptr).astype(np.float64), normalization)
+    return NormalizedAdjacency(pattern, _transpose(pattern), True, scale, scale if normalization == "sym" else None)
 
 
 def normalized_adjacency(
@@ -35,8 +84,7 @@ def normalized_adjacency(
     Returns:
         (num_nodes, num_nodes) CSR, global.
     """
-    if normalization not in NORMALIZATIONS:
-        raise ConfigError(f"unknown normalization {normalization!r}: choose one of {', '.join(NORMALIZATIONS)}")
+    _check(normalization)
     unweighted = graph.weight is None
     adj = graph.adjacency(np.int8 if unweighted else np.float64)
     if self_loops:
@@ -51,8 +99,7 @@ def normalized_adjacency(
             f"row {row} of the adjacency sums to {row_sum[row]:g}: normalization={normalization} needs"
             " sums >= 0; use normalization=none or weights that are not negative"
         )
-    degree = row_sum if normalization == "row" else np.sqrt(row_sum)
-    scale = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+    scale = _scale(row_sum, normalization)
     data = np.empty(adj.nnz, dtype=dtype)
     for first, last in _row_blocks(adj.indptr):
         block = slice(adj.indptr[first], adj.indptr[last])
@@ -64,6 +111,17 @@ def normalized_adjacency(
     return adj
 
 
+def _check(normalization: str) -> None:
+    if normalization not in NORMALIZATIONS:
+        raise ConfigError(f"unknown normalization {normalization!r}: choose one of {', '.join(NORMALIZATIONS)}")
+
+
+def _scale(row_sum: np.ndarray, normalization: str) -> np.ndarray:
+    """(num_nodes,) float64: 1/d for ``row``, d^-1/2 for ``sym``; 0 where d is 0."""
+    degree = row_sum if normalization == "row" else np.sqrt(row_sum)
+    return np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+
+
 def is_symmetric(adj: Any) -> bool:
     """Whether a sparse matrix equals its transpose exactly, in stored pattern and in values."""
     adj = csr_array(adj)
@@ -72,12 +130,14 @@ def is_symmetric(adj: Any) -> bool:
     if not adj.has_canonical_format:
         adj = adj.copy()
         adj.sum_duplicates()
+    return _transpose(adj) is None
+
+
+def _transpose(adj: csr_array) -> csr_array | None:
+    """The transpose of a canonical CSR, or None where it is the same to the bit."""
     transposed = adj.T.tocsr()  # a counting sort, so its rows come out sorted
-    return (
-        np.array_equal(adj.indptr, transposed.indptr)
-        and np.array_equal(adj.indices, transposed.indices)
-        and np.array_equal(adj.data, transposed.data)
-    )
+    equal = all(np.array_equal(getattr(adj, key), getattr(transposed, key)) for key in ("indptr", "indices", "data"))
+    return None if equal else transposed
 
 
 def _with_unit_diagonal(adj: csr_array) -> csr_array:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.models.stack import stack
 from fullgnn.nn import GCNConv
-from fullgnn.schemes.base import ShardedAdjacency
+from fullgnn.schemes.base import Aggregated, ShardedAdjacency
 
 
 class GCN(torch.nn.Module):
@@ -23,6 +23,8 @@ class GCN(torch.nn.Module):
         ConfigError: a width, depth or probability is out of range.
     """
 
+    restricts_output = True  # nothing after the last graph convolution mixes rows, so it need not make all of them
+
     def __init__(
         self,
         in_channels: int,
@@ -34,13 +36,19 @@ class GCN(torch.nn.Module):
         seed: int = 0,
     ):
         super().__init__()
+        self._input_dropout = dropout if input_dropout is None else input_dropout
         self.convs, self.dropouts = stack(
             GCNConv, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed
         )
 
-    def forward(self, x: Tensor, adj: ShardedAdjacency) -> Tensor:
-        """(num_local_nodes, in_channels) to (num_local_nodes, out_channels) logits."""
-        for layer, (dropout, conv) in enumerate(zip(self.dropouts, self.convs)):
-            x = dropout(x.relu() if layer else x, adj.node_id)
-            x = conv(x, adj)
-        return x
+    @property
+    def aggregates_input(self) -> bool:
+        """Whether the input is used only as A @ X, which may then be computed once."""
+        return self._input_dropout == 0
+
+    def forward(self, x: Tensor | Aggregated, adj: ShardedAdjacency) -> Tensor:
+        """(num_local_nodes, in_channels) to (num_local_rows, out_channels) logits of ``adj.output``'s rows."""
+        *inner, (last_dropout, last_conv) = zip(self.dropouts, self.convs)
+        for dropout, conv in inner:
+            x = conv(dropout(x, adj.node_id), adj).relu_()
+        return last_conv(last_dropout(x, adj.node_id), adj.output)

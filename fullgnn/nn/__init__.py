@@ -1,7 +1,7 @@
 """Layers. They see local rows and an ``adj`` that multiplies; none knows how many ranks there are."""
 
 from fullgnn.nn.dropout import Dropout, set_epoch
-from fullgnn.nn.gcn_conv import GCNConv
+from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.linear import Linear
 
-__all__ = ["Dropout", "GCNConv", "Linear", "set_epoch"]
+__all__ = ["SPMM_ORDERS", "Dropout", "GCNConv", "Linear", "set_epoch", "set_spmm_order"]

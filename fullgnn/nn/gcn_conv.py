@@ -1,26 +1,84 @@
-"""The graph convolution of Kipf and Welling (2017)."""
+"""The graph convolution of Kipf and Welling (2017), in the order that multiplies least."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fullgnn.nn.linear import Linear
-from fullgnn.schemes.base import ShardedAdjacency
+from fullgnn.nn.linear import Linear, linear
+from fullgnn.nn.matmul import matmul, matmul_nt, matmul_tn
+from fullgnn.schemes.base import Aggregated, ShardedAdjacency
+
+SPMM_ORDERS = ("width", "transform", "propagate")
 
 
 class GCNConv(torch.nn.Module):
-    """Z = A (H W) + b, with the normalised adjacency A.
+    """Z = A H W + b, with the normalised adjacency A.
 
-    The product with W comes first: A then meets out_channels columns, the narrower side wherever a layer reduces its
-    input. Both orders are the same mathematics.
+    The product with A and the one with W commute, and the narrower matrix should meet A, which is what costs time and
+    communication. With f = in_channels, g = out_channels and the gradient G of Z, the widths that meet A are
+
+                           forward     gradient of W        gradient of H
+        A (H W)            g           A^T G first: g       then (A^T G) W^T: 0 more
+        (A H) W            f           (A H)^T G: 0         A^T (G W^T): f, or (A^T G) W^T: g
+
+    ``spmm_order`` chooses: ``width`` the least sum of forward and backward; ``transform`` A (H W), as the code of Miao
+    et al. 2023 does; ``propagate`` (A H) W and (A^T G) W^T, as CAGNET does.
 
     Shapes:
-        x: (num_local_nodes, in_channels), output: (num_local_nodes, out_channels).
+        x: (num_local_nodes, in_channels), output: (num_local_rows, out_channels).
     """
+
+    spmm_order = "width"
 
     def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator):
         super().__init__()
         self.linear = Linear(in_channels, out_channels, generator, bias=False)
         self.bias = torch.nn.Parameter(torch.zeros(out_channels))
 
-    def forward(self, x: Tensor, adj: ShardedAdjacency) -> Tensor:
-        return adj.spmm(self.linear(x)) + self.bias
+    def forward(self, x: Tensor | Aggregated, adj: ShardedAdjacency) -> Tensor:
+        weight = self.linear.weight
+        if isinstance(x, Aggregated):
+            product = x.product if adj.row_index is None else x.product.index_select(0, adj.row_index)
+            return linear(product, weight, self.bias)
+        propagate_first, gradient_width = self._order(weight.shape[0], weight.shape[1], x.requires_grad)
+        if propagate_first and gradient_width == weight.shape[0]:
+            return linear(adj.spmm(x), weight, self.bias)
+        return _Convolve.apply(x, weight, adj, propagate_first).add_(self.bias)
+
+    def _order(self, f: int, g: int, wants_input: bool) -> tuple[bool, int]:
+        """Whether A H comes first, and the width that then meets A^T for the gradient of H."""
+        if self.spmm_order != "width":
+            return self.spmm_order == "propagate", g
+        gradient_width = min(f, g)
+        if not torch.is_grad_enabled():
+            return f < g, gradient_width
+        return f + (gradient_width if wants_input else 0) < 2 * g, gradient_width
+
+
+def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
+    """Give every ``GCNConv`` of ``model`` an order: one of ``SPMM_ORDERS``."""
+    for module in model.modules():
+        if isinstance(module, GCNConv):
+            module.spmm_order = spmm_order
+
+
+class _Convolve(torch.autograd.Function):
+    """A (X W), or (A X) W with the gradient (A^T G) W^T: in both, backward multiplies G by A^T first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, adj: ShardedAdjacency, propagate_first: bool) -> Tensor:
+        ctx.adj, ctx.propagated = adj, propagate_first
+        x = adj.multiply(x.detach()) if propagate_first else x
+        ctx.save_for_backward(x, weight)
+        return matmul(x, weight) if propagate_first else adj.multiply(matmul(x.detach(), weight))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors  # A X where that came first
+        wants_x = ctx.needs_input_grad[0]
+        if ctx.propagated and not wants_x:
+            return None, matmul_tn(x, grad), None, None
+        product = ctx.adj.multiply_t(grad)
+        grad_x = matmul_nt(product, weight) if wants_x else None
+        return grad_x, matmul_tn(x, grad if ctx.propagated else product), None, None

@@ -1,7 +1,11 @@
 """A dense layer with the field's initialisation, equal in every precision."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from fullgnn.nn.matmul import matmul, matmul_nt, matmul_tn
 
 
 class Linear(torch.nn.Module):
@@ -23,4 +27,23 @@ class Linear(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(num_local_nodes, in_channels) to (num_local_nodes, out_channels)."""
-        return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """X W + b, differentiable; (n, f), (f, g) and (g,) to (n, g)."""
+    y = _MatMul.apply(x, weight)
+    return y if bias is None else y.add_(bias)
+
+
+class _MatMul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return matmul(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight = ctx.needs_input_grad
+        return matmul_nt(grad, weight) if wants_x else None, matmul_tn(x, grad) if wants_weight else None

@@ -1,14 +1,14 @@
 """From what every rank measured to one record and one closing table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 
 from fullgnn.config import Config
 from fullgnn.dist import World, all_gather_objects
-from fullgnn.engine import FitResult, Preparation, peak_process_bytes
+from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.record import RunRecord, git_commit, hardware, versions
 from fullgnn.report.table import format_table, num_bytes, percent
 from fullgnn.schemes import Scheme
@@ -20,7 +20,9 @@ class RankSummary:
 
     time_ms: dict[str, float]  # epoch, spmm, comm, dense, other
     epoch_quantiles_ms: tuple[float, float]  # p20, p80
+    comm_hidden: float | None  # of these epochs
     bytes_received: dict[str, float]  # an epoch, by collective
+    counts: dict[str, int]  # of the last epoch; all are alike
     peak_memory_bytes: int
     peak_tensor_bytes: int
 
@@ -30,23 +32,25 @@ def summarize(result: FitResult) -> RankSummary:
     costs = costs[1:] or costs
     times = {
         phase: np.array([cost.time_ms.get(phase, 0.0) for cost in costs])
-        for phase in ("epoch", "spmm", "comm", "other")
+        for phase in ("epoch", "spmm", "comm", "other", "flight", "late")
     }
     times["dense"] = times["epoch"] - times["spmm"] - times["comm"] - times["other"]
+    flight, late = float(times.pop("flight").sum()), float(times.pop("late").sum())
     collectives = sorted({name for cost in costs for name in cost.bytes_received})
     return RankSummary(
         {phase: float(np.median(values)) for phase, values in times.items()},
         (float(np.quantile(times["epoch"], 0.2)), float(np.quantile(times["epoch"], 0.8))),
+        1 - late / flight if flight else None,
         {name: float(np.median([cost.bytes_received.get(name, 0) for cost in costs])) for name in collectives},
+        costs[-1].counts,
         peak_process_bytes(),
         result.peak_tensor_bytes,
     )
 
 
-def make_record(
-    cfg: Config, world: World, scheme: Scheme, model: torch.nn.Module, preparation: Preparation, result: FitResult
-) -> RunRecord:
+def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, result: FitResult) -> RunRecord:
     """Gather the ranks' summaries; called on every rank, the same record on each."""
+    preparation = job.preparation
     ranks = all_gather_objects(summarize(result))
     busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
     collectives = sorted({name for rank in ranks for name in rank.bytes_received})
@@ -62,14 +66,19 @@ def make_record(
         num_classes=preparation.num_classes,
         symmetric=preparation.symmetric,
         model=cfg.model["name"],
-        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        num_parameters=sum(parameter.numel() for parameter in job.model.parameters()),
         scheme=cfg.scheme["name"],
         world_size=world.size,
         replication=scheme.replication,
-        reorder=cfg.reorder.name,
+        reorder=preparation.reorder,
         reorder_scope=cfg.reorder.scope,
         reorder_num_blocks=preparation.num_blocks,
-        kernel=cfg.kernel["name"],
+        partition=preparation.partition,
+        kernel=scheme.kernel_name,
+        stage_order=cfg.scheme.get("stage_order", ""),
+        exchange=cfg.scheme.get("exchange", ""),
+        split_rows=cfg.scheme.get("split_rows", False),
+        work=asdict(job.work),
         device=world.device.type,
         backend=world.backend,
         dtype=cfg.runtime.dtype,
@@ -83,10 +92,17 @@ def make_record(
         **{f"{phase}_time_ms": busiest.time_ms[phase] for phase in ("spmm", "comm", "dense", "other")},
         comm_bytes_per_epoch={name: float(np.mean(values)) for name, values in received.items()},
         comm_bytes_per_epoch_max={name: max(values) for name, values in received.items()},
-        nnz_imbalance=scheme.nnz_imbalance,
+        comm_hidden=busiest.comm_hidden,
+        spmm_columns_per_epoch=busiest.counts.get("spmm_columns", 0),
+        spmm_rows_per_epoch=busiest.counts.get("spmm_rows", 0),
+        nnz_imbalance=scheme.balance.nnz,
+        stage_imbalance=scheme.balance.stage_nnz,
+        edge_cut=preparation.edge_cut,
+        needed_row_ratio=preparation.needed_row_ratio,
         peak_memory_bytes=max(rank.peak_memory_bytes for rank in ranks),
         peak_memory_bytes_per_rank=[rank.peak_memory_bytes for rank in ranks],
         peak_tensor_bytes=max(rank.peak_tensor_bytes for rank in ranks),
+        partition_time_s=preparation.partition_time_s,
         reorder_time_s=preparation.reorder_time_s,
         prepare_time_s=preparation.prepare_time_s,
         final_loss=result.epochs[-1].loss,
@@ -121,7 +137,13 @@ def closing_table(record: RunRecord) -> str:
             (f"received per rank and epoch, {name}", num_bytes(count), "")
             for name, count in record.comm_bytes_per_epoch.items()
         ),
+        ("SpMM columns per epoch", str(record.spmm_columns_per_epoch), ""),
+        ("SpMM rows per epoch", str(record.spmm_rows_per_epoch), ""),
         ("nnz imbalance, max / mean", f"{record.nnz_imbalance:.3f}", ""),
+        ("  where stages wait", f"{record.stage_imbalance:.3f}", ""),
+        ("edge cut", percent(record.edge_cut), ""),
+        ("needed rows", percent(record.needed_row_ratio), ""),
+        ("communication hidden", percent(record.comm_hidden), ""),
         *(
             (f"peak memory, rank {rank}", num_bytes(count), "")
             for rank, count in enumerate(record.peak_memory_bytes_per_rank)

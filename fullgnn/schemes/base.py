@@ -8,22 +8,37 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.graph import Graph
+from fullgnn.graph import Graph, NormalizedAdjacency
+from fullgnn.partition import Partition
 
 
 class ShardedAdjacency(Protocol):
-    """This rank's share of the normalised adjacency A."""
+    """This rank's share of the normalised adjacency A, or of some rows of it."""
 
-    node_id: Tensor  # (num_local_nodes,) int64, original ids of the local rows
+    node_id: Tensor  # (num_local_nodes,) int64, original ids of this rank's nodes
+    row_index: Tensor | None  # (num_local_rows,) int64, which of them have a row here; None: all, in order
+    output: "ShardedAdjacency"  # for a model's last layer: only the rows that are asked for; itself where all are
+
+    def spmm(self, x: Tensor) -> Tensor:
+        """Local rows of A @ X from own rows of X: (num_local_nodes, F) to (num_local_rows, F). Differentiable."""
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """``spmm`` outside autograd."""
+
+    def multiply_t(self, g: Tensor) -> Tensor:
+        """Its conjugate, local rows of A^T @ G; (num_local_rows, F) to (num_local_nodes, F). Outside autograd."""
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
 
-    def spmm(self, x: Tensor) -> Tensor:
-        """Rows of A @ X that this rank holds, from its rows of X; (num_local_nodes, F) to the same. Differentiable."""
+
+@dataclass(frozen=True, eq=False)
+class Aggregated:
+    """A constant input H0 of a model, given as A @ H0: the first graph convolution has no product left to make."""
+
+    product: Tensor  # (num_local_nodes, F), this rank's rows of A @ H0
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +46,8 @@ class ShardedGraph:
     """What one rank holds of the graph, on its device. Row i of every tensor is the node ``adj.node_id[i]``."""
 
     adj: ShardedAdjacency
-    features: Tensor  # (num_local_nodes, num_features)
+    train_adj: ShardedAdjacency | None  # its ``output`` has only the rows with loss; None: not asked for
+    features: Tensor | Aggregated  # (num_local_nodes, num_features)
     labels: Tensor  # (num_local_nodes,) int64
     masks: Tensor  # (3, num_local_nodes) bool: train, val, test
     num_features: int
@@ -46,7 +62,10 @@ class ShardedGraph:
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        return [*self.adj.tensors(), self.features, self.labels, self.train_index, self.train_labels, self.masks]
+        features = self.features.product if isinstance(self.features, Aggregated) else self.features
+        adjacencies = [self.adj] if self.train_adj is None else [self.adj, self.train_adj.output]
+        held = [tensor for adj in adjacencies for tensor in adj.tensors()]
+        return [*held, features, self.labels, self.train_index, self.train_labels, self.masks]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,22 +74,36 @@ class PreparedGraph:
 
     graph: Graph  # in the new order
     node_id: np.ndarray  # (num_nodes,) int64, original id of each new row
-    adj: csr_array  # (num_nodes, num_nodes), normalised, int32 indices
-    adj_t: csr_array | None  # its transpose, or None where A equals its transpose
+    adj: NormalizedAdjacency
+    partition: Partition  # block rows
+    dtype: np.dtype  # of features and of the adjacency's entries
 
 
 class Scheme(Protocol):
     """A distributed algorithm for Y = A @ X, bound to this rank of a mesh."""
 
     num_parts: int  # block rows, the paper's b
-    replication: int  # ranks that hold each block row, the paper's r
-    nnz_imbalance: float  # most loaded rank's multiplied non-zeros / the mean, forward
+    replication: int  # ranks that share each block row, the paper's r
+    balance: "Balance"  # of the graph that was sharded last
+    kernel_name: str  # of the kernel that multiplies its blocks
 
-    def shard(self, prepared: PreparedGraph | None) -> ShardedGraph:
-        """Hand out the blocks. Rank 0 passes the prepared graph, the others None."""
+    def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
+        """Hand out the blocks. Rank 0 passes the prepared graph, the others None.
+
+        Args:
+            loss_rows: also hold what multiplies only the rows with loss (``ShardedGraph.train_adj``).
+        """
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Add, in place, a quantity that each rank computed from its rows, counting every global row once."""
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """All (num_nodes, F) rows in original node order on rank 0 (host), None elsewhere."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How evenly one forward product is spread; 1 is even."""
+
+    nnz: float  # most loaded rank's multiplied non-zeros / the mean
+    stage_nnz: float  # the same where every stage waits for its most loaded rank

@@ -5,13 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from fullgnn.config import build
 from fullgnn.dist import World
-from fullgnn.engine import Accuracies, FitResult, evaluate, fit, predict
+from fullgnn.engine import Accuracies, FitResult, evaluate, fit, make_scheme, predict, set_up
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.fit import make_optimizer
 from fullgnn.meter import Meter
-from fullgnn.train import build_model, load_shard
 from tests.cases import config, dense_graph
 
 
@@ -19,9 +17,9 @@ def run_karate(world: World, *overrides: str) -> tuple[FitResult, Accuracies, fl
     """A run, the accuracies of its best parameters, and the share of right training nodes counted by hand."""
     cfg = config("dataset=karate", *overrides)
     meter = Meter(world.device)
-    scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
-    graph, _ = load_shard(cfg, scheme, None)
-    model = build_model(cfg, graph.num_features, graph.num_classes, world)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    model, graph = job.model, job.graph
     result = fit(model, graph, scheme, cfg.train, meter)
     model.load_state_dict(result.best_state)
     right = predict(model, graph).argmax(1) == graph.labels
@@ -62,11 +60,11 @@ def test_an_empty_split_has_no_accuracy(ranks) -> None:
 def _without_validation(world: World) -> FitResult:
     cfg = config("train.epochs=3")
     meter = Meter(world.device)
-    scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+    scheme = make_scheme(cfg, world, meter)
     dense = dense_graph("symmetric")
     bare = dataclasses.replace(dense.graph(), val_mask=~dense.train_mask & False)
-    graph, _ = load_shard(cfg, scheme, bare)
-    return fit_function(build_model(cfg, 5, 3, world), graph, scheme, cfg.train, meter)
+    job = set_up(cfg, world, scheme, bare)
+    return fit_function(job.model, job.graph, scheme, cfg.train, meter)
 
 
 def test_optimizers_carry_their_settings() -> None:

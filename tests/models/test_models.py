@@ -13,7 +13,13 @@ class DenseAdjacency:
 
     def __init__(self, matrix: torch.Tensor):
         self.matrix = matrix
-        self.node_id = torch.arange(len(matrix))
+        self.node_id, self.row_index, self.output = torch.arange(len(matrix)), None, self
+
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        return self.matrix @ x
+
+    def multiply_t(self, g: torch.Tensor) -> torch.Tensor:
+        return self.matrix.T @ g
 
     def tensors(self) -> list[torch.Tensor]:
         return [self.matrix]

@@ -1,68 +1,156 @@
 """What a rank stores, receives and reuses."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 
-from fullgnn.config import Config, build
+from fullgnn.config import Config
 from fullgnn.dist import World
-from fullgnn.meter import Meter
-from fullgnn.train import load_shard
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
+from tests.schemes.training import prepare
 
 WIDTH = 6
 
 
 def multiply_once(world: World, cfg: Config, kind: str) -> dict:
-    """One forward and one backward product of this rank; what it cost and what is held."""
-    meter = Meter(world.device)
-    scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
-    graph, _ = load_shard(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
-    adj = graph.adj
-    x = torch.randn(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device, requires_grad=True)
+    """One forward product of this rank; what it cost and what is held."""
+    meter, scheme, job = prepare(world, cfg, kind)
+    adj, place = job.graph.adj, scheme.place
+    x = torch.randn(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device)
+    adj.multiply(x)
+    addresses = [tensor.data_ptr() for tensor in adj.multiply.exchange.tensors()]
     meter.take()
-    y = adj.spmm(x)
-    forward = meter.take().bytes_received
-    y.sum().backward()
-    meter.take()
-    addresses = [buffer.data_ptr() for buffer in adj._buffers.values()]
-    adj.spmm(x)
+    adj.multiply(x)
     return {
-        "forward_bytes": forward,
-        "num_rows": len(x),
-        "part": world.rank // cfg.scheme["replication"],
-        "sources": [stage.source for stage in adj._forward],
-        "sizes": scheme._partition.sizes.tolist(),
-        "nnz": sum(stage.block.values().numel() for stage in adj._forward if stage.block is not None),
-        "int32": all(
-            stage.block.col_indices().dtype == torch.int32 for stage in adj._forward if stage.block is not None
-        ),
-        "shares_blocks": adj._backward is adj._forward,
-        "buffers_reused": addresses == [buffer.data_ptr() for buffer in adj._buffers.values()],
-        "imbalance": scheme.nnz_imbalance,
+        "bytes": meter.take().bytes_received,
+        "part": place.part,
+        "replica": place.replica,
+        "sources": [plan.source for plan in adj.multiply.exchange.plans],
+        "nnz": adj.multiply.nnz,
+        "shares_blocks": adj.multiply._stages is adj.multiply_t._stages,
+        "buffers_reused": addresses == [tensor.data_ptr() for tensor in adj.multiply.exchange.tensors()],
+        "node_id": adj.node_id.tolist(),
+        "imbalance": scheme.balance.nnz,
     }
+
+
+def case(replication: int, *overrides: str) -> Config:
+    return config(*layout_overrides(replication), "runtime.dtype=float64", *overrides)
+
+
+def expected_rows(rank: dict, adj: np.ndarray, replication: int, cfg: Config) -> dict[str, int]:
+    """Rows that a rank receives in one product, by collective, from the sizes of the blocks alone.
+
+    ``adj`` is dense, in the order of the run, with self-loops.
+    """
+    order, exchange, split = (cfg.scheme[key] for key in ("stage_order", "exchange", "split_rows"))
+    n, part, replica = len(adj), rank["part"], rank["replica"]
+    num_parts = len(rank["all_sizes"])
+    bounds = [i * n // num_parts for i in range(num_parts + 1)]
+    size = rank["all_sizes"]
+    slices = replication if split else 1
+    cuts = [bounds[part] + q * size[part] // slices for q in range(slices + 1)]
+    own = slice(cuts[replica % slices], cuts[replica % slices + 1]) if split else slice(bounds[part], bounds[part + 1])
+    num_own = own.stop - own.start
+    rows = {"broadcast": 0, "gather": 0, "exchange": 0, "all_reduce": 0, "reduce_scatter": 0}
+    for source in rank["sources"]:
+        columns = np.arange(bounds[source], bounds[source + 1])
+        if exchange == "needed_rows":
+            columns = columns[adj[bounds[part] : bounds[part + 1], columns].any(axis=0)]
+        here = int(((columns >= own.start) & (columns < own.stop)).sum())
+        if source == part and not split:
+            continue
+        if order == "diagonal" or exchange == "needed_rows":
+            rows["exchange"] += len(columns) - here
+        elif source == part:
+            rows["gather"] += size[part] - num_own
+        else:
+            rows["broadcast"] += size[source]
+    if split:
+        rows["reduce_scatter"] = (replication - 1) * num_own
+    else:
+        rows["all_reduce"] = 2 * (replication - 1) * size[part] / replication
+    return rows
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("kind", ["symmetric", "directed"])
 def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, replication: int, kind: str) -> None:
-    cfg = config(*layout_overrides(replication), "runtime.dtype=float64", "normalization=sym")
-    found = ranks(world_size)(multiply_once, cfg, kind)
     dense = dense_graph(kind).adj.copy()
     np.fill_diagonal(dense, 1)
-    assert sum(rank["nnz"] for rank in found) == np.count_nonzero(dense)  # no block twice, none missing
-    for rank in found:
-        assert rank["int32"] and rank["buffers_reused"]
-        assert rank["shares_blocks"] == (kind == "symmetric")
-        broadcast = sum(rank["sizes"][j] for j in rank["sources"] if j != rank["part"]) * WIDTH * 8
-        all_reduce = 2 * (replication - 1) * rank["num_rows"] * WIDTH * 8 // replication
-        assert rank["forward_bytes"].get("broadcast", 0) == broadcast
-        assert rank["forward_bytes"].get("all_reduce", 0) == all_reduce
-    loads = [rank["nnz"] for rank in found]
-    assert found[0]["imbalance"] == pytest.approx(max(loads) / np.mean(loads))
+    num_parts = world_size // replication
+    sizes = [(i + 1) * 29 // num_parts - i * 29 // num_parts for i in range(num_parts)]
+    choices = product(("diagonal", "broadcast"), ("broadcast", "needed_rows"), ("true", "false"))
+    for order, exchange, split in choices:
+        cfg = case(
+            replication, f"scheme.stage_order={order}", f"scheme.exchange={exchange}", f"scheme.split_rows={split}"
+        )
+        found = ranks(world_size)(multiply_once, cfg, kind)
+        assert sum(rank["nnz"] for rank in found) == np.count_nonzero(dense)  # no block twice, none missing
+        expected = [expected_rows(rank | {"all_sizes": sizes}, dense, replication, cfg) for rank in found]
+        for rank, rows in zip(found, expected):
+            assert rank["buffers_reused"]
+            assert rank["shares_blocks"] == (kind == "symmetric")
+            received = {name: count for name, count in rank["bytes"].items() if count}
+            assert received == {name: count * WIDTH * 8 // 1 for name, count in rows.items() if count}
+        loads = [rank["nnz"] for rank in found]
+        assert found[0]["imbalance"] == pytest.approx(max(loads) / np.mean(loads))
+        held = sorted(node for rank in found for node in rank["node_id"])
+        copies = 1 if split == "true" else replication
+        assert held == sorted(list(range(29)) * copies)
 
-    # Where the block sizes are equal the mean is the formula of 1.5D, in words.
-    if len(set(found[0]["sizes"])) == 1:
-        words = np.mean([sum(rank["forward_bytes"].values()) / 8 for rank in found])
-        p, r, n = world_size, replication, sum(found[0]["sizes"])
-        assert words == pytest.approx(n * WIDTH * (1 / r - 1 / p + 2 * (r - 1) / p), abs=1)
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
+def test_mean_words_follow_the_formula(ranks, world_size: int, replication: int, stage_order: str) -> None:
+    """With blocks of equal size: N F (1/r - 1/p + 2 (r-1)/p) where replicas hold the same rows, as published, and
+    N F (1/r - 1/p + (r-1)/p (1 + 1/r)) where they share them."""
+    n, p, r = 48, world_size, replication
+    for split, reduction in (("false", 2 * (r - 1) / p), ("true", (r - 1) / p * (1 + 1 / r))):
+        cfg = case(
+            r, "dataset=synthetic", f"dataset.num_nodes={n}", "dataset.num_edges=400", "scheme.exchange=broadcast",
+            f"scheme.split_rows={split}", f"scheme.stage_order={stage_order}",
+        )  # fmt: skip
+        words = [sum(count.values()) / 8 for count in ranks(world_size)(received, cfg)]
+        assert np.mean(words) == pytest.approx(n * WIDTH * (1 / r - 1 / p + reduction))
+
+
+def received(world: World, cfg: Config) -> dict[str, int]:
+    from fullgnn.engine import make_scheme, set_up
+    from fullgnn.meter import Meter
+
+    meter = Meter(world.device)
+    job = set_up(cfg, world, make_scheme(cfg, world, meter))
+    meter.take()
+    job.graph.adj.multiply(torch.ones(len(job.graph.adj.node_id), WIDTH, dtype=torch.float64))
+    return meter.take().bytes_received
+
+
+def test_auto_sends_needed_rows_only_where_they_are_few(ranks) -> None:
+    """Two cliques joined by one edge need one row of each other; a complete graph needs all of them."""
+    for kind, words in (("cliques", 1), ("complete", 8)):
+        for stage_order, name in (("diagonal", "exchange"), ("broadcast", "broadcast")):
+            found = ranks(2)(exchanged, case(1, f"scheme.stage_order={stage_order}"), kind)
+            name = "exchange" if kind == "cliques" else name
+            assert found == [{name: words * WIDTH * 8}] * 2, (kind, stage_order)
+
+
+def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
+    from scipy.sparse import csr_array
+
+    from fullgnn.engine import make_scheme, set_up
+    from fullgnn.graph import Graph
+    from fullgnn.meter import Meter
+
+    adj = np.kron(np.eye(2), np.ones((8, 8))) if kind == "cliques" else np.ones((16, 16))
+    adj[7, 8] = adj[8, 7] = 1
+    graph = Graph.from_scipy(
+        csr_array(adj), features=np.ones((16, 2)), labels=np.zeros(16, int), train_mask=np.ones(16, bool), num_classes=2
+    )
+    meter = Meter(world.device)
+    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
+    meter.take()
+    job.graph.adj.multiply(torch.ones(8, WIDTH, dtype=torch.float64))
+    return meter.take().bytes_received

@@ -2,43 +2,30 @@
 
 import pytest
 
-from fullgnn.config import Config, build
-from fullgnn.dist import World
-from fullgnn.engine import fit
+from fullgnn.config import Config
 from fullgnn.graph import Graph, load_dataset
-from fullgnn.meter import Meter
-from fullgnn.train import build_model, load_shard
 from tests.cases import LAYOUTS, config, layout_overrides
+from tests.schemes.training import final_losses
+from tests.variants import PRESETS, preset_overrides
 
 ORDERS = [("none", "block"), ("rcm", "block"), ("rcm", "whole"), ("metis", "block"), ("metis", "whole")]
+OPTIMIZERS = (("adam", 0.01), ("sgd", 0.2))
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}  # of the loss after 50 epochs, relative
 DATASET = [
     "dataset=synthetic", "dataset.num_nodes=301", "dataset.num_edges=4301", "dataset.num_features=12",
     "dataset.num_classes=5",
 ]  # fmt: skip
-
-
-def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
-    """Loss before the 50th update, for each configuration."""
-    losses = []
-    for cfg in cfgs:
-        meter = Meter(world.device)
-        scheme = build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
-        sharded, _ = load_shard(cfg, scheme, graph)
-        model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
-        losses.append(fit(model, sharded, scheme, cfg.train, meter).epochs[-1].loss)
-    return losses
+TRAINING = ["train.epochs=50", "train.eval_every=0", "reorder.cluster_size=20"]
 
 
 def cases(replication: int, dtype: str, orders: list[tuple[str, str]]) -> list[Config]:
     return [
         config(
-            *layout_overrides(replication), f"reorder={order}", f"reorder.scope={scope}", "reorder.cluster_size=20",
-            f"runtime.dtype={dtype}", f"train.optimizer={optimizer}", f"train.lr={lr}", "train.epochs=50",
-            "train.eval_every=0",
+            *layout_overrides(replication), f"reorder={order}", f"reorder.scope={scope}", f"runtime.dtype={dtype}",
+            f"train.optimizer={optimizer}", f"train.lr={lr}", *TRAINING,
         )
         for order, scope in orders
-        for optimizer, lr in (("adam", 0.01), ("sgd", 0.2))
+        for optimizer, lr in OPTIMIZERS
     ]  # fmt: skip
 
 
@@ -66,3 +53,14 @@ def test_every_order_leaves_the_curve_as_it_is(ranks, graph, single_process) -> 
     orders = [(name, scope) for name in ("shuffle", "degree", "slashburn") for scope in ("block", "whole")]
     for losses in ranks(4)(final_losses, cases(2, "float64", orders), graph):
         assert losses == pytest.approx(single_process["float64"] * len(orders), rel=TOLERANCE["float64"], abs=0)
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_presets_leave_the_curve_as_it_is(ranks, graph, world_size: int, replication: int, dtype: str) -> None:
+    def case(preset: str, replication: int) -> Config:
+        return config(*preset_overrides(preset, replication), *TRAINING, f"runtime.dtype={dtype}")
+
+    reference = ranks(1)(final_losses, [case("hetu", 1)], graph)[0]
+    for losses in ranks(world_size)(final_losses, [case(preset, replication) for preset in PRESETS], graph):
+        assert losses == pytest.approx(reference * len(PRESETS), rel=TOLERANCE[dtype], abs=0)

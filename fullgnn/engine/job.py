@@ -1,0 +1,60 @@
+"""Everything a run needs before its first epoch: the graph handed out, the model made, the constant work done."""
+
+from dataclasses import dataclass
+
+import torch
+
+from fullgnn.config import Config, WorkConfig, build
+from fullgnn.dist import World, from_rank0, share
+from fullgnn.engine.aggregate import aggregate_features
+from fullgnn.engine.prepare import Preparation, prepare
+from fullgnn.engine.work import applicable
+from fullgnn.graph import Graph
+from fullgnn.meter import Meter
+from fullgnn.nn import set_spmm_order
+from fullgnn.schemes.base import Scheme, ShardedGraph
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run trains, ready on every rank."""
+
+    model: torch.nn.Module
+    graph: ShardedGraph
+    preparation: Preparation
+    work: WorkConfig  # as it is applied to this model
+
+
+def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
+    """The scheme of ``cfg`` on this rank, with its kernel."""
+    return build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+
+
+def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
+    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, keep this rank's share and make the model for it.
+
+    What of ``cfg.work`` the model does not allow is left off, with a line.
+    """
+    work = applicable(cfg.work, build_model(cfg, 1, 1, world))
+    prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph)) or (None, None)
+    sharded, preparation = scheme.shard(prepared, work.loss_rows_only), share(preparation)
+    del prepared
+    model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
+    set_spmm_order(model, work.spmm_order)
+    if work.cache_aggregation:
+        sharded = aggregate_features(sharded)
+    elif not work.skip_input_gradient:
+        assert isinstance(sharded.features, torch.Tensor)
+        sharded.features.requires_grad_()
+    return Job(model, sharded, preparation, work)
+
+
+def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) -> torch.nn.Module:
+    """The model with the same parameters on every rank: they are drawn on the CPU from the seed alone."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, cfg.runtime.dtype))
+    try:
+        model = build(cfg.model, in_channels=in_channels, out_channels=out_channels, seed=cfg.seed)
+    finally:
+        torch.set_default_dtype(default)
+    return model.to(world.device)

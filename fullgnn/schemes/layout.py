@@ -1,0 +1,76 @@
+"""Who holds which rows, and which block a rank multiplies in which stage: functions of what all ranks know."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullgnn.partition import Partition
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """How the rows of a matrix lie on a (b, r) mesh: all nodes, or only those with loss.
+
+    Block row i is cut into m consecutive slices. With m = r, rank (i, k) holds slice k; with m = 1 every rank of block
+    row i holds all of it.
+    """
+
+    bounds: np.ndarray  # (b, m + 1) int64 GLOBAL, non-decreasing: slice q of block i is bounds[i, q] .. bounds[i, q+1]
+
+    @property
+    def num_slices(self) -> int:
+        return self.bounds.shape[1] - 1
+
+    @property
+    def total(self) -> int:
+        return int(self.bounds[-1, -1])
+
+    @property
+    def max_block(self) -> int:
+        return int((self.bounds[:, -1] - self.bounds[:, 0]).max())
+
+    def block(self, part: int) -> slice:
+        """Global rows of block ``part``."""
+        return slice(int(self.bounds[part, 0]), int(self.bounds[part, -1]))
+
+    def block_size(self, part: int) -> int:
+        return int(self.bounds[part, -1] - self.bounds[part, 0])
+
+    def slices(self, part: int) -> list[slice]:
+        """The slices of block ``part``, counted from its first row."""
+        local = (self.bounds[part] - self.bounds[part, 0]).tolist()
+        return [slice(start, stop) for start, stop in zip(local, local[1:])]
+
+    def own(self, part: int, replica: int) -> slice:
+        """What rank (part, replica) holds, counted from the first row of its block."""
+        return self.slices(part)[replica if self.num_slices > 1 else 0]
+
+    def holders(self, part: int, replica: int, replication: int) -> list[tuple[int, slice]]:
+        """The ranks from which rank (anything, replica) fetches block ``part``, and the rows that each has."""
+        first = part * replication
+        if self.num_slices == 1:
+            return [(first + replica, self.slices(part)[0])]
+        return [(first + q, rows) for q, rows in enumerate(self.slices(part))]
+
+    def restrict(self, mask: np.ndarray) -> "Rows":
+        """The same holders for the rows that the (num_rows,) ``mask`` selects, numbered anew in order."""
+        before = np.concatenate([[0], np.cumsum(mask)])
+        return Rows(before[self.bounds])
+
+
+def cut_rows(partition: Partition, num_slices: int) -> Rows:
+    """Every block row cut into ``num_slices`` slices whose sizes differ by at most one."""
+    first, size = partition.bounds[:-1, None], partition.sizes[:, None]
+    return Rows(first + np.arange(num_slices + 1) * size // num_slices)
+
+
+def stage_source(part: int, stage: int, num_parts: int, stage_order: str) -> int:
+    """The block column that block row ``part`` multiplies in ``stage``."""
+    return stage if stage_order == "broadcast" else (part + stage) % num_parts
+
+
+def stage_nnz(block_nnz: np.ndarray, stage_order: str) -> np.ndarray:
+    """(b, b) non-zeros of each block row (first index) in each stage (second)."""
+    num_parts = len(block_nnz)
+    sources = [[stage_source(i, s, num_parts, stage_order) for s in range(num_parts)] for i in range(num_parts)]
+    return np.take_along_axis(block_nnz, np.array(sources), axis=1)

@@ -1,0 +1,195 @@
+"""One distributed sparse matrix M, and Y = M @ X: stages, partial sums, reduction over the replicas.
+
+With block rows i, block columns j and the rank at (i, k) of the (b, r) mesh:
+
+    1. X_own is scaled by ``col_scale``; the rows of the stage's source block arrive (``exchange.py``)
+    2. T += M_ij X_j, with ``row_scale`` in the epilogue of the last stage
+    3. r > 1: the r partial sums T of block row i are added. Where replicas share the rows, each receives the others'
+       partial sums of its own slice and adds them in replica order (a reduce-scatter, (r-1) n_i F/r words); each
+       slice leaves while the next one multiplies. Where replicas hold the same rows, it is an all-reduce.
+
+M is A, some rows of it, or the transpose of either; its rows and columns may lie differently on the ranks.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from fullgnn.dist import Pending
+from fullgnn.kernels import Kernel, LocalCSR
+from fullgnn.schemes.exchange import Exchange, Place
+from fullgnn.schemes.layout import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    rows: slice  # of the block row
+    block: Any  # as the kernel wants it; None without non-zeros
+
+
+class Operator:
+    """This rank's part of M. Building it is collective over the world.
+
+    Args:
+        matrices: one for each stage of this replica, (rows of block i, rows of the source block), on the host.
+        stages: of every replica.
+        pattern: every stored entry is 1.
+        out_rows, in_rows: how the rows of Y and of X lie on the ranks.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        kernel: Kernel,
+        matrices: list[csr_array],
+        stages: list[list[int]],
+        pattern: bool,
+        dtype: torch.dtype,
+        out_rows: Rows,
+        in_rows: Rows,
+    ):
+        self.place, self._kernel, self._meter, self._dtype = place, kernel, place.world_axis.meter, dtype
+        self._num_rows = out_rows.block_size(place.part)
+        self._num_multiplied = min(out_rows.total, in_rows.total)
+        self._slices, self._replica = out_rows.slices(place.part), place.replica
+        own = place.replica % len(self._slices)
+        self._leaving = [*self._slices[own + 1 :], *self._slices[: own + 1]]
+        self._row_scale: Tensor | None = None
+        self._col_scale: Tensor | None = None
+
+        self.exchange = Exchange(place, [_columns(matrix) for matrix in matrices], stages, in_rows)
+        self._stages: list[list[_Piece]] = []
+        self.nnz = 0
+        for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):
+            if plan.columns is not None:
+                matrix = _compact(matrix, plan.columns)
+            last = step == len(matrices) - 1
+            cuts = self._leaving if last else [slice(0, self._num_rows)]
+            self._stages.append([self._piece(matrix, rows, pattern) for rows in cuts])
+            self.nnz += matrix.nnz
+
+    def _piece(self, matrix: csr_array, rows: slice, pattern: bool) -> _Piece:
+        csr = _local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.place.device)
+        return _Piece(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
+
+    def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> "Operator":
+        """The operator diag(row_scale) M diag(col_scale); it shares everything else with this one.
+
+        Args:
+            row_scale: (rows of block i,); None: all 1.
+            col_scale: (own rows of X,).
+        """
+
+        def tensor(scale: np.ndarray | None) -> Tensor | None:
+            return None if scale is None else torch.from_numpy(scale).to(self.place.device, self._dtype)
+
+        other = copy.copy(self)
+        other._row_scale, other._col_scale = tensor(row_scale), tensor(col_scale)
+        return other
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, for counting memory."""
+        blocks = [piece.block for pieces in self._stages for piece in pieces if piece.block is not None]
+        held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
+        return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(own rows of X, F) to (own rows of Y, F); outside autograd. ``x`` is left alone."""
+        self._meter.count("spmm_columns", x.shape[1])
+        self._meter.count("spmm_rows", self._num_multiplied)
+        x = x.contiguous() if self._col_scale is None else x * self._col_scale[:, None]
+        out = x.new_empty(self._num_rows, x.shape[1])
+        reduction = _Reduction(self, out)
+        written = False
+        for step, h in self.exchange.arrivals(x):
+            last = step == len(self._stages) - 1
+            scale = self._row_scale if last else None
+            for piece in self._stages[step]:
+                self._multiply(piece, h, out, written, scale)
+                if last:
+                    reduction.leave(piece.rows)
+            written = True
+        if not self._stages:
+            out.zero_()
+            for rows in self._leaving:
+                reduction.leave(rows)
+        return reduction.finish()
+
+    def _multiply(self, piece: _Piece, h: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None) -> None:
+        target = out[piece.rows]
+        scale = None if scale is None else scale[piece.rows]
+        if piece.block is not None and h.numel():
+            with self._meter.phase("spmm"):
+                self._kernel.spmm(piece.block, h, target, accumulate, scale)
+        elif not accumulate:
+            target.zero_()
+        elif scale is not None:
+            target.mul_(scale[:, None])
+
+
+class _Reduction:
+    """The sum of the replicas' partial sums ``out``, begun slice by slice as they are ready.
+
+    In round d, replica k sends slice k + d to its owner and receives its own slice from replica k - d (mod r): every
+    message meets its counterpart in the same round, as NCCL wants.
+    """
+
+    def __init__(self, operator: "Operator", out: Tensor):
+        self._axis, self._slices, self._out = operator.place.replica_axis, operator._slices, out
+        self._replica, self._round = operator._replica, 0
+        self._sent: list[Pending] = []
+        self._arriving: dict[int, Pending] = {}  # by replica
+
+    def leave(self, rows: slice) -> None:
+        """The partial sum of ``rows`` is complete. Slices leave in the order k + 1, k + 2, ..., k (mod r)."""
+        self._round += 1
+        num_replicas = len(self._slices)
+        if self._round >= num_replicas:  # the own slice, or the only one
+            return
+        own = self._slices[self._replica]
+        receiver, sender = ((self._replica + d) % num_replicas for d in (self._round, -self._round))
+        partial = self._out.new_empty(own.stop - own.start, self._out.shape[1])
+        sent, arriving = self._axis.exchange([(self._out[rows], receiver)], [(partial, sender)], "reduce_scatter")
+        self._sent.extend(sent)
+        self._arriving[sender] = arriving[0]
+
+    def finish(self) -> Tensor:
+        """(own rows, F), added in replica order."""
+        if len(self._slices) == 1:
+            return self._axis.all_reduce(self._out)
+        own = self._out[self._slices[self._replica]]
+        parts = [own if k == self._replica else self._arriving[k].wait() for k in range(len(self._slices))]
+        total = parts[0] + parts[1]
+        for part in parts[2:]:
+            total += part
+        for pending in self._sent:
+            pending.wait()
+        return total
+
+
+def _columns(matrix: csr_array) -> np.ndarray:
+    """The ascending int64 columns that have an entry."""
+    seen = np.zeros(matrix.shape[1], bool)
+    seen[matrix.indices] = True
+    return np.flatnonzero(seen)
+
+
+def _compact(matrix: csr_array, columns: np.ndarray) -> csr_array:
+    """The same entries with column ``columns[c]`` renumbered c."""
+    place = np.zeros(matrix.shape[1], np.int32)
+    place[columns] = np.arange(len(columns), dtype=np.int32)
+    return csr_array((matrix.data, place[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))
+
+
+def _local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:
+    def tensor(array: np.ndarray, dtype: type) -> Tensor:
+        return torch.from_numpy(np.require(array.astype(dtype, copy=False), requirements=["C", "W"])).to(device)
+
+    values = None if pattern else torch.from_numpy(np.ascontiguousarray(matrix.data)).to(device)
+    indptr, indices = tensor(matrix.indptr, np.int32), tensor(matrix.indices, np.int32)
+    return LocalCSR(indptr, indices, values, *matrix.shape)

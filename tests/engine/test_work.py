@@ -1,0 +1,99 @@
+"""How much each preset multiplies, and what turns itself off."""
+
+import logging
+
+import pytest
+
+from fullgnn.config import Config
+from fullgnn.dist import World
+from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine.work import applicable
+from fullgnn.meter import Meter
+from fullgnn.models import GCN, MLP
+from fullgnn.nn import GCNConv, set_spmm_order
+from tests.cases import config
+from tests.variants import preset_overrides
+
+WIDTHS = {"reddit": (602, 128, 41), "proteins": (602, 128, 8), "products": (100, 64, 47)}
+COLUMNS = {  # of one training step of a two-layer GCN
+    "cagnet-1d": {"reddit": 899, "proteins": 866, "products": 275},
+    "cagnet-1.5d": {"reddit": 899, "proteins": 866, "products": 275},
+    "hetu": {"reddit": 338, "proteins": 272, "products": 222},
+    "hetu-reorder": {"reddit": 338, "proteins": 272, "products": 222},
+    "full": {"reddit": 82, "proteins": 16, "products": 94},
+}
+NUM_NODES, NUM_TRAIN = 200, 120
+
+
+def counts(world: World, cfg: Config) -> list[dict[str, int]]:
+    """Of every epoch."""
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    return [record.cost.counts for record in fit(job.model, job.graph, scheme, cfg.train, meter).epochs]
+
+
+def case(widths: tuple[int, int, int], replication: int, preset: str, *overrides: str) -> Config:
+    features, hidden, classes = widths
+    return config(
+        *preset_overrides(preset, replication), "dataset=synthetic", f"dataset.num_nodes={NUM_NODES}",
+        "dataset.num_edges=2200", f"dataset.num_features={features}", f"dataset.num_classes={classes}",
+        "dataset.train_fraction=0.6", f"model.hidden_channels={hidden}", "train.epochs=2", *overrides,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dataset", WIDTHS)
+@pytest.mark.parametrize("preset", COLUMNS)
+def test_columns_and_rows_of_every_preset(ranks, preset: str, dataset: str) -> None:
+    rows = 2 * NUM_TRAIN if preset == "full" else 4 * NUM_NODES
+    expected = {"spmm_columns": COLUMNS[preset][dataset], "spmm_rows": rows}
+    for world_size, replication in ((1, 1), (4, 2)):
+        for epochs in ranks(world_size)(counts, case(WIDTHS[dataset], replication, preset)):
+            assert epochs == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("switch", "columns", "rows"),
+    [
+        ("work.cache_aggregation=false", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
+        ("work.skip_input_gradient=false", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
+        ("work.loss_rows_only=false", 82, 2 * NUM_NODES),
+        ("work.fold_normalization=false", 82, 2 * NUM_TRAIN),
+        ("model.input_dropout=0.5", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
+    ],
+)
+def test_each_switch_alone(ranks, switch: str, columns: int, rows: int) -> None:
+    (epochs,) = ranks(1)(counts, case(WIDTHS["reddit"], 1, "full", switch))
+    assert epochs == [{"spmm_columns": columns, "spmm_rows": rows}] * 2
+
+
+def test_the_first_layer_goes_where_forward_and_backward_together_are_least(ranks) -> None:
+    """Without a cache and without input gradient, (A H) W costs 100 once and A (H W) 64 twice."""
+    (epochs,) = ranks(1)(counts, case(WIDTHS["products"], 1, "full", "work.cache_aggregation=false"))
+    assert epochs[0]["spmm_columns"] == 100 + 94
+
+
+@pytest.mark.parametrize(("f", "g"), [(3, 9), (9, 3), (5, 5)])
+def test_spmm_order_of_a_layer(f: int, g: int) -> None:
+    conv = GCNConv(f, g, generator=__import__("torch").Generator())
+    assert conv._order(f, g, wants_input=True) == (f < g, min(f, g))
+    for order, first in (("transform", False), ("propagate", True)):
+        set_spmm_order(conv, order)
+        assert conv._order(f, g, wants_input=True) == (first, g)
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "off"),
+    [
+        (GCN(4, 2, dropout=0.5), [], ["cache_aggregation"]),
+        (GCN(4, 2, dropout=0.5, input_dropout=0), [], []),
+        (GCN(4, 2, dropout=0), ["work.skip_input_gradient=false"], ["cache_aggregation"]),
+        (MLP(4, 2, dropout=0), [], ["cache_aggregation", "loss_rows_only"]),
+    ],
+)
+def test_what_does_not_hold_is_turned_off_with_a_line(model, overrides, off, caplog) -> None:
+    caplog.set_level(logging.INFO, "fullgnn")
+    work = applicable(config(*overrides).work, model)
+    for option in ("cache_aggregation", "loss_rows_only"):
+        assert getattr(work, option) == (option not in off)
+    assert [record.getMessage().split()[0] for record in caplog.records] == [f"work.{option}" for option in off]

@@ -1,0 +1,62 @@
+"""Every option, alone and with every other, leaves the result as it is."""
+
+from itertools import combinations
+
+import pytest
+
+from fullgnn.graph import Graph, load_dataset
+from tests.cases import config, layout_overrides
+from tests.schemes.test_exactness import CASE, KINDS, SHORT
+from tests.schemes.test_invariance import DATASET, TOLERANCE, TRAINING
+from tests.schemes.training import assert_equal_on_all_ranks, final_losses, one_step, trained
+from tests.variants import OPTIONS, PAIRWISE, PAIRWISE_LAYOUTS, pairwise_overrides
+
+ROWS = pytest.mark.parametrize("row", PAIRWISE, ids=range(len(PAIRWISE)))
+ON_LAYOUTS = pytest.mark.parametrize(("world_size", "replication"), PAIRWISE_LAYOUTS)
+
+
+def test_the_table_covers_every_pair() -> None:
+    for (i, first), (j, second) in combinations(enumerate(OPTIONS.values()), 2):
+        met = {(row[i], row[j]) for row in PAIRWISE}
+        assert met == {(a, b) for a in first for b in second}, (list(OPTIONS)[i], list(OPTIONS)[j])
+
+
+@ON_LAYOUTS
+@ROWS
+def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
+    overrides = [*layout_overrides(replication), *pairwise_overrides(row), *CASE, "reorder.cluster_size=3"]
+    for kind in KINDS:
+        for difference in ranks(world_size)(one_step, config(*overrides), kind):
+            assert max(difference.values()) < 1e-11, (kind, difference)
+
+
+@ON_LAYOUTS
+@ROWS
+def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
+    overrides = [*layout_overrides(replication), *pairwise_overrides(row), *CASE, "reorder.cluster_size=3"]
+    for optimizer, kind in (("sgd", "weighted"), ("adam", "symmetric")):
+        cfg = config(*overrides, f"train.optimizer={optimizer}", *SHORT)
+        outcomes = ranks(world_size)(trained, cfg, kind)
+        assert max(difference for _, _, difference in outcomes) < 1e-9, kind
+        assert_equal_on_all_ranks(outcomes)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return load_dataset(config(*DATASET).dataset)
+
+
+@ON_LAYOUTS
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_loss_after_50_epochs(ranks, graph: Graph, world_size: int, replication: int, dtype: str) -> None:
+    """On one process, all options off, against every row of the table."""
+
+    def case(overrides: list[str]):
+        return config(*overrides, *TRAINING, f"runtime.dtype={dtype}", "train.lr=0.01")
+
+    rows = [pairwise_overrides(row) for row in PAIRWISE if row[-1] == "sym"]
+    plain = [f"{key}={value}" for key, value in zip(OPTIONS, PAIRWISE[13]) if key not in ("normalization", "kernel")]
+    reference = ranks(1)(final_losses, [case([*plain, "kernel=torch", "model.input_dropout=0"])], graph)[0]
+    cases = [case([*layout_overrides(replication), *row]) for row in rows]
+    for losses in ranks(world_size)(final_losses, cases, graph):
+        assert losses == pytest.approx(reference * len(rows), rel=TOLERANCE[dtype], abs=0)

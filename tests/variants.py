@@ -1,0 +1,54 @@
+"""The ways to the same result: a pairwise covering set of the options, and the presets."""
+
+from tests.cases import layout_overrides
+
+OPTIONS = {
+    "work.spmm_order": ("width", "transform", "propagate"),
+    "work.cache_aggregation": ("true", "false"),
+    "work.skip_input_gradient": ("true", "false"),
+    "work.fold_normalization": ("true", "false"),
+    "work.loss_rows_only": ("true", "false"),
+    "scheme.stage_order": ("diagonal", "broadcast"),
+    "scheme.exchange": ("auto", "broadcast", "needed_rows"),
+    "scheme.split_rows": ("true", "false"),
+    "partition": ("contiguous", "random", "nnz", "metis"),
+    "reorder": ("none", "rcm", "metis"),
+    "kernel": ("blocked", "torch"),
+    "normalization": ("sym", "row", "none"),
+}
+
+# One row a configuration, one column an option: every two values of two options meet in some row.
+PAIRWISE = [
+    row.split()
+    for row in """
+    width     false true  false true  diagonal  broadcast   true  random     none  torch   none
+    propagate true  false true  false broadcast needed_rows false random     metis blocked row
+    transform true  true  true  true  diagonal  auto        false contiguous rcm   blocked sym
+    transform false false false false broadcast needed_rows true  metis      rcm   torch   sym
+    width     false false true  false broadcast auto        false nnz        none  blocked none
+    propagate true  true  false true  diagonal  auto        true  nnz        metis torch   row
+    transform true  false false true  broadcast broadcast   false metis      metis blocked none
+    propagate false true  true  false broadcast broadcast   true  contiguous rcm   torch   row
+    width     true  true  true  false diagonal  needed_rows true  metis      none  blocked row
+    width     false false false true  diagonal  needed_rows false contiguous metis torch   sym
+    transform true  true  false false diagonal  broadcast   true  nnz        none  torch   sym
+    propagate false true  false true  broadcast needed_rows true  contiguous none  blocked none
+    transform false false false false diagonal  auto        true  random     rcm   torch   sym
+    width     false false false true  diagonal  needed_rows false nnz        rcm   blocked none
+    propagate true  false true  true  broadcast auto        false metis      none  torch   sym
+    transform true  false true  true  broadcast auto        false metis      none  blocked row
+    """.strip().splitlines()
+]
+PAIRWISE_LAYOUTS = [(1, 1), (3, 1), (4, 2), (6, 3)]
+
+PRESETS = ("cagnet-1d", "cagnet-1.5d", "hetu", "hetu-reorder", "full")
+
+
+def pairwise_overrides(row: list[str]) -> list[str]:
+    """Row of ``PAIRWISE`` as overrides; without input dropout, so that no option turns itself off."""
+    return [*(f"{key}={value}" for key, value in zip(OPTIONS, row)), "model.input_dropout=0"]
+
+
+def preset_overrides(preset: str, replication: int) -> list[str]:
+    """A preset on any layout: the scheme is that of the layout, its options are the preset's."""
+    return [f"experiment={preset}", *layout_overrides(replication)]
