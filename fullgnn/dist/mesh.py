@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
+from fullgnn.process import keep_freed_memory
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     torch.set_num_threads(num_threads(runtime, local_size))
+    keep_freed_memory()
     backends = "cpu:gloo" + (f",cuda:{backend}" if device_type == "cuda" else "")
     dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
     try:

@@ -102,8 +102,7 @@ def train_step(
                 graph.features.grad = None  # there is one where it is asked for, see WorkConfig
         loss = node_loss(loss_logits(model, graph), graph)
         loss.backward()
-        scheme.sum_over_rows(gradients.flat)
-        total = scheme.sum_over_rows(loss.detach().to(torch.float64, copy=True))
+        total = gradients.sum_with(loss.detach(), scheme)
         with meter.phase("other"):
             optimizer.step()
     return total.item()
@@ -131,11 +130,20 @@ def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Op
 
 
 class FlatGradients:
-    """All gradients of a model in one buffer, of which each ``parameter.grad`` is a view: one collective sums them."""
+    """All gradients of a model in one buffer, of which each ``parameter.grad`` is a view: one collective sums them.
+
+    The last element of the buffer is free for a number that is summed with them: the loss.
+    """
 
     def __init__(self, model: torch.nn.Module):
         parameters = list(model.parameters())
-        self.flat = torch.zeros_like(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
-        pieces = self.flat.split([parameter.numel() for parameter in parameters])
+        self.flat = parameters[0].detach().new_zeros(sum(parameter.numel() for parameter in parameters) + 1)
+        pieces = self.flat[:-1].split([parameter.numel() for parameter in parameters])
         for parameter, piece in zip(parameters, pieces):
             parameter.grad = piece.view_as(parameter)
+
+    def sum_with(self, loss: Tensor, scheme: Scheme) -> Tensor:
+        """Sum the gradients and this rank's ``loss`` over the rows of all ranks; returns the sum of the losses."""
+        self.flat[-1] = loss
+        scheme.sum_over_rows(self.flat)
+        return self.flat[-1]
