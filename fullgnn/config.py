@@ -91,6 +91,8 @@ class RuntimeConfig:
     """CPU threads of each process; null: this machine's cores divided by its processes."""
     timeout_s: float = MISSING
     """Seconds after which a collective that does not complete ends the job."""
+    cache_dir: Optional[str] = MISSING
+    """Folder that keeps node orders and A @ H0 for later runs; null: none."""
 
 
 @dataclass

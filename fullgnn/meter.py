@@ -44,8 +44,10 @@ class Meter:
     def phase(self, name: str) -> Iterator[None]:
         """Add the time spent inside the ``with`` block to phase ``name``."""
         span = self.start(name)
-        yield
-        span.stop()
+        try:
+            yield
+        finally:
+            span.stop()
 
     def received(self, collective: str, num_bytes: int) -> None:
         """Count ``num_bytes`` that this rank receives through ``collective``."""

@@ -53,9 +53,7 @@ class RunRecord:
     epoch_time_ms: dict[str, float]  # median, p20, p80
     spmm_time_ms: float  # median epoch
     comm_time_ms: float  # median epoch: waiting for data, not what is hidden behind a product
-    comm_hidden: (
-        float | None
-    )  # share of the rows' time on their way that other work has hidden; None: nothing travelled
+    comm_hidden: float | None  # share of the rows' time on their way that other work hid; None: no messages
     dense_time_ms: float  # median epoch: the rest of forward and backward
     other_time_ms: float  # median epoch: update and bookkeeping
     comm_bytes_per_epoch: dict[str, float]  # by collective, mean over the ranks

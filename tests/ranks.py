@@ -75,7 +75,7 @@ def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> No
     from fullgnn.dist import init_world
 
     device = "cuda" if backend == "nccl" else "cpu"
-    runtime = RuntimeConfig(None, device, backend, "float64", 1, TIMEOUT_S)
+    runtime = RuntimeConfig(None, device, backend, "float64", 1, TIMEOUT_S, None)
     with init_world(runtime) as world:
         while True:
             try:

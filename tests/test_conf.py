@@ -61,6 +61,7 @@ KEYS = {
     "runtime.backend": str,
     "runtime.dtype": str,
     "runtime.threads": NoneType,
+    "runtime.cache_dir": NoneType,
 }
 """The public keys and the types of their defaults."""
 
@@ -162,6 +163,7 @@ WRONG = {
     "scheme=1.5d scheme.replication=two": "scheme.replication=two does not fit: it takes an integer",
     "scheme=2d": "scheme=2d is not known: choose one of 1.5d, 1d",
     "scheme=2": "a number or null is no choice of dataset, model, scheme or another group: give a name",
+    "experiment=ful": "experiment=ful is not known: choose one of cagnet-1.5d, cagnet-1d, full, hetu, hetu-reorder",
     "dataset=nope": "dataset=nope is not known: choose one of archaea-like, citeseer, cora, ",
     "reorder=rmc": "reorder=rmc is not known: choose one of degree, metis, none, rcm, shuffle, slashburn",
     "reorder=rcm,metis": "reorder=rcm,metis gives several values: add -m to sweep over them",

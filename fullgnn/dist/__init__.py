@@ -12,13 +12,16 @@ from fullgnn.dist.collectives import (
 )
 from fullgnn.dist.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
 from fullgnn.dist.mesh import World, default_nproc, init_world
+from fullgnn.dist.shared_memory import SharedSlots, can_share_memory
 
 __all__ = [
     "Axis",
     "Pending",
+    "SharedSlots",
     "WorkerError",
     "World",
     "all_gather_objects",
+    "can_share_memory",
     "default_nproc",
     "exchange_integers",
     "from_rank0",

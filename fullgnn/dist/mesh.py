@@ -13,7 +13,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
-from fullgnn.process import keep_freed_memory
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +27,8 @@ class World:
     device: torch.device
     backend: str
     """Backend of collectives on ``device``; host objects always travel over gloo."""
+    timeout_s: float
+    """After which a collective that does not complete ends the job."""
     _meshes: dict[tuple[int | str, ...], DeviceMesh] = field(default_factory=dict)
 
     @property
@@ -71,11 +72,10 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     torch.set_num_threads(num_threads(runtime, local_size))
-    keep_freed_memory()
     backends = "cpu:gloo" + (f",cuda:{backend}" if device_type == "cuda" else "")
     dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield World(rank, size, local_size, device, backend)
+        yield World(rank, size, local_size, device, backend, runtime.timeout_s)
     finally:
         dist.destroy_process_group()
 

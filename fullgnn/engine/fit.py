@@ -14,6 +14,7 @@ from fullgnn.engine.evaluate import Accuracies, evaluate
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.meter import Cost, Meter
 from fullgnn.nn import set_epoch
+from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import Scheme, ShardedGraph
 
 
@@ -47,6 +48,7 @@ def fit(
 
     Every decision (best epoch, early stop) is taken from numbers that all ranks share.
     """
+    keep_freed_memory()
     optimizer = make_optimizer(model, train)
     gradients = FlatGradients(model)
     peak = TensorPeak(graph.labels.device)

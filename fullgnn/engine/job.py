@@ -1,12 +1,13 @@
 """Everything a run needs before its first epoch: the graph handed out, the model made, the constant work done."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from fullgnn.cache import Cache
 from fullgnn.config import Config, WorkConfig, build
 from fullgnn.dist import World, from_rank0, share
-from fullgnn.engine.aggregate import aggregate_features
+from fullgnn.engine.aggregate import aggregate_features, cached_aggregation
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.work import applicable
 from fullgnn.graph import Graph
@@ -33,15 +34,24 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
 def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
     """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, keep this rank's share and make the model for it.
 
-    What of ``cfg.work`` the model does not allow is left off, with a line.
+    What of ``cfg.work`` the model does not allow is left off, with a line. What an earlier run left in
+    ``runtime.cache_dir`` is not computed again.
+
+    Raises:
+        FullGNNError: a user's mistake, the same on every rank.
     """
+    cache = Cache(cfg.runtime.cache_dir)
+    from_rank0(cache.check)
     work = applicable(cfg.work, build_model(cfg, 1, 1, world))
-    prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph)) or (None, None)
+    cfg = replace(cfg, work=work)
+    prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)) or (None, None)
     sharded, preparation = scheme.shard(prepared, work.loss_rows_only), share(preparation)
     del prepared
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
     set_spmm_order(model, work.spmm_order)
-    if work.cache_aggregation:
+    if preparation.aggregation_key:
+        sharded = cached_aggregation(sharded, world, cache, preparation.aggregation_key)
+    elif work.cache_aggregation:
         sharded = aggregate_features(sharded)
     elif not work.skip_input_gradient:
         assert isinstance(sharded.features, torch.Tensor)

@@ -1,17 +1,23 @@
 """From a dataset to the ordered, normalised graph: load, partition, reorder, normalise. Runs on rank 0."""
 
+import logging
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from fullgnn.cache import Cache
 from fullgnn.config import Config, build
 from fullgnn.graph import Graph, adjacency_operator, load_dataset
-from fullgnn.partition import Partition
+from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.reorder import check_order, two_level
+from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.reorder.measure import edge_cut, halo_share, needed_rows
+from fullgnn.reorder.two_level import Order
 from fullgnn.schemes.base import PreparedGraph
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,10 @@ class Preparation:
     num_blocks: int  # of the reordering
     edge_cut: float  # share of the non-zeros between two block rows
     needed_row_ratio: float | None  # rows that block rows read of each other / all; None with one block row
-    partition_time_s: float
+    partition_time_s: float  # 0 where the cache had the order
     reorder_time_s: float
     prepare_time_s: float  # load, partition, reorder, permute, normalise
+    aggregation_key: str  # of A @ H0 in the cache; empty: it is not kept
 
 
 def check_preparation(cfg: Config) -> None:
@@ -44,8 +51,12 @@ def check_preparation(cfg: Config) -> None:
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
 
 
-def prepare(cfg: Config, num_parts: int, graph: Graph | None = None) -> tuple[PreparedGraph, Preparation]:
+def prepare(
+    cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cache | None = None
+) -> tuple[PreparedGraph, Preparation]:
     """Load ``cfg.dataset`` (or take ``graph``), cut it into ``num_parts`` block rows, order it and normalise it.
+
+    The order is that of the ``cache``, if it has it.
 
     Raises:
         DataError, ConfigError, PartitionError: see the rooms ``graph``, ``partition`` and ``reorder``.
@@ -54,16 +65,10 @@ def prepare(cfg: Config, num_parts: int, graph: Graph | None = None) -> tuple[Pr
     if graph is None:
         graph = load_dataset(cfg.dataset)
     num_edges = graph.num_edges
-    order = two_level(
-        graph.adjacency(np.float32),
-        graph.train_mask,
-        build(cfg.partition),
-        build(cfg.reorder.method),
-        cfg.reorder.scope,
-        num_parts,
-        cfg.reorder.num_blocks,
-        cfg.seed,
-    )
+    cache = cache or Cache(None)
+    adjacency_key = cache.key(indptr=graph.indptr, indices=graph.indices, weight=graph.weight)
+    order = _order(cfg, num_parts, graph, cache, adjacency_key)
+    aggregation_key = _aggregation_key(cfg, graph, order, cache, adjacency_key) if cfg.work.cache_aggregation else ""
     graph = graph.permute(order.perm)
     dtype = np.dtype(cfg.runtime.dtype)
     adj = adjacency_operator(graph, cfg.normalization, cfg.self_loops, dtype, cfg.work.fold_normalization)
@@ -83,6 +88,65 @@ def prepare(cfg: Config, num_parts: int, graph: Graph | None = None) -> tuple[Pr
         partition_time_s=order.partition_time_s,
         reorder_time_s=order.reorder_time_s,
         prepare_time_s=time.perf_counter() - begin,
+        aggregation_key=aggregation_key,
+    )
+
+
+def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache, adjacency_key: str) -> Order:
+    """The order of ``graph``, from the ``cache`` or for it.
+
+    One that names something else than was asked for is not kept: after a fallback the next run tries again.
+    """
+    partitioner, method = build(cfg.partition), build(cfg.reorder.method)
+    looks_at_mask = base_function(partitioner) not in (contiguous, nnz, random)
+    key = cache.key(
+        adjacency=adjacency_key,
+        train_mask=graph.train_mask if looks_at_mask else None,
+        partition=cfg.partition,
+        reorder=asdict(cfg.reorder),
+        num_parts=num_parts,
+        seed=cfg.seed,
+    )
+    stored = cache.load("order", key)
+    if stored is not None:
+        log.info(
+            "the order of the nodes (%s, %s) is loaded from %s", cfg.partition["name"], cfg.reorder.name, cache.folder
+        )
+        partition, num_blocks = Partition(stored["bounds"]), int(stored["num_blocks"])
+        return Order(stored["perm"], partition, name_of(partitioner), name_of(method), num_blocks, 0.0, 0.0)
+    order = two_level(
+        graph.adjacency(np.float32),
+        graph.train_mask,
+        partitioner,
+        method,
+        cfg.reorder.scope,
+        num_parts,
+        cfg.reorder.num_blocks,
+        cfg.seed,
+    )
+    if (order.partition_used, order.reorder_used) == (name_of(partitioner), name_of(method)):
+        arrays = {"perm": order.perm, "bounds": order.partition.bounds, "num_blocks": np.array(order.num_blocks)}
+        cache.store("order", key, arrays)
+    return order
+
+
+def _aggregation_key(cfg: Config, graph: Graph, order: Order, cache: Cache, adjacency_key: str) -> str:
+    """What A @ H0 depends on: the two factors, and the ways to multiply, which differ in the last bits.
+
+    Args:
+        graph: as loaded, before ``order`` is applied.
+    """
+    return cache.key(
+        adjacency=adjacency_key,
+        features=graph.features,
+        perm=order.perm,
+        bounds=order.partition.bounds,
+        normalization=cfg.normalization,
+        self_loops=cfg.self_loops,
+        dtype=cfg.runtime.dtype,
+        fold_normalization=cfg.work.fold_normalization,
+        scheme=cfg.scheme,
+        kernel=cfg.kernel,
     )
 
 

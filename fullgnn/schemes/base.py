@@ -30,6 +30,9 @@ class ShardedAdjacency(Protocol):
     def multiply_t(self, g: Tensor) -> Tensor:
         """Its conjugate, local rows of A^T @ G; (num_local_rows, F) to (num_local_nodes, F). Outside autograd."""
 
+    def release(self) -> None:
+        """Free the buffers of the products so far; called on every rank."""
+
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
 

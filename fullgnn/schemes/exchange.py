@@ -8,7 +8,8 @@ Three ways, chosen for each stage when the blocks are known:
                 (or all of them), and the reader's block counts its columns by what arrives
 
 ``rows`` is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
-rank never receives what it holds. The next stage's rows travel while this one multiplies: two buffers take turns.
+rank never receives what it holds. The next stage's rows travel while this one multiplies: two buffers take turns. The
+ranks of one machine without GPUs need not send at all: with ``shared_memory`` they read each other's rows in place.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.dist import Axis, Pending, all_gather_objects, exchange_integers
+from fullgnn.dist import Axis, Pending, SharedSlots, all_gather_objects, exchange_integers
 from fullgnn.schemes.layout import Rows, stage_source
 
 NEEDED_SHARE = 0.75
@@ -40,6 +41,8 @@ class Place:
     stage_order: str  # diagonal or broadcast
     exchange: str  # auto, broadcast or needed_rows
     wire_dtype: torch.dtype | None  # in which rows travel; None: as they are
+    shared_memory: bool  # whether the ranks may read each other's rows in place
+    timeout_s: float
 
     @property
     def rank(self) -> int:
@@ -63,8 +66,16 @@ class StagePlan:
     way: str  # own, broadcast or rows
     columns: np.ndarray | None  # (num_rows,) ascending rows of block ``source`` that arrive; None: all
     num_rows: int
-    receives: list[tuple[int, slice]] = field(default_factory=list)  # rank, rows of the buffer
-    own: tuple[Tensor | None, slice] | None = None  # of the rows that are here: which, and where they go
+    parts: list["_Part"] = field(default_factory=list)  # where they are, if the way is ``rows``
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Rows of one stage that lie on one rank."""
+
+    rank: int
+    index: Tensor | None  # (num,) int64, which of the rank's rows; None: all
+    where: slice  # of the rows that arrive
 
 
 class Exchange:
@@ -81,15 +92,62 @@ class Exchange:
         self.num_steps = max(map(len, all_stages))
         self.plans = self._choose(needed, all_stages[place.replica])
         self._sends = self._agree()
-        self._root = self._gathering_replica(all_stages)
+        ways = all_gather_objects([plan.way for plan in self.plans])
+        self._root = self._gathering_replica(all_stages, ways)
+        self._in_place = place.shared_memory and not any("broadcast" in of_rank for of_rank in ways)
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
 
-    def arrivals(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def arrivals(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         """Yield, for each stage in turn, its number in this rank's list and its (num_rows, F) rows of H.
 
         Args:
-            x: (num_local_rows, F), contiguous, this rank's rows of H. It is read until the last stage was yielded.
+            x: (num_local_rows, F), this rank's rows of H, before ``scale``.
+            scale: (num_local_rows,) factors of the rows; None: all 1.
         """
+        if self._in_place:
+            yield from self._read(x, scale)
+        else:
+            yield from self._receive(x.contiguous() if scale is None else x * scale[:, None])
+
+    def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
+        """``arrivals`` in shared memory: own rows go there, and the others' are read where they are."""
+        place, meter = self.place, self.place.world_axis.meter
+        slots = self._shared_slots(x.shape[1], place.wire_dtype or x.dtype)
+        with meter.phase("comm"):
+            wire = slots.begin(self._readers)
+        if scale is None:
+            wire.copy_(x)
+        else:
+            torch.mul(x, scale[:, None], out=wire)
+        slots.publish()
+        for step, plan in enumerate(self.plans):
+            if plan.way == "own":
+                exact = wire.dtype == x.dtype
+                yield step, wire if exact else x if scale is None else x * scale[:, None]
+                continue
+            held = {}
+            for part in plan.parts:
+                if part.rank == place.rank:
+                    held[part.rank] = wire
+                else:
+                    with meter.phase("comm"):
+                        held[part.rank] = slots.read(part.rank)
+                    meter.received("exchange", (part.where.stop - part.where.start) * wire.shape[1] * wire.itemsize)
+            if len(plan.parts) == 1 and plan.columns is None:
+                yield step, held[plan.parts[0].rank].to(x.dtype)
+                continue
+            rows = self._receive_buffers(wire)[0, : plan.num_rows]
+            for part in plan.parts:
+                if part.index is None:
+                    rows[part.where] = held[part.rank]
+                else:
+                    torch.index_select(held[part.rank], 0, part.index, out=rows[part.where])
+            yield step, rows.to(x.dtype)
+        slots.end()
+
+    def _receive(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """``arrivals`` by messages; ``x`` is read until the last stage was yielded."""
         wire = x if self.place.wire_dtype is None else x.to(self.place.wire_dtype)
         buffers = self._receive_buffers(wire)
         sent: list[Pending] = []
@@ -111,9 +169,17 @@ class Exchange:
         for pending in sent:
             pending.wait()
 
+    def release(self) -> None:
+        """Free what was made for the widths so far; called on every rank, between products."""
+        self._buffers.clear()
+        self._slots.clear()
+
     def tensors(self) -> list[Tensor]:
-        indices = [send.index for sends in self._sends for send in sends if send.index is not None]
-        return [*indices, *self._buffers.values()]
+        """The tensors it holds, for counting memory."""
+        sent = [send.index for sends in self._sends for send in sends]
+        read = [part.index for plan in self.plans for part in plan.parts]
+        slots = [slots.own for slots in self._slots.values()]
+        return [*(index for index in (*sent, *read) if index is not None), *self._buffers.values(), *slots]
 
     # ---- the plan ------------------------------------------------------------------------------------------------
 
@@ -155,14 +221,16 @@ class Exchange:
                 if plan.columns is not None:
                     first, stop = np.searchsorted(plan.columns, [held.start, held.stop]).tolist()
                     index, where = plan.columns[first:stop] - held.start, slice(first, stop)
-                if rank == place.rank:
-                    plan.own = (None if index is None else torch.from_numpy(index).to(place.device), where)
-                elif where.stop > where.start:
-                    plan.receives.append((rank, where))
-                    count = -1 if index is None else len(index)
-                    requests[rank].append(np.array([step, count]))
+                if where.stop == where.start:
+                    continue
+                plan.parts.append(
+                    _Part(rank, None if index is None else torch.from_numpy(index).to(place.device), where)
+                )
+                if rank != place.rank:
+                    requests[rank].append(np.array([step, -1 if index is None else len(index)]))
                     requests[rank].append(np.empty(0, np.int64) if index is None else index)
         received = exchange_integers([np.concatenate([*parts, np.empty(0, np.int64)]) for parts in requests])
+        self._readers = [rank for rank, message in enumerate(received) if len(message)]
         sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
         for rank, message in enumerate(received):
             at = 0
@@ -176,12 +244,10 @@ class Exchange:
                     at += count
         return sends
 
-    def _gathering_replica(self, all_stages: list[list[int]]) -> int | None:
+    def _gathering_replica(self, all_stages: list[list[int]], ways: list[list[str]]) -> int | None:
         """The replica that broadcasts this block row, where it must first gather the slices of the others."""
-        if self.rows.num_slices == 1:
-            return None
-        place, ways = self.place, all_gather_objects([plan.way for plan in self.plans])
-        if place.stage_order != "broadcast":
+        place = self.place
+        if self.rows.num_slices == 1 or place.stage_order != "broadcast":
             return None
         replica = next(replica for replica, stages in enumerate(all_stages) if place.part in stages)
         step = all_stages[replica].index(place.part)
@@ -197,14 +263,14 @@ class Exchange:
         arriving: list[Pending] = []
         if step < len(self.plans):
             plan = self.plans[step]
-            receives = [(buffer[where], rank) for rank, where in plan.receives]
+            receives = [(buffer[part.where], part.rank) for part in plan.parts if part.rank != self.place.rank]
             if plan.way == "broadcast":
                 here = plan.source == self.place.part
                 tensor = whole if here else buffer[: plan.num_rows]
                 arriving.append(self.place.row_axis.broadcast(tensor, plan.source))
-            if plan.own is not None:
-                index, where = plan.own
-                buffer[where].copy_(wire if index is None else wire.index_select(0, index))
+            for part in plan.parts:
+                if part.rank == self.place.rank:
+                    buffer[part.where].copy_(wire if part.index is None else wire.index_select(0, part.index))
         started, received = self.place.world_axis.exchange(sends, receives)
         sent.extend(started)
         return [*arriving, *received]
@@ -233,3 +299,14 @@ class Exchange:
             received = [plan.num_rows for plan in self.plans if plan.way != "own"]
             self._buffers[key] = wire.new_empty(2, max(received, default=0), wire.shape[1])
         return self._buffers[key]
+
+    def _shared_slots(self, width: int, dtype: torch.dtype) -> SharedSlots:
+        key = (width, dtype)
+        if key not in self._slots:
+            place = self.place
+            num_rows = []
+            for rank in range(place.num_parts * place.replication):
+                own = self.rows.own(*divmod(rank, place.replication))
+                num_rows.append(own.stop - own.start)
+            self._slots[key] = SharedSlots(num_rows, width, dtype, place.timeout_s)
+        return self._slots[key]

@@ -25,10 +25,6 @@ class Rows:
     def total(self) -> int:
         return int(self.bounds[-1, -1])
 
-    @property
-    def max_block(self) -> int:
-        return int((self.bounds[:, -1] - self.bounds[:, 0]).max())
-
     def block(self, part: int) -> slice:
         """Global rows of block ``part``."""
         return slice(int(self.bounds[part, 0]), int(self.bounds[part, -1]))

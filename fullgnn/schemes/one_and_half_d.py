@@ -28,7 +28,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.dist import Axis, World, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.dist import Axis, World, can_share_memory, from_rank0, receive_arrays, send_arrays, share
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.kernels import Kernel
 from fullgnn.meter import Meter
@@ -57,11 +57,12 @@ def one_d(
     exchange: str = "auto",
     split_rows: bool = True,
     wire_dtype: str | None = None,
+    shared_memory: bool = True,
 ) -> "OneAndHalfD":
     """1D: 1.5D with one replica. Another ``replication``, as a sweep may set it, is put back to 1 with a line."""
     if replication != 1:
         log.info("scheme=1d keeps one replica: scheme.replication=%d is not used", replication)
-    return one_and_half_d(world, kernel, meter, 1, stage_order, exchange, split_rows, wire_dtype)
+    return one_and_half_d(world, kernel, meter, 1, stage_order, exchange, split_rows, wire_dtype, shared_memory)
 
 
 def one_and_half_d(
@@ -73,6 +74,7 @@ def one_and_half_d(
     exchange: str = "auto",
     split_rows: bool = True,
     wire_dtype: str | None = None,
+    shared_memory: bool = True,
 ) -> "OneAndHalfD":
     """1.5D with ``replication`` replicas of each block row.
 
@@ -82,6 +84,7 @@ def one_and_half_d(
             cheaper, stage by stage.
         split_rows: each replica holds 1/r of its block's rows; otherwise all of them, as published.
         wire_dtype: ``bfloat16`` halves what travels of H and its gradients, and is not exact.
+        shared_memory: where all ranks are processes of one machine without GPUs, they read each other's rows in place.
 
     Raises:
         ConfigError: an unknown choice, or ``replication`` does not divide the number of ranks.
@@ -97,7 +100,7 @@ def one_and_half_d(
         )
     if wire_dtype is not None:
         log.info("scheme.wire_dtype=%s rounds what travels: the run is not exact", wire_dtype)
-    return OneAndHalfD(world, kernel, meter, replication, stage_order, exchange, split_rows, wire_dtype)
+    return OneAndHalfD(world, kernel, meter, replication, stage_order, exchange, split_rows, wire_dtype, shared_memory)
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ class OneAndHalfD:
         exchange: str,
         split_rows: bool,
         wire_dtype: str | None,
+        shared_memory: bool,
     ):
         self.world, self.kernel = world, kernel
         self.replication, self.num_parts = replication, world.size // replication
@@ -149,6 +153,8 @@ class OneAndHalfD:
             stage_order=stage_order,
             exchange=exchange,
             wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
+            shared_memory=shared_memory and can_share_memory(world),
+            timeout_s=world.timeout_s,
         )
         self._rows: Rows
         self._node_id: Tensor
@@ -347,6 +353,11 @@ class _Adjacency:
         """See ``ShardedAdjacency``."""
         index = [] if self.row_index is None else [self.row_index]
         return [self.node_id, *index, *self.multiply.tensors(), *self.multiply_t.tensors()]
+
+    def release(self) -> None:
+        """See ``ShardedAdjacency``."""
+        self.multiply.exchange.release()
+        self.multiply_t.exchange.release()
 
     def spmm(self, x: Tensor) -> Tensor:
         """(num_local_nodes, F) rows of X to (num_local_rows, F) rows of A @ X."""

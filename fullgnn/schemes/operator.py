@@ -102,11 +102,10 @@ class Operator:
         """(own rows of X, F) to (own rows of Y, F); outside autograd. ``x`` is left alone."""
         self._meter.count("spmm_columns", x.shape[1])
         self._meter.count("spmm_rows", self._num_multiplied)
-        x = x.contiguous() if self._col_scale is None else x * self._col_scale[:, None]
         out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
         written = False
-        for step, h in self.exchange.arrivals(x):
+        for step, h in self.exchange.arrivals(x, self._col_scale):
             last = step == len(self._stages) - 1
             scale = self._row_scale if last else None
             for piece in self._stages[step]:

@@ -11,7 +11,7 @@ from fullgnn.schemes.layout import cut_rows, stage_nnz, stage_source
 def test_every_row_has_one_holder_and_slices_are_even(num_slices: int) -> None:
     partition = Partition(np.array([0, 5, 5, 12, 14]))
     rows = cut_rows(partition, num_slices)
-    assert rows.total == 14 and rows.max_block == 7 and rows.num_slices == num_slices
+    assert rows.total == 14 and rows.num_slices == num_slices
     for part in range(4):
         sizes = [held.stop - held.start for held in rows.slices(part)]
         assert sum(sizes) == rows.block_size(part) == partition.sizes[part]

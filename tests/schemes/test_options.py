@@ -60,3 +60,14 @@ def test_loss_after_50_epochs(ranks, graph: Graph, world_size: int, replication:
     cases = [case([*layout_overrides(replication), *row]) for row in rows]
     for losses in ranks(world_size)(final_losses, cases, graph):
         assert losses == pytest.approx(reference * len(rows), rel=TOLERANCE[dtype], abs=0)
+
+
+@pytest.mark.parametrize("shared_memory", ["true", "false"])
+@pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
+def test_bfloat16_on_the_wire_is_close_and_the_same_everywhere(ranks, stage_order: str, shared_memory: str) -> None:
+    wire = [f"scheme.stage_order={stage_order}", f"scheme.shared_memory={shared_memory}", "scheme.wire_dtype=bfloat16"]
+    cfg = config(*layout_overrides(2), *wire, *CASE, "train.optimizer=sgd", "train.lr=0.05", "train.epochs=5")
+    outcomes = ranks(4)(trained, cfg, "symmetric")
+    assert_equal_on_all_ranks(outcomes)
+    differences = [difference for _, _, difference in outcomes]
+    assert 1e-9 < min(differences) and max(differences) < 1e-2  # rounded, and no more than that

@@ -37,9 +37,8 @@ def traced_product(world: World, cfg: Config) -> list[str]:
 @pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 def test_the_next_rows_travel_while_a_block_multiplies(ranks, stage_order: str, exchange: str) -> None:
-    cfg = config(
-        "scheme=1d", f"scheme.stage_order={stage_order}", f"scheme.exchange={exchange}", "runtime.dtype=float64"
-    )
+    choices = [f"scheme.stage_order={stage_order}", f"scheme.exchange={exchange}", "scheme.shared_memory=false"]
+    cfg = config("scheme=1d", *choices, "runtime.dtype=float64")
     for trace in ranks(3)(traced_product, cfg):
         assert trace == ["start", "start", "multiply", "start", "multiply", "multiply", "leave"]
 

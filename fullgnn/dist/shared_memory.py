@@ -1,0 +1,115 @@
+"""Rows that the ranks of one machine read from each other's memory, instead of sending them.
+
+Each rank has two slots in memory that all ranks have mapped. In round q it writes its rows to slot q mod 2 and sets its
+counter ``ready`` to q; a reader waits for that, reads in place, and sets its own counter ``done`` to q when its
+product is complete. Before a slot is written again, two rounds later, all readers must be done with it. Every counter
+has one writer, so no locks are needed; the order of a rank's stores is kept by x86 processors, and only there is this
+offered.
+"""
+
+import logging
+import math
+import os
+import platform
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fullgnn.dist.collectives import all_gather_objects
+from fullgnn.dist.mesh import World
+
+log = logging.getLogger(__name__)
+
+_HEADER_BYTES = 64  # the two counters, in a cache line of their own
+_READY, _DONE = 0, 1
+_YIELDS = 200  # polls that only yield the core, before the first that sleeps
+_NAP_S = 20e-6
+
+
+def can_share_memory(world: World) -> bool:
+    """Whether the ranks of ``world`` may read each other's CPU memory: all on one x86 Linux machine."""
+    one_machine = 1 < world.size == world.local_size and world.device.type == "cpu"
+    return one_machine and sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+class SharedSlots:
+    """Two (rows, width) slots of every rank, mapped by all. Building it is collective over the world.
+
+    Args:
+        num_rows: of each rank.
+        timeout_s: after which a wait raises.
+
+    Raises:
+        OSError: on every rank, where one of them could not map the others' memory.
+    """
+
+    def __init__(self, num_rows: list[int], width: int, dtype: torch.dtype, timeout_s: float):
+        self.rank, self.timeout_s, self.round = dist.get_rank(), timeout_s, 0
+        shapes = [(2, rows, width) for rows in num_rows]
+        sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
+        memory = _map_all(sizes)
+        self._slots = [
+            part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
+            for part, shape in zip(memory, shapes)
+        ]
+        self._counters = [part[:16].view(torch.int64).numpy() for part in memory]
+
+    @property
+    def own(self) -> Tensor:
+        """(2, rows, width), this rank's."""
+        return self._slots[self.rank]
+
+    def begin(self, readers: list[int]) -> Tensor:
+        """Begin a round: the (rows, width) slot to write, once all ``readers`` are done with what it holds."""
+        self.round += 1
+        for reader in readers:
+            self._wait(reader, _DONE, self.round - 2)
+        return self.own[self.round % 2]
+
+    def publish(self) -> None:
+        """The slot of this round is written."""
+        self._counters[self.rank][_READY] = self.round
+
+    def read(self, holder: int) -> Tensor:
+        """The (rows, width) slot of this round of ``holder``, once it is published. It must not be written to."""
+        self._wait(holder, _READY, self.round)
+        return self._slots[holder][self.round % 2]
+
+    def end(self) -> None:
+        """This rank has read all that it reads in this round."""
+        self._counters[self.rank][_DONE] = self.round
+
+    def _wait(self, rank: int, counter: int, value: int) -> None:
+        counters, polls, deadline = self._counters[rank], 0, time.monotonic() + self.timeout_s
+        while counters[counter] < value:
+            polls += 1
+            time.sleep(0 if polls < _YIELDS else _NAP_S)
+            if polls % 1024 == 0 and time.monotonic() > deadline:
+                raise TimeoutError(f"rank {rank} did not come to round {value} within {self.timeout_s} s")
+
+
+def _map_all(sizes: list[int]) -> list[Tensor]:
+    """``sizes[i]`` zeroed bytes of every rank i as tensors of this process; the memory goes with its last user."""
+    rank = dist.get_rank()
+    memory: list[Tensor] = []
+    problem: OSError | None = None
+    descriptor = os.memfd_create("fullgnn-rows")
+    try:
+        os.ftruncate(descriptor, sizes[rank])
+        owners = all_gather_objects((os.getpid(), descriptor))
+        try:
+            memory = [
+                torch.from_file(f"/proc/{pid}/fd/{fd}", shared=True, size=size, dtype=torch.uint8)
+                for (pid, fd), size in zip(owners, sizes)
+            ]
+        except (OSError, RuntimeError) as error:
+            problem = OSError(str(error))
+        problems = [text for text in all_gather_objects(str(problem) if problem else "") if text]
+    finally:
+        os.close(descriptor)  # all have mapped it, or given up
+    if problems:
+        raise OSError(problems[0])
+    return memory
