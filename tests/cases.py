@@ -16,6 +16,9 @@ LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2), (6, 2), (6, 3), (8, 2
 """(processes, replication)."""
 
 
+NUM_CLASSES = 3
+
+
 @dataclass(frozen=True)
 class DenseGraph:
     """A tiny graph as the oracle wants it; ``adj[i, j]`` != 0 means that i reads from j."""
@@ -33,7 +36,7 @@ class DenseGraph:
             labels=self.labels,
             train_mask=self.train_mask,
             val_mask=self.val_mask,
-            num_classes=3,
+            num_classes=NUM_CLASSES,
         )
 
 
@@ -53,7 +56,7 @@ def dense_graph(kind: str) -> DenseGraph:
     train = np.zeros(num_nodes, bool)
     train[{"corner": [num_nodes - 1], "tiny": [0]}.get(kind, [0, 1, 2, 3, 4, 5, 20])] = True
     val = ~train & (np.arange(num_nodes) % 2 == 0)
-    return DenseGraph(adj, rng.standard_normal((num_nodes, 5)), rng.integers(0, 3, num_nodes), train, val)
+    return DenseGraph(adj, rng.standard_normal((num_nodes, 5)), rng.integers(0, NUM_CLASSES, num_nodes), train, val)
 
 
 def config(*overrides: str) -> Config:

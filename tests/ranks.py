@@ -1,5 +1,6 @@
 """Ranks for tests: started once for each world size, then handed one function after another."""
 
+import gc
 import multiprocessing
 import os
 import socket
@@ -10,13 +11,16 @@ from typing import Any
 
 TIMEOUT_S = 120
 
+PRELOADED = ("torch._dynamo", "scipy.sparse.csgraph", "networkx", "hydra", "numba", "fullgnn.engine")
+"""Imported once, in the process that all ranks are forked from."""
+
 
 class Ranks:
     """``world_size`` processes on this machine that have joined one job; each call runs on all of them."""
 
     def __init__(self, world_size: int, backend: str = "gloo"):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch._dynamo", "scipy.sparse.csgraph", "networkx", "hydra"])
+        context.set_forkserver_preload([*PRELOADED])
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
             port = probe.getsockname()[1]
@@ -71,6 +75,11 @@ def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> No
         MASTER_PORT=str(port),
         OMP_NUM_THREADS="1",
     )
+    # More ranks than cores. A thread that wakes up must not take the core from one that holds a lock of gloo: gloo's
+    # own threads would spin on that lock, for as long as they may run.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    gc.freeze()  # what is imported is not searched for garbage again and again
+
     from fullgnn.config import RuntimeConfig
     from fullgnn.dist import init_world
 

@@ -11,6 +11,7 @@ OPTIONS = {
     "scheme.stage_order": ("diagonal", "broadcast"),
     "scheme.exchange": ("auto", "broadcast", "needed_rows"),
     "scheme.split_rows": ("true", "false"),
+    "scheme.shared_memory": ("true", "false"),
     "partition": ("contiguous", "random", "nnz", "metis"),
     "reorder": ("none", "rcm", "metis"),
     "kernel": ("blocked", "torch"),
@@ -21,22 +22,22 @@ OPTIONS = {
 PAIRWISE = [
     row.split()
     for row in """
-    width     false true  false true  diagonal  broadcast   true  random     none  torch   none
-    propagate true  false true  false broadcast needed_rows false random     metis blocked row
-    transform true  true  true  true  diagonal  auto        false contiguous rcm   blocked sym
-    transform false false false false broadcast needed_rows true  metis      rcm   torch   sym
-    width     false false true  false broadcast auto        false nnz        none  blocked none
-    propagate true  true  false true  diagonal  auto        true  nnz        metis torch   row
-    transform true  false false true  broadcast broadcast   false metis      metis blocked none
-    propagate false true  true  false broadcast broadcast   true  contiguous rcm   torch   row
-    width     true  true  true  false diagonal  needed_rows true  metis      none  blocked row
-    width     false false false true  diagonal  needed_rows false contiguous metis torch   sym
-    transform true  true  false false diagonal  broadcast   true  nnz        none  torch   sym
-    propagate false true  false true  broadcast needed_rows true  contiguous none  blocked none
-    transform false false false false diagonal  auto        true  random     rcm   torch   sym
-    width     false false false true  diagonal  needed_rows false nnz        rcm   blocked none
-    propagate true  false true  true  broadcast auto        false metis      none  torch   sym
-    transform true  false true  true  broadcast auto        false metis      none  blocked row
+    width     false true  false true  diagonal  broadcast   true  true  random     none  torch   none
+    propagate true  false true  false broadcast needed_rows false true  random     metis blocked row
+    transform true  true  true  true  diagonal  auto        false false contiguous rcm   blocked sym
+    transform false false false false broadcast needed_rows true  true  metis      rcm   torch   sym
+    width     false false true  false broadcast auto        false false nnz        none  blocked none
+    propagate true  true  false true  diagonal  auto        true  false nnz        metis torch   row
+    transform true  false false true  broadcast broadcast   false false metis      metis blocked none
+    propagate false true  true  false broadcast broadcast   true  false contiguous rcm   torch   row
+    width     true  true  true  false diagonal  needed_rows true  true  metis      none  blocked row
+    width     false false false true  diagonal  needed_rows false true  contiguous metis torch   sym
+    transform true  true  false false diagonal  broadcast   true  true  nnz        none  torch   sym
+    propagate false true  false true  broadcast needed_rows true  false contiguous none  blocked none
+    transform false false false false diagonal  auto        true  false random     rcm   torch   sym
+    width     false false false true  diagonal  needed_rows false true  nnz        rcm   blocked none
+    propagate true  false true  true  broadcast auto        false true  metis      none  torch   sym
+    transform true  false true  true  broadcast auto        false true  metis      none  blocked row
     """.strip().splitlines()
 ]
 PAIRWISE_LAYOUTS = [(1, 1), (3, 1), (4, 2), (6, 3)]

@@ -4,11 +4,20 @@ from itertools import combinations
 
 import pytest
 
+from fullgnn.config import Config
 from fullgnn.graph import Graph, load_dataset
 from tests.cases import config, layout_overrides
 from tests.schemes.test_exactness import CASE, KINDS, SHORT
 from tests.schemes.test_invariance import DATASET, TOLERANCE, TRAINING
-from tests.schemes.training import assert_equal_on_all_ranks, final_losses, one_step, trained
+from tests.schemes.training import (
+    assert_equal_on_all_ranks,
+    assert_one_step_is_exact,
+    assert_training_is_exact,
+    difference,
+    expected_training,
+    final_losses,
+    trained,
+)
 from tests.variants import OPTIONS, PAIRWISE, PAIRWISE_LAYOUTS, pairwise_overrides
 
 ROWS = pytest.mark.parametrize("row", PAIRWISE, ids=range(len(PAIRWISE)))
@@ -26,8 +35,7 @@ def test_the_table_covers_every_pair() -> None:
 def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
     overrides = [*layout_overrides(replication), *pairwise_overrides(row), *CASE, "reorder.cluster_size=3"]
     for kind in KINDS:
-        for difference in ranks(world_size)(one_step, config(*overrides), kind):
-            assert max(difference.values()) < 1e-11, (kind, difference)
+        assert_one_step_is_exact(ranks(world_size), config(*overrides), kind)
 
 
 @ON_LAYOUTS
@@ -35,10 +43,7 @@ def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, ro
 def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
     overrides = [*layout_overrides(replication), *pairwise_overrides(row), *CASE, "reorder.cluster_size=3"]
     for optimizer, kind in (("sgd", "weighted"), ("adam", "symmetric")):
-        cfg = config(*overrides, f"train.optimizer={optimizer}", *SHORT)
-        outcomes = ranks(world_size)(trained, cfg, kind)
-        assert max(difference for _, _, difference in outcomes) < 1e-9, kind
-        assert_equal_on_all_ranks(outcomes)
+        assert_training_is_exact(ranks(world_size), config(*overrides, f"train.optimizer={optimizer}", *SHORT), kind)
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +51,26 @@ def graph() -> Graph:
     return load_dataset(config(*DATASET).dataset)
 
 
+def curve_case(dtype: str, *overrides: str) -> Config:
+    return config(*overrides, *TRAINING, f"runtime.dtype={dtype}", "train.lr=0.01")
+
+
+@pytest.fixture(scope="module")
+def plain(ranks, graph: Graph) -> dict[str, list[float]]:
+    """Final loss on one process with all options off, by dtype."""
+    off = [f"{key}={value}" for key, value in zip(OPTIONS, PAIRWISE[13]) if key not in ("normalization", "kernel")]
+    overrides = [*off, "kernel=torch", "model.input_dropout=0"]
+    return {dtype: ranks(1)(final_losses, [curve_case(dtype, *overrides)], graph)[0] for dtype in TOLERANCE}
+
+
 @ON_LAYOUTS
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_loss_after_50_epochs(ranks, graph: Graph, world_size: int, replication: int, dtype: str) -> None:
-    """On one process, all options off, against every row of the table."""
-
-    def case(overrides: list[str]):
-        return config(*overrides, *TRAINING, f"runtime.dtype={dtype}", "train.lr=0.01")
-
+def test_loss_after_50_epochs(ranks, graph: Graph, plain, world_size: int, replication: int, dtype: str) -> None:
+    """Against every row of the table."""
     rows = [pairwise_overrides(row) for row in PAIRWISE if row[-1] == "sym"]
-    plain = [f"{key}={value}" for key, value in zip(OPTIONS, PAIRWISE[13]) if key not in ("normalization", "kernel")]
-    reference = ranks(1)(final_losses, [case([*plain, "kernel=torch", "model.input_dropout=0"])], graph)[0]
-    cases = [case([*layout_overrides(replication), *row]) for row in rows]
+    cases = [curve_case(dtype, *layout_overrides(replication), *row) for row in rows]
     for losses in ranks(world_size)(final_losses, cases, graph):
-        assert losses == pytest.approx(reference * len(rows), rel=TOLERANCE[dtype], abs=0)
+        assert losses == pytest.approx(plain[dtype] * len(rows), rel=TOLERANCE[dtype], abs=0)
 
 
 @pytest.mark.parametrize("shared_memory", ["true", "false"])
@@ -69,5 +80,4 @@ def test_bfloat16_on_the_wire_is_close_and_the_same_everywhere(ranks, stage_orde
     cfg = config(*layout_overrides(2), *wire, *CASE, "train.optimizer=sgd", "train.lr=0.05", "train.epochs=5")
     outcomes = ranks(4)(trained, cfg, "symmetric")
     assert_equal_on_all_ranks(outcomes)
-    differences = [difference for _, _, difference in outcomes]
-    assert 1e-9 < min(differences) and max(differences) < 1e-2  # rounded, and no more than that
+    assert 1e-9 < difference(outcomes[0], expected_training(cfg, "symmetric")) < 1e-2  # rounded, and no more than that

@@ -1,6 +1,6 @@
-"""What the tests of exactness run on each rank."""
+"""What the tests of exactness run on each rank, and what must come of it."""
 
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -9,12 +9,16 @@ from fullgnn.config import Config
 from fullgnn.dist import World
 from fullgnn.engine import Job, fit, make_scheme, predict, set_up
 from fullgnn.engine.fit import FlatGradients, loss_logits, node_loss
+from fullgnn.engine.job import build_model
 from fullgnn.graph import Graph
 from fullgnn.meter import Meter
 from fullgnn.nn import set_epoch
 from fullgnn.schemes import Scheme
-from tests.cases import dense_graph
+from tests.cases import NUM_CLASSES, dense_graph
 from tests.oracle import DenseGCN, normalize
+from tests.ranks import Ranks
+
+STEP = 5  # the epoch that ``one_step`` takes
 
 
 def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Job]:
@@ -23,61 +27,108 @@ def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Job]:
     return meter, scheme, set_up(cfg, world, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
 
 
-def oracle(cfg: Config, kind: str, model: torch.nn.Module) -> DenseGCN:
-    """A dense copy of ``model`` on the same graph."""
+def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
+    """The summed loss and gradients of one step; on rank 0 also the logits, with and without dropout, of all nodes."""
+    _, scheme, job = prepare(world, cfg, kind)
+    model, graph = job.model, job.graph
+    gradients = FlatGradients(model)
+    set_epoch(model, STEP)
+    loss = node_loss(loss_logits(model, graph), graph)
+    loss.backward()
+    scheme.sum_over_rows(gradients.flat)
+    found = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
+    for name, logits in (("logits", model(graph.features, graph.adj)), ("evaluation", predict(model, graph))):
+        gathered = scheme.gather(logits)
+        if gathered is not None:
+            found[name] = gathered.numpy()
+    for layer, conv in enumerate(model.convs):
+        found[f"W{layer}"] = conv.linear.weight.grad.cpu().numpy()
+        found[f"b{layer}"] = conv.bias.grad.cpu().numpy()
+    return found
+
+
+def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
+    """Losses and parameters after training."""
+    meter, scheme, job = prepare(world, cfg, kind)
+    result = fit(job.model, job.graph, scheme, cfg.train, meter)
+    found = {"losses": np.array([record.loss for record in result.epochs])}
+    for layer, conv in enumerate(job.model.convs):
+        found[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
+        found[f"b{layer}"] = conv.bias.detach().cpu().numpy()
+    return found
+
+
+def oracle(cfg: Config, kind: str) -> DenseGCN:
+    """The dense model on the graph ``kind``, with the parameters that every rank starts from."""
     dense = dense_graph(kind)
+    on_host = SimpleNamespace(device=torch.device("cpu"))
+    model = build_model(cfg, dense.features.shape[1], NUM_CLASSES, on_host)
     return DenseGCN(
         normalize(dense.adj, cfg.normalization),
         dense.features,
         dense.labels,
         dense.train_mask,
-        [conv.linear.weight.detach().cpu().numpy().copy() for conv in model.convs],
-        [conv.bias.detach().cpu().numpy().copy() for conv in model.convs],
+        [conv.linear.weight.detach().numpy().copy() for conv in model.convs],
+        [conv.bias.detach().numpy().copy() for conv in model.convs],
         cfg.model["dropout"],
         cfg.seed,
         cfg.model["input_dropout"],
     )
 
 
-def one_step(world: World, cfg: Config, kind: str) -> dict[str, float]:
-    """Largest elementwise differences from the oracle: logits with and without dropout, loss, every gradient."""
-    _, scheme, job = prepare(world, cfg, kind)
-    model, graph, dense = job.model, job.graph, oracle(cfg, kind, job.model)
-    gradients = FlatGradients(model)
-    set_epoch(model, 5)
-    loss = node_loss(loss_logits(model, graph), graph)
-    loss.backward()
-    scheme.sum_over_rows(gradients.flat)
-    total = scheme.sum_over_rows(loss.detach().clone()).item()
-
-    expected_loss, grad_w, grad_b = dense.loss_and_gradients(5)
-    difference = {"loss": abs(total - expected_loss)}
-    for name, logits, epoch in (
-        ("logits", model(graph.features, graph.adj), 5),
-        ("evaluation", predict(model, graph), None),
-    ):
-        gathered = scheme.gather(logits)
-        if gathered is not None:
-            difference[name] = np.abs(gathered.numpy() - dense.forward(epoch)[0]).max()
-    for layer, conv in enumerate(model.convs):
-        difference[f"W{layer}"] = np.abs(conv.linear.weight.grad.cpu().numpy() - grad_w[layer]).max()
-        difference[f"b{layer}"] = np.abs(conv.bias.grad.cpu().numpy() - grad_b[layer]).max()
-    return difference
+_expected: dict[str, dict[str, np.ndarray]] = {}
+"""What the oracle has found, by what it reads of the configuration: it knows nothing of layouts and orders."""
 
 
-def trained(world: World, cfg: Config, kind: str) -> tuple[list[float], list[np.ndarray], float]:
-    """Losses and parameters after training, and their largest difference from the oracle's."""
-    meter, scheme, job = prepare(world, cfg, kind)
-    dense = oracle(cfg, kind, job.model)
-    result = fit(job.model, job.graph, scheme, cfg.train, meter)
-    expected = dense.train(cfg.train.epochs, cfg.train.optimizer, cfg.train.lr, cfg.train.weight_decay)
-    losses = [record.loss for record in result.epochs]
-    parameters = [p.detach().cpu().numpy() for conv in job.model.convs for p in (conv.linear.weight, conv.bias)]
-    dense_parameters = [array for pair in zip(dense.weights, dense.biases) for array in pair]
-    difference = max(
-        np.abs(a - b).max() for a, b in zip([np.array(losses), *parameters], [np.array(expected), *dense_parameters])
-    )
-    return losses, parameters, difference
+def expected_step(cfg: Config, kind: str) -> dict[str, np.ndarray]:
+    """What ``one_step`` must return on rank 0."""
+    key = repr((kind, cfg.normalization, cfg.model, cfg.seed, cfg.runtime.dtype))
+    if key not in _expected:
+        dense = oracle(cfg, kind)
+        loss, grad_w, grad_b = dense.loss_and_gradients(STEP)
+        logits = {"logits": dense.forward(STEP)[0], "evaluation": dense.forward(None)[0]}
+        _expected[key] = {"loss": np.array(loss), **logits, **_by_layer(grad_w, grad_b)}
+    return _expected[key]
+
+
+def expected_training(cfg: Config, kind: str) -> dict[str, np.ndarray]:
+    """What ``trained`` must return on every rank."""
+    train = (cfg.train.epochs, cfg.train.optimizer, cfg.train.lr, cfg.train.weight_decay)
+    key = repr((kind, cfg.normalization, cfg.model, cfg.seed, cfg.runtime.dtype, train))
+    if key not in _expected:
+        dense = oracle(cfg, kind)
+        losses = dense.train(*train)
+        _expected[key] = {"losses": np.array(losses), **_by_layer(dense.weights, dense.biases)}
+    return _expected[key]
+
+
+def _by_layer(weights: list[np.ndarray], biases: list[np.ndarray]) -> dict[str, np.ndarray]:
+    named = {f"W{layer}": weight for layer, weight in enumerate(weights)}
+    return named | {f"b{layer}": bias for layer, bias in enumerate(biases)}
+
+
+def difference(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    """The largest difference of two elements of the arrays that were found."""
+    assert all(array.shape == expected[name].shape for name, array in found.items())
+    return max(np.abs(array - expected[name]).max() for name, array in found.items())
+
+
+def assert_one_step_is_exact(ranks: Ranks, cfg: Config, kind: str) -> None:
+    """Logits, loss and every gradient, elementwise."""
+    expected, outcomes = expected_step(cfg, kind), ranks(one_step, cfg, kind)
+    assert outcomes[0].keys() == expected.keys()
+    for found in outcomes:
+        assert expected.keys() - found.keys() <= {"logits", "evaluation"}
+        assert difference(found, expected) < 1e-11, (kind, cfg)
+
+
+def assert_training_is_exact(ranks: Ranks, cfg: Config, kind: str) -> None:
+    """Every loss and parameter, elementwise; and the parameters are the same bits on every rank."""
+    expected, outcomes = expected_training(cfg, kind), ranks(trained, cfg, kind)
+    for found in outcomes:
+        assert found.keys() == expected.keys()
+        assert difference(found, expected) < 1e-9, (kind, cfg)
+    assert_equal_on_all_ranks(outcomes)
 
 
 def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
@@ -91,8 +142,7 @@ def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
     return losses
 
 
-def assert_equal_on_all_ranks(outcomes: list[Any]) -> None:
-    """Parameters of ``trained`` are the same to the bit."""
-    _, reference, _ = outcomes[0]
-    for _, parameters, _ in outcomes:
-        assert all(np.array_equal(a, b) for a, b in zip(parameters, reference))
+def assert_equal_on_all_ranks(outcomes: list[dict[str, np.ndarray]]) -> None:
+    """Losses and parameters of ``trained`` are the same to the bit."""
+    for found in outcomes:
+        assert all(np.array_equal(array, outcomes[0][name]) for name, array in found.items())
