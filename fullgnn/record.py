@@ -107,7 +107,7 @@ class RunFolder:
             raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
 
     def add_epoch(self, line: dict[str, Any]) -> None:
-        self._epochs.write(_json(line) + "\n")
+        self._epochs.write(strict_json(line) + "\n")
         self._epochs.flush()
 
     def write_predictions(self, logits: np.ndarray) -> None:
@@ -118,18 +118,18 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         temporary = self.path / "record.json.tmp"
-        temporary.write_text(_json(asdict(record), indent=2) + "\n")
+        temporary.write_text(strict_json(asdict(record), indent=2) + "\n")
         os.replace(temporary, self.path / "record.json")
         self._epochs.close()
 
 
-def _json(value: Any, indent: int | None = None) -> str:
+def strict_json(value: Any, indent: int | None = None) -> str:
     """Strict JSON: a number that is not finite, as the loss of a diverged run, becomes null."""
 
     def finite(node: Any) -> Any:
         if isinstance(node, dict):
             return {key: finite(child) for key, child in node.items()}
-        if isinstance(node, list):
+        if isinstance(node, (list, tuple)):
             return [finite(child) for child in node]
         return None if isinstance(node, float) and not math.isfinite(node) else node
 
@@ -141,9 +141,10 @@ def read_record(path: Path) -> RunRecord:
     return RunRecord(**json.loads((path / "record.json").read_text()))
 
 
-def versions() -> dict[str, str | None]:
+def versions(*others: str) -> dict[str, str | None]:
+    """Of Python, CUDA and the packages that a run uses, and of ``others``; None where one is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
-    for package in ("fullgnn", "torch", "numpy", "scipy", "pymetis", "networkx", "hydra-core", "numba"):
+    for package in ("fullgnn", "torch", "numpy", "scipy", "pymetis", "networkx", "hydra-core", "numba", *others):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -32,7 +32,7 @@ from fullgnn.dist import (
     under_torchrun,
     wait_for_others,
 )
-from fullgnn.engine import EpochRecord, build_model, check_preparation, fit, make_scheme, predict, set_up
+from fullgnn.engine import EpochRecord, check_preparation, fit, make_scheme, predict, set_up
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
@@ -63,7 +63,6 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     check_preparation(cfg)
     scheme = make_scheme(cfg, world, meter)
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
-    build_model(cfg, 1, 1, world)  # refuses bad sizes and rates before the graph, which may take long, is prepared
     job = set_up(cfg, world, scheme)
     model, sharded = job.model, job.graph
 

@@ -113,7 +113,10 @@ def run_config(cfg: BenchConfig, *overrides: str) -> Config:
 
 
 def preset_config(cfg: BenchConfig, preset: str, hidden: int) -> Config:
-    """The configuration of one preset, doing the benchmark's task: Adam, learning rate .01, no dropout, no decay."""
+    """The configuration of one preset, doing the benchmark's task: Adam, learning rate .01, no dropout, no decay.
+
+    A key of the preset's own counts, also where it changes the task: ``loss_error`` then shows it.
+    """
     name, *own = preset.split()
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
     task = [
@@ -125,7 +128,7 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int) -> Config:
         "train.lr=0.01",
         "train.weight_decay=0",
     ]
-    return run_config(cfg, *experiment, *own, *task)
+    return run_config(cfg, *experiment, *task, *own)
 
 
 def _check_complete(composed: DictConfig) -> None:

@@ -49,7 +49,7 @@ def restart_unless(wanted: Mapping[str, str | None]) -> None:
 def in_effect(cfg: BenchConfig, local_size: int) -> dict[str, str | int | None]:
     """For the record, at the end of a run: the variables, and the threads of torch."""
     return {
-        **{key: os.environ.get(key) for key in variables(cfg, local_size)},
+        **{key: os.environ.get(key) for key in (*variables(cfg, local_size), "OMP_WAIT_POLICY")},
         "torch_threads": torch.get_num_threads(),
     }
 

@@ -1,13 +1,10 @@
 """What a benchmark leaves behind: ``record.json`` and ``table.md`` in its folder."""
 
-import json
-import math
 import os
 import shlex
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +13,15 @@ from fullgnn.bench.environment import in_effect
 from fullgnn.bench.harness import Outcome
 from fullgnn.dist import World
 from fullgnn.errors import ConfigError
-from fullgnn.record import git_commit, hardware, versions
+from fullgnn.record import git_commit, hardware, strict_json, versions
 from fullgnn.report.table import format_table
 
 _PEERS = ("torch_geometric", "torch_sparse", "dgl")
 
 
 def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, Any]:
-    """Everything that is known of the run, ready for strict JSON."""
-    record = {
+    """Everything that is known of the run."""
+    return {
         "op": cfg.op,
         "command": shlex.join(["python", "-m", "fullgnn.bench", *sys.argv[1:]]),
         "config": asdict(cfg),
@@ -36,11 +33,10 @@ def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, A
         "backend": world.backend,
         "environment": in_effect(cfg, world.local_size),
         "hardware": hardware(world.device),
-        "versions": versions() | {package: _version(package) for package in _PEERS},
+        "versions": versions(*_PEERS),
         "git_commit": git_commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    return _finite(record)
 
 
 def make_table(record: dict[str, Any], columns: dict[str, str]) -> str:
@@ -85,7 +81,7 @@ def check_folder(cfg: BenchConfig) -> None:
 def write(cfg: BenchConfig, record: dict[str, Any], table: str) -> None:
     """Both files, each at once."""
     for name, text in {
-        "record.json": json.dumps(record, indent=2, allow_nan=False) + "\n",
+        "record.json": strict_json(record, indent=2) + "\n",
         "table.md": table,
     }.items():
         path = Path(cfg.out) / name
@@ -102,19 +98,3 @@ def _cell(value: Any) -> str:
 
 def _where(case: dict[str, Any]) -> str:
     return f" ({', '.join(f'{key} {value}' for key, value in case.items())})" if case else ""
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _finite(node: Any) -> Any:
-    """``node`` with null for numbers that are not finite, as a diverged loss is."""
-    if isinstance(node, dict):
-        return {key: _finite(child) for key, child in node.items()}
-    if isinstance(node, (list, tuple)):
-        return [_finite(child) for child in node]
-    return None if isinstance(node, float) and not math.isfinite(node) else node

@@ -42,6 +42,7 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     """
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
+    # This also refuses bad sizes and rates before the graph, which may take long, is prepared.
     work = applicable(cfg.work, build_model(cfg, 1, 1, world))
     cfg = replace(cfg, work=work)
     prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)) or (None, None)

@@ -54,12 +54,6 @@ def halo_share(needed: np.ndarray, num_nodes: int) -> float:
     return float((needed.sum() - np.trace(needed)) / max(num_sent, 1))
 
 
-def part_nnz(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
-    """(num_parts,) int64, the stored entries of each block row."""
-    _check_fits(adj, partition)
-    return np.diff(adj.indptr[partition.bounds].astype(np.int64))
-
-
 def imbalance(load: np.ndarray) -> float:
     """The heaviest over the mean of any load of the parts: 1 is perfect; also without any load."""
     return float(load.max() / load.mean()) if load.any() else 1.0

@@ -32,7 +32,7 @@ from fullgnn.dist import Axis, World, can_share_memory, from_rank0, receive_arra
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.kernels import Kernel
 from fullgnn.meter import Meter
-from fullgnn.reorder.measure import block_nnz
+from fullgnn.reorder.measure import block_nnz, imbalance
 from fullgnn.schemes.base import Balance, PreparedGraph, ShardedAdjacency, ShardedGraph
 from fullgnn.schemes.exchange import Place
 from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz, stage_source
@@ -331,7 +331,7 @@ def _balance(nnz: np.ndarray, shares: list[list[int]]) -> Balance:
         return Balance(1.0, 1.0)
     steps = [[stages[step] for stages in shares if step < len(stages)] for step in range(max(map(len, shares)))]
     waiting = sum(nnz[:, stages].max() for stages in steps)
-    return Balance(float(load.max() / load.mean()), float(waiting / load.mean()))
+    return Balance(imbalance(load), float(waiting / load.mean()))
 
 
 class _Adjacency:
