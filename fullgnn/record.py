@@ -70,6 +70,9 @@ class RunRecord:
     partition_time_s: float
     reorder_time_s: float
     prepare_time_s: float
+    setup_time_s: float  # all before the first epoch, on the slowest rank; the three above are part of it
+    setup_bytes: dict[str, float]  # by collective, mean over the ranks: what A @ H0 moved
+    setup_spmm_columns: int  # of A @ H0
     final_loss: float | None  # training loss of the last epoch, before its update; None if it is not finite
     best_epoch: int
     train_accuracy: float | None  # at the best-validation epoch

@@ -63,7 +63,9 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     check_preparation(cfg)
     scheme = make_scheme(cfg, world, meter)
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
-    job = set_up(cfg, world, scheme)
+    with meter.phase("setup"):
+        job = set_up(cfg, world, scheme)
+    setup = meter.take()
     model, sharded = job.model, job.graph
 
     progress = Progress(cfg.train.epochs, visible=world.rank == 0)
@@ -76,7 +78,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     result = fit(model, sharded, scheme, cfg.train, meter, on_epoch)
     progress.close()
 
-    record = make_record(cfg, world, scheme, job, result)
+    record = make_record(cfg, world, scheme, job, setup, result)
     if cfg.train.save_predictions:
         model.load_state_dict(result.best_state)
         logits = scheme.gather(predict(model, sharded))

@@ -1,5 +1,6 @@
 """Everything a run needs before its first epoch: the graph handed out, the model made, the constant work done."""
 
+import logging
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +15,8 @@ from fullgnn.graph import Graph
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
 from fullgnn.schemes.base import Scheme, ShardedGraph
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,9 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)) or (None, None)
     sharded, preparation = scheme.shard(prepared, work.loss_rows_only), share(preparation)
     del prepared
+    if work.loss_rows_only and sharded.train_adj is None:
+        log.info("work.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
+        work = replace(work, loss_rows_only=False)
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
     set_spmm_order(model, work.spmm_order)
     if preparation.aggregation_key:

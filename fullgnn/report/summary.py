@@ -9,6 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.dist import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
+from fullgnn.meter import Cost
 from fullgnn.record import RunRecord, git_commit, hardware, versions
 from fullgnn.report.table import format_table, num_bytes, percent
 from fullgnn.schemes import Scheme
@@ -48,13 +49,17 @@ def summarize(result: FitResult) -> RankSummary:
     )
 
 
-def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, result: FitResult) -> RunRecord:
-    """Gather the ranks' summaries; called on every rank, the same record on each."""
+def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost, result: FitResult) -> RunRecord:
+    """Gather the ranks' summaries; called on every rank, the same record on each.
+
+    Args:
+        setup: what this rank spent before the first epoch.
+    """
     preparation = job.preparation
     ranks = all_gather_objects(summarize(result))
+    setups = all_gather_objects(setup)
     busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
-    collectives = sorted({name for rank in ranks for name in rank.bytes_received})
-    received = {name: [rank.bytes_received.get(name, 0.0) for rank in ranks] for name in collectives}
+    received = _by_collective(ranks)
     best, last = result.best.accuracy, result.epochs[-1].accuracy
     assert best is not None and last is not None
     return RunRecord(
@@ -105,6 +110,9 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, result: Fit
         partition_time_s=preparation.partition_time_s,
         reorder_time_s=preparation.reorder_time_s,
         prepare_time_s=preparation.prepare_time_s,
+        setup_time_s=max(cost.time_ms["setup"] for cost in setups) / 1e3,
+        setup_bytes={name: float(np.mean(values)) for name, values in _by_collective(setups).items()},
+        setup_spmm_columns=setup.counts.get("spmm_columns", 0),
         final_loss=result.epochs[-1].loss,
         best_epoch=result.best.epoch,
         train_accuracy=best.train,
@@ -116,6 +124,12 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, result: Fit
         hardware=hardware(world.device),
         git_commit=git_commit(),
     )
+
+
+def _by_collective(ranks: Sequence[RankSummary] | Sequence[Cost]) -> dict[str, list[float]]:
+    """What each rank received, by collective."""
+    collectives = sorted({name for rank in ranks for name in rank.bytes_received})
+    return {name: [float(rank.bytes_received.get(name, 0)) for rank in ranks] for name in collectives}
 
 
 def closing_table(record: RunRecord) -> str:

@@ -97,3 +97,15 @@ def test_what_does_not_hold_is_turned_off_with_a_line(model, overrides, off, cap
     for option in ("cache_aggregation", "loss_rows_only"):
         assert getattr(work, option) == (option not in off)
     assert [record.getMessage().split()[0] for record in caplog.records] == [f"work.{option}" for option in off]
+
+
+def applied_work(world: World, cfg: Config) -> bool:
+    scheme = make_scheme(cfg, world, Meter(world.device))
+    shard = scheme.shard
+    scheme.shard = lambda prepared, loss_rows: shard(prepared, False)  # type: ignore[method-assign]
+    return set_up(cfg, world, scheme).work.loss_rows_only
+
+
+def test_a_scheme_may_decline_loss_rows(ranks) -> None:
+    assert case(WIDTHS["products"], 1, "full").work.loss_rows_only
+    assert ranks(2)(applied_work, case(WIDTHS["products"], 1, "full")) == [False] * 2
