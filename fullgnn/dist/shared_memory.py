@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fullgnn.dist.collectives import all_gather_objects
 from fullgnn.dist.mesh import World
+from fullgnn.lines import line_stride
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def can_share_memory(world: World) -> bool:
 
 
 class SharedSlots:
-    """Two (rows, width) slots of every rank, mapped by all. Building it is collective over the world.
+    """Two (rows, width) slots of every rank, mapped by all; a row begins a cache line. Building it is collective.
 
     Args:
         num_rows: of each rank.
@@ -48,13 +49,15 @@ class SharedSlots:
 
     def __init__(self, num_rows: list[int], width: int, dtype: torch.dtype, timeout_s: float):
         self.rank, self.timeout_s, self.round = dist.get_rank(), timeout_s, 0
-        shapes = [(2, rows, width) for rows in num_rows]
+        stride = line_stride(torch.device("cpu"), width, dtype)
+        shapes = [(2, rows, stride) for rows in num_rows]
         sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
         memory = _map_all(sizes)
-        self._slots = [
+        slots = [
             part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
             for part, shape in zip(memory, shapes)
         ]
+        self._slots = [slot[:, :, :width] for slot in slots]
         self._counters = [part[:16].view(torch.int64).numpy() for part in memory]
 
     @property

@@ -6,14 +6,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fullgnn.config import TrainConfig
 from fullgnn.engine.evaluate import Accuracies, evaluate
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.meter import Cost, Meter
-from fullgnn.nn import set_epoch
+from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import Scheme, ShardedGraph
 
@@ -102,9 +101,11 @@ def train_step(
             gradients.flat.zero_()
             if isinstance(graph.features, Tensor):
                 graph.features.grad = None  # there is one where it is asked for, see WorkConfig
-        loss = node_loss(loss_logits(model, graph), graph)
-        loss.backward()
-        total = gradients.sum_with(loss.detach(), scheme)
+        logits = loss_logits(model, graph)
+        loss, gradient = node_loss(logits, graph)
+        logits.backward(gradient)
+        del logits, gradient
+        total = gradients.sum_with(loss, scheme)
         with meter.phase("other"):
             optimizer.step()
     return total.item()
@@ -117,12 +118,13 @@ def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
     return model(graph.features, graph.adj).index_select(0, graph.train_index)
 
 
-def node_loss(logits: Tensor, graph: ShardedGraph) -> Tensor:
-    """This rank's share of the cross-entropy: the sum over its training rows over the global number of them.
+def node_loss(logits: Tensor, graph: ShardedGraph) -> tuple[Tensor, Tensor]:
+    """This rank's share of the cross-entropy, the sum over its training rows over the global number of them, and its
+    (num_local_train, num_classes) gradient.
 
     A rank without training rows contributes 0 and still takes part in the backward pass.
     """
-    return F.cross_entropy(logits, graph.train_labels, reduction="sum") / graph.num_split_nodes[0]
+    return cross_entropy(logits, graph.train_labels, 1 / graph.num_split_nodes[0])
 
 
 def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:

@@ -1,8 +1,8 @@
 """Local sparse times dense: one file a kernel, all with the contract of ``Kernel``."""
 
 from fullgnn.kernels.auto import AutoKernel
-from fullgnn.kernels.base import Kernel, LocalCSR
+from fullgnn.kernels.base import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.blocked import BlockedCSR
 from fullgnn.kernels.torch_csr import TorchCSR
 
-__all__ = ["AutoKernel", "BlockedCSR", "Kernel", "LocalCSR", "TorchCSR"]
+__all__ = ["NOTHING", "AutoKernel", "BlockedCSR", "Epilogue", "Kernel", "LocalCSR", "TorchCSR"]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.base import Kernel, LocalCSR
+from fullgnn.kernels.base import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.blocked import BlockedCSR
 from fullgnn.kernels.torch_csr import TorchCSR
 
@@ -21,10 +21,10 @@ class AutoKernel:
         return kernel, kernel.prepare(adj, dtype)
 
     def spmm(
-        self, block: tuple[Kernel, Any], x: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None = None
+        self, block: tuple[Kernel, Any], x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING
     ) -> None:
         kernel, prepared = block
-        kernel.spmm(prepared, x, out, accumulate, scale)
+        kernel.spmm(prepared, x, out, accumulate, epilogue)
 
     def tensors(self, block: tuple[Kernel, Any]) -> list[Tensor]:
         kernel, prepared = block

@@ -1,6 +1,6 @@
 """What a kernel multiplies and what it promises."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +25,30 @@ class LocalCSR:
         return self.indices.numel()
 
 
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """What happens to a product as it is stored: relu(diag(scale) Y + bias), of which each part may be missing."""
+
+    scale: Tensor | None = None  # (num_rows,)
+    bias: Tensor | None = None  # (F,)
+    relu: bool = False
+
+    def of(self, rows: slice) -> "Epilogue":
+        """The epilogue of some rows."""
+        return self if self.scale is None else replace(self, scale=self.scale[rows])
+
+    def apply_(self, y: Tensor) -> Tensor:
+        """In place, as operations of their own."""
+        if self.scale is not None:
+            y.mul_(self.scale[:, None])
+        if self.bias is not None:
+            y.add_(self.bias)
+        return y.relu_() if self.relu else y
+
+
+NOTHING = Epilogue()
+
+
 class Kernel(Protocol):
     """A way to multiply a ``LocalCSR`` by a dense matrix.
 
@@ -34,10 +58,10 @@ class Kernel(Protocol):
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Any:
         """Turn a non-empty block into whatever ``spmm`` wants, once, to multiply matrices of ``dtype``."""
 
-    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None = None) -> None:
-        """Write ``scale[:, None] * (block @ x)`` into ``out``; with ``accumulate``, what ``out`` holds is added first.
+    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+        """Write ``block @ x`` into ``out``; with ``accumulate``, what ``out`` holds is added before the epilogue.
 
-            out  <-  diag(scale) (A x + out)
+            out  <-  relu(diag(scale) (A x + out) + bias)
 
         Rows of ``x`` and ``out`` may lie apart, as those of a slice of columns do; their columns are contiguous.
 
@@ -45,7 +69,7 @@ class Kernel(Protocol):
             block: what ``prepare`` returned for a (num_rows, num_cols) block.
             x: (num_cols, F), of the dtype that ``prepare`` was told.
             out: (num_rows, F), the same dtype; its contents are ignored unless ``accumulate``.
-            scale: (num_rows,), the same dtype; None: ones.
+            epilogue: its tensors are of the same dtype.
         """
 
     def tensors(self, block: Any) -> list[Tensor]:

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
-from fullgnn.kernels.base import LocalCSR
+from fullgnn.kernels.base import NOTHING, Epilogue, LocalCSR
+from fullgnn.lines import LINE_BYTES
 from fullgnn.threads import parallel_for
 
-LINE_BYTES = 64
 MAX_LINES = 8  # of a row's sum, all in AVX-512 registers: a wider matrix is multiplied a slice of columns at a time
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
 MIN_EDGES, MIN_EDGES_NARROW = 8, 48  # of a row in one block, in the mean; narrow: rows of X within one cache line
@@ -53,14 +53,16 @@ class BlockedCSR:
         return BlockedMatrix(adj, dtype)
 
     def spmm(
-        self, block: "BlockedMatrix", x: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None = None
+        self, block: "BlockedMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING
     ) -> None:
         num_rows, width = out.shape
         if out.numel() == 0:
             return
         assert x.shape == (block.num_cols, width) and num_rows == block.num_rows, (x.shape, out.shape)
         assert x.dtype == out.dtype == block.dtype, (x.dtype, out.dtype)
+        scale, bias = epilogue.scale, epilogue.bias
         assert scale is None or (scale.shape == (num_rows,) and scale.dtype == block.dtype), (scale.shape, scale.dtype)
+        assert bias is None or (bias.shape == (width,) and bias.dtype == block.dtype), (bias.shape, bias.dtype)
         assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
         # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
         from fullgnn.kernels._blocked_cpu import multiplier
@@ -72,16 +74,18 @@ class BlockedCSR:
         factors = (x.new_empty(0) if scale is None else scale).detach().contiguous().numpy()
 
         x_stride, out_stride = x.stride(0) * size, out.stride(0) * size
-        slices: list[tuple[Callable[..., None], int, int, int]] = []
+        bias = None if bias is None else bias.detach().contiguous()
+        slices: list[tuple[Callable[..., None], int, int, int, int]] = []
         for column, slice_width in _slices(width, LINE_BYTES // size):
             lanes = min(LINE_BYTES // size, 1 << (slice_width.bit_length() - 1))  # a power of two within the row
             num_vectors = -(-slice_width // lanes)
             loop = multiplier(8 * size, lanes, num_vectors, layout.columns.dtype.name, layout.values is not None)
             first, last = column * size, (slice_width - lanes) * size
-            slices.append((loop, x.data_ptr() + first, out.data_ptr() + first, last))
+            bias_address = 0 if bias is None else bias.data_ptr() + first
+            slices.append((loop, x.data_ptr() + first, out.data_ptr() + first, bias_address, last))
 
-        def multiply(task: tuple[tuple[Callable[..., None], int, int, int], tuple[int, int]]) -> None:
-            (loop, x_address, out_address, last), (first_row, stop_row) = task
+        def multiply(task: tuple[tuple[Callable[..., None], int, int, int, int], tuple[int, int]]) -> None:
+            (loop, x_address, out_address, bias_address, last), (first_row, stop_row) = task
             loop(
                 layout.starts,
                 layout.columns,
@@ -97,6 +101,8 @@ class BlockedCSR:
                 out_stride,
                 last,
                 factors,
+                bias_address,
+                epilogue.relu,
                 accumulate,
             )
 

@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.base import LocalCSR
+from fullgnn.kernels.base import NOTHING, Epilogue, LocalCSR
 
 
 class TorchCSR:
@@ -22,10 +22,9 @@ class TorchCSR:
                 adj.indptr, adj.indices, values, (adj.num_rows, adj.num_cols), check_invariants=False
             )
 
-    def spmm(self, block: Tensor, x: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None = None) -> None:
+    def spmm(self, block: Tensor, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
         torch.addmm(out, block, x, beta=1 if accumulate else 0, out=out)
-        if scale is not None:
-            out.mul_(scale[:, None])
+        epilogue.apply_(out)
 
     def tensors(self, block: Tensor) -> list[Tensor]:
         return [block.crow_indices(), block.col_indices(), block.values()]

@@ -48,7 +48,8 @@ class GCN(torch.nn.Module):
 
     def forward(self, x: Tensor | Aggregated, adj: ShardedAdjacency) -> Tensor:
         """(num_local_nodes, in_channels) to (num_local_rows, out_channels) logits of ``adj.output``'s rows."""
-        *inner, (last_dropout, last_conv) = zip(self.dropouts, self.convs)
-        for dropout, conv in inner:
-            x = conv(dropout(x, adj.node_id), adj).relu_()
-        return last_conv(last_dropout(x, adj.node_id), adj.output)
+        *inner, last = self.convs
+        x = self.dropouts[0](x, adj.node_id)
+        for conv, dropout in zip(inner, self.dropouts[1:]):
+            x = conv(x, adj, relu=True, dropout=dropout)
+        return last(x, adj.output)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.models.stack import stack
-from fullgnn.nn import Linear
+from fullgnn.nn import Activation, Dropout, Linear
 from fullgnn.schemes.base import ShardedAdjacency
 
 
@@ -28,7 +28,9 @@ class MLP(torch.nn.Module):
 
     def forward(self, x: Tensor, adj: ShardedAdjacency) -> Tensor:
         """(num_local_nodes, in_channels) to (num_local_nodes, out_channels) logits; ``adj`` only names the rows."""
-        for layer, (dropout, linear) in enumerate(zip(self.dropouts, self.linears)):
-            x = dropout(x.relu() if layer else x, adj.node_id)
-            x = linear(x)
-        return x
+        *inner, last = self.linears
+        x = self.dropouts[0](x, adj.node_id)
+        for linear, dropout in zip(inner, self.dropouts[1:]):
+            assert isinstance(dropout, Dropout)
+            x = linear(x, Activation(relu=True, dropout=dropout, node_id=adj.node_id))
+        return last(x)

@@ -19,27 +19,26 @@ TILE = 512  # Philox calls per tile: 16 KB of counters and words, half of a 32 K
 def dropout_cpu(
     x: np.ndarray,
     node_id: np.ndarray,
+    out: np.ndarray,
     threshold: int,
     scale: float,
     key: tuple[int, int],
     epoch: int,
     layer: int,
-) -> np.ndarray:
-    """``scale * x`` where the word of (node, column) is at least ``threshold``, else 0, in a new array.
+) -> None:
+    """Write ``scale * x`` where the word of (node, column) is at least ``threshold``, else 0, to ``out``.
 
     Args:
-        x: (num_local_nodes, F) float32 or float64, C-contiguous.
+        x, out: (num_local_nodes, F) float32 or float64, C-contiguous; they may be the same array.
         node_id: (num_local_nodes,) int64 GLOBAL original ids, below 2^32.
         threshold, key, epoch, layer: unsigned 32-bit integers.
     """
-    out = np.empty_like(x)
     number = x.dtype.type
     constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
     num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
     cuts = [len(x) * chunk // num_chunks for chunk in range(num_chunks + 1)]
     chunks = [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
     parallel_for(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), chunks)
-    return out
 
 
 @numba.njit(inline="always")

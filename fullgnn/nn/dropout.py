@@ -27,7 +27,17 @@ class Dropout(torch.nn.Module):
         """(num_local_nodes, F) and the (num_local_nodes,) original ids of its rows, to (num_local_nodes, F)."""
         if not self.training or self.p == 0:
             return x
-        return dropout(x, node_id, self.p, self.seed, self.epoch, self.layer)
+        return dropout(x, node_id, *self.stream)
+
+    @property
+    def scale(self) -> float:
+        """What the elements that are kept are multiplied by; 1 in evaluation mode."""
+        return 1 / (1 - self.p) if self.training else 1.0
+
+    @property
+    def stream(self) -> tuple[float, int, int, int]:
+        """Probability, seed, epoch and layer: what the mask depends on beside the node and the column."""
+        return self.p, self.seed, self.epoch, self.layer
 
     def extra_repr(self) -> str:
         return f"p={self.p}, layer={self.layer}"

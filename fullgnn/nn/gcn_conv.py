@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn.nn.activation import Activation
+from fullgnn.nn.dense import activation_gradients, linear_gradients, matmul, matmul_lines, matmul_nt, weight_gradient
+from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear, linear
-from fullgnn.nn.matmul import matmul, matmul_nt, matmul_tn
 from fullgnn.schemes.base import Aggregated, ShardedAdjacency
 
 SPMM_ORDERS = ("width", "transform", "propagate")
@@ -36,15 +38,20 @@ class GCNConv(torch.nn.Module):
         self.linear = Linear(in_channels, out_channels, generator, bias=False)
         self.bias = torch.nn.Parameter(torch.zeros(out_channels))
 
-    def forward(self, x: Tensor | Aggregated, adj: ShardedAdjacency) -> Tensor:
-        weight = self.linear.weight
+    def forward(
+        self, x: Tensor | Aggregated, adj: ShardedAdjacency, relu: bool = False, dropout: Dropout | None = None
+    ) -> Tensor:
+        """Z, or relu(Z), or after that ``dropout``: they ride in the last product that makes Z, see ``Activation``."""
+        weight, bias = self.linear.weight, self.bias
+        chosen = adj.row_index
+        activation = Activation(relu, dropout, adj.node_id if chosen is None else adj.node_id[chosen])
         if isinstance(x, Aggregated):
-            product = x.product if adj.row_index is None else x.product.index_select(0, adj.row_index)
-            return linear(product, weight, self.bias)
+            product = x.product if chosen is None else x.product.index_select(0, chosen)
+            return linear(product, weight, bias, activation)
         propagate_first, gradient_width = self._order(weight.shape[0], weight.shape[1], x.requires_grad)
         if propagate_first and gradient_width == weight.shape[0]:
-            return linear(adj.spmm(x), weight, self.bias)
-        return _Convolve.apply(x, weight, adj, propagate_first).add_(self.bias)
+            return linear(adj.spmm(x), weight, bias, activation)
+        return _Convolve.apply(x, weight, bias, adj, propagate_first, activation)
 
     def _order(self, f: int, g: int, wants_input: bool) -> tuple[bool, int]:
         """Whether A H comes first, and the width that then meets A^T for the gradient of H."""
@@ -64,21 +71,39 @@ def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
 
 
 class _Convolve(torch.autograd.Function):
-    """A (X W), or (A X) W with the gradient (A^T G) W^T: in both, backward multiplies G by A^T first."""
+    """A (X W) + b, or (A X) W + b with the gradient (A^T G) W^T: in both, backward multiplies G by A^T first."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, adj: ShardedAdjacency, propagate_first: bool) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        adj: ShardedAdjacency,
+        propagate_first: bool,
+        activation: Activation,
+    ) -> Tensor:
         ctx.adj, ctx.propagated = adj, propagate_first
-        x = adj.multiply(x.detach()) if propagate_first else x
-        ctx.save_for_backward(x, weight)
-        return matmul(x, weight) if propagate_first else adj.multiply(matmul(x.detach(), weight))
+        if propagate_first:
+            x = adj.multiply(x.detach())
+            y = matmul(x, weight, bias, activation.relu)
+        else:
+            y = adj.multiply(matmul_lines(x.detach(), weight), bias, activation.relu)
+        y = activation.drop_(y)
+        ctx.save_for_backward(x, weight, y if activation.relu else None)
+        ctx.scale = activation.scale
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, weight = ctx.saved_tensors  # A X where that came first
+        x, weight, output = ctx.saved_tensors  # A X where that came first
         wants_x = ctx.needs_input_grad[0]
-        if ctx.propagated and not wants_x:
-            return None, matmul_tn(x, grad), None, None
-        product = ctx.adj.multiply_t(grad)
-        grad_x = matmul_nt(product, weight) if wants_x else None
-        return grad_x, matmul_tn(x, grad if ctx.propagated else product), None, None
+        if ctx.propagated:
+            grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=wants_x)
+            grad_x = None if masked is None else matmul_nt(ctx.adj.multiply_t(masked), weight)
+        else:
+            masked, grad_bias = activation_gradients(grad, output, ctx.scale)
+            product = ctx.adj.multiply_t(masked)
+            grad_weight = weight_gradient(x, product)
+            grad_x = matmul_nt(product, weight) if wants_x else None
+        return grad_x, grad_weight, grad_bias, None, None, None

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.nn.matmul import matmul, matmul_nt, matmul_tn
+from fullgnn.nn.activation import IDENTITY, Activation
+from fullgnn.nn.dense import linear_gradients, matmul, matmul_nt
 
 
 class Linear(torch.nn.Module):
@@ -25,25 +26,30 @@ class Linear(torch.nn.Module):
         self.weight = torch.nn.Parameter(weight.to(torch.get_default_dtype()))
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, activation: Activation = IDENTITY) -> Tensor:
         """(num_local_nodes, in_channels) to (num_local_nodes, out_channels)."""
-        return linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias, activation)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """X W + b, differentiable; (n, f), (f, g) and (g,) to (n, g)."""
-    y = _MatMul.apply(x, weight)
-    return y if bias is None else y.add_(bias)
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY) -> Tensor:
+    """The activation of X W + b, differentiable; (n, f), (f, g) and (g,) to (n, g)."""
+    return _Linear.apply(x, weight, bias, activation)
 
 
-class _MatMul(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return matmul(x, weight)
+class _Linear(torch.autograd.Function):
+    """Bias and activation ride in the product, forward and backward; see ``dense.py``."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
-        x, weight = ctx.saved_tensors
-        wants_x, wants_weight = ctx.needs_input_grad
-        return matmul_nt(grad, weight) if wants_x else None, matmul_tn(x, grad) if wants_weight else None
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:
+        y = activation.drop_(matmul(x, weight, bias, activation.relu))
+        ctx.save_for_backward(x, weight, y if activation.relu else None)
+        ctx.scale = activation.scale
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight, output = ctx.saved_tensors
+        wants_x, _, wants_bias, _ = ctx.needs_input_grad
+        grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=wants_x)
+        grad_x = matmul_nt(masked, weight) if masked is not None else None
+        return grad_x, grad_weight, grad_bias if wants_bias else None, None

@@ -60,6 +60,16 @@ class _Dropout(torch.autograd.Function):
 
 def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
     """:func:`dropout` without a gradient, in one pass over ``x``. A dropped inf or nan is 0 like the rest."""
+    x = x.detach().contiguous()
+    return _dropout_into(torch.empty_like(x), x, node_id, p, seed, epoch, layer)
+
+
+def dropout_(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+    """``dropout_apply`` in place; ``x`` is contiguous."""
+    return _dropout_into(x, x, node_id, p, seed, epoch, layer)
+
+
+def _dropout_into(out: Tensor, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
     if not 0 <= p < 1:
         raise ConfigError(f"Dropout p is {p}: give a probability of at least 0 and below 1.")
     assert x.dim() == 2 and node_id.shape == x.shape[:1], (x.shape, node_id.shape)
@@ -70,20 +80,26 @@ def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, l
         # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
         from fullgnn.nn._philox_cpu import dropout_cpu
 
-        rows, ids = x.detach().contiguous(), node_id.contiguous()
-        return torch.from_numpy(dropout_cpu(rows.numpy(), ids.numpy(), *args))
-    return _dropout_torch(x.detach(), node_id, *args)
+        dropout_cpu(x.numpy(), node_id.contiguous().numpy(), out.numpy(), *args)
+        return out
+    return _dropout_torch(x, node_id, out, *args)
 
 
 def _dropout_torch(
-    x: Tensor, node_id: Tensor, threshold: int, scale: float, key: tuple[int, int], epoch: int, layer: int
+    x: Tensor,
+    node_id: Tensor,
+    out: Tensor,
+    threshold: int,
+    scale: float,
+    key: tuple[int, int],
+    epoch: int,
+    layer: int,
 ) -> Tensor:
     """The bits of ``_philox_cpu.dropout_cpu`` from plain torch operations, a chunk of rows at a time."""
     num_rows, num_columns = x.shape
     group = torch.arange((num_columns + 3) // 4, device=x.device)
     # Filled on the device: a tensor made from a Python number would wait for a copy to it.
     constants = [torch.full((1, 1), value, device=x.device) for value in (layer, epoch)]
-    out = torch.empty_like(x)
     chunk_rows = max(1, MAX_CALLS // max(1, group.numel()))
     for first in range(0, num_rows, chunk_rows):
         rows = slice(first, first + chunk_rows)

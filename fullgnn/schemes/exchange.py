@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.dist import Axis, Pending, SharedSlots, all_gather_objects, exchange_integers
+from fullgnn.lines import empty_lines
 from fullgnn.schemes.layout import Rows, stage_source
 
 NEEDED_SHARE = 0.75
@@ -94,6 +95,8 @@ class Exchange:
         self._sends = self._agree()
         ways = all_gather_objects([plan.way for plan in self.plans])
         self._root = self._gathering_replica(all_stages, ways)
+        own = all(plan.way == "own" for plan in self.plans)
+        self._alone = own and not any(self._sends) and self._root is None
         self._in_place = place.shared_memory and not any("broadcast" in of_rank for of_rank in ways)
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
@@ -107,6 +110,10 @@ class Exchange:
         """
         if self._in_place:
             yield from self._read(x, scale)
+        elif self._alone:
+            if scale is not None:
+                x = torch.mul(x, scale[:, None], out=empty_lines(len(x), x.shape[1], like=x))
+            yield from enumerate([x] * len(self.plans))
         else:
             yield from self._receive(x.contiguous() if scale is None else x * scale[:, None])
 

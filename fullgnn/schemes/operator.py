@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.dist import Pending
-from fullgnn.kernels import Kernel, LocalCSR
+from fullgnn.kernels import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.schemes.exchange import Exchange, Place
 from fullgnn.schemes.layout import Rows
 
@@ -98,18 +98,19 @@ class Operator:
         held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
         return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """(own rows of X, F) to (own rows of Y, F); outside autograd. ``x`` is left alone."""
+    def __call__(self, x: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
+        """(own rows of X, F) to (own rows of Y, F), or of relu(Y + bias); outside autograd. ``x`` is left alone."""
         self._meter.count("spmm_columns", x.shape[1])
         self._meter.count("spmm_rows", self._num_multiplied)
         out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
+        whole = self.place.replication == 1  # sums are complete before a reduction
+        at_end = Epilogue(self._row_scale, bias, relu) if whole else Epilogue(self._row_scale)
         written = False
         for step, h in self.exchange.arrivals(x, self._col_scale):
             last = step == len(self._stages) - 1
-            scale = self._row_scale if last else None
             for piece in self._stages[step]:
-                self._multiply(piece, h, out, written, scale)
+                self._multiply(piece, h, out, written, at_end.of(piece.rows) if last else NOTHING)
                 if last:
                     reduction.leave(piece.rows)
             written = True
@@ -117,18 +118,16 @@ class Operator:
             out.zero_()
             for rows in self._leaving:
                 reduction.leave(rows)
-        return reduction.finish()
+        total = reduction.finish()
+        return total if whole else Epilogue(None, bias, relu).apply_(total)
 
-    def _multiply(self, piece: _Piece, h: Tensor, out: Tensor, accumulate: bool, scale: Tensor | None) -> None:
+    def _multiply(self, piece: _Piece, h: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         target = out[piece.rows]
-        scale = None if scale is None else scale[piece.rows]
         if piece.block is not None and h.numel():
             with self._meter.phase("spmm"):
-                self._kernel.spmm(piece.block, h, target, accumulate, scale)
-        elif not accumulate:
-            target.zero_()
-        elif scale is not None:
-            target.mul_(scale[:, None])
+                self._kernel.spmm(piece.block, h, target, accumulate, epilogue)
+        else:
+            epilogue.apply_(target if accumulate else target.zero_())
 
 
 class _Reduction:

@@ -30,7 +30,7 @@ assert torch.get_num_threads() == 1, torch.get_num_threads()
 def test_no_folder_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     from numba.core.caching import CacheImpl
 
-    from fullgnn.kernels._blocked_cpu import compiled
+    from fullgnn.vectors import compiled
 
     def double(number):
         return 2 * number

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
-from fullgnn.kernels import AutoKernel, BlockedCSR, Kernel, LocalCSR, TorchCSR, blocked
+from fullgnn.kernels import AutoKernel, BlockedCSR, Epilogue, Kernel, LocalCSR, TorchCSR, blocked
 
 WIDTHS = [1, 3, 8, 15, 16, 17, 41, 47, 64, 100, 128, 129, 602]
 DTYPES = [torch.float32, torch.float64]
@@ -78,7 +78,7 @@ def num_threads() -> Iterator[None]:
 def test_product(
     make: Callable[[], Kernel], name: str, weighted: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every width, contiguous or within a wider matrix, with and without ``accumulate`` and ``scale``.
+    """Every width, contiguous or within a wider matrix, with and without ``accumulate`` and an epilogue.
 
     Around X and in the output to be ignored there are NaNs, which would show; around the output nothing may change.
     """
@@ -86,7 +86,7 @@ def test_product(
     kernel = make()
     adj, dense = local_csr(MATRICES[name].mask(), weighted)
     block = kernel.prepare(adj, dtype)
-    scale = integers(adj.num_rows, dtype=dtype, seed=2)
+    scale, bias = integers(adj.num_rows, dtype=dtype, seed=2), integers(max(WIDTHS), dtype=dtype, seed=5)
     for number, width in enumerate(WIDTHS if adj.num_cols < 50_000 else [1, 16, 47, 129]):
         torch.set_num_threads(1 + number % 3)
         margin = number % 2
@@ -95,18 +95,25 @@ def test_product(
         x.copy_(integers(adj.num_cols, width, dtype=dtype, seed=3))
         product = dense @ x.double()
         for accumulate in (False, True):
-            for factors in (None, scale):
+            for scaled, biased, relu in (
+                (False, False, False),
+                (True, False, False),
+                (False, True, True),
+                (True, True, True),
+            ):
                 frame = integers(adj.num_rows + 4, width + 9 * margin, dtype=dtype, seed=4)
                 out = frame[2:-2, 5 * margin : 5 * margin + width]
                 expected = product + out.double() if accumulate else product
-                if factors is not None:
-                    expected = factors.double()[:, None] * expected
+                epilogue = Epilogue(scale if scaled else None, bias[:width] if biased else None, relu)
+                expected = scale.double()[:, None] * expected if scaled else expected
+                expected = expected + bias[:width].double() if biased else expected
+                expected = expected.relu() if relu else expected
                 if not accumulate:
                     out.fill_(torch.nan)
                 expected_frame = frame.clone()
                 expected_frame[2:-2, 5 * margin : 5 * margin + width] = expected
-                kernel.spmm(block, x, out, accumulate, factors)
-                assert torch.equal(frame, expected_frame), (width, accumulate, factors is not None)
+                kernel.spmm(block, x, out, accumulate, epilogue)
+                assert torch.equal(frame, expected_frame), (width, accumulate, scaled, biased, relu)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -123,7 +130,7 @@ def test_the_number_of_threads_changes_no_bit(width: int, weighted: bool, dtype:
     for num_threads in (1, 2, 3, 7):
         torch.set_num_threads(num_threads)
         kernel, out = BlockedCSR(), before.clone()
-        kernel.spmm(kernel.prepare(adj, dtype), x, out, accumulate=True, scale=scale)
+        kernel.spmm(kernel.prepare(adj, dtype), x, out, accumulate=True, epilogue=Epilogue(scale))
         results.append(out)
     assert all(torch.equal(out, results[0]) for out in results)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.nn import philox
-from fullgnn.nn.philox import dropout, dropout_apply, philox_4x32
+from fullgnn.nn.philox import dropout, dropout_, dropout_apply, philox_4x32
 
 LOW = 2**32 - 1
 STREAM = {"p": 0.3, "seed": 2**40 + 17, "epoch": 3, "layer": 1}
@@ -32,7 +32,7 @@ def test_known_answers_of_random123(counter: str, key: str, words: str) -> None:
 
 def torch_path(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
     key = (seed & LOW, seed >> 32)
-    return philox._dropout_torch(x, node_id, round(p * 2**32), 1 / (1 - p), key, epoch, layer)
+    return philox._dropout_torch(x, node_id, torch.empty_like(x), round(p * 2**32), 1 / (1 - p), key, epoch, layer)
 
 
 def reference(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
@@ -58,6 +58,7 @@ def test_every_path_gives_the_same_elements(num_columns: int, dtype: torch.dtype
     ):
         expected = reference(x, node_id, **stream)
         assert torch.equal(dropout_apply(x, node_id, **stream), expected)
+        assert torch.equal(dropout_(x.clone(), node_id, **stream), expected)
         assert torch.equal(torch_path(x, node_id, **stream), expected)
 
 

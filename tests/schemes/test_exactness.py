@@ -4,7 +4,7 @@ import pytest
 
 from fullgnn.config import Config
 from tests.cases import LAYOUTS, config, layout_overrides
-from tests.schemes.training import assert_one_step_is_exact, assert_training_is_exact
+from tests.schemes.training import assert_one_step_is_exact, assert_training_is_exact, one_step_compiled
 from tests.variants import PRESETS, preset_overrides
 
 KINDS = ["symmetric", "directed", "weighted", "isolated", "tiny", "corner"]
@@ -42,3 +42,12 @@ def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, pres
         assert_training_is_exact(
             ranks(world_size), config(*overrides, f"train.optimizer={optimizer}", *SHORT), "directed"
         )
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize("preset", ["hetu", "full"])
+def test_compiled_gradients_equal_the_oracle(ranks, world_size: int, replication: int, preset: str) -> None:
+    """These graphs are so small that torch makes the gradients of their weights otherwise."""
+    cfg = config(*preset_overrides(preset, replication), *CASE)
+    for kind in KINDS:
+        assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_compiled)

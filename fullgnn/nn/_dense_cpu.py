@@ -1,0 +1,218 @@
+"""The compiled product X^T G of a dense layer's backward pass. Importing this module imports numba.
+
+X and G are tall: a result of a few hundred rows and columns is summed over all nodes. A general library first copies
+both into its own layout, as much memory traffic as the product itself. Here a chunk of rows of X and G comes into the
+cache once; there G is masked by the ReLU that follows the layer, its columns are summed for the bias, and tiles of the
+result that fit into the vector registers take the chunk one after another:
+
+    for each chunk of rows             of G': G where the output is positive; the bias's gradient adds its rows
+        for each slice of columns of X
+            for each tile of columns of G'
+                for each row           tile += outer(G' row, X row), in registers
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.lines import LINE_BYTES
+from fullgnn.threads import parallel_for
+from fullgnn.vectors import add, add_outer, compiled, load, prefetch, registers, store, times, unless_negative, zeros
+
+CHUNK_ROWS = 128  # of X and G, which then lie in the L2 cache, a slice and a tile of them in L1
+MIN_ROWS, MAX_RANGES = 2048, 32  # ranges of rows for threads: each has a sum of its own, and they are added in the end
+
+
+class _Shape(NamedTuple):
+    """How the columns of X and G are cut; see the head of this file."""
+
+    lanes: int  # of a vector of X
+    num_vectors: int  # of a slice
+    slices: list[int]  # first column of each; the last may overlap the one before it
+    width: int  # of a slice
+    tile: int  # columns of G
+    g_lanes: int  # of a vector of G, for mask and sums
+
+
+def weight_gradient_cpu(
+    x: Tensor, g: Tensor, output: Tensor | None, scale: float, masked: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """X^T G' (f, h) and the column sums of G' (h,), where G' is ``scale`` G, with 0 where ``output`` is not positive.
+
+    The number of threads does not change a bit of the result.
+
+    Args:
+        x: (n, f); g, output: (n, h), h > 0; all float32 or all float64, rows may lie apart.
+        masked: (n, h) where G' is written, too; only with ``output``.
+    """
+    (num_rows, f), h = x.shape, g.shape[1]
+    size = x.element_size()
+    shape = _shape(f, h, size)
+    num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
+    cuts = [num_rows * k // num_ranges for k in range(num_ranges + 1)]
+    lanes, g_lanes = shape.num_vectors * shape.lanes, shape.g_lanes
+    totals = x.new_zeros(num_ranges, len(shape.slices), h, lanes)
+    sums = x.new_zeros(num_ranges, -(-h // g_lanes), g_lanes)
+    loop = _accumulator(
+        8 * size, shape.lanes, shape.num_vectors, shape.tile, h % shape.tile, g_lanes, output is not None
+    )
+
+    def accumulate(index: int) -> None:
+        first, stop = cuts[index : index + 2]
+        kept = masked
+        if output is not None and masked is None:
+            kept = x.new_empty(min(CHUNK_ROWS, stop - first), h)
+        loop(
+            first,
+            stop,
+            h,
+            *_place(x),
+            -(-f * size // LINE_BYTES),
+            len(shape.slices),
+            shape.slices[-1] * size if f else 0,
+            (shape.width - shape.lanes) * size,
+            *_place(g),
+            (h - g_lanes) * size,
+            *_place(output),
+            scale,
+            *_place(kept),
+            masked is not None,
+            totals[index].data_ptr(),
+            sums[index].data_ptr(),
+        )
+
+    parallel_for(accumulate, range(num_ranges if num_rows else 0))
+    return _columns(totals.sum(0), shape, f).t(), _overlapped(sums.sum(0).flatten(), g_lanes, h)
+
+
+def _place(matrix: Tensor | None) -> tuple[int, int]:
+    """Address of the first row, and bytes from one row to the next."""
+    if matrix is None:
+        return 0, 0
+    assert matrix.shape[1] <= 1 or matrix.stride(1) == 1, matrix.stride()
+    return matrix.data_ptr(), matrix.stride(0) * matrix.element_size()
+
+
+@functools.cache
+def _shape(f: int, h: int, size: int) -> _Shape:
+    num_registers, register_bytes = registers()
+    lanes, g_lanes = _lanes(max(f, 1), register_bytes // size), _lanes(h, register_bytes // size)
+    num_vectors = max(1, -(-f // lanes))
+    most = num_registers // 8
+    num_slices = -(-num_vectors // most)
+    num_vectors = -(-num_vectors // num_slices)
+    width = min(f, num_vectors * lanes)
+    slices = [min(k * width, f - width) for k in range(num_slices)] if f else []
+    num_tiles = -(-h // (num_registers * 3 // 4 // num_vectors))
+    return _Shape(lanes, num_vectors, slices, width, -(-h // num_tiles), g_lanes)
+
+
+def _lanes(width: int, most: int) -> int:
+    """The largest power of two within ``width`` and ``most``."""
+    return min(most, 1 << (width.bit_length() - 1))
+
+
+def _columns(total: Tensor, shape: _Shape, f: int) -> Tensor:
+    """(num_slices, h, lanes of a slice) sums to (h, f)."""
+    out = total.new_empty(total.shape[1], f)
+    for first, part in zip(shape.slices, total):
+        out[:, first : first + shape.width] = _overlapped(part, shape.lanes, shape.width)
+    return out
+
+
+def _overlapped(vectors: Tensor, lanes: int, width: int) -> Tensor:
+    """(..., num_vectors * lanes) to (..., width): the last vector holds the last columns."""
+    num_last = width - lanes * (-(-width // lanes) - 1)
+    return torch.cat([vectors[..., : width - num_last], vectors[..., vectors.shape[-1] - num_last :]], dim=-1)
+
+
+@functools.cache
+def _accumulator(
+    bits: int, lanes: int, num_vectors: int, tile: int, rest: int, g_lanes: int, has_output: bool
+) -> Callable[..., Any]:
+    """The loop for slices of X of ``num_vectors``, tiles of ``tile`` columns of G and a last one of ``rest``."""
+    size, number = bits // 8, np.float32 if bits == 32 else np.float64
+    in_tile, in_rest = num_vectors * tile, num_vectors * max(rest, 1)
+
+    @compiled(bits, lanes, num_vectors, tile, rest, g_lanes, has_output)
+    def accumulate(
+        first_row,
+        stop_row,
+        h,
+        x,
+        x_stride,
+        x_lines,
+        num_slices,
+        x_last_slice,
+        x_last,
+        g,
+        g_stride,
+        g_last,
+        output,
+        output_stride,
+        scale,
+        kept,
+        kept_stride,
+        keeps_all,
+        totals,
+        sums,
+    ):
+        """Add the products of some rows to ``totals`` and ``sums``.
+
+        Args:
+            x, g, output, kept: addresses of matrices; ``*_stride``: from one row to the next, in bytes. ``kept`` has
+                all rows if ``keeps_all``, else a chunk; not used where nothing is masked.
+            scale: of G where it is masked.
+            x_lines: cache lines of a row of X.
+            x_last_slice, x_last, g_last: from the start of a row, or of a slice, to its last slice or vector, in bytes.
+            totals: address of (num_slices, h, num_vectors * lanes) numbers.
+            sums: address of the column sums of G', in vectors.
+        """
+        factor = number(scale)
+        line, row_of_slice, vector = zeros(bits, lanes, 1), zeros(bits, lanes, num_vectors), zeros(bits, g_lanes, 1)
+        some_tile, last_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_rest)
+        tile_last, rest_last = (in_tile - 1) * lanes * size, (in_rest - 1) * lanes * size
+        for first in range(first_row, stop_row, CHUNK_ROWS):
+            num_rows = min(CHUNK_ROWS, stop_row - first)
+            for row in range(first, first + num_rows):
+                ahead = x + (row + CHUNK_ROWS) * x_stride
+                for k in range(x_lines):
+                    prefetch(ahead + k * LINE_BYTES, line)
+                for k in range((h + g_lanes - 1) // g_lanes):
+                    at = min(k * g_lanes * size, g_last)
+                    gradient = load(g + row * g_stride + at, 0, vector)
+                    if has_output:
+                        gradient = unless_negative(gradient, load(output + row * output_stride + at, 0, vector))
+                        gradient = times(gradient, factor)
+                        store(kept + (row if keeps_all else row - first) * kept_stride + at, 0, gradient)
+                    total = sums + k * g_lanes * size
+                    store(total, 0, add(load(total, 0, vector), gradient))
+            if has_output:
+                chunk, chunk_stride = kept + (first if keeps_all else 0) * kept_stride, kept_stride
+            else:
+                chunk, chunk_stride = g + first * g_stride, g_stride
+            total = totals
+            for k in range(num_slices):
+                x_chunk = x + first * x_stride + min(k * num_vectors * lanes * size, x_last_slice)
+                for t in range(h // tile):
+                    x_row, g_row, part = x_chunk, chunk + t * tile * size, load(total, tile_last, some_tile)
+                    for _ in range(num_rows):
+                        part = add_outer(part, g_row, load(x_row, x_last, row_of_slice))
+                        x_row += x_stride
+                        g_row += chunk_stride
+                    store(total, tile_last, part)
+                    total += in_tile * lanes * size
+                if rest:
+                    x_row, g_row, tail = x_chunk, chunk + (h - rest) * size, load(total, rest_last, last_tile)
+                    for _ in range(num_rows):
+                        tail = add_outer(tail, g_row, load(x_row, x_last, row_of_slice))
+                        x_row += x_stride
+                        g_row += chunk_stride
+                    store(total, rest_last, tail)
+                    total += in_rest * lanes * size
+
+    return accumulate

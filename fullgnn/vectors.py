@@ -1,0 +1,295 @@
+"""Rows of vectors for compiled loops: the numba types and operations that keep a row in registers.
+
+numba's own loops over a row of a matrix keep a running sum in memory. Here a row is one value of a type of its own,
+``Lines``, made of generic LLVM vectors that stay in registers: one of 64 bytes is one register with AVX-512, two with
+AVX2 and four with NEON. Importing this module imports numba.
+"""
+
+import inspect
+import math
+import platform
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic, models, register_model
+
+I32 = ir.IntType(32)
+LOG_2_HIGH = 0.693359375  # log 2 in nine bits
+_FINGERPRINT = zlib.crc32(inspect.getsource(sys.modules[__name__]).encode())
+
+
+class Lines(types.Type):
+    """The numba type of a row in ``num_vectors`` vectors of ``lanes`` floats of ``bits`` bits each.
+
+    The width of a row need not be a multiple of ``lanes``: the last vector holds the LAST ``lanes`` columns, some of
+    which the vector before it may hold as well. So no vector reaches beyond the row, and none needs a mask.
+    """
+
+    def __init__(self, bits: int, lanes: int, num_vectors: int):
+        super().__init__(f"Lines({bits}, {lanes}, {num_vectors})")
+        self.bits, self.lanes, self.num_vectors = bits, lanes, num_vectors
+        self.number = types.float32 if bits == 32 else types.float64
+        self.vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
+        self.vector_bytes = lanes * bits // 8
+
+
+@register_model(Lines)
+class _LinesModel(models.PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: Lines):
+        super().__init__(dmm, fe_type, ir.ArrayType(fe_type.vector, fe_type.num_vectors))
+
+
+@intrinsic(prefer_literal=True)
+def zeros(_, bits, lanes, num_vectors):
+    """A ``Lines`` of zeros. The arguments are compile-time constants."""
+    lines = Lines(bits.literal_value, lanes.literal_value, num_vectors.literal_value)
+
+    def codegen(context, builder, signature, args):
+        return ir.Constant(context.get_value_type(lines), None)
+
+    return lines(bits, lanes, num_vectors), codegen
+
+
+@intrinsic
+def load(_, address, last, like):
+    """The row at ``address``, with its last vector at ``address + last``, as a ``Lines`` of the type of ``like``."""
+
+    def codegen(context, builder, signature, args):
+        address, last, row = args
+        for k, pointer in enumerate(_pointers(builder, like, address, last)):
+            row = builder.insert_value(row, builder.load(pointer, align=like.bits // 8), k)
+        return row
+
+    return like(types.intp, types.intp, like), codegen
+
+
+@intrinsic
+def store(_, address, last, row):
+    """Write ``row`` to where ``load`` would have read it."""
+    lines = row
+
+    def codegen(context, builder, signature, args):
+        address, last, row = args
+        for k, pointer in enumerate(_pointers(builder, lines, address, last)):
+            builder.store(builder.extract_value(row, k), pointer, align=lines.bits // 8)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, lines), codegen
+
+
+@intrinsic
+def prefetch(_, address, like):
+    """Have the cache lines of the row at ``address`` fetched. Any address will do: none is ever read."""
+
+    def codegen(context, builder, signature, args):
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+        function = builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind)
+        read, keep, data = I32(0), I32(3), I32(1)
+        for k in range(like.num_vectors):
+            line = builder.add(args[0], args[0].type(k * like.vector_bytes))
+            builder.call(function, [builder.inttoptr(line, byte), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, like), codegen
+
+
+@intrinsic
+def add(_, a, b):
+    """``a + b`` of two ``Lines``."""
+
+    def codegen(context, builder, signature, args):
+        return _each_vector(builder, a, lambda u, v: builder.fadd(u, v, flags=("contract",)), *args)
+
+    return a(a, a), codegen
+
+
+@intrinsic
+def times(_, row, factor):
+    """``factor * row``, by a single number. With an ``add`` after it, this may become one fused operation."""
+
+    def codegen(context, builder, signature, args):
+        undefined = ir.Constant(row.vector, ir.Undefined)
+        first = builder.insert_element(undefined, args[1], I32(0))
+        factors = builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, row.lanes), None))
+        return _each_vector(builder, row, lambda u: builder.fmul(u, factors, flags=("contract",)), args[0])
+
+    return row(row, row.number), codegen
+
+
+@intrinsic
+def unless_negative(_, row, sign):
+    """``row``, with 0 where the row ``sign`` is 0 or less; a nan in ``sign`` keeps what is there, as in torch."""
+
+    def codegen(context, builder, signature, args):
+        zero = ir.Constant(row.vector, None)
+
+        def choose(u: ir.Value, v: ir.Value) -> ir.Value:
+            return builder.select(builder.fcmp_ordered("<=", v, zero), zero, u)
+
+        return _each_vector(builder, row, choose, *args)
+
+    return row(row, row), codegen
+
+
+@intrinsic
+def add_outer(_, tile, address, row):
+    """``tile`` plus the outer product of the numbers at ``address`` and ``row``.
+
+    The numbers are consecutive, and ``tile`` has as many vectors for each of them as ``row``.
+    """
+
+    def codegen(context, builder, signature, args):
+        tile, address, values = args
+        undefined, all_first = ir.Constant(row.vector, ir.Undefined), ir.Constant(ir.VectorType(I32, row.lanes), None)
+        vectors = [builder.extract_value(values, v) for v in range(row.num_vectors)]
+        for k in range(signature.args[0].num_vectors // row.num_vectors):
+            place = builder.add(address, address.type(k * row.bits // 8))
+            number = builder.load(builder.inttoptr(place, row.vector.element.as_pointer()), align=row.bits // 8)
+            factor = builder.shuffle_vector(builder.insert_element(undefined, number, I32(0)), undefined, all_first)
+            for v, vector in enumerate(vectors):
+                index = k * row.num_vectors + v
+                product = builder.fmul(factor, vector, flags=("contract",))
+                total = builder.fadd(builder.extract_value(tile, index), product, flags=("contract",))
+                tile = builder.insert_value(tile, total, index)
+        return tile
+
+    return tile(tile, types.intp, row), codegen
+
+
+@intrinsic
+def largest(_, row):
+    """The largest number of ``row``; one that is not a number is passed over."""
+
+    def codegen(context, builder, signature, args):
+        vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
+        top = vectors[0]
+        for vector in vectors[1:]:
+            top = builder.select(builder.fcmp_ordered(">", vector, top), vector, top)
+        return _reduce(builder, "fmax", row, [top])
+
+    return row.number(row), codegen
+
+
+@intrinsic(prefer_literal=True)
+def total(_, row, width):
+    """The sum of ``row``, whose ``width``, a compile-time constant, tells what its last two vectors both hold."""
+
+    def codegen(context, builder, signature, args):
+        vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
+        shared = row.num_vectors * row.lanes - width.literal_value
+        zero = ir.Constant(row.vector, None)
+        fresh = [k if k >= shared else row.lanes + k for k in range(row.lanes)]  # the second operand is all 0
+        counted = [*vectors[:-1], builder.shuffle_vector(vectors[-1], zero, _mask(fresh))]
+        subtotal = counted[0]
+        for vector in counted[1:]:
+            subtotal = builder.fadd(subtotal, vector)
+        return _reduce(builder, "fadd", row, [ir.Constant(row.vector.element, 0.0), subtotal])
+
+    return row.number(row, width), codegen
+
+
+@intrinsic
+def exp_minus(_, row, number):
+    """exp(``row - number``) of float32, for numbers not below the row's; 0 to working precision below exp(-87).
+
+    exp(z) = 2^n exp(r) with n = round(z / log 2), where log 2 is the sum of two numbers, of which n times the first is
+    exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980), and the series of exp(r).
+    """
+
+    def codegen(context, builder, signature, args):
+        integers = ir.VectorType(I32, row.lanes)
+
+        def constant(number: float) -> ir.Constant:
+            return ir.Constant(row.vector, [number] * row.lanes)
+
+        def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+            return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
+
+        undefined, all_first = ir.Constant(row.vector, ir.Undefined), ir.Constant(integers, None)
+        base = builder.shuffle_vector(builder.insert_element(undefined, args[1], I32(0)), undefined, all_first)
+        lowest, magic = constant(-87.0), constant(1.5 * 2**23)  # adding it rounds to an integer, found in the low bits
+
+        def exp(x: ir.Value) -> ir.Value:
+            z = builder.fsub(x, base)
+            z = builder.select(builder.fcmp_ordered("<", z, lowest), lowest, z)  # a nan stays one
+            rounded = fma(z, constant(_float32(1 / math.log(2))), magic)
+            n = builder.fsub(rounded, magic)
+            r = fma(n, constant(-LOG_2_HIGH), z)
+            r = fma(n, constant(_float32(LOG_2_HIGH - math.log(2))), r)
+            series = constant(_float32(1 / math.factorial(7)))
+            for k in range(6, -1, -1):
+                series = fma(series, r, constant(_float32(1 / math.factorial(k))))
+            exponent = builder.add(builder.bitcast(rounded, integers), ir.Constant(integers, [127] * row.lanes))
+            power = builder.shl(exponent, ir.Constant(integers, [23] * row.lanes))
+            return builder.fmul(series, builder.bitcast(power, row.vector))
+
+        return _each_vector(builder, row, exp, args[0])
+
+    assert row.bits == 32
+    return row(row, row.number), codegen
+
+
+def _mask(lanes: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
+
+
+def _float32(number: float) -> float:
+    """``number`` as a float32 holds it: LLVM wants its constants so."""
+    return float(np.float32(number))
+
+
+def _reduce(builder: ir.IRBuilder, operation: str, lines: Lines, args: list[ir.Value]) -> ir.Value:
+    """The sum or maximum of the lanes of a vector."""
+    number, vector = lines.vector.element, lines.vector
+    kind = ir.FunctionType(number, [*([number] if len(args) > 1 else []), vector])
+    name = f"llvm.vector.reduce.{operation}.v{lines.lanes}f{lines.bits}"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, args, fastmath=("reassoc",))
+
+
+def registers() -> tuple[int, int]:
+    """How many vector registers this processor has, and the bytes of each."""
+    if platform.machine() in ("aarch64", "arm64"):
+        return 32, 16
+    return (32, 64) if llvmlite.binding.get_host_cpu_features().get("avx512f") else (16, 32)
+
+
+def _pointers(builder: ir.IRBuilder, lines: Lines, address: ir.Value, last: ir.Value) -> list[ir.Value]:
+    """Where the vectors of a row at ``address`` lie."""
+    offsets = [address.type(k * lines.vector_bytes) for k in range(lines.num_vectors - 1)]
+    return [builder.inttoptr(builder.add(address, at), lines.vector.as_pointer()) for at in (*offsets, last)]
+
+
+def _each_vector(builder: ir.IRBuilder, lines: Lines, function: Callable[..., ir.Value], *rows: ir.Value) -> ir.Value:
+    """The row of ``function`` of the vectors of ``rows``."""
+    result = rows[0]
+    for k in range(lines.num_vectors):
+        result = builder.insert_value(result, function(*(builder.extract_value(row, k) for row in rows)), k)
+    return result
+
+
+def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Compile a function to run without the GIL, and keep the result on disk where there is a folder to write to.
+
+    Args:
+        variant: what tells this function from others of its name, its types included. Each variant gets files of its
+            own: of several in one file, two processes that compile at the same time may load each other's. They carry
+            the fingerprint of this module: numba knows the age of a function's own file, but not of this one.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        function.__qualname__ = "_".join(str(part) for part in (function.__name__, *variant, _FINGERPRINT))
+        try:
+            return numba.njit(nogil=True, cache=True)(function)
+        except RuntimeError:  # numba found no such folder
+            return numba.njit(nogil=True)(function)
+
+    return decorate
