@@ -80,8 +80,8 @@ def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callab
     """The copy from one ``Layout`` to another, of these types."""
 
     @compiled(column_type, new_column_type, value_type)
-    def regroup(num_rows, num_blocks, shift, starts, columns, values, new_shift, new_starts, new_columns, new_values):
-        """Copy all edges into blocks of ``2**new_shift`` columns: one pass to count them, one to place them.
+    def regroup(num_rows, num_blocks, width, starts, columns, values, new_width, new_starts, new_columns, new_values):
+        """Copy all edges into blocks of ``new_width`` columns: one pass to count them, one to place them.
 
         Args:
             new_starts: (new_num_blocks * num_rows + 2,) zeros; the last element is of no use afterwards.
@@ -89,18 +89,18 @@ def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callab
         for row in range(num_rows):
             for block in range(num_blocks):
                 for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
-                    new_block = (np.intp(columns[edge]) + (block << shift)) >> new_shift
+                    new_block = (np.intp(columns[edge]) + block * width) // new_width
                     new_starts[new_block * num_rows + row + 2] += 1
         for k in range(2, len(new_starts)):
             new_starts[k] += new_starts[k - 1]
         for row in range(num_rows):
             for block in range(num_blocks):
                 for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
-                    column = np.intp(columns[edge]) + (block << shift)
-                    new_block = column >> new_shift
+                    column = np.intp(columns[edge]) + block * width
+                    new_block = column // new_width
                     # Where the next edge of this row and block goes; in the end, where those of the next row begin.
                     next_place = new_block * num_rows + row + 1
-                    new_columns[new_starts[next_place]] = column - (new_block << new_shift)
+                    new_columns[new_starts[next_place]] = column - new_block * new_width
                     if values is not None:
                         new_values[new_starts[next_place]] = values[edge]
                     new_starts[next_place] += 1

@@ -8,9 +8,9 @@ columns are cut into blocks, and all rows take the edges of one block before any
             for each edge              one row of X is added, another is prefetched
 
 A block costs each row one more trip of its sum, and one more loop whose end the processor cannot foresee. It pays where
-a row has a few edges in the block, so the size of the blocks follows from the density; rows of X within one cache
-line, which are soon added, want more edges than wider ones. Column ids count from the first column of their block, so
-most fit into two bytes, and then a 0/1 pattern costs two bytes an edge.
+a row has a few edges in the block, so the number of blocks, all of one size, follows from the density; rows of X within
+one cache line, which are soon added, want more edges than wider ones. Column ids count from the first column of their
+block, so most fit into two bytes, and then a 0/1 pattern costs two bytes an edge.
 
 Sources: Nishtala, Vuduc, Demmel and Yelick, "When cache blocking of sparse matrix vector multiply works and why", 2007,
 for column blocks; Md et al., "DistGNN", SC'21, for the same under a GNN, in DGL, which is the peer to compare with.
@@ -32,7 +32,7 @@ from fullgnn.threads import parallel_for
 
 MAX_LINES = 8  # of a row's sum, all in AVX-512 registers: a wider matrix is multiplied a slice of columns at a time
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
-MIN_EDGES, MIN_EDGES_NARROW = 8, 48  # of a row in one block, in the mean; narrow: rows of X within one cache line
+MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # of a row in one block, in the mean; narrow: rows of X within one cache line
 CHUNKS_PER_THREAD = 2  # of rows. Each walks through all of X: more share the work better, fewer the cache
 MIN_SHARED_LINES = 1 << 18  # cache lines of X to read, about 0.2 ms of work: below, waking other threads costs as much
 ROW_COST = 8  # of one more row in one more block, in edges
@@ -96,7 +96,7 @@ class BlockedCSR:
                 stop_row,
                 x_address,
                 x_stride,
-                x_stride << layout.shift,
+                x_stride * layout.width,
                 out_address,
                 out_stride,
                 last,
@@ -124,7 +124,7 @@ class Layout:
     """The edges of a matrix in the order of their block of columns, then row, then column."""
 
     num_blocks: int
-    shift: int  # a block has 2**shift columns
+    width: int  # columns of a block; the last one may have fewer
     starts: np.ndarray  # (num_blocks * num_rows + 1,) int32; where the edges of block 0 and row 0 begin, of row 1, ...
     columns: np.ndarray  # (nnz + PADDING,) uint16 or int32, from the first column of the block
     values: np.ndarray | None  # (nnz,)
@@ -137,23 +137,23 @@ class BlockedMatrix:
         self.num_rows, self.num_cols, self.nnz, self.dtype = adj.num_rows, adj.num_cols, adj.nnz, dtype
         self._indptr = adj.indptr.numpy()
         values = None if adj.values is None else adj.values.to(dtype).numpy()
-        one_block = Layout(1, _ceil_log2(adj.num_cols), self._indptr, adj.indices.numpy(), values)
-        shift = self._shift(MIN_EDGES)
-        self._layouts = {shift: self._regrouped(one_block, shift)}
+        one_block = Layout(1, adj.num_cols, self._indptr, adj.indices.numpy(), values)
+        width = self._width(MIN_EDGES)
+        self._layouts = {width: self._regrouped(one_block, width)}
         self._cuts: dict[tuple[int, int], list[int]] = {}
 
     def layout(self, min_edges: int) -> Layout:
         """The layout with ``min_edges`` of a row in one block, in the mean; made when it is first asked for."""
-        shift = self._shift(min_edges)
-        if shift not in self._layouts:
-            self._layouts[shift] = self._regrouped(next(iter(self._layouts.values())), shift)
-        return self._layouts[shift]
+        width = self._width(min_edges)
+        if width not in self._layouts:
+            self._layouts[width] = self._regrouped(next(iter(self._layouts.values())), width)
+        return self._layouts[width]
 
     def cuts(self, layout: Layout, shared: bool) -> list[int]:
         """Bounds of the chunks of rows to hand to threads, about equal in work; one chunk unless ``shared``."""
         num_threads = torch.get_num_threads() if shared else 1
         num_chunks = min(num_threads * CHUNKS_PER_THREAD, self.num_rows) if num_threads > 1 else 1
-        key = layout.shift, num_chunks
+        key = layout.width, num_chunks
         if key not in self._cuts:
             row_cost = ROW_COST * layout.num_blocks
 
@@ -175,27 +175,24 @@ class BlockedMatrix:
                 arrays.append(layout.values)
         return [torch.from_numpy(array) for array in arrays]
 
-    def _shift(self, min_edges: int) -> int:
-        """log2 of the columns of a block in which a row has ``min_edges`` in the mean, or of all columns."""
-        num_columns = min_edges * self.num_rows * self.num_cols // max(1, self.nnz)
-        return _ceil_log2(min(max(MIN_BLOCK_COLUMNS, num_columns), self.num_cols))
+    def _width(self, edges: int) -> int:
+        """Columns of a block in which a row has about so many ``edges`` in the mean: all blocks are equal."""
+        wanted = max(MIN_BLOCK_COLUMNS, edges * self.num_rows * self.num_cols // max(1, self.nnz))
+        num_blocks = max(1, round(self.num_cols / wanted))
+        return -(-self.num_cols // num_blocks)
 
-    def _regrouped(self, layout: Layout, shift: int) -> Layout:
+    def _regrouped(self, layout: Layout, width: int) -> Layout:
         from fullgnn.kernels._blocked_cpu import PADDING, regrouper
 
-        num_blocks = -(-self.num_cols >> shift)
+        num_blocks = -(-self.num_cols // width)
         starts = np.zeros(num_blocks * self.num_rows + 2, np.int32)
-        columns = np.zeros(self.nnz + PADDING, np.uint16 if shift <= 16 else np.int32)
+        columns = np.zeros(self.nnz + PADDING, np.uint16 if width <= 1 << 16 else np.int32)
         values = None if layout.values is None else np.empty_like(layout.values)
         value_type = "" if values is None else values.dtype.name
         regroup = regrouper(layout.columns.dtype.name, columns.dtype.name, value_type)
-        old = layout.num_blocks, layout.shift, layout.starts, layout.columns, layout.values
-        regroup(self.num_rows, *old, shift, starts, columns, values)
-        return Layout(num_blocks, shift, starts[:-1], columns, values)
-
-
-def _ceil_log2(number: int) -> int:
-    return max(0, number - 1).bit_length()
+        old = layout.num_blocks, layout.width, layout.starts, layout.columns, layout.values
+        regroup(self.num_rows, *old, width, starts, columns, values)
+        return Layout(num_blocks, width, starts[:-1], columns, values)
 
 
 def _slices(width: int, lanes: int) -> list[tuple[int, int]]:

@@ -36,9 +36,9 @@ class Matrix:
 
 MATRICES = {
     "one block": Matrix(60, 500, 9),
-    "three blocks of 2048": Matrix(50, 5000, 200),
-    "blocks of 8192, one when narrow": Matrix(120, 20_000, 24),
-    "ids in two bytes": Matrix(30, 70_000, 15),
+    "three blocks of 2000": Matrix(50, 6000, 200),
+    "two blocks of 10,000, one when narrow": Matrix(120, 20_000, 24),
+    "ids in two bytes": Matrix(30, 70_000, 24),
     "ids beyond two bytes": Matrix(30, 70_000, 2),
     "a huge row": Matrix(40, 5000, 3, hub=13),
     "one row": Matrix(1, 5000, 2, hub=0),
@@ -174,7 +174,7 @@ def test_tensors_count_the_memory(make: Callable[[], Kernel], weighted: bool) ->
 
 def test_a_layout_made_for_narrow_rows_is_kept_and_counted() -> None:
     kernel = BlockedCSR()
-    adj, _ = local_csr(MATRICES["blocks of 8192, one when narrow"].mask(), weighted=False)
+    adj, _ = local_csr(MATRICES["two blocks of 10,000, one when narrow"].mask(), weighted=False)
     block = kernel.prepare(adj, torch.float32)
     sizes = [len(kernel.tensors(block))]
     for width in (64, 16, 16, 64):
