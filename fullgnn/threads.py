@@ -52,6 +52,11 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
             raise error
 
 
+def even_slices(length: int, count: int) -> list[slice]:
+    """``count`` consecutive slices of ``length`` rows, which differ by at most one."""
+    return [slice(length * k // count, length * (k + 1) // count) for k in range(count)]
+
+
 @functools.cache
 def _pool(num_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(num_threads, thread_name_prefix="fullgnn")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fullgnn.threads import parallel_for
+from fullgnn.threads import even_slices, parallel_for
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +85,11 @@ def test_calls_may_be_nested() -> None:
     done: list[tuple[int, int]] = []
     parallel_for(lambda i: parallel_for(lambda j: done.append((i, j)), range(4)), range(4))
     assert sorted(done) == [(i, j) for i in range(4) for j in range(4)]
+
+
+@pytest.mark.parametrize(("length", "count"), [(0, 1), (10, 1), (10, 3), (2, 4)])
+def test_even_slices(length: int, count: int) -> None:
+    rows, slices = list(range(length)), even_slices(length, count)
+    assert [row for part in slices for row in rows[part]] == rows
+    sizes = [part.stop - part.start for part in slices]
+    assert len(sizes) == count and max(sizes) - min(sizes) <= 1

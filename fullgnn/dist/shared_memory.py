@@ -17,6 +17,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fullgnn.dist.collectives import all_gather_objects
 from fullgnn.dist.mesh import World
@@ -52,17 +53,18 @@ class SharedSlots:
         stride = line_stride(torch.device("cpu"), width, dtype)
         shapes = [(2, rows, stride) for rows in num_rows]
         sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
-        memory = _map_all(sizes)
-        slots = [
-            part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
-            for part, shape in zip(memory, shapes)
-        ]
-        self._slots = [slot[:, :, :width] for slot in slots]
-        self._counters = [part[:16].view(torch.int64).numpy() for part in memory]
+        with _disable_current_modes():  # what counts this rank's tensors shall not count the others'
+            memory = _map_all(sizes)
+            slots = [
+                part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
+                for part, shape in zip(memory, shapes)
+            ]
+            self._slots = [tuple(slot[:, :, :width].unbind()) for slot in slots]
+            self._counters = [part[:16].view(torch.int64).numpy() for part in memory]
 
     @property
-    def own(self) -> Tensor:
-        """(2, rows, width), this rank's."""
+    def own(self) -> tuple[Tensor, ...]:
+        """The two (rows, width) slots of this rank."""
         return self._slots[self.rank]
 
     def begin(self, readers: list[int]) -> Tensor:

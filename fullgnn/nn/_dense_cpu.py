@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.lines import LINE_BYTES
-from fullgnn.threads import parallel_for
+from fullgnn.threads import even_slices, parallel_for
 from fullgnn.vectors import add, add_outer, compiled, load, prefetch, registers, store, times, unless_negative, zeros
 
 CHUNK_ROWS = 128  # of X and G, which then lie in the L2 cache, a slice and a tile of them in L1
@@ -53,7 +53,6 @@ def weight_gradient_cpu(
     size = x.element_size()
     shape = _shape(f, h, size)
     num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
-    cuts = [num_rows * k // num_ranges for k in range(num_ranges + 1)]
     lanes, g_lanes = shape.num_vectors * shape.lanes, shape.g_lanes
     totals = x.new_zeros(num_ranges, len(shape.slices), h, lanes)
     sums = x.new_zeros(num_ranges, -(-h // g_lanes), g_lanes)
@@ -61,14 +60,14 @@ def weight_gradient_cpu(
         8 * size, shape.lanes, shape.num_vectors, shape.tile, h % shape.tile, g_lanes, output is not None
     )
 
-    def accumulate(index: int) -> None:
-        first, stop = cuts[index : index + 2]
+    def accumulate(task: tuple[int, slice]) -> None:
+        index, rows = task
         kept = masked
         if output is not None and masked is None:
-            kept = x.new_empty(min(CHUNK_ROWS, stop - first), h)
+            kept = x.new_empty(min(CHUNK_ROWS, rows.stop - rows.start), h)
         loop(
-            first,
-            stop,
+            rows.start,
+            rows.stop,
             h,
             *_place(x),
             -(-f * size // LINE_BYTES),
@@ -85,7 +84,7 @@ def weight_gradient_cpu(
             sums[index].data_ptr(),
         )
 
-    parallel_for(accumulate, range(num_ranges if num_rows else 0))
+    parallel_for(accumulate, enumerate(even_slices(num_rows, num_ranges)))
     return _columns(totals.sum(0), shape, f).t(), _overlapped(sums.sum(0).flatten(), g_lanes, h)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.lines import LINE_BYTES
-from fullgnn.threads import parallel_for
+from fullgnn.threads import even_slices, parallel_for
 from fullgnn.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
 
 MAX_CLASSES = 12 * LINE_BYTES // 4  # a row in registers
@@ -28,16 +28,15 @@ def cross_entropy_cpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Ten
     num_rows, num_classes = logits.shape
     gradient = logits.new_empty(num_rows, num_classes)
     num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
-    cuts = [num_rows * k // num_ranges for k in range(num_ranges + 1)]
     losses = [0.0] * num_ranges
     loop = _cross_entropy(num_classes)
     rows, classes, out = logits.numpy(), labels.numpy(), gradient.numpy()
 
-    def compute(index: int) -> None:
-        part = slice(*cuts[index : index + 2])
+    def compute(task: tuple[int, slice]) -> None:
+        index, part = task
         losses[index] = loop(rows[part], classes[part], scale, out[part])
 
-    parallel_for(compute, range(num_ranges))
+    parallel_for(compute, enumerate(even_slices(num_rows, num_ranges)))
     return torch.tensor(math.fsum(losses) * scale, dtype=logits.dtype), gradient
 
 

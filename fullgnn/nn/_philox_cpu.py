@@ -1,12 +1,10 @@
 """The compiled CPU path of :mod:`fullgnn.nn.philox`. Importing this module imports numba."""
 
-import itertools
-
 import numba
 import numpy as np
 import torch
 
-from fullgnn.threads import parallel_for
+from fullgnn.threads import even_slices, parallel_for
 
 MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL_0, WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -36,8 +34,7 @@ def dropout_cpu(
     number = x.dtype.type
     constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
     num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
-    cuts = [len(x) * chunk // num_chunks for chunk in range(num_chunks + 1)]
-    chunks = [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
+    chunks = even_slices(len(x), num_chunks)
     parallel_for(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), chunks)
 
 

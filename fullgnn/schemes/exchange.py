@@ -185,7 +185,7 @@ class Exchange:
         """The tensors it holds, for counting memory."""
         sent = [send.index for sends in self._sends for send in sends]
         read = [part.index for plan in self.plans for part in plan.parts]
-        slots = [slots.own for slots in self._slots.values()]
+        slots = [slot for slots in self._slots.values() for slot in slots.own]
         return [*(index for index in (*sent, *read) if index is not None), *self._buffers.values(), *slots]
 
     # ---- the plan ------------------------------------------------------------------------------------------------

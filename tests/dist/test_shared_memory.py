@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fullgnn.dist import SharedSlots, World, can_share_memory
+from fullgnn.engine.memory import TensorPeak
 
 ROUNDS = 200
 
@@ -44,3 +45,19 @@ def waits_for_nobody(world: World) -> str:
 
 def test_a_wait_ends_with_the_timeout(ranks) -> None:
     assert ranks(2)(waits_for_nobody)[0] == "rank 1 did not come to round 1 within 0.2 s"
+
+
+def counted(world: World) -> int:
+    """Bytes of tensors while this rank writes its rows and reads the other's."""
+    peak = TensorPeak(world.device)
+    with peak.watch():
+        slots = SharedSlots([10, 1000], 16, torch.float32, timeout_s=60)
+        slots.begin([]).fill_(1)
+        slots.publish()
+        slots.read(1 - world.rank).sum()
+    return peak.bytes
+
+
+def test_each_rank_counts_its_own_slots_alone(ranks) -> None:
+    for found, rows in zip(ranks(2)(counted), (10, 1000)):
+        assert 0 <= found - 2 * rows * 16 * 4 < 200
