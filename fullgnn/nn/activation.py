@@ -21,7 +21,7 @@ class Activation:
     node_id: Tensor | None = None  # (num_rows,) int64, original ids of the rows, for the dropout
 
     def __post_init__(self) -> None:
-        assert self.relu or self.dropout is None
+        assert self.relu or self.dropout is None, "dropout rides after a ReLU alone: apply it by itself"
 
     @property
     def scale(self) -> float:

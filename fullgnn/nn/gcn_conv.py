@@ -41,13 +41,13 @@ class GCNConv(torch.nn.Module):
     def forward(
         self, x: Tensor | Aggregated, adj: ShardedAdjacency, relu: bool = False, dropout: Dropout | None = None
     ) -> Tensor:
-        """Z, or relu(Z), or after that ``dropout``: they ride in the last product that makes Z, see ``Activation``."""
+        """Z, or relu(Z) with the next layer's ``dropout``, if any: see ``Activation``. Without ReLU, no dropout."""
         weight, bias = self.linear.weight, self.bias
-        chosen = adj.row_index
-        activation = Activation(relu, dropout, adj.node_id if chosen is None else adj.node_id[chosen])
+        activation = Activation(relu)
+        if dropout is not None:
+            activation = Activation(relu, dropout, _rows_of(adj, adj.node_id))
         if isinstance(x, Aggregated):
-            product = x.product if chosen is None else x.product.index_select(0, chosen)
-            return linear(product, weight, bias, activation)
+            return linear(_rows_of(adj, x.product), weight, bias, activation)
         propagate_first, gradient_width = self._order(weight.shape[0], weight.shape[1], x.requires_grad)
         if propagate_first and gradient_width == weight.shape[0]:
             return linear(adj.spmm(x), weight, bias, activation)
@@ -68,6 +68,11 @@ def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
     for module in model.modules():
         if isinstance(module, GCNConv):
             module.spmm_order = spmm_order
+
+
+def _rows_of(adj: ShardedAdjacency, tensor: Tensor) -> Tensor:
+    """Of this rank's rows, those that ``adj`` has."""
+    return tensor if adj.row_index is None else tensor.index_select(0, adj.row_index)
 
 
 class _Convolve(torch.autograd.Function):
