@@ -22,12 +22,17 @@ Found = tuple[list[Method], list[Missing]]
 Build = Callable[[BenchConfig, World], Found]
 
 
+def config_alone(cfg: BenchConfig, threads: int) -> BenchConfig:
+    """What of ``cfg`` a process with ``threads`` threads runs by itself."""
+    presets = cfg.presets if cfg.alone is None else cfg.alone
+    return replace(cfg, nproc=1, threads=threads, presets=presets, alone=None, alone_threads=None)
+
+
 class Alone:
     """A process with ``threads`` threads that holds the methods of ``build``, a function of a module."""
 
     def __init__(self, build: Build, cfg: BenchConfig, threads: int):
-        presets = cfg.alone or cfg.presets
-        cfg = replace(cfg, nproc=1, threads=threads, presets=presets, alone=None, alone_threads=None)
+        cfg = config_alone(cfg, threads)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, build, cfg), daemon=True)

@@ -69,7 +69,7 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
         widths: of the layers: features, hidden, classes.
     """
     methods, missing = [], []
-    for preset in cfg.presets or presets():
+    for preset in presets() if cfg.presets is None else cfg.presets:
         begin = time.perf_counter()
         try:
             run_cfg = preset_config(cfg, preset, widths[1])

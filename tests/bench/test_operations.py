@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.bench.config import choices
-from tests.bench.operations import operate, read
+from fullgnn.bench.alone import config_alone
+from fullgnn.bench.config import choices, load_bench
+from fullgnn.bench.epoch import single_process
+from fullgnn.dist import World
+from tests.bench.operations import SHORT, operate, read
 
 RECORD = {
     "op",
@@ -160,3 +163,15 @@ def test_reorder(ranks, tmp_path: Path) -> None:
 def test_mistakes_that_only_the_run_can_see(ranks, tmp_path: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         ranks(1)(operate, *overrides, f"out={tmp_path}")
+
+
+def methods_alone(world: World, alone: str) -> list[str]:
+    cfg = load_bench(*SHORT, "op=epoch", "nproc=2", "presets=[default,full]", "peers=[]", *([alone] if alone else []))
+    return [method.name for method in single_process(config_alone(cfg, threads=1), world)[0]]
+
+
+@pytest.mark.parametrize(
+    ("alone", "methods"), [("", ["default", "full"]), ("alone=[full]", ["full"]), ("alone=[]", [])]
+)
+def test_which_presets_run_alone(ranks, alone: str, methods: list[str]) -> None:
+    assert ranks(1)(methods_alone, alone) == [methods]
