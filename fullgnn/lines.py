@@ -12,6 +12,11 @@ def line_stride(device: torch.device, width: int, dtype: torch.dtype) -> int:
     return -(-width // per_line) * per_line
 
 
+def as_rows(x: Tensor) -> Tensor:
+    """(n, f) ``x`` with the numbers of a row side by side, as compiled loops want them; rows may lie apart."""
+    return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
+
+
 def empty_lines(num_rows: int, width: int, like: Tensor) -> Tensor:
     """An uninitialised (num_rows, width) matrix whose rows begin a line each, of the type of ``like``."""
     return like.new_empty(num_rows, line_stride(like.device, width, like.dtype))[:, :width]

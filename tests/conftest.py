@@ -36,3 +36,11 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
     yield get
     for pool in pools.values():
         pool.stop()
+
+
+@pytest.fixture(autouse=True)
+def torch_threads() -> Iterator[None]:
+    """A test may set the number of threads; the next one has that of before."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -1,18 +1,10 @@
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 from fullgnn.threads import even_slices, parallel_for
-
-
-@pytest.fixture(autouse=True)
-def num_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 7])

@@ -8,7 +8,7 @@ them are the same mathematics in the same precision.
 import torch
 from torch import Tensor
 
-from fullgnn.lines import line_stride
+from fullgnn.lines import as_rows, line_stride
 
 MIN_WORK = 1 << 22  # multiplications of a gradient for which our own loop is called; 0.1 ms for torch
 
@@ -76,18 +76,14 @@ def linear_gradients(
         # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
         from fullgnn.nn._dense_cpu import weight_gradient_cpu
 
-        x, g = _rows(x), _rows(g)
+        x, g = as_rows(x), as_rows(g)
         masked = torch.empty_like(g) if output is not None and keep_masked else None
-        gradient, sums = weight_gradient_cpu(x, g, None if output is None else _rows(output), scale, masked)
+        gradient, sums = weight_gradient_cpu(x, g, None if output is None else as_rows(output), scale, masked)
         return gradient, sums, (g if output is None else masked) if keep_masked else None
     if output is not None:
         g = torch.ops.aten.threshold_backward(g, output, 0)
         g = g if scale == 1 else g.mul_(scale)
     return x.t() @ g, g.sum(0), g if keep_masked else None
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
 
 
 def _suits_onednn(x: Tensor) -> bool:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.dist import Axis, Pending, SharedSlots, all_gather_objects, exchange_integers
-from fullgnn.lines import empty_lines
+from fullgnn.lines import as_rows, empty_lines
 from fullgnn.schemes.layout import Rows, stage_source
 
 NEEDED_SHARE = 0.75
@@ -111,7 +111,9 @@ class Exchange:
         if self._in_place:
             yield from self._read(x, scale)
         elif self._alone:
-            if scale is not None:
+            if scale is None:
+                x = as_rows(x)
+            else:
                 x = torch.mul(x, scale[:, None], out=empty_lines(len(x), x.shape[1], like=x))
             yield from enumerate([x] * len(self.plans))
         else:

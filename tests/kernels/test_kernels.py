@@ -1,6 +1,6 @@
 """Every kernel against a dense product in float64. All numbers are small integers, so every sum is exact."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,13 +62,6 @@ def local_csr(mask: np.ndarray, weighted: bool) -> tuple[LocalCSR, Tensor]:
 
 def integers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-@pytest.fixture(autouse=True)
-def num_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

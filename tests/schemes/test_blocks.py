@@ -128,6 +128,28 @@ def received(world: World, cfg: Config) -> dict[str, int]:
     return meter.take().bytes_received
 
 
+def gradient_of_the_sum(world: World, cfg: Config, kind: str) -> dict:
+    """Of all elements of A @ X: a gradient whose elements share one place in memory goes backward."""
+    _, _, job = prepare(world, cfg, kind)
+    adj = job.graph.adj
+    x = torch.ones(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device, requires_grad=True)
+    adj.spmm(x).sum().backward()
+    assert x.grad is not None
+    return {"node_id": adj.node_id.tolist(), "grad": x.grad.cpu().numpy()}
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize("kernel", ["blocked", "torch"])
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_a_gradient_may_lie_in_any_way(ranks, world_size: int, replication: int, kernel: str, shared: str) -> None:
+    dense = dense_graph("directed").adj.copy()
+    np.fill_diagonal(dense, 1)
+    cfg = case(replication, "normalization=none", f"kernel={kernel}", f"scheme.shared_memory={shared}")
+    for rank in ranks(world_size)(gradient_of_the_sum, cfg, "directed"):
+        expected = np.repeat(dense.sum(axis=0)[rank["node_id"], None], WIDTH, axis=1)
+        np.testing.assert_allclose(rank["grad"], expected, rtol=0, atol=1e-12)
+
+
 def test_auto_sends_needed_rows_only_where_they_are_few(ranks) -> None:
     """Two cliques joined by one edge need one row of each other; a complete graph needs all of them."""
     for kind, words in (("cliques", 1), ("complete", 8)):
