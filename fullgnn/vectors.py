@@ -116,9 +116,7 @@ def times(_, row, factor):
     """``factor * row``, by a single number. With an ``add`` after it, this may become one fused operation."""
 
     def codegen(context, builder, signature, args):
-        undefined = ir.Constant(row.vector, ir.Undefined)
-        first = builder.insert_element(undefined, args[1], I32(0))
-        factors = builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, row.lanes), None))
+        factors = _broadcast(builder, row, args[1])
         return _each_vector(builder, row, lambda u: builder.fmul(u, factors, flags=("contract",)), args[0])
 
     return row(row, row.number), codegen
@@ -148,12 +146,11 @@ def add_outer(_, tile, address, row):
 
     def codegen(context, builder, signature, args):
         tile, address, values = args
-        undefined, all_first = ir.Constant(row.vector, ir.Undefined), ir.Constant(ir.VectorType(I32, row.lanes), None)
         vectors = [builder.extract_value(values, v) for v in range(row.num_vectors)]
         for k in range(signature.args[0].num_vectors // row.num_vectors):
             place = builder.add(address, address.type(k * row.bits // 8))
             number = builder.load(builder.inttoptr(place, row.vector.element.as_pointer()), align=row.bits // 8)
-            factor = builder.shuffle_vector(builder.insert_element(undefined, number, I32(0)), undefined, all_first)
+            factor = _broadcast(builder, row, number)
             for v, vector in enumerate(vectors):
                 index = k * row.num_vectors + v
                 product = builder.fmul(factor, vector, flags=("contract",))
@@ -166,7 +163,7 @@ def add_outer(_, tile, address, row):
 
 @intrinsic
 def largest(_, row):
-    """The largest number of ``row``; one that is not a number is passed over."""
+    """The largest number of ``row``; of a row with a nan, any of its numbers."""
 
     def codegen(context, builder, signature, args):
         vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
@@ -213,8 +210,7 @@ def exp_minus(_, row, number):
         def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
             return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
 
-        undefined, all_first = ir.Constant(row.vector, ir.Undefined), ir.Constant(integers, None)
-        base = builder.shuffle_vector(builder.insert_element(undefined, args[1], I32(0)), undefined, all_first)
+        base = _broadcast(builder, row, args[1])
         lowest, magic = constant(-87.0), constant(1.5 * 2**23)  # adding it rounds to an integer, found in the low bits
 
         def exp(x: ir.Value) -> ir.Value:
@@ -235,6 +231,13 @@ def exp_minus(_, row, number):
 
     assert row.bits == 32
     return row(row, row.number), codegen
+
+
+def _broadcast(builder: ir.IRBuilder, lines: Lines, number: ir.Value) -> ir.Value:
+    """A vector of ``number`` in every lane."""
+    undefined = ir.Constant(lines.vector, ir.Undefined)
+    first = builder.insert_element(undefined, number, I32(0))
+    return builder.shuffle_vector(first, undefined, _mask([0] * lines.lanes))
 
 
 def _mask(lanes: list[int]) -> ir.Constant:

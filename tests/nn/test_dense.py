@@ -1,6 +1,5 @@
 """Dense products and their gradients against float64. Numbers are small integers where sums must be exact."""
 
-
 import pytest
 import torch
 from torch import Tensor

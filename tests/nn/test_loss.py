@@ -1,6 +1,5 @@
 """The cross-entropy and its gradient against torch in float64."""
 
-
 import pytest
 import torch
 import torch.nn.functional as F
