@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from fullgnn.config import compose, load_config
+from fullgnn.compose import compose, load_config
 from fullgnn.dist import under_torchrun
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph

@@ -20,7 +20,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fullgnn.config import Config, conf_dir, explain, is_user_mistake, load_config
+from fullgnn.compose import explain, is_user_mistake, load_config
+from fullgnn.config import Config, conf_dir
 from fullgnn.dist import (
     WorkerError,
     World,

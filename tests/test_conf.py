@@ -8,7 +8,8 @@ from types import NoneType
 import pytest
 from omegaconf import OmegaConf
 
-from fullgnn.config import Config, compose, conf_dir, load_config
+from fullgnn.compose import compose, load_config
+from fullgnn.config import Config, conf_dir
 from fullgnn.errors import ConfigError
 
 GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "work", "train", "runtime", "experiment")

@@ -10,7 +10,8 @@ import hydra
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fullgnn.bench.workloads import WORKLOADS
-from fullgnn.config import Config, compose, conf_dir, explain, is_user_mistake, load_config
+from fullgnn.compose import compose, explain, is_user_mistake, load_config
+from fullgnn.config import Config, conf_dir
 from fullgnn.errors import ConfigError
 from fullgnn.overrides import quote
 
@@ -178,7 +179,7 @@ def _check_choice(key: str, value: str, known: typing.Iterable[str]) -> None:
 
 
 def _explain(error: Exception) -> str:
-    """As ``fullgnn.config.explain``, for these keys."""
+    """As ``fullgnn.compose.explain``, for these keys."""
     text = " ".join(str(error).split())
     hints = typing.get_type_hints(BenchConfig)
     name = str(getattr(error, "full_key", "") or "").partition("[")[0]

@@ -1,0 +1,224 @@
+"""From ``conf/*.yaml`` and the command line to a checked ``Config``, with one clear line for every mistake."""
+
+import difflib
+import inspect
+import math
+import re
+import types
+import typing
+from dataclasses import field, is_dataclass, make_dataclass
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fullgnn.config import Config, conf_dir, target_of
+from fullgnn.errors import ConfigError
+
+OPEN_GROUPS = ("dataset", "model", "scheme", "partition", "kernel")
+
+ConfigStore.instance().store(name="schema", node=Config)
+
+_CHOICES = {
+    "normalization": ("sym", "row", "none"),
+    "reorder.scope": ("block", "whole"),
+    "work.spmm_order": ("width", "transform", "propagate"),
+    "train.optimizer": ("adam", "sgd"),
+    "runtime.device": ("auto", "cpu", "cuda"),
+    "runtime.backend": ("auto", "gloo", "nccl"),
+    "runtime.dtype": ("float32", "float64"),
+}
+_MINIMA = {
+    "train.epochs": 1,
+    "train.lr": 0,
+    "train.momentum": 0,
+    "train.weight_decay": 0,
+    "train.eval_every": 0,
+    "train.patience": 0,
+    "runtime.nproc": 1,
+    "runtime.threads": 1,
+    "runtime.timeout_s": 1,
+    "reorder.num_blocks": 1,
+    "reorder.cluster_size": 1,
+    "seed": 0,
+}
+
+
+def compose(*overrides: str) -> DictConfig:
+    """Compose ``conf/config.yaml`` with Hydra ``overrides``, as the command line does.
+
+    Raises:
+        ConfigError: a key or choice does not exist, or a value has the wrong type.
+    """
+    try:
+        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            return hydra.compose("config", overrides=list(overrides))
+    except Exception as error:
+        if not is_user_mistake(error):
+            raise
+        raise ConfigError(explain(error)) from error
+
+
+def load_config(cfg: DictConfig) -> Config:
+    """Resolve and check a composed configuration, and turn it into plain dataclasses and dicts.
+
+    Raises:
+        ConfigError: one line naming the key, what is wrong with it and what it may be.
+    """
+    try:
+        OmegaConf.resolve(cfg)
+        missing = sorted(OmegaConf.missing_keys(cfg))
+        if missing:
+            raise ConfigError(f"{missing[0]} has no value: give {missing[0]}=...")
+        _check_keys(cfg, Config)
+        for key, choices in _CHOICES.items():
+            value = OmegaConf.select(cfg, key)
+            if value not in choices:
+                raise ConfigError(f"{key}={value} is not known: choose one of {', '.join(choices)}")
+        for key, minimum in _MINIMA.items():
+            value = OmegaConf.select(cfg, key)
+            if value is not None and not (value >= minimum and math.isfinite(value)):
+                raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {minimum}")
+        if cfg.seed >= 2**63:
+            raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
+        if cfg.train.momentum and cfg.train.optimizer != "sgd":
+            raise ConfigError(f"train.momentum={cfg.train.momentum} needs train.optimizer=sgd: leave it out")
+        if cfg.train.patience and not cfg.train.eval_every:
+            raise ConfigError(
+                f"train.patience={cfg.train.patience} counts evaluations: set train.eval_every to 1 or more"
+            )
+        for group in OPEN_GROUPS:
+            cfg[group] = _typed(group, cfg[group])
+            if "name" not in cfg[group]:
+                raise ConfigError(f"the YAML of {group} has no name, which records show: add name: ... to it")
+        cfg.reorder.method = _typed("reorder.method", cfg.reorder.method)
+        return typing.cast(Config, OmegaConf.to_object(cfg))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error)) from error
+
+
+def is_user_mistake(error: BaseException) -> bool:
+    """Whether Hydra or OmegaConf raised ``error`` because of what the user wrote."""
+    not_a_name = isinstance(error, ValueError) and str(error).startswith("Config group override must be")  # scheme=2
+    return not_a_name or isinstance(error, (HydraException, OmegaConfBaseException))
+
+
+def explain(error: Exception) -> str:
+    """Say in one line what is wrong with the configuration, and what to write instead."""
+    text = " ".join(str(error).split())
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        options = ", ".join(option for option in error.options if option != "base")
+        return f"{group}={choice} is not known: choose one of {options}"
+    if isinstance(error, OverrideParseException):
+        return f"argument {error.override} cannot be read: write key=value, and quote a value with special characters"
+    if text.startswith("Config group override must be"):
+        return (
+            "a number or null is no choice of dataset, model, scheme or another group: give a name, as in scheme=1.5d"
+        )
+    if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", text):
+        return f"{ambiguous[1]} gives several values: add -m to sweep over them"
+    if unknown := re.match(r"Could not override '([^']+)'", text):
+        return _unknown_key(unknown[1])
+    if override := re.match(r"Error merging override (\S+)", text):
+        key, _, value = override[1].partition("=")
+        if key.startswith("~"):
+            return f"{key[1:]} cannot be removed: leave out {key}"
+        return _wrong_value(key.lstrip("+"), value, _hint(key.lstrip("+")))
+    detail = "" if cause is error else f" ({' '.join(str(cause).split())})"
+    return text + detail
+
+
+def _wrong_value(key: str, value: Any, hint: Any) -> str:
+    wanted, value = _in_words(hint), "null" if value is None else value
+    return f"{key}={value} does not fit: it takes {wanted}" if wanted else f"{key}={value} is not possible here"
+
+
+def _in_words(hint: Any) -> str:
+    """``an integer or null`` for ``int | None``; empty where nothing is known."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(filter(None, map(_in_words, typing.get_args(hint))))
+    names = {int: "an integer", float: "a number", bool: "true or false", str: "a text", types.NoneType: "null"}
+    return names.get(hint, "")
+
+
+def _hint(key: str) -> Any:
+    """Annotated type of a dotted key of ``Config``; None below an open group."""
+    schema: Any = Config
+    for part in key.split("."):
+        schema = typing.get_type_hints(schema).get(part) if is_dataclass(schema) else None
+    return schema
+
+
+def _unknown_key(key: str) -> str:
+    """Name the key that was meant, or the choice that would have it, or the keys there are."""
+    known = _known_keys()
+    group, _, name = key.rpartition(".")
+    if key in known:
+        choices = " or ".join(f"{group}={choice}" for choice in sorted(known[key]))
+        return f"{key} is not a key of the chosen {group}: it belongs to {choices}"
+    siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == group}
+    near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.7)
+    elsewhere = [other for other in sorted(known) if other.rpartition(".")[2] == name]
+    if near or elsewhere:
+        return f"unknown configuration key {key}: did you mean {siblings[near[0]] if near else elsewhere[0]}?"
+    place = f"the keys of {group} in conf/" if group in known else "the keys"
+    there = siblings if group in known else [other for other in known if "." not in other]
+    return f"unknown configuration key {key}: {place} are {', '.join(sorted(there))}"
+
+
+def _known_keys() -> dict[str, set[str]]:
+    """Every dotted key and group of ``conf/``, each with the choices whose file sets it."""
+    known: dict[str, set[str]] = {}
+    for path in conf_dir().rglob("*.yaml"):
+        group = ".".join(path.parent.relative_to(conf_dir()).parts)
+        if group == "experiment" or path.name == "bench.yaml":  # they set keys of others, or are another command's
+            continue
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        assert isinstance(content, dict)
+        for name in map(str, content):
+            if name not in ("defaults", "hydra", "method") and not name.startswith("_"):
+                known.setdefault(f"{group}.{name}" if group else name, set()).add(path.stem)
+        if group:
+            known.setdefault(group, set())
+    return known
+
+
+def _check_keys(cfg: DictConfig, schema: Any, prefix: str = "") -> None:
+    """Refuse keys that ``+key=value`` appended to a dataclass, where nothing would read them."""
+    hints = typing.get_type_hints(schema)
+    for name in map(str, cfg):
+        if name not in hints:
+            raise ConfigError(_unknown_key(prefix + name))
+        if is_dataclass(hints[name]) and isinstance(cfg[name], DictConfig):
+            _check_keys(cfg[name], hints[name], f"{prefix}{name}.")
+
+
+def _typed(group: str, node: DictConfig) -> DictConfig:
+    """Check a node against the signature of its ``_target_`` and convert its values to the annotated types."""
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(f"{group}={node} is not a choice of the group {group}: it needs a _target_")
+    try:
+        target = target_of(node)
+        parameters = inspect.signature(target).parameters
+    except Exception as error:
+        raise ConfigError(f"{group}._target_={node['_target_']} cannot be used: {error}") from error
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    common = {"_target_": str, "_partial_": bool, "name": str, "symmetrize": bool}
+    types_of: dict[str, Any] = {}
+    for key in map(str, node):
+        if key not in parameters and key not in common:
+            raise ConfigError(_unknown_key(f"{group}.{key}"))
+        types_of[key] = hints.get(key, Any) if key in parameters else common[key]
+    fields = [(key, hint, field(default=MISSING)) for key, hint in types_of.items()]
+    schema = OmegaConf.structured(make_dataclass("Schema", fields))
+    try:
+        checked = OmegaConf.merge(schema, node)
+    except OmegaConfBaseException as error:
+        key = str(getattr(error, "full_key", "") or "")
+        raise ConfigError(_wrong_value(f"{group}.{key}", node.get(key), types_of.get(key))) from error
+    return OmegaConf.create(typing.cast(dict[str, Any], OmegaConf.to_container(checked)))
