@@ -26,6 +26,7 @@ _CHOICES = {
     "normalization": ("sym", "row", "none"),
     "reorder.scope": ("block", "whole"),
     "work.spmm_order": ("width", "transform", "propagate"),
+    "work.offload": ("auto", "always", "never"),
     "train.optimizer": ("adam", "sgd"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
