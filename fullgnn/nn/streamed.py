@@ -20,10 +20,9 @@ class _StreamedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, bias: Tensor | None, x: HostRows, activation: Activation) -> Tensor:
-        y = weight.new_empty(x.num_rows, weight.shape[1])
+        y, epilogue = weight.new_empty(x.num_rows, weight.shape[1]), activation.after(bias)
         for rows, chunk in x.chunks():
-            y[rows] = matmul(chunk, weight, bias, activation.relu)
-        y = activation.drop_(y)
+            y[rows] = matmul(chunk, weight, epilogue.of(rows))
         ctx.save_for_backward(y if activation.relu else None)
         ctx.x, ctx.scale = x, activation.scale
         return y

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fullgnn import philox
 from fullgnn.errors import ConfigError
-from fullgnn.nn import philox
-from fullgnn.nn.philox import dropout, dropout_, dropout_apply, philox_4x32
+from fullgnn.philox import dropout, dropout_, dropout_apply, philox_4x32
 
 LOW = 2**32 - 1
 STREAM = {"p": 0.3, "seed": 2**40 + 17, "epoch": 3, "layer": 1}
@@ -150,9 +150,9 @@ def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
     script = """
 import sys, torch
 torch.set_num_threads(1)
-import fullgnn.nn.philox, fullgnn.reorder
+import fullgnn.philox, fullgnn.reorder
 assert "numba" not in sys.modules
-fullgnn.nn.philox.dropout(torch.ones(1000, 8), torch.arange(1000), 0.5, seed=0, epoch=0, layer=0)
+fullgnn.philox.dropout(torch.ones(1000, 8), torch.arange(1000), 0.5, seed=0, epoch=0, layer=0)
 assert "numba" in sys.modules
 assert torch.get_num_threads() == 1, torch.get_num_threads()
 """
