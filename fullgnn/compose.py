@@ -31,6 +31,7 @@ _CHOICES = {
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
     "runtime.dtype": ("float32", "float64"),
+    "runtime.cuda_graph": ("auto", "never"),
 }
 _MINIMA = {
     "train.epochs": 1,

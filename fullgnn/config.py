@@ -83,6 +83,8 @@ class RuntimeConfig:
     """Seconds after which a collective that does not complete ends the job."""
     cache_dir: Optional[str] = MISSING
     """Folder that keeps node orders and A @ H0 for later runs; null: none."""
+    cuda_graph: str = MISSING
+    """``auto``: on GPUs, capture the training step as a CUDA graph and replay it every epoch; ``never``."""
 
 
 @dataclass

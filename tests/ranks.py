@@ -88,7 +88,7 @@ def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> No
     from fullgnn.dist import init_world
 
     device = "cpu" if backend == "gloo" else "cuda"
-    runtime = RuntimeConfig(None, device, backend.removesuffix("-cuda"), "float64", 1, TIMEOUT_S, None)
+    runtime = RuntimeConfig(None, device, backend.removesuffix("-cuda"), "float64", 1, TIMEOUT_S, None, "auto")
     with init_world(runtime) as world:
         while True:
             try:

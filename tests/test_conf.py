@@ -64,6 +64,7 @@ KEYS = {
     "runtime.dtype": str,
     "runtime.threads": NoneType,
     "runtime.cache_dir": NoneType,
+    "runtime.cuda_graph": str,
 }
 """The public keys and the types of their defaults."""
 
