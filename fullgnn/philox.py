@@ -9,7 +9,8 @@ Random words come from a counter instead of a generator with state. Element (nod
 the node in the dataset. The element is kept if its word is at least ``round(p * 2^32)``, and divided by
 ``1 - p``. Backward computes the mask again, so no mask is ever stored.
 
-The CPU path is compiled (``_philox_cpu.py``); every other device runs the same integers through torch.
+The paths for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) are compiled; what neither serves runs the same
+integers through torch.
 """
 
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
 from fullgnn.errors import ConfigError
 
 Words = TypeVar("Words", np.ndarray, Tensor)
@@ -41,6 +43,11 @@ class Mask:
     def scale(self) -> float:
         """What the elements that are kept are multiplied by."""
         return 1 / (1 - self.p)
+
+    @property
+    def threshold(self) -> int:
+        """An element is kept if its word is at least this."""
+        return min(round(self.p * 2**32), LOW)
 
     def of(self, rows: slice) -> "Mask":
         """The mask of some rows."""
@@ -102,6 +109,12 @@ def _dropout_into(
     if not 0 <= p < 1:
         raise ConfigError(f"Dropout p is {p}: give a probability of at least 0 and below 1.")
     assert x.dim() == 2 and node_id.shape == x.shape[:1], (x.shape, node_id.shape)
+    if gpu.suits_triton(x) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
+        from fullgnn._philox_gpu import dropout_gpu
+
+        # Filled on the device: a tensor made from a Python number would wait for a copy to it.
+        where = epoch if isinstance(epoch, Tensor) else torch.full((), epoch, device=x.device)
+        return dropout_gpu(x, out, Mask(node_id, p, seed, where, layer))
     threshold = min(round(p * 2**32), LOW)
     key = (seed & LOW, seed >> 32 & LOW)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
@@ -135,8 +148,7 @@ def _dropout_torch(
     """The bits of ``_philox_cpu.dropout_cpu`` from plain torch operations, a chunk of rows at a time."""
     num_rows, num_columns = x.shape
     group = torch.arange((num_columns + 3) // 4, device=x.device)
-    # Filled on the device: a tensor made from a Python number would wait for a copy to it.
-    constants = [
+    constants = [  # filled on the device, as above
         value.reshape(1, 1) if isinstance(value, Tensor) else torch.full((1, 1), value, device=x.device)
         for value in (layer, epoch)
     ]

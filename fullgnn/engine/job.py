@@ -12,6 +12,7 @@ from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, off
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.work import applicable
 from fullgnn.graph import Graph
+from fullgnn.kernels import AutoKernel
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
 from fullgnn.schemes.base import Scheme, ShardedGraph
@@ -31,7 +32,10 @@ class Job:
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
     """The scheme of ``cfg`` on this rank, with its kernel."""
-    return build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+    kernel = build(cfg.kernel)
+    if isinstance(kernel, AutoKernel):
+        kernel.remember_in(Cache(cfg.runtime.cache_dir))
+    return build(cfg.scheme, world=world, kernel=kernel, meter=meter)
 
 
 def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:

@@ -98,7 +98,6 @@ class Scheme(Protocol):
     num_parts: int  # block rows, the paper's b
     replication: int  # ranks that share each block row, the paper's r
     balance: "Balance"  # of the graph that was sharded last
-    kernel_name: str  # of the kernel that multiplies its blocks
 
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
         """Hand out the blocks. Rank 0 passes the prepared graph, the others None.
@@ -106,6 +105,10 @@ class Scheme(Protocol):
         Args:
             loss_rows: also hold what multiplies only the rows with loss (``ShardedGraph.train_adj``).
         """
+
+    @property
+    def kernel_name(self) -> str:
+        """What multiplies its blocks, after ``shard``."""
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Add, in place, a quantity that each rank computed from its rows, counting every global row once."""
