@@ -5,6 +5,7 @@ and a replay runs it for its numbers and nothing else.
 """
 
 import dataclasses
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -266,6 +267,8 @@ def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:
         assert record.cuda_graph == REPLAYED and "median of 5 replayed" in table
         shares = re.findall(r" ms .*?(\d+) %", table)
         assert len(shares) == 4 and sum(map(int, shares)) == pytest.approx(100, abs=2)  # of the epochs that have parts
+    lines = [json.loads(line) for line in (tmp_path / "epochs.jsonl").read_text().splitlines()]
+    assert [line["replayed"] for line in lines] == [False] * EAGER_EPOCHS + [True] * (EPOCHS - EAGER_EPOCHS)
     for record, table in ranks(2)(recorded, cfg, {1: "early"}):
         assert record.cuda_graph == "no: rank 1: RuntimeError: no graph to be had" and "median of 8 " in table
 
