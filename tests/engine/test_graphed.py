@@ -5,10 +5,12 @@ and a replay runs it for its numbers and nothing else.
 """
 
 import dataclasses
+import inspect
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -18,7 +20,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.dist import World
-from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine import fit, graphed, make_scheme, set_up
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.fit import EpochRecord, Epochs, FitResult
 from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, CudaStepGraph, Replay, replay_for
@@ -236,6 +238,64 @@ def test_when_epochs_may_be_replayed(choice, device, backend, size, why_not) -> 
     found = replay_for(choice, world)
     assert found.why_not == why_not
     assert found.make_graph is (None if why_not else CudaStepGraph)
+
+
+class FakeStream:
+    """Says what is asked of it, and of which stream it was asked."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, name: str, said: list[str]):
+        self.name, self.said = name, said
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.said.append(f"{self.name} waits for {other.name}")
+
+
+def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -> None:
+    said: list[str] = []
+    streams = [FakeStream("default", said)]
+
+    @contextmanager
+    def on(stream: FakeStream) -> Iterator[None]:
+        streams.append(stream)
+        yield
+        streams.pop()
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream("own", said))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams[-1])
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(graphed, "all_gather_objects", lambda own: [own])
+
+    class Graph:
+        def capture(self, step: Callable[[], None]) -> None:
+            said.append(f"capture on {streams[-1].name}")
+
+        def replay(self) -> None:
+            said.append(f"replay on {streams[-1].name}")
+
+    repeated = graphed.RepeatedStep(
+        lambda epoch: said.append(f"begin {epoch} on {streams[-1].name}"),
+        lambda: said.append(f"step on {streams[-1].name}"),
+        lambda: None,  # type: ignore[arg-type,return-value]
+        Meter(torch.device("cpu")),
+        Replay(Graph),
+        torch.device("cuda"),
+    )
+    expected = []
+    for epoch in range(1, EAGER_EPOCHS + 3):
+        repeated(epoch)
+        begin = f"begin {epoch} on own"
+        if epoch <= EAGER_EPOCHS:
+            work = [begin, "step on own"]
+        else:
+            work = [begin, "capture on own"] * (epoch == EAGER_EPOCHS + 1) + [begin, "replay on own"]
+        expected += ["own waits for default", *work, "default waits for own"]
+    assert said == expected
+
+
+def test_torch_still_takes_what_a_capture_is_given() -> None:
+    inspect.signature(torch.cuda.graph).bind("graph", stream="own", capture_error_mode="thread_local")
 
 
 def test_times_of_replayed_epochs_and_phases_of_the_others() -> None:
