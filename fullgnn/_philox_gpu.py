@@ -68,8 +68,10 @@ def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.con
     """``kept`` of [ROWS] ``node`` and COLUMNS columns from ``first_column`` on, multiples of 4: [ROWS, COLUMNS]."""
     group = first_column // 4 + tl.arange(0, COLUMNS // 4)
     word_0, word_1, word_2, word_3 = _words(node[:, None], group[None, :], seed, epoch, layer)
-    word = tl.interleave(tl.interleave(word_0, word_2), tl.interleave(word_1, word_3))
-    return word >= tl.cast(threshold, tl.uint32)
+    least = tl.cast(threshold, tl.uint32)
+    keep_0, keep_1 = (word_0 >= least).to(tl.int8), (word_1 >= least).to(tl.int8)
+    keep_2, keep_3 = (word_2 >= least).to(tl.int8), (word_3 >= least).to(tl.int8)
+    return tl.interleave(tl.interleave(keep_0, keep_2), tl.interleave(keep_1, keep_3)) != 0
 
 
 @triton.jit
