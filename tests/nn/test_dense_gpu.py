@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
 from fullgnn.kernels import NOTHING, Epilogue
-from fullgnn.nn import Activation, Dropout, dense
+from fullgnn.nn import Activation, Dropout, GCNConv, dense
 from fullgnn.nn.dense import activation_gradients, fuses_scale, linear_gradients, matmul, matmul_lines
 from fullgnn.nn.linear import linear
 from fullgnn.philox import Mask
@@ -183,6 +184,30 @@ def test_linear_gradients() -> None:
 # ---- layers -------------------------------------------------------------------------------------------------------
 
 
+class ScaledAdjacency:
+    """diag(after) M diag(before), or some of its rows, that offers its scales and notes whether they are taken."""
+
+    def __init__(self, matrix: Tensor, before: Tensor, after: Tensor, rows: Tensor | None):
+        self.node_id = 3 * torch.arange(len(matrix), device=matrix.device)
+        self.row_index, self.output = rows, self
+        self.matrix, self.before = matrix if rows is None else matrix[rows], before
+        self.after = after if rows is None else after[rows]
+        self.input_scale, self.gradient_scale = self.before, self.after
+        self.taken: list[bool] = []
+
+    def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+        self.taken.append(scaled)
+        product = self.matrix @ (x if scaled else x * self.before[:, None])
+        return epilogue.apply_(product.mul_(self.after[:, None]))
+
+    def multiply_t(self, g: Tensor, *, scaled: bool = False) -> Tensor:
+        self.taken.append(scaled)
+        return self.before[:, None] * (self.matrix.t() @ (g if scaled else g * self.after[:, None]))
+
+    def dense(self) -> Tensor:
+        return (self.after[:, None] * self.matrix * self.before).cpu().double()
+
+
 def close(found: list[Tensor], exact: list[Tensor]) -> None:
     """A few hundred roundings of float32 in numbers of order 1."""
     for one, other in zip(found, exact, strict=True):
@@ -208,3 +233,44 @@ def test_linear_against_autograd(drops: bool, products: list[str]) -> None:
 
     close(gradients(DEVICE, torch.float32), gradients(torch.device("cpu"), torch.float64))
     assert products
+
+
+@pytest.mark.parametrize("rows", [None, [0, 3, 4, 30]], ids=["all rows", "rows with loss"])
+@pytest.mark.parametrize("serves", [True, False])
+@pytest.mark.parametrize("activation", ["identity", "relu", "relu and dropout"])
+@pytest.mark.parametrize(("order", "wants_x"), [("transform", True), ("transform", False), ("propagate", True)])
+def test_convolution_against_autograd(
+    order: str, wants_x: bool, activation: str, serves: bool, rows: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producers of what a sparse product reads apply its scale where they can, and only there."""
+    monkeypatch.setattr(gpu, "has_triton", lambda: serves)
+    generator = torch.Generator().manual_seed(0)
+    matrix = (torch.rand(33, 33, generator=generator) < 0.2).float()
+    before, after = (torch.rand(33, generator=generator) + 0.5 for _ in range(2))
+    index = None if rows is None else torch.tensor(rows, device=DEVICE)
+    adj = ScaledAdjacency(*(tensor.to(DEVICE) for tensor in (matrix, before, after)), index)
+    conv = GCNConv(20, 7, generator).to(DEVICE)
+    conv.spmm_order = order
+    torch.nn.init.normal_(conv.bias, generator=torch.Generator(DEVICE).manual_seed(2))
+    start = torch.randn(33, 20, generator=generator)
+    drop = Dropout(0.4, layer=1, seed=3).to(DEVICE) if activation == "relu and dropout" else None
+
+    x = start.clone().to(DEVICE).requires_grad_(wants_x)
+    y = conv(x, adj, activation != "identity", drop)
+    weigh = torch.randn(y.shape, generator=generator)
+    (y * weigh.to(DEVICE)).sum().backward()
+
+    x64 = start.double().requires_grad_(wants_x)
+    parameters = [tensor.detach().cpu().double().requires_grad_() for tensor in (conv.linear.weight, conv.bias)]
+    y64 = adj.dense() @ (x64 @ parameters[0]) + parameters[1]
+    if activation != "identity":
+        y64 = y64.relu()
+    if drop is not None:
+        kept = drop(torch.ones(y.shape, device=DEVICE), adj.node_id if index is None else adj.node_id[index]).cpu() > 0
+        y64 = torch.where(kept, y64 / 0.6, 0)
+    (y64 * weigh.double()).sum().backward()
+    close(
+        [y.detach(), conv.linear.weight.grad, conv.bias.grad, *([x.grad] if wants_x else [])],
+        [y64.detach(), *(tensor.grad for tensor in parameters), *([x64.grad] if wants_x else [])],
+    )
+    assert adj.taken == ([serves, serves] if order == "transform" else [False, False])
