@@ -45,8 +45,8 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
 
 @pytest.fixture
 def triton_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels in Triton are used on the CPU as well, by its interpreter; see ``triton_device.py``."""
-    monkeypatch.setattr(gpu, "INTERPRETED", True)
+    """Where no GPU is visible, kernels in Triton are used on the CPU, by its interpreter; see ``triton_device.py``."""
+    monkeypatch.setattr(gpu, "INTERPRETED", not torch.cuda.is_available())
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,10 @@ class Epilogue:
     relu: bool = False
     dropout: Mask | None = None  # of the (num_rows, F) result
 
+    @property
+    def is_nothing(self) -> bool:
+        return self.scale is None and self.bias is None and not self.relu and self.dropout is None
+
     def of(self, rows: slice) -> "Epilogue":
         """The epilogue of some rows."""
         scale = None if self.scale is None else self.scale[rows]
