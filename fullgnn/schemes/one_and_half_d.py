@@ -193,7 +193,7 @@ class OneAndHalfD:
         return ShardedGraph(
             adj=adj,
             train_adj=train_adj,
-            features=tensor("features"),
+            features=torch.from_numpy(arrays["features"]),  # on the host
             labels=tensor("labels"),
             masks=tensor("masks"),
             num_features=arrays["features"].shape[1],
