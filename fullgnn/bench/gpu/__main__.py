@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
     scratch = tempfile.mkdtemp(prefix="fullgnn-")
     try:
         _check(supervisor, budget, options.toy)
-        supervisor.run({"rates": Task("rates", min(_RATES_MOST_S, budget.left), options.toy)})
+        supervisor.run({"rates": Task("fullgnn.bench.gpu.rates", min(_RATES_MOST_S, budget.left), options.toy)})
         rates = record.tree.get("rates", {}).get("gather", [])
         _graphs(supervisor, budget, options, {"scale": options.scale, "rates": rates, "scratch": scratch})
         _hits(supervisor, record, budget, options)
@@ -92,7 +92,9 @@ def _check(supervisor: Supervisor, budget: Budget, toy: bool) -> None:
     seconds = budget.part(_CHECKS_SHARE, most_s=_CHECKS_MOST_S).seconds
     groups = [list(CONTESTANTS)] if toy else [[name] for name in CONTESTANTS]
     jobs = {
-        "checks" if toy else f"checks of {group[0]}": Task("checks", seconds, toy, {"contestants": group})
+        "checks" if toy else f"checks of {group[0]}": Task(
+            "fullgnn.bench.gpu.checks", seconds, toy, {"contestants": group}
+        )
         for group in groups
     }
     supervisor.run(jobs, parallel=max(1, min(len(jobs), len(os.sched_getaffinity(0)) - 1)), seconds=seconds)
@@ -104,7 +106,7 @@ def _graphs(supervisor: Supervisor, budget: Budget, options: argparse.Namespace,
         remaining = len(names) - turn
         share = 1.0 if remaining == 1 else max(_FIRST_GRAPH_SHARE if turn == 0 else 0.0, 1 / remaining)
         seconds = budget.part(share, reserved_s=0.0 if options.toy else _HITS_S).seconds
-        supervisor.run({name: Task("graph", seconds, options.toy, {**arguments, "graph": name})})
+        supervisor.run({name: Task("fullgnn.bench.gpu.graph_job", seconds, options.toy, {**arguments, "graph": name})})
 
 
 def _hits(supervisor: Supervisor, record: Record, budget: Budget, options: argparse.Namespace) -> None:
@@ -113,7 +115,7 @@ def _hits(supervisor: Supervisor, record: Record, budget: Budget, options: argpa
         return
     name = options.graphs[0]
     scale = record.tree.get("graphs", {}).get(name, {}).get("scale", 0.1)
-    supervisor.run({"hits": Task("hits", budget.left, False, {"graph": name, "scale": scale})})
+    supervisor.run({"hits": Task("fullgnn.bench.gpu.hits", budget.left, False, {"graph": name, "scale": scale})})
 
 
 def _about(options: argparse.Namespace) -> dict[str, Any]:

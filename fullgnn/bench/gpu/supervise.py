@@ -107,7 +107,7 @@ class Supervisor:
 
     def _replace(self, worker: _Worker, reason: str) -> None:
         """Note what a worker died of, and start another one for the items that are left."""
-        done = [*worker.task.done, *worker.done]
+        done = list(dict.fromkeys([*worker.task.done, *worker.done]))
         if worker.item is not None:
             self._note(worker.name, worker.item, "failed", reason)
             done = [*done, worker.item]

@@ -23,20 +23,12 @@ T = TypeVar("T")
 GPU_IS_LOST = 17
 """Exit status of a worker whose GPU context is broken."""
 
-JOBS = {
-    "checks": "fullgnn.bench.gpu.checks",
-    "rates": "fullgnn.bench.gpu.rates",
-    "graph": "fullgnn.bench.gpu.graph_job",
-    "hits": "fullgnn.bench.gpu.hits",
-}
-"""Modules whose ``run(task, report)`` is a job."""
-
 
 @dataclass(frozen=True)
 class Task:
     """What a worker is told."""
 
-    job: str  # a key of JOBS
+    module: str  # whose ``run(task, report)`` is the job
     seconds: float  # for all of it
     toy: bool  # a CPU, Triton's interpreter and tiny sizes
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -132,4 +124,4 @@ def main(argument: str, descriptor: int) -> None:
     if not task.toy:
         torch.cuda.set_device(task.device)
     with os.fdopen(descriptor, "w") as stream:
-        import_module(JOBS[task.job]).run(task, Report(task, stream))
+        import_module(task.module).run(task, Report(task, stream))
