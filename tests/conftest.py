@@ -1,11 +1,16 @@
 """Fixtures that all rooms share."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
-from tests.ranks import Ranks
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read as Triton is imported; the ranks inherit it
+
+from fullgnn import gpu  # noqa: E402
+from tests.ranks import Ranks  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,6 +41,12 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
     yield get
     for pool in pools.values():
         pool.stop()
+
+
+@pytest.fixture
+def triton_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels in Triton are used on the CPU as well, by its interpreter; see ``triton_device.py``."""
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fullgnn.philox import Mask
+
 
 @dataclass(frozen=True, eq=False)
 class LocalCSR:
@@ -27,15 +29,18 @@ class LocalCSR:
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:
-    """What happens to a product as it is stored: relu(diag(scale) Y + bias), of which each part may be missing."""
+    """What happens to a product as it is stored: dropout(relu(diag(scale) Y + bias)), of which each part
+    may be missing."""
 
     scale: Tensor | None = None  # (num_rows,)
     bias: Tensor | None = None  # (F,)
     relu: bool = False
+    dropout: Mask | None = None  # of the (num_rows, F) result
 
     def of(self, rows: slice) -> "Epilogue":
         """The epilogue of some rows."""
-        return self if self.scale is None else replace(self, scale=self.scale[rows])
+        scale = None if self.scale is None else self.scale[rows]
+        return replace(self, scale=scale, dropout=None if self.dropout is None else self.dropout.of(rows))
 
     def apply_(self, y: Tensor) -> Tensor:
         """In place, as operations of their own."""
@@ -43,7 +48,9 @@ class Epilogue:
             y.mul_(self.scale[:, None])
         if self.bias is not None:
             y.add_(self.bias)
-        return y.relu_() if self.relu else y
+        if self.relu:
+            y.relu_()
+        return y if self.dropout is None else self.dropout.apply_(y)
 
 
 NOTHING = Epilogue()
@@ -61,7 +68,7 @@ class Kernel(Protocol):
     def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
         """Write ``block @ x`` into ``out``; with ``accumulate``, what ``out`` holds is added before the epilogue.
 
-            out  <-  relu(diag(scale) (A x + out) + bias)
+            out  <-  dropout(relu(diag(scale) (A x + out) + bias))
 
         Rows of ``x`` and ``out`` may lie apart, as those of a slice of columns do; their columns are contiguous.
 
@@ -69,7 +76,7 @@ class Kernel(Protocol):
             block: what ``prepare`` returned for a (num_rows, num_cols) block.
             x: (num_cols, F), of the dtype that ``prepare`` was told.
             out: (num_rows, F), the same dtype; its contents are ignored unless ``accumulate``.
-            epilogue: its tensors are of the same dtype.
+            epilogue: its scale and bias are of the same dtype; where it drops, the rows of ``out`` lie side by side.
         """
 
     def tensors(self, block: Any) -> list[Tensor]:

@@ -107,6 +107,8 @@ class BlockedCSR:
             )
 
         parallel_for(multiply, itertools.product(slices, itertools.pairwise(cuts)))
+        if epilogue.dropout is not None:
+            epilogue.dropout.apply_(out)
 
     def tensors(self, block: "BlockedMatrix") -> list[Tensor]:
         return block.tensors()

@@ -32,5 +32,5 @@ class MLP(torch.nn.Module):
         x = self.dropouts[0](x, adj.node_id)
         for linear, dropout in zip(inner, self.dropouts[1:]):
             assert isinstance(dropout, Dropout)
-            x = linear(x, Activation(relu=True, dropout=dropout, node_id=adj.node_id))
+            x = linear(x, Activation(relu=True, dropout=dropout.mask(adj.node_id)))
         return last(x)

@@ -8,19 +8,19 @@ them are the same mathematics in the same precision.
 import torch
 from torch import Tensor
 
+from fullgnn.kernels import NOTHING, Epilogue
 from fullgnn.lines import as_rows, line_stride
 
 MIN_WORK = 1 << 22  # multiplications of a gradient for which our own loop is called; 0.1 ms for torch
 
 
-def matmul(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
-    """X W + b, or relu(X W + b): (n, f), (f, g) and (g,) to (n, g)."""
-    if _suits_onednn(x):
-        return _onednn(x, weight.t().contiguous(), bias, relu)
-    y = x @ weight
-    if bias is not None:
-        y.add_(bias)
-    return y.relu_() if relu else y
+def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
+    """X W with its epilogue, which scales no rows: (n, f) and (f, g) to (n, g)."""
+    assert epilogue.scale is None
+    if not _suits_onednn(x):
+        return epilogue.apply_(x @ weight)
+    y = _onednn(x, weight.t().contiguous(), epilogue.bias, epilogue.relu)
+    return y if epilogue.dropout is None else epilogue.dropout.apply_(y)
 
 
 def matmul_lines(x: Tensor, weight: Tensor) -> Tensor:

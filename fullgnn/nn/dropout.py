@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fullgnn.nn.philox import dropout
+from fullgnn.philox import Mask, dropout
 
 
 class Dropout(torch.nn.Module):
@@ -21,23 +21,19 @@ class Dropout(torch.nn.Module):
     def __init__(self, p: float, layer: int, seed: int):
         super().__init__()
         self.p, self.layer, self.seed = p, layer, seed
-        self.epoch = 0
+        self.epoch: Tensor
+        # On the model's device: what is recorded there and repeated every epoch reads the number of that epoch.
+        self.register_buffer("epoch", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor, node_id: Tensor) -> Tensor:
         """(num_local_nodes, F) and the (num_local_nodes,) original ids of its rows, to (num_local_nodes, F)."""
         if not self.training or self.p == 0:
             return x
-        return dropout(x, node_id, *self.stream)
+        return dropout(x, node_id, self.p, self.seed, self.epoch, self.layer)
 
-    @property
-    def scale(self) -> float:
-        """What the elements that are kept are multiplied by; 1 in evaluation mode."""
-        return 1 / (1 - self.p) if self.training else 1.0
-
-    @property
-    def stream(self) -> tuple[float, int, int, int]:
-        """Probability, seed, epoch and layer: what the mask depends on beside the node and the column."""
-        return self.p, self.seed, self.epoch, self.layer
+    def mask(self, node_id: Tensor) -> Mask | None:
+        """What ``forward`` drops of a matrix with these rows; None where it drops nothing."""
+        return Mask(node_id, self.p, self.seed, self.epoch, self.layer) if self.training and self.p else None
 
     def extra_repr(self) -> str:
         return f"p={self.p}, layer={self.layer}"
@@ -47,4 +43,4 @@ def set_epoch(model: torch.nn.Module, epoch: int) -> None:
     """Give every ``Dropout`` of ``model`` the masks of ``epoch``."""
     for module in model.modules():
         if isinstance(module, Dropout):
-            module.epoch = epoch
+            module.epoch.fill_(epoch)

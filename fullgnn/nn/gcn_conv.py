@@ -45,7 +45,7 @@ class GCNConv(torch.nn.Module):
         weight, bias = self.linear.weight, self.bias
         activation = Activation(relu)
         if dropout is not None:
-            activation = Activation(relu, dropout, _rows_of(adj, adj.node_id))
+            activation = Activation(relu, dropout.mask(_rows_of(adj, adj.node_id)))
         if isinstance(x, Aggregated):
             return linear(_rows_of(adj, x.product), weight, bias, activation)
         propagate_first, gradient_width = self._order(weight.shape[0], weight.shape[1], x.requires_grad)
@@ -91,10 +91,9 @@ class _Convolve(torch.autograd.Function):
         ctx.adj, ctx.propagated = adj, propagate_first
         if propagate_first:
             x = adj.multiply(x.detach())
-            y = matmul(x, weight, bias, activation.relu)
+            y = matmul(x, weight, activation.after(bias))
         else:
-            y = adj.multiply(matmul_lines(x.detach(), weight), bias, activation.relu)
-        y = activation.drop_(y)
+            y = adj.multiply(matmul_lines(x.detach(), weight), activation.after(bias))
         ctx.save_for_backward(x, weight, y if activation.relu else None)
         ctx.scale = activation.scale
         return y

@@ -41,7 +41,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:
-        y = activation.drop_(matmul(x, weight, bias, activation.relu))
+        y = matmul(x, weight, activation.after(bias))
         ctx.save_for_backward(x, weight, y if activation.relu else None)
         ctx.scale = activation.scale
         return y

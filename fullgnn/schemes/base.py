@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fullgnn.graph import Graph, NormalizedAdjacency
+from fullgnn.kernels import NOTHING, Epilogue
 from fullgnn.partition import Partition
 
 
@@ -24,8 +25,8 @@ class ShardedAdjacency(Protocol):
     def spmm(self, x: Tensor) -> Tensor:
         """Local rows of A @ X from own rows of X: (num_local_nodes, F) to (num_local_rows, F). Differentiable."""
 
-    def multiply(self, x: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
-        """``spmm`` outside autograd; with a (F,) ``bias`` added to every row, and ``relu`` applied, as it is stored."""
+    def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
+        """``spmm`` outside autograd, with an ``epilogue`` of the local rows as they are stored; it scales no rows."""
 
     def multiply_t(self, g: Tensor) -> Tensor:
         """Its conjugate, local rows of A^T @ G; (num_local_rows, F) to (num_local_nodes, F). Outside autograd."""

@@ -12,7 +12,7 @@ M is A, some rows of it, or the transpose of either; its rows and columns may li
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -98,14 +98,15 @@ class Operator:
         held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
         return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
 
-    def __call__(self, x: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
-        """(own rows of X, F) to (own rows of Y, F), or of relu(Y + bias); outside autograd. ``x`` is left alone."""
+    def __call__(self, x: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
+        """(own rows of X, F) to (own rows of Y, F) with their ``epilogue``; outside autograd. ``x`` is left alone."""
+        assert epilogue.scale is None
         self._meter.count("spmm_columns", x.shape[1])
         self._meter.count("spmm_rows", self._num_multiplied)
         out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
         whole = self.place.replication == 1  # sums are complete before a reduction
-        at_end = Epilogue(self._row_scale, bias, relu) if whole else Epilogue(self._row_scale)
+        at_end = replace(epilogue if whole else NOTHING, scale=self._row_scale)
         written = False
         for step, h in self.exchange.arrivals(x, self._col_scale):
             last = step == len(self._stages) - 1
@@ -119,7 +120,7 @@ class Operator:
             for rows in self._leaving:
                 reduction.leave(rows)
         total = reduction.finish()
-        return total if whole else Epilogue(None, bias, relu).apply_(total)
+        return total if whole else epilogue.apply_(total)
 
     def _multiply(self, piece: _Piece, h: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         target = out[piece.rows]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels import Epilogue
+from fullgnn.kernels import NOTHING, Epilogue
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import Dropout, set_epoch
 
@@ -16,8 +16,8 @@ class DenseAdjacency:
         self.matrix = matrix
         self.node_id, self.row_index, self.output = torch.arange(len(matrix)), None, self
 
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None = None, relu: bool = False) -> torch.Tensor:
-        return Epilogue(None, bias, relu).apply_(self.matrix @ x)
+    def multiply(self, x: torch.Tensor, epilogue: Epilogue = NOTHING) -> torch.Tensor:
+        return epilogue.apply_(self.matrix @ x)
 
     def multiply_t(self, g: torch.Tensor) -> torch.Tensor:
         return self.matrix.T @ g

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fullgnn.kernels import Epilogue
 from fullgnn.nn import Activation, Dropout, _dense_cpu, dense
 from fullgnn.nn.dense import activation_gradients, linear_gradients, matmul, matmul_lines, matmul_nt
 from fullgnn.nn.linear import linear
@@ -87,8 +88,8 @@ def test_products(f: int, g: int, dtype: torch.dtype) -> None:
         assert torch.equal(matmul_lines(x, weight), exact)
         assert torch.equal(matmul_nt(gradient, weight), (gradient.double() @ weight.double().t()).to(dtype))
         if dtype != torch.bfloat16:  # which rounds between the product and the sum
-            assert torch.equal(matmul(x, weight, bias), exact + bias)
-            assert torch.equal(matmul(x, weight, bias, relu=True), (exact + bias).relu())
+            assert torch.equal(matmul(x, weight, Epilogue(None, bias)), exact + bias)
+            assert torch.equal(matmul(x, weight, Epilogue(None, bias, relu=True)), (exact + bias).relu())
 
 
 def test_rows_begin_a_line() -> None:
@@ -107,7 +108,8 @@ def test_linear_against_autograd(wants_x: bool, with_bias: bool, kind: str) -> N
     weigh = torch.randn(40, 5, dtype=torch.float64, generator=generator)
     node_id = torch.arange(40).flip(0)
     drop = Dropout(0.4, layer=1, seed=3).train(kind != "evaluation")
-    activation = Activation(kind != "identity", None if kind in ("identity", "relu") else drop, node_id)
+    activation = Activation(kind != "identity", None if kind in ("identity", "relu") else drop.mask(node_id))
+    assert (activation.dropout is not None) == (kind == "relu and dropout")
 
     def gradients(ours: bool) -> list[Tensor]:
         x, weight, bias = (tensor.clone().requires_grad_() for tensor in tensors)

@@ -9,15 +9,18 @@ Random words come from a counter instead of a generator with state. Element (nod
 the node in the dataset. The element is kept if its word is at least ``round(p * 2^32)``, and divided by
 ``1 - p``. Backward computes the mask again, so no mask is ever stored.
 
-The CPU path is compiled (``_philox_cpu.py``); every other device runs the same integers through torch.
+The paths for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) are compiled; what neither serves runs the same
+integers through torch.
 """
 
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
 from fullgnn.errors import ConfigError
 
 Words = TypeVar("Words", np.ndarray, Tensor)
@@ -26,7 +29,36 @@ LOW = 0xFFFFFFFF  # the low 32 bits
 MAX_CALLS = 1 << 20  # Philox calls per chunk of the torch path, which bounds its temporaries to about 0.1 GB
 
 
-def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """Which elements of a matrix a dropout zeroes, and what the others are multiplied by."""
+
+    node_id: Tensor  # (num_rows,) int64, original ids of the rows
+    p: float  # in [0, 1)
+    seed: int
+    epoch: Tensor  # () int64, where the matrix is: it may change between two uses
+    layer: int
+
+    @property
+    def scale(self) -> float:
+        """What the elements that are kept are multiplied by."""
+        return 1 / (1 - self.p)
+
+    @property
+    def threshold(self) -> int:
+        """An element is kept if its word is at least this."""
+        return min(round(self.p * 2**32), LOW)
+
+    def of(self, rows: slice) -> "Mask":
+        """The mask of some rows."""
+        return replace(self, node_id=self.node_id[rows])
+
+    def apply_(self, y: Tensor) -> Tensor:
+        """In place, in one pass over the (num_rows, F) ``y``, whose rows lie side by side."""
+        return dropout_(y, self.node_id, self.p, self.seed, self.epoch, self.layer)
+
+
+def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
     """Zero the elements of ``x`` with probability ``p`` and divide the others by ``1 - p``; differentiable.
 
     The map is linear and its own transpose: backward is the same function of the gradient.
@@ -35,7 +67,8 @@ def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: 
         x: (num_local_nodes, F) this rank's rows, in any order.
         node_id: (num_local_nodes,) int64 GLOBAL original id of each row, below 2^32.
         p: in [0, 1).
-        seed: 64 bits; ``epoch`` and ``layer`` have 32.
+        seed: 64 bits; ``layer`` has 32.
+        epoch: 32 bits; or a () int64 tensor on the device of ``x``, which is read there.
 
     Returns:
         (num_local_nodes, F).
@@ -47,42 +80,59 @@ def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
-        ctx.save_for_backward(node_id)
+    def forward(ctx: Any, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
+        # Saved, an epoch that has changed by the time of the backward pass is an error, not another mask.
+        ctx.save_for_backward(node_id, epoch if isinstance(epoch, Tensor) else None)
         ctx.stream = (p, seed, epoch, layer)
         return dropout_apply(x, node_id, p, seed, epoch, layer)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (node_id,) = ctx.saved_tensors
+        node_id, _ = ctx.saved_tensors
         return dropout(grad, node_id, *ctx.stream), None, None, None, None, None
 
 
-def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
     """:func:`dropout` without a gradient, in one pass over ``x``. A dropped inf or nan is 0 like the rest."""
     x = x.detach().contiguous()
     return _dropout_into(torch.empty_like(x), x, node_id, p, seed, epoch, layer)
 
 
-def dropout_(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+def dropout_(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
     """``dropout_apply`` in place; ``x`` is contiguous."""
     return _dropout_into(x, x, node_id, p, seed, epoch, layer)
 
 
-def _dropout_into(out: Tensor, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+def _dropout_into(
+    out: Tensor, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int
+) -> Tensor:
     if not 0 <= p < 1:
         raise ConfigError(f"Dropout p is {p}: give a probability of at least 0 and below 1.")
     assert x.dim() == 2 and node_id.shape == x.shape[:1], (x.shape, node_id.shape)
+    if gpu.suits_triton(x) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
+        from fullgnn._philox_gpu import dropout_gpu
+
+        # Filled on the device: a tensor made from a Python number would wait for a copy to it.
+        where = epoch if isinstance(epoch, Tensor) else torch.full((), epoch, device=x.device)
+        return dropout_gpu(x, out, Mask(node_id, p, seed, where, layer))
     threshold = min(round(p * 2**32), LOW)
     key = (seed & LOW, seed >> 32 & LOW)
-    args = (threshold, 1 / (1 - p), key, epoch & LOW, layer & LOW)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
         # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
-        from fullgnn.nn._philox_cpu import dropout_cpu
+        from fullgnn._philox_cpu import dropout_cpu
 
-        dropout_cpu(x.numpy(), node_id.contiguous().numpy(), out.numpy(), *args)
+        dropout_cpu(
+            x.numpy(),
+            node_id.contiguous().numpy(),
+            out.numpy(),
+            threshold,
+            1 / (1 - p),
+            key,
+            int(epoch) & LOW,
+            layer & LOW,
+        )
         return out
-    return _dropout_torch(x, node_id, out, *args)
+    return _dropout_torch(x, node_id, out, threshold, 1 / (1 - p), key, epoch, layer & LOW)
 
 
 def _dropout_torch(
@@ -92,14 +142,16 @@ def _dropout_torch(
     threshold: int,
     scale: float,
     key: tuple[int, int],
-    epoch: int,
+    epoch: int | Tensor,
     layer: int,
 ) -> Tensor:
     """The bits of ``_philox_cpu.dropout_cpu`` from plain torch operations, a chunk of rows at a time."""
     num_rows, num_columns = x.shape
     group = torch.arange((num_columns + 3) // 4, device=x.device)
-    # Filled on the device: a tensor made from a Python number would wait for a copy to it.
-    constants = [torch.full((1, 1), value, device=x.device) for value in (layer, epoch)]
+    constants = [  # filled on the device, as above
+        value.reshape(1, 1) if isinstance(value, Tensor) else torch.full((1, 1), value, device=x.device)
+        for value in (layer, epoch)
+    ]
     chunk_rows = max(1, MAX_CALLS // max(1, group.numel()))
     for first in range(0, num_rows, chunk_rows):
         rows = slice(first, first + chunk_rows)

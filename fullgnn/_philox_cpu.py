@@ -1,4 +1,4 @@
-"""The compiled CPU path of :mod:`fullgnn.nn.philox`. Importing this module imports numba."""
+"""The compiled CPU path of :mod:`fullgnn.philox`. Importing this module imports numba."""
 
 import numba
 import numpy as np

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fullgnn import gpu, philox
 from fullgnn.errors import ConfigError
-from fullgnn.nn import philox
-from fullgnn.nn.philox import dropout, dropout_, dropout_apply, philox_4x32
+from fullgnn.philox import Mask, dropout, dropout_, dropout_apply, philox_4x32
+from tests.triton_device import DEVICE, needs_triton
 
 LOW = 2**32 - 1
 STREAM = {"p": 0.3, "seed": 2**40 + 17, "epoch": 3, "layer": 1}
@@ -77,12 +78,74 @@ def test_other_types_drop_the_same_elements(dtype: torch.dtype) -> None:
     assert out.dtype == dtype and torch.equal(out > 0, dropout_apply(ones, node_id, **STREAM) > 0)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_the_gpu_drops_the_same_elements() -> None:
-    x, node_id = torch.randn(300, 41), torch.arange(2**32 - 300, 2**32)
-    on_gpu = dropout_apply(x.cuda(), node_id.cuda(), **STREAM)
-    assert torch.equal(on_gpu.cpu(), dropout_apply(x, node_id, **STREAM))
+STREAMS = [
+    STREAM,
+    {"p": 0.5, "seed": 0, "epoch": 0, "layer": 0},
+    {"p": 0.01, "seed": 1, "epoch": 1, "layer": 1},
+    {"p": 0.99, "seed": 2**64 - 1, "epoch": LOW, "layer": LOW},
+    {"p": 0.5, "seed": 2**63 + 2**31, "epoch": 2**31, "layer": 2**31},
+]
+
+
+@needs_triton
+@pytest.mark.parametrize("num_columns", [1, 3, 8, 16, 41, 47, 64, 100, 128, 129, 602])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, triton_serves) -> None:
+    """Bit for bit what the paths of a CPU give, from and to rows in any place, in place as well."""
+    from fullgnn._philox_gpu import dropout_gpu
+
+    num_rows = 37 if num_columns > 100 else 131
+    x = torch.randn(num_rows, num_columns, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x[3] = torch.inf
+    node_id = torch.randint(0, 2**32, (num_rows,), generator=torch.Generator().manual_seed(1))
+    node_id[:5] = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**32 - 1])
+    streams = STREAMS
+    if dtype == torch.bfloat16 and DEVICE.type == "cpu":  # the interpreter cuts bits off where they should be rounded
+        streams = [stream for stream in STREAMS if stream["p"] == 0.5]  # a factor of 2
+    for stream in streams if num_columns == 41 else streams[:1]:
+        expected = torch_path(x, node_id, **stream)
+        if dtype != torch.bfloat16:
+            assert torch.equal(expected, reference(x, node_id, **stream))
+        on_device, ids = x.to(DEVICE), node_id.to(DEVICE)
+        assert torch.equal(dropout_apply(on_device, ids, **stream).cpu(), expected)
+        epoch = torch.tensor(stream["epoch"], device=DEVICE)
+        assert torch.equal(dropout_(on_device.clone(), ids, **stream | {"epoch": epoch}).cpu(), expected)
+        frame = torch.full((num_rows, num_columns + 6), torch.nan, dtype=dtype, device=DEVICE)
+        mask = Mask(ids, stream["p"], stream["seed"], epoch, stream["layer"])
+        dropout_gpu(on_device.t().contiguous().t(), frame[:, 2:-4], mask)
+        assert torch.equal(frame[:, 2:-4].cpu(), expected)
+        assert frame[:, :2].isnan().all() and frame[:, -4:].isnan().all()
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+def test_triton_and_empty_parts(shape: tuple[int, int], triton_serves) -> None:
+    x, node_id = torch.empty(shape, device=DEVICE), torch.arange(shape[0], device=DEVICE)
+    assert dropout_apply(x, node_id, **STREAM).shape == shape
+
+
+@needs_triton
+def test_words_inside_another_kernel(triton_serves) -> None:
+    """``kept`` and ``kept_tile``, as other kernels ask for them, against the definition."""
+    import tests.philox_kernel
+
+    node = torch.tensor([5, 2**32 - 1, 2**31, 0, 77, 12345, 2**31 - 1, 1], device=DEVICE)
+    for stream in STREAMS:
+        expected = reference(torch.ones(8, 32), node.cpu(), **stream) > 0
+        for found in tests.philox_kernel.elements_kept(node, **stream):
+            assert torch.equal(found.cpu(), expected)
+
+
+def test_without_triton_torch_drops_the_same_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU where it is not installed; any type that the compiled path of a CPU does not take shows it."""
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
+    monkeypatch.setattr(gpu, "has_triton", lambda: False)
+    called = []
+    path = philox._dropout_torch
+    monkeypatch.setattr(philox, "_dropout_torch", lambda *args: called.append(1) or path(*args))
+    x, node_id = torch.randn(50, 41, dtype=torch.bfloat16), torch.arange(50)
+    assert torch.equal(dropout_apply(x, node_id, **STREAM), torch_path(x, node_id, **STREAM))
+    assert called == [1, 1]
 
 
 def test_rows_may_come_in_any_order_and_any_share() -> None:
@@ -150,9 +213,9 @@ def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
     script = """
 import sys, torch
 torch.set_num_threads(1)
-import fullgnn.nn.philox, fullgnn.reorder
+import fullgnn.philox, fullgnn.reorder
 assert "numba" not in sys.modules
-fullgnn.nn.philox.dropout(torch.ones(1000, 8), torch.arange(1000), 0.5, seed=0, epoch=0, layer=0)
+fullgnn.philox.dropout(torch.ones(1000, 8), torch.arange(1000), 0.5, seed=0, epoch=0, layer=0)
 assert "numba" in sys.modules
 assert torch.get_num_threads() == 1, torch.get_num_threads()
 """

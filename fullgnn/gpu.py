@@ -1,0 +1,18 @@
+"""Where Triton's kernels serve. Whoever asks has imported no Triton; the modules ``_*_gpu.py`` do."""
+
+import functools
+import importlib.util
+
+from torch import Tensor
+
+INTERPRETED = False  # tests set it: Triton's interpreter, which TRITON_INTERPRET=1 puts in place, then serves on a CPU
+
+
+def suits_triton(x: Tensor) -> bool:
+    """Whether kernels in Triton can work on ``x``: on a GPU, where Triton is installed."""
+    return (x.is_cuda or (INTERPRETED and x.device.type == "cpu")) and has_triton()
+
+
+@functools.cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
