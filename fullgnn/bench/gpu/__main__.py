@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu import worker
+from fullgnn.bench.gpu import checks, worker
 from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.contestants import CONTESTANTS
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS
@@ -30,6 +30,7 @@ from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.record import git_commit, hardware, versions
 
 _CHECKS_SHARE, _CHECKS_MOST_S = 0.3, 110.0
+_MOST_CHECKERS = 24  # each holds a context of about half a GB on the GPU
 _RATES_MOST_S = 50.0
 _FIRST_GRAPH_SHARE = 0.42  # of what is left then; the others share the rest
 _HITS_S = 45.0
@@ -72,6 +73,8 @@ def run(options: argparse.Namespace) -> None:
     record.write()
     supervisor = Supervisor(record, budget, say)
     scratch = tempfile.mkdtemp(prefix="fullgnn-")
+    if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
+        os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
     try:
         _check(supervisor, budget, options.toy)
         supervisor.run({"rates": Task("fullgnn.bench.gpu.rates", min(_RATES_MOST_S, budget.left), options.toy)})
@@ -88,16 +91,18 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _check(supervisor: Supervisor, budget: Budget, toy: bool) -> None:
-    """The kernels side by side, each in its own process: what takes long is that they are compiled."""
+    """The kernels side by side in as many processes as there are cores: what takes long is that they are compiled. What
+    is compiled stays on disk for the products."""
     seconds = budget.part(_CHECKS_SHARE, most_s=_CHECKS_MOST_S).seconds
-    groups = [list(CONTESTANTS)] if toy else [[name] for name in CONTESTANTS]
+    cases = [(name, width) for width in (checks.TOY_WIDTHS if toy else checks.WIDTHS) for name in CONTESTANTS]
+    num_workers = 1 if toy else max(1, min(len(cases), len(os.sched_getaffinity(0)) - 1, _MOST_CHECKERS))
     jobs = {
-        "checks" if toy else f"checks of {group[0]}": Task(
-            "fullgnn.bench.gpu.checks", seconds, toy, {"contestants": group}
+        f"checks {turn + 1} of {num_workers}": Task(
+            "fullgnn.bench.gpu.checks", seconds, toy, {"cases": cases[turn::num_workers]}
         )
-        for group in groups
+        for turn in range(num_workers)
     }
-    supervisor.run(jobs, parallel=max(1, min(len(jobs), len(os.sched_getaffinity(0)) - 1)), seconds=seconds)
+    supervisor.run(jobs, parallel=num_workers)
 
 
 def _graphs(supervisor: Supervisor, budget: Budget, options: argparse.Namespace, arguments: dict[str, Any]) -> None:

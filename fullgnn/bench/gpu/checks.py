@@ -146,7 +146,7 @@ def _local_csr(mask: Tensor) -> LocalCSR:
 
 
 def run(task: Task, report: Report) -> None:
-    """The checks of ``task.arguments["contestants"]``; an item each kernel and width."""
+    """The checks of ``task.arguments["cases"]``, pairs of a contestant and a width; an item each."""
     device, toy = task.device, task.toy
     blocks = {"ragged": ragged(device, toy), "thin": thin(device, toy)}
     if not toy:
@@ -164,12 +164,10 @@ def run(task: Task, report: Report) -> None:
         for check in found:
             report.add(["checks"], asdict(check))
 
-    present = []
-    for name in task.arguments["contestants"]:
-        if reason := CONTESTANTS[name].missing():
+    missing: dict[str, str | None] = {name: CONTESTANTS[name].missing() for name, _ in task.arguments["cases"]}
+    for name, reason in missing.items():
+        if reason is not None:
             report.missing(name, reason)
-        else:
-            present.append(CONTESTANTS[name])
-    for width in TOY_WIDTHS if toy else WIDTHS:
-        for one in present:
-            report.item(f"{one.name}, width {width}", partial(all_of, one, width), limit_s=60)
+    for name, width in task.arguments["cases"]:
+        if missing[name] is None:
+            report.item(f"{name}, width {width}", partial(all_of, CONTESTANTS[name], width))

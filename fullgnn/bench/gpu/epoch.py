@@ -1,5 +1,6 @@
 """One training epoch by preset: a two-layer GCN, Adam, no dropout, all from the same weights on the same graph."""
 
+import gc
 import os
 import socket
 import statistics
@@ -343,6 +344,7 @@ def _start_memory(device: torch.device) -> int:
     """Bytes of tensors that are there; the peak is counted from now on. 0 on a CPU, which does not count."""
     if device.type != "cuda":
         return 0
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.memory_allocated(device)

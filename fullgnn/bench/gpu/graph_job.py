@@ -34,8 +34,8 @@ WIDTHS = (8, 16, 41, 47, 64, 100, 128)
 TOY_WIDTHS = (8, 41)
 PROBE_SCALE = 0.02
 _METIS_SHARE = 0.2  # of the time that is left
-_SCALE_SHARE = 0.4  # of it, for what grows with the graph
-_HOST_S_PER_ENTRY = 1e-7  # a preset of ours cuts the adjacency on the host, for one of them
+_SCALE_SHARE = 0.5  # of it, for what grows with the graph
+_HOST_S_PER_ENTRY = 6e-8  # a preset of ours cuts the adjacency on the host, for one of them
 _MEMORY_SHARE = 0.7  # of what is free on the device
 
 

@@ -8,7 +8,9 @@ as they are.
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -62,17 +64,28 @@ def run(task: Task, report: Report) -> None:
             return
         arguments = {key: task.arguments[key] for key in ("graph", "scale")}
         try:
-            done = subprocess.run(
-                command(ncu, arguments), capture_output=True, text=True, timeout=max(5.0, report.budget.left - 3)
-            )
-            cases = json.loads(done.stderr.rpartition("cases: ")[2].splitlines()[0]) if "cases: " in done.stderr else []
-            report.put(["hits"], {"metric": METRIC, "launches": launches(done.stdout, cases)})
+            output, errors = _finished(command(ncu, arguments), max(5.0, report.budget.left - 3))
+            cases = json.loads(errors.rpartition("cases: ")[2].splitlines()[0]) if "cases: " in errors else []
+            report.put(["hits"], {"metric": METRIC, "launches": launches(output, cases)})
         except subprocess.TimeoutExpired:
             report.put(["hits"], {"reason": "ncu was not ready in time"})
         except ValueError as error:
             report.put(["hits"], {"reason": str(error)})
 
     report.item("ncu", count, limit_s=report.budget.left + 1)
+
+
+def _finished(command: list[str], seconds: float) -> tuple[str, str]:
+    """stdout and stderr of a command, which is ended with all that it started if it takes longer."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
 
 
 def program(arguments: dict[str, Any]) -> None:

@@ -167,12 +167,19 @@ def _hits(hits: dict[str, Any]) -> Iterable[str]:
 
 
 def _troubles(items: list[dict[str, Any]]) -> Iterable[str]:
-    lines = [
-        f"- {one['job']}: {one.get('item', 'job')} {one['state']}: {one.get('reason', '')}"
-        for one in items
-        if one["state"] != "done"
-    ]
-    return ["## Left out and failed", "\n".join(lines)] if lines else []
+    """What has no result: a line each, but one for a missing kernel, and one for all that a job had no time for."""
+    lines: dict[str, None] = {}
+    late: dict[str, list[str]] = {}
+    for one in items:
+        name, reason = one.get("item", "all of it"), one.get("reason", "")
+        if one["state"] == "left out":
+            late.setdefault(one["job"], []).append(name)
+        elif one["state"] == "missing":
+            lines[f"- {name} is missing: {reason}"] = None
+        elif one["state"] != "done":
+            lines[f"- {one['job']}: {name} {one['state']}: {reason}"] = None
+    left_out = [f"- {job}: no time was left for {len(names)} items: {'; '.join(names)}" for job, names in late.items()]
+    return ["## Failed, missing and left out", "\n".join([*lines, *left_out])] if lines or left_out else []
 
 
 def _numbers(*values: Any) -> bool:

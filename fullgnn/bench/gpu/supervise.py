@@ -41,13 +41,11 @@ class Supervisor:
 
     def __init__(self, record: Record, budget: Budget, say: Callable[[str], None]):
         self._record, self._budget, self._say = record, budget, say
-        self._together = budget
         self._workers: list[_Worker] = []
 
-    def run(self, jobs: dict[str, Task], parallel: int = 1, seconds: float = float("inf")) -> None:
-        """Run ``jobs``, named as in the record, ``parallel`` at a time: each in the seconds of its task, and all
-        of them in ``seconds``."""
-        waiting, self._together = list(jobs.items()), Budget(seconds)
+    def run(self, jobs: dict[str, Task], parallel: int = 1) -> None:
+        """Run ``jobs``, named as in the record, ``parallel`` at a time, each in the seconds of its task."""
+        waiting = list(jobs.items())
         try:
             while waiting or self._workers:
                 while waiting and len(self._workers) < parallel:
@@ -64,7 +62,7 @@ class Supervisor:
         self._workers.clear()
 
     def _start(self, name: str, task: Task) -> None:
-        seconds = min(task.seconds, self._budget.left, self._together.left)
+        seconds = min(task.seconds, self._budget.left)
         if seconds < START_S:
             self._note(name, None, "left out", f"{seconds:.0f} s are left")
             return
@@ -72,7 +70,12 @@ class Supervisor:
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "fullgnn.bench.gpu", "--worker", as_argument(task), str(writer)]
         process = subprocess.Popen(
-            command, pass_fds=[writer], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+            command,
+            env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            pass_fds=[writer],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
         os.close(writer)
         os.set_blocking(reader, False)
@@ -87,21 +90,21 @@ class Supervisor:
             ready = [key.data for key, _ in selector.select(_POLL_S)] if self._workers else []
         ended = [worker for worker in ready if not self._read(worker)]
         for worker in list(self._workers):
-            reason = None
+            reason, over = None, worker.budget.elapsed > worker.budget.seconds + _GRACE_S
             if worker in ended:
                 status = _status(worker.process)
                 reason = None if status == 0 else _why(status)
             elif worker.item is not None and worker.item_budget.left == 0:
                 reason = f"it hung: stopped after {worker.item_budget.seconds:.0f} s"
-            elif worker.budget.elapsed > worker.budget.seconds + _GRACE_S:
-                reason = f"its time of {worker.budget.seconds:.0f} s was over"
-            else:
+            elif not over:
                 continue
             self._workers.remove(worker)
             _kill(worker.process)
             worker.pipe.close()
             if reason is not None:
                 self._replace(worker, reason)
+            elif over and worker not in ended:
+                self._note(worker.name, worker.item, "left out", f"its time of {worker.budget.seconds:.0f} s was over")
         if ended or ready:
             self._record.write()
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
@@ -53,7 +54,7 @@ class Report:
         self._send({"add": path, "value": value})
 
     def item(
-        self, name: str, run: Callable[[], T], limit_s: float = 60.0, predicted_s: float = 0.0, always: bool = False
+        self, name: str, run: Callable[[], T], limit_s: float = 60.0, predicted_s: float = 1.0, always: bool = False
     ) -> T | None:
         """What ``run`` returns; None where it raised, was done before, or does not fit the time that is left.
 
@@ -120,6 +121,7 @@ def main(argument: str, descriptor: int) -> None:
     """Run the task that ``as_argument`` wrote, and report to the open file ``descriptor``."""
     task = Task(**json.loads(argument))
     sys.stdout = sys.stderr  # a library that prints must not
+    warnings.filterwarnings("ignore", message="Sparse")  # "beta state"
     torch.manual_seed(0)
     if not task.toy:
         torch.cuda.set_device(task.device)

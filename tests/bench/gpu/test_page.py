@@ -33,7 +33,13 @@ TREE = {
             {"preset": "full", "median_ms": 6.0, "peak_bytes": None, "loss_error": 1e-6, "setup_s": 2.0,
              "settings": {"kernel": "csr"}}]}},
     "hits": {"reason": "ncu is not on the PATH"},
-    "items": [{"job": "rates", "item": "copy", "state": "failed", "reason": "no"}],
+    "items": [
+        {"job": "rates", "item": "copy", "state": "failed", "reason": "no"},
+        {"job": "checks 1", "item": "csr bf16", "state": "missing", "reason": "none"},
+        {"job": "checks 2", "item": "csr bf16", "state": "missing", "reason": "none"},
+        {"job": "reddit-like", "item": "csr ieee, width 8", "state": "left out", "reason": "0 s are left"},
+        {"job": "reddit-like", "item": "csr ieee, width 16", "state": "left out", "reason": "0 s are left"},
+    ],
 }  # fmt: skip
 
 
@@ -53,6 +59,8 @@ def test_speed_ups_are_over_torch_on_the_same_graph():
     assert row(page, "tile32 ieee", "41")[6] == "0.5 WRONG"
     assert row(page, "full")[1:3] == ["6", "10.00"]
     assert "1 of 2 passed" in page and "FAILED: csr ieee, width 8, thin" in page
+    assert page.count("csr bf16 is missing: none") == 1
+    assert "reddit-like: no time was left for 2 items: csr ieee, width 8; csr ieee, width 16" in page
     assert "rates: copy failed: no" in page and "ncu is not on the PATH" in page
 
 

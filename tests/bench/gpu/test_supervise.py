@@ -2,6 +2,7 @@
 
 import pytest
 
+from fullgnn.bench.gpu import supervise
 from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.record import Record
 from fullgnn.bench.gpu.supervise import Supervisor
@@ -33,6 +34,14 @@ def test_items_that_fail_cost_no_others(states):
     assert found["long"][0] == "left out"
     assert found["works"][0] == "done" and record.tree["found"] == 7
     assert record.tree["starts"] == [0, 3, 4]  # two others took over; what was done before is not done again
+
+
+def test_a_job_that_is_over_time_is_stopped_and_not_begun_again(states, monkeypatch):
+    monkeypatch.setattr(supervise, "START_S", 0)
+    monkeypatch.setattr(supervise, "_GRACE_S", 0.2)
+    record, found = states(["raises", "sleeps", "works"], seconds=4.0)
+    assert found["sleeps"] == ("left out", "its time of 4 s was over")
+    assert record.tree["starts"] == [0] and "found" not in record.tree
 
 
 def test_a_job_without_time_is_left_out(states):
