@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from functools import partial
 
 from fullgnn.bench.gpu.worker import Report, Task
 
@@ -11,9 +12,8 @@ def run(task: Task, report: Report) -> None:
     """The items named in the task: each does what its name says."""
     report.item("first", lambda: report.add(["starts"], len(task.done)), always=True)
     for name in task.arguments["items"]:
-        report.item(
-            name, lambda name=name: _WAYS[name](report), limit_s=1.0, predicted_s=1e6 if name == "long" else 0.0
-        )
+        predicted_s, limit_s = (1e6 if name == "long" else 0.1), (60.0 if name == "sleeps" else 1.0)
+        report.item(name, partial(_WAYS[name], report), limit_s, predicted_s)
 
 
 def _dies(report: Report) -> None:
@@ -31,7 +31,8 @@ def _raises(report: Report) -> None:
 _WAYS = {
     "dies": _dies,
     "hangs": _hangs,
-    "raises": _raises,
+    "sleeps": _hangs,
     "long": _hangs,
+    "raises": _raises,
     "works": lambda report: report.put(["found"], 7),
 }
