@@ -124,13 +124,15 @@ def _hits(supervisor: Supervisor, record: Record, budget: Budget, options: argpa
 
 
 def _about(options: argparse.Namespace) -> dict[str, Any]:
-    device = torch.device("cpu" if options.toy else "cuda")
+    """Of the machine, what is known without its GPU, which a worker describes."""
+    machine = hardware(torch.device("cpu"))
     return {
         "command": shlex.join(["./launch/gpu_bench", *sys.argv[1:]]),
         "times": NOT_MEASURED if options.toy else "measured, medians",
         "minutes": options.minutes,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        **hardware(device),
+        "cpu": machine["cpu"],
+        "num_cores": machine["num_cores"],
         "num_gpus": torch.cuda.device_count(),
         "git_commit": git_commit(),
         "versions": versions("triton", "torch_geometric"),

@@ -19,7 +19,8 @@ def make_page(tree: dict[str, Any]) -> str:
 
 
 def _about(tree: dict[str, Any]) -> str:
-    run = tree.get("run", {})
+    run = dict(tree.get("run", {}))
+    run |= {f"gpu {key}": value for key, value in tree.get("gpu", {}).items()}
     facts = [f"{key.replace('_', ' ')}: {_cell(value)}" for key, value in run.items() if not isinstance(value, dict)]
     return "\n".join(f"- {fact}" for fact in facts)
 

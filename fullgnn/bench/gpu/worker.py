@@ -123,7 +123,21 @@ def main(argument: str, descriptor: int) -> None:
     sys.stdout = sys.stderr  # a library that prints must not
     warnings.filterwarnings("ignore", message="Sparse")  # "beta state"
     torch.manual_seed(0)
-    if not task.toy:
-        torch.cuda.set_device(task.device)
     with os.fdopen(descriptor, "w") as stream:
-        import_module(task.module).run(task, Report(task, stream))
+        report = Report(task, stream)
+        if not task.toy:
+            torch.cuda.set_device(task.device)
+            report.put(["gpu"], describe(task.device))
+        import_module(task.module).run(task, report)
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """The GPU, as the record has it."""
+    known = torch.cuda.get_device_properties(device)
+    return {
+        "name": known.name,
+        "memory_bytes": known.total_memory,
+        "l2_bytes": known.L2_cache_size,
+        "num_multiprocessors": known.multi_processor_count,
+        "capability": f"{known.major}.{known.minor}",
+    }
