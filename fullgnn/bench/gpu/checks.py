@@ -164,7 +164,7 @@ def run(task: Task, report: Report) -> None:
         for check in found:
             report.add(["checks"], asdict(check))
 
-    missing: dict[str, str | None] = {name: CONTESTANTS[name].missing() for name, _ in task.arguments["cases"]}
+    missing: dict[str, str | None] = {name: CONTESTANTS[name].missing(device) for name, _ in task.arguments["cases"]}
     for name, reason in missing.items():
         if reason is not None:
             report.missing(name, reason)

@@ -4,7 +4,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from fullgnn.kernels import Kernel
+import torch
+
+from fullgnn.errors import FullGNNError
+from fullgnn.kernels import Kernel, LocalCSR
 
 MODES = ("bf16x2", "bf16", "ieee")
 TOLERANCE = {"ieee": 2e-5, "bf16x2": 2e-4, "bf16": 2e-2}
@@ -29,12 +32,13 @@ class Contestant:
     def tolerance(self) -> float:
         return TOLERANCE[self.mode]
 
-    def missing(self) -> str | None:
-        """Why there is no such kernel; None where there is one."""
+    def missing(self, device: torch.device) -> str | None:
+        """Why no such kernel multiplies on ``device``; None where one does."""
+        indptr, indices = (torch.tensor(ids, dtype=torch.int32, device=device) for ids in ([0, 1], [0]))
         try:
-            self.make()
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
+            self.make().prepare(LocalCSR(indptr, indices, None, 1, 1), torch.float32)
+        except (AttributeError, FullGNNError) as error:
+            return str(error)
         return None
 
     def make(self) -> Kernel:

@@ -69,7 +69,7 @@ class _GraphJob:
         widths = TOY_WIDTHS if self._task.toy else WIDTHS
         headline = [width for width in (shape.num_classes, shape.hidden) if width in widths] or [widths[0], widths[-1]]
         others = [width for width in widths if width not in headline]
-        first, variants = ([one for one in group if one.missing() is None] for group in (FIRST, VARIANTS))
+        first, variants = ([one for one in group if one.missing(self._device) is None] for group in (FIRST, VARIANTS))
         self._time(products, first, headline)
         if nodes is not None:
             training = epoch.as_training(csr, nodes, shape)
@@ -122,7 +122,7 @@ class _GraphJob:
         graph = generate(self._shape, PROBE_SCALE, 1, self._device)
         block = local_csr(graph.csr(graph.perm))
         for one in FIRST:
-            if one.missing() is None:
+            if one.missing(self._device) is None:
                 one.make().prepare(block, torch.float32)
         synchronize(self._device)
 

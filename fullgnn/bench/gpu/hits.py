@@ -108,12 +108,10 @@ def program(arguments: dict[str, Any]) -> None:
     mark[(1,)]()
     cases = []
     for one in FIRST:
-        try:
-            kernel = one.make()
-            prepared = kernel.prepare(block, torch.float32)
-        except Exception as error:  # it is in the record of the products
-            print(f"{one.name}: {error}", file=sys.stderr)
+        if one.missing(device) is not None:
             continue
+        kernel = one.make()
+        prepared = kernel.prepare(block, torch.float32)
         for width in WIDTHS:
             x, *_ = rotated(block.num_cols, width, device)
             out = torch.empty(block.num_rows, width, device=device)

@@ -168,19 +168,18 @@ def _hits(hits: dict[str, Any]) -> Iterable[str]:
 
 
 def _troubles(items: list[dict[str, Any]]) -> Iterable[str]:
-    """What has no result: a line each, but one for a missing kernel, and one for all that a job had no time for."""
-    lines: dict[str, None] = {}
-    late: dict[str, list[str]] = {}
+    """What has no result, and why; what has one reason is one line."""
+    failed: dict[str, dict[str, None]] = {}
     for one in items:
-        name, reason = one.get("item", "all of it"), one.get("reason", "")
+        name, reason, where = one.get("item", "all of it"), one.get("reason", ""), one["job"].split()[0]
         if one["state"] == "left out":
-            late.setdefault(one["job"], []).append(name)
+            failed.setdefault(f"{where}: no time was left", {})[name] = None
         elif one["state"] == "missing":
-            lines[f"- {name} is missing: {reason}"] = None
+            failed.setdefault(f"missing: {reason}", {})[name] = None
         elif one["state"] != "done":
-            lines[f"- {one['job']}: {name} {one['state']}: {reason}"] = None
-    left_out = [f"- {job}: no time was left for {len(names)} items: {'; '.join(names)}" for job, names in late.items()]
-    return ["## Failed, missing and left out", "\n".join([*lines, *left_out])] if lines or left_out else []
+            failed.setdefault(f"{where}: failed: {reason}", {})[name] = None
+    lines = [f"- {why} ({len(names)}: {'; '.join(names)})" for why, names in failed.items()]
+    return ["## Failed, missing and left out", "\n".join(lines)] if lines else []
 
 
 def _numbers(*values: Any) -> bool:

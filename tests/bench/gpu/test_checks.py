@@ -93,7 +93,7 @@ def test_every_mode_of_every_kernel_is_a_contestant():
 @pytest.mark.parametrize("name", CONTESTANTS)
 def test_kernels_on_a_gpu(name):
     one, device = CONTESTANTS[name], torch.device("cuda")
-    if reason := one.missing():
+    if reason := one.missing(device):
         pytest.skip(reason)
     for width in WIDTHS:
         for label, block in {"ragged": ragged(device), "thin": thin(device)}.items():

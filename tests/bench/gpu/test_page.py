@@ -59,9 +59,9 @@ def test_speed_ups_are_over_torch_on_the_same_graph():
     assert row(page, "tile32 ieee", "41")[6] == "0.5 WRONG"
     assert row(page, "full")[1:3] == ["6", "10.00"]
     assert "1 of 2 passed" in page and "FAILED: csr ieee, width 8, thin" in page
-    assert page.count("csr bf16 is missing: none") == 1
-    assert "reddit-like: no time was left for 2 items: csr ieee, width 8; csr ieee, width 16" in page
-    assert "rates: copy failed: no" in page and "ncu is not on the PATH" in page
+    assert "- missing: none (1: csr bf16)" in page
+    assert "- reddit-like: no time was left (2: csr ieee, width 8; csr ieee, width 16)" in page
+    assert "- rates: failed: no (1: copy)" in page and "ncu is not on the PATH" in page
 
 
 def test_half_a_record_makes_a_page():
