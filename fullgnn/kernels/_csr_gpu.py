@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from fullgnn._philox_gpu import STREAM_TYPES
-from fullgnn.kernels._epilogue_gpu import store_rows
+from fullgnn.kernels._epilogue_gpu import NO_STREAM, store_rows
 
 
 @triton.jit(
@@ -40,7 +40,7 @@ def sum_rows(
     out_stride,
     scale,  # from here to drop_scale: see store_rows
     bias,
-    RELU: tl.constexpr,
+    relu: tl.constexpr,
     node_id,
     epoch,
     seed: tl.int64,
@@ -91,16 +91,16 @@ def sum_rows(
     item = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     stored = tl.load(target + item, mask=item < num_items, other=num_rows)
     total = tl.sum(tl.reshape(sum_0, (ROWS, EDGES, PIECE_0)), axis=1)
-    store_rows(total, stored, num_rows, first_column, width, out, out_stride, scale, bias, RELU,
+    store_rows(total, stored, num_rows, first_column, width, out, out_stride, scale, bias, relu,
                node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_1:
         total = tl.sum(tl.reshape(sum_1, (ROWS, EDGES, PIECE_1)), axis=1)
-        store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, scale, bias, RELU,
+        store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, scale, bias, relu,
                    node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_2:
         total = tl.sum(tl.reshape(sum_2, (ROWS, EDGES, PIECE_2)), axis=1)
         store_rows(total, stored, num_rows, first_column + PIECE_0 + PIECE_1, width, out, out_stride, scale, bias,
-                   RELU, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+                   relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
 
 
 @triton.jit
@@ -129,7 +129,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     for pieces, rows, edges, of_x, of_out, weighted, scaled, finished, wide in calls:
         types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16"}
         constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), pieces))
-        constants |= dict(ROWS=rows, EDGES=edges, EVEN=True, WIDE=wide, RELU=finished, ACCUMULATE=weighted)
+        constants |= dict(ROWS=rows, EDGES=edges, EVEN=True, WIDE=wide, relu=finished, ACCUMULATE=weighted)
         constants |= dict(ALIGNED={"fp32": 4, "bf16": 8, "fp64": 2}[of_x])
         for name, used in (("values", weighted), ("scale", scaled), ("bias", finished)):
             if used:
@@ -139,5 +139,5 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         dropout: dict[str, Any] = dict(STREAM_TYPES)
         if not finished:
             del dropout["node_id"], dropout["epoch"]
-            constants |= dict(node_id=None, epoch=None)
+            constants |= NO_STREAM
         yield sum_rows, signature | types | dropout, constants, {"num_warps": 4}

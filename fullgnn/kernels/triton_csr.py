@@ -139,11 +139,11 @@ def sum_items(
     """Write, for each item, the sum of the rows ``indices[begin:end]`` of ``x``, weighted by ``values``, to ``out``."""
     # Here, not above: they import Triton, which only GPUs need.
     from fullgnn.kernels._csr_gpu import sum_rows
-    from fullgnn.kernels._epilogue_gpu import arguments
+    from fullgnn.kernels._epilogue_gpu import epilogue_arguments
 
     width, num_items = out.shape[1], len(items.target)
     assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
-    reading, finish = Reading.of(x), arguments(epilogue)
+    reading, finish = Reading.of(x), epilogue_arguments(epilogue)
     for columns in cut_columns(width):
         num_lanes = min(MAX_LANES, max(MIN_LANES, 1 << (ELEMENTS // columns.total).bit_length() - 1))
         num_edges = min(num_lanes, 1 << max(0, items.most - 1).bit_length())

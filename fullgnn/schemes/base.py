@@ -22,15 +22,25 @@ class ShardedAdjacency(Protocol):
     node_id: Tensor  # (num_local_nodes,) int64, original ids of this rank's nodes
     row_index: Tensor | None  # (num_local_rows,) int64, which of them have a row here; None: all, in order
     output: "ShardedAdjacency"  # for a model's last layer: only the rows that are asked for; itself where all are
+    input_scale: Tensor | None  # (num_local_nodes,) what a product scales the rows of X by; None: nothing to offer
+    gradient_scale: Tensor | None  # (num_local_rows,) the same of its conjugate and G
 
     def spmm(self, x: Tensor) -> Tensor:
         """Local rows of A @ X from own rows of X: (num_local_nodes, F) to (num_local_rows, F). Differentiable."""
 
-    def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
-        """``spmm`` outside autograd, with an ``epilogue`` of the local rows as they are stored; it scales no rows."""
+    def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+        """``spmm`` outside autograd, with an ``epilogue`` of the local rows as they are stored; it scales no rows.
 
-    def multiply_t(self, g: Tensor) -> Tensor:
-        """Its conjugate, local rows of A^T @ G; (num_local_rows, F) to (num_local_nodes, F). Outside autograd."""
+        Args:
+            scaled: ``x`` is diag(input_scale) X; whoever makes X may scale it for nothing.
+        """
+
+    def multiply_t(self, g: Tensor, *, scaled: bool = False) -> Tensor:
+        """Its conjugate, local rows of A^T @ G; (num_local_rows, F) to (num_local_nodes, F). Outside autograd.
+
+        Args:
+            scaled: ``g`` is diag(gradient_scale) G.
+        """
 
     def release(self) -> None:
         """Free the buffers of the products so far; called on every rank."""

@@ -353,6 +353,7 @@ class _Adjacency:
         output: ShardedAdjacency | None = None,
     ):
         self.multiply, self.multiply_t = forward, backward
+        self.input_scale, self.gradient_scale = forward.input_scale, backward.input_scale
         self.node_id, self.row_index = node_id, row_index
         self.output: ShardedAdjacency = self if output is None else output
 
