@@ -22,9 +22,9 @@ from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.ours import set_weights
 from fullgnn.config import Config, ReorderConfig, RuntimeConfig, TrainConfig, WorkConfig, conf_dir
 from fullgnn.dist import World, init_world
-from fullgnn.engine import build_model, make_scheme
-from fullgnn.engine.aggregate import aggregate_features
-from fullgnn.engine.fit import FlatGradients, make_optimizer, train_step
+from fullgnn.engine import build_model, make_input, make_scheme, replay_for
+from fullgnn.engine.fit import Epochs
+from fullgnn.engine.graphed import EAGER_EPOCHS
 from fullgnn.engine.work import applicable
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, NormalizedAdjacency
@@ -38,7 +38,9 @@ PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}
 PRESETS = ("naive", "full", "hetu", *PYG)
 """In the order in which they run."""
 
-WARM_UP = 3
+WARM_UP = EAGER_EPOCHS + 1
+"""Ours is captured as a CUDA graph before the last of them."""
+
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 30
 _LEARNING_RATE = 0.01
 
@@ -267,23 +269,20 @@ def ours(cfg: Config, training: Training, world: World) -> tuple[Step, dict[str,
     work = applicable(cfg.work, model)
     sharded = scheme.shard(_prepared(training, scheme.num_parts, work.fold_normalization), work.loss_rows_only)
     set_spmm_order(model, work.spmm_order)
-    if work.cache_aggregation:
-        sharded = aggregate_features(sharded)
-    elif not work.skip_input_gradient:
-        assert isinstance(sharded.features, Tensor)
-        sharded.features.requires_grad_()
+    sharded, work = make_input(sharded, work, world)
     set_weights(model, training.weights())
-    optimizer, gradients = make_optimizer(model, cfg.train), FlatGradients(model)
+    epochs = Epochs(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+    settings = {**asdict(work), "kernel": scheme.kernel_name, "scheme": cfg.scheme["name"]}
     epoch = 0
 
     def step() -> float:
         nonlocal epoch
         epoch += 1
-        loss = train_step(model, sharded, scheme, optimizer, gradients, meter, epoch)
-        meter.take()
+        loss = epochs(epoch).loss.read()
+        settings["cuda_graph"] = epochs.outcome
         return loss
 
-    return step, {**asdict(work), "kernel": scheme.kernel_name, "scheme": cfg.scheme["name"]}
+    return step, settings
 
 
 def _prepared(training: Training, num_parts: int, fold: bool) -> PreparedGraph:
