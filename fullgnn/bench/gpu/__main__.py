@@ -21,7 +21,7 @@ import torch
 
 from fullgnn.bench.gpu import checks, worker
 from fullgnn.bench.gpu.budget import Budget
-from fullgnn.bench.gpu.contestants import CONTESTANTS
+from fullgnn.bench.gpu.contestants import AUTO, CONTESTANTS
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.supervise import Supervisor
@@ -94,7 +94,8 @@ def _check(supervisor: Supervisor, budget: Budget, toy: bool) -> None:
     """The kernels side by side in as many processes as there are cores: what takes long is that they are compiled. What
     is compiled stays on disk for the products."""
     seconds = budget.part(_CHECKS_SHARE, most_s=_CHECKS_MOST_S).seconds
-    cases = [(name, width) for width in (checks.TOY_WIDTHS if toy else checks.WIDTHS) for name in CONTESTANTS]
+    names = [name for name, one in CONTESTANTS.items() if not (toy and one == AUTO)]  # it times kernels on a GPU
+    cases = [(name, width) for width in (checks.TOY_WIDTHS if toy else checks.WIDTHS) for name in names]
     num_workers = 1 if toy else max(1, min(len(cases), len(os.sched_getaffinity(0)) - 1, _MOST_CHECKERS))
     jobs = {
         f"checks {turn + 1} of {num_workers}": Task(
