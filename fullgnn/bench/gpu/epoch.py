@@ -240,7 +240,7 @@ def preset_config(preset: str, training: Training) -> Config:
     }
     train = {**_yaml("train", "default"), "optimizer": "adam", "lr": _LEARNING_RATE, "weight_decay": 0.0}
     work = {**_yaml("work", "default"), **experiment.get("work", {})}
-    runtime = {**_yaml("runtime", "default"), "nproc": 1, "device": training.device.type}
+    runtime = {**_yaml("runtime", "default"), "nproc": 1, "device": training.device.type, "backend": "gloo"}
     return Config(
         run_dir="",
         seed=0,
