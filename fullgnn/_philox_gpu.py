@@ -40,14 +40,15 @@ def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
     """Write ``x`` after the dropout ``mask`` to ``out``, which may be ``x``.
 
     Args:
-        x, out: (n, F) of one floating type; lying in any way in memory.
+        x, out: (n, F) of one floating type, rows may lie apart.
     """
+    assert x.shape[1] <= 1 or (x.stride(1), out.stride(1)) == (1, 1), (x.stride(), out.stride())
     num_rows, num_columns = x.shape
     if x.numel():
         columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(num_columns)))
         rows = ELEMENTS // columns
         grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))
-        _dropout[grid](x, *x.stride(), out, *out.stride(), num_rows, num_columns, *stream(mask), rows, columns)
+        _dropout[grid](x, x.stride(0), out, out.stride(0), num_rows, num_columns, *stream(mask), rows, columns)
     return out
 
 
@@ -68,8 +69,10 @@ def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.con
     """``kept`` of [ROWS] ``node`` and COLUMNS columns from ``first_column`` on, multiples of 4: [ROWS, COLUMNS]."""
     group = first_column // 4 + tl.arange(0, COLUMNS // 4)
     word_0, word_1, word_2, word_3 = _words(node[:, None], group[None, :], seed, epoch, layer)
-    word = tl.interleave(tl.interleave(word_0, word_2), tl.interleave(word_1, word_3))
-    return word >= tl.cast(threshold, tl.uint32)
+    least = tl.cast(threshold, tl.uint32)
+    keep_0, keep_1 = (word_0 >= least).to(tl.int8), (word_1 >= least).to(tl.int8)
+    keep_2, keep_3 = (word_2 >= least).to(tl.int8), (word_3 >= least).to(tl.int8)
+    return tl.interleave(tl.interleave(keep_0, keep_2), tl.interleave(keep_1, keep_3)) != 0
 
 
 @triton.jit
@@ -98,10 +101,8 @@ def _words(node, group, seed, epoch, layer):
 def _dropout(
     x,
     x_stride,
-    x_step,
     out,
     out_stride,
-    out_step,
     num_rows: tl.int64,
     num_columns: tl.int64,
     node_id,
@@ -117,11 +118,11 @@ def _dropout(
     first_column = tl.program_id(1) * COLUMNS
     column = first_column + tl.arange(0, COLUMNS)[None, :]
     inside = (row < num_rows)[:, None] & (column < num_columns)
-    y = tl.load(x + row[:, None] * x_stride + column * x_step, mask=inside, other=0.0)
+    y = tl.load(x + row[:, None] * x_stride + column, mask=inside, other=0.0)
     if y.dtype == tl.bfloat16 or y.dtype == tl.float16:
         y = y.to(tl.float32)
     y = drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale)
-    tl.store(out + row[:, None] * out_stride + column * out_step, y.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + row[:, None] * out_stride + column, y.to(out.dtype.element_ty), mask=inside)
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
@@ -137,7 +138,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
             **STREAM_TYPES,
         }
         for columns in (64, MAX_COLUMNS):
-            constants = {"x_step": 1, "out_step": 1, "ROWS": ELEMENTS // columns, "COLUMNS": columns}
+            constants = {"ROWS": ELEMENTS // columns, "COLUMNS": columns}
             yield _dropout, signature, constants, {"num_warps": 4}
 
 

@@ -1,14 +1,18 @@
-"""Matrices whose rows begin a cache line each: a sparse product, which reads rows at random, touches fewer lines."""
+"""Matrices whose rows begin a cache line each: a sparse product, which reads rows at random, touches fewer lines.
+
+A GPU reads memory by sectors of a line: "line" means one of those there.
+"""
 
 import torch
 from torch import Tensor
 
-LINE_BYTES = 64
+LINE_BYTES = 64  # of a CPU
+SECTOR_BYTES = 32  # of a GPU
 
 
 def line_stride(device: torch.device, width: int, dtype: torch.dtype) -> int:
-    """Elements from one row of such a matrix to the next; on a GPU, ``width``."""
-    per_line = LINE_BYTES // dtype.itemsize if device.type == "cpu" else 1
+    """Elements from one row of such a matrix to the next."""
+    per_line = (LINE_BYTES if device.type == "cpu" else SECTOR_BYTES) // dtype.itemsize
     return -(-width // per_line) * per_line
 
 

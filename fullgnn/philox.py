@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fullgnn import gpu
 from fullgnn.errors import ConfigError
+from fullgnn.lines import as_rows
 
 Words = TypeVar("Words", np.ndarray, Tensor)
 
@@ -94,12 +95,12 @@ class _Dropout(torch.autograd.Function):
 
 def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
     """:func:`dropout` without a gradient, in one pass over ``x``. A dropped inf or nan is 0 like the rest."""
-    x = x.detach().contiguous()
-    return _dropout_into(torch.empty_like(x), x, node_id, p, seed, epoch, layer)
+    x = x.detach()
+    return _dropout_into(x.new_empty(x.shape), x, node_id, p, seed, epoch, layer)
 
 
 def dropout_(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
-    """``dropout_apply`` in place; ``x`` is contiguous."""
+    """``dropout_apply`` in place; ``x`` is contiguous on a CPU, and has rows that may lie apart on a GPU."""
     return _dropout_into(x, x, node_id, p, seed, epoch, layer)
 
 
@@ -114,7 +115,7 @@ def _dropout_into(
 
         # Filled on the device: a tensor made from a Python number would wait for a copy to it.
         where = epoch if isinstance(epoch, Tensor) else torch.full((), epoch, device=x.device)
-        return dropout_gpu(x, out, Mask(node_id, p, seed, where, layer))
+        return dropout_gpu(as_rows(x), out, Mask(node_id, p, seed, where, layer))
     threshold = min(round(p * 2**32), LOW)
     key = (seed & LOW, seed >> 32 & LOW)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
@@ -122,7 +123,7 @@ def _dropout_into(
         from fullgnn._philox_cpu import dropout_cpu
 
         dropout_cpu(
-            x.numpy(),
+            x.contiguous().numpy(),
             node_id.contiguous().numpy(),
             out.numpy(),
             threshold,

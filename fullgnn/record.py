@@ -49,6 +49,7 @@ class RunRecord:
     backend: str
     dtype: str
     threads: int
+    cuda_graph: str  # "replayed": epochs after the first few were; or "no: " and why not
     epochs: int  # that ran
     epoch_time_ms: dict[str, float]  # median, p20, p80
     spmm_time_ms: float  # median epoch

@@ -20,14 +20,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
 
 
-BACKENDS = ["gloo", "nccl"] if torch.cuda.is_available() else ["gloo"]
+ON_GPUS = [pytest.param(backend, marks=pytest.mark.gpu) for backend in ("nccl", "gloo-cuda")]
+BACKENDS = ["gloo", *(ON_GPUS if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
 def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
     """``ranks(world_size)``: processes that have joined one job, kept for the whole session.
 
-    Every test that uses it runs over gloo on the CPU, and over NCCL where there are GPUs enough.
+    Every test that uses it runs over gloo on the CPU and, where there is a GPU, over gloo with ranks that share it, and
+    over NCCL where there are GPUs enough.
     """
     pools: dict[int, Ranks] = {}
 
@@ -45,8 +47,8 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
 
 @pytest.fixture
 def triton_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels in Triton are used on the CPU as well, by its interpreter; see ``triton_device.py``."""
-    monkeypatch.setattr(gpu, "INTERPRETED", True)
+    """Where no GPU is visible, kernels in Triton are used on the CPU, by its interpreter; see ``triton_device.py``."""
+    monkeypatch.setattr(gpu, "INTERPRETED", not torch.cuda.is_available())
 
 
 @pytest.fixture(autouse=True)

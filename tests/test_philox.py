@@ -112,9 +112,12 @@ def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, tr
         assert torch.equal(dropout_(on_device.clone(), ids, **stream | {"epoch": epoch}).cpu(), expected)
         frame = torch.full((num_rows, num_columns + 6), torch.nan, dtype=dtype, device=DEVICE)
         mask = Mask(ids, stream["p"], stream["seed"], epoch, stream["layer"])
-        dropout_gpu(on_device.t().contiguous().t(), frame[:, 2:-4], mask)
+        dropout_gpu(torch.cat([on_device, frame], dim=1)[:, :num_columns], frame[:, 2:-4], mask)
         assert torch.equal(frame[:, 2:-4].cpu(), expected)
         assert frame[:, :2].isnan().all() and frame[:, -4:].isnan().all()
+        dropout_(frame[:, 2:-4].copy_(on_device), ids, **stream)
+        assert torch.equal(frame[:, 2:-4].cpu(), expected)
+        assert torch.equal(dropout_apply(on_device.t().contiguous().t(), ids, **stream).cpu(), expected)
 
 
 @needs_triton

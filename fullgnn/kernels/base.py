@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
 from fullgnn.philox import Mask
 
 
@@ -37,13 +38,27 @@ class Epilogue:
     relu: bool = False
     dropout: Mask | None = None  # of the (num_rows, F) result
 
+    @property
+    def is_nothing(self) -> bool:
+        return self.scale is None and self.bias is None and not self.relu and self.dropout is None
+
     def of(self, rows: slice) -> "Epilogue":
         """The epilogue of some rows."""
         scale = None if self.scale is None else self.scale[rows]
         return replace(self, scale=scale, dropout=None if self.dropout is None else self.dropout.of(rows))
 
     def apply_(self, y: Tensor) -> Tensor:
-        """In place, as operations of their own."""
+        """In place, as an operation of its own; of plain torch where no kernel serves."""
+        if (
+            gpu.suits_triton(y)
+            and y.dtype in (torch.float32, torch.float64)
+            and y.stride(1) == 1
+            and self is not NOTHING
+        ):
+            # Here, not above: it imports Triton, which only GPUs need.
+            from fullgnn.kernels._epilogue_gpu import apply_gpu
+
+            return apply_gpu(y, self)
         if self.scale is not None:
             y.mul_(self.scale[:, None])
         if self.bias is not None:
@@ -83,4 +98,8 @@ class Kernel(Protocol):
         """What ``block`` holds at the moment, to count its memory."""
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
-        """The kernel, as ``conf/kernel/`` names it, that multiplies a block on ``device`` by matrices of ``dtype``."""
+        """The kernel, as ``conf/kernel/`` names it, that multiplies a block on ``device`` by matrices of ``dtype``.
+
+        Raises:
+            UnsupportedError: it multiplies no such block.
+        """

@@ -1,15 +1,17 @@
 """Dense products of tall matrices, by the fastest way at hand.
 
 On a CPU, float32 goes to oneDNN, which uses AVX-512 on every machine that has it; torch.mm goes to MKL, which does so
-only on Intel's. Gradients of weights go to a loop of our own (``_dense_cpu.py``). Everything else is torch's. All of
-them are the same mathematics in the same precision.
+only on Intel's. Gradients of weights go to a loop of our own (``_dense_cpu.py``). On a GPU, a float32 product that
+something else follows is one kernel with it (``_dense_gpu.py``), as is what happens to a gradient before its products.
+Everything else is torch's. All of them are the same mathematics in the same precision.
 """
 
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
 from fullgnn.kernels import NOTHING, Epilogue
-from fullgnn.lines import as_rows, line_stride
+from fullgnn.lines import as_rows, empty_lines, line_stride
 
 MIN_WORK = 1 << 22  # multiplications of a gradient for which our own loop is called; 0.1 ms for torch
 
@@ -17,24 +19,40 @@ MIN_WORK = 1 << 22  # multiplications of a gradient for which our own loop is ca
 def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
     """X W with its epilogue, which scales no rows: (n, f) and (f, g) to (n, g)."""
     assert epilogue.scale is None
+    if _suits_triton(x, weight) and not epilogue.is_nothing:
+        return _triton(x, weight, epilogue, padded=False)
     if not _suits_onednn(x):
         return epilogue.apply_(x @ weight)
     y = _onednn(x, weight.t().contiguous(), epilogue.bias, epilogue.relu)
     return y if epilogue.dropout is None else epilogue.dropout.apply_(y)
 
 
-def matmul_lines(x: Tensor, weight: Tensor) -> Tensor:
-    """``matmul`` into rows that begin a cache line each: (n, g), of a wider matrix where g takes no whole lines.
+def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
+    """diag(scale) X W in rows that begin a cache line each: (n, g), of a wider matrix where g takes no whole lines.
 
-    A sparse product reads such rows faster, and oneDNN makes whole vectors no slower than parts of them.
+    A sparse product reads such rows faster, and neither oneDNN nor a GPU makes whole vectors slower than parts of them.
+
+    Args:
+        scale: (n,); for nothing where ``fuses_scale(x)``, else a pass over the result.
     """
     columns = weight.shape[1]
     stride = line_stride(x.device, columns, x.dtype)
-    if not _suits_onednn(x) or stride == columns:
-        return matmul(x, weight)
-    padded = weight.new_zeros(stride, weight.shape[0])
-    padded[:columns] = weight.t()
-    return _onednn(x, padded, None, False)[:, :columns]
+    if _suits_triton(x, weight) and (scale is not None or stride != columns):
+        return _triton(x, weight, Epilogue(scale), padded=True)
+    if stride == columns:
+        y = matmul(x, weight)
+    elif _suits_onednn(x):
+        padded = weight.new_zeros(stride, weight.shape[0])
+        padded[:columns] = weight.t()
+        y = _onednn(x, padded, None, False)[:, :columns]
+    else:
+        y = torch.mm(x, weight, out=empty_lines(len(x), columns, like=x))
+    return y if scale is None else y.mul_(scale[:, None])
+
+
+def fuses_scale(x: Tensor) -> bool:
+    """Whether ``matmul_lines`` and ``activation_gradients`` of ``x`` scale rows for nothing, as they store them."""
+    return gpu.suits_triton(x) and x.dtype == torch.float32
 
 
 def matmul_nt(g: Tensor, weight: Tensor) -> Tensor:
@@ -47,13 +65,25 @@ def weight_gradient(x: Tensor, g: Tensor) -> Tensor:
     return linear_gradients(x, g, None, 1.0, keep_masked=False)[0]
 
 
-def activation_gradients(g: Tensor, output: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    """G' and its column sums, (n, h) and (h,); see ``linear_gradients``."""
+def activation_gradients(
+    g: Tensor, output: Tensor | None, scale: float, row_scale: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """diag(row_scale) G' and the column sums of G', (n, h) and (h,); see ``linear_gradients``.
+
+    Args:
+        row_scale: (n,); for nothing where ``fuses_scale(g)``, else a pass over the result.
+    """
+    if _masks_in_triton(g) and not (output is None and row_scale is None):
+        from fullgnn.nn._dense_gpu import activation_gradients_gpu
+
+        return activation_gradients_gpu(g, output, scale, row_scale)
     if output is None:
-        return g, g.sum(0)
-    _, sums, masked = linear_gradients(g[:, :0], g, output, scale, keep_masked=True)
-    assert masked is not None
-    return masked, sums
+        masked, sums = g, g.sum(0)
+    else:
+        _, sums, kept = linear_gradients(g[:, :0], g, output, scale, keep_masked=True)
+        assert kept is not None
+        masked = kept
+    return masked if row_scale is None else masked * row_scale[:, None], sums
 
 
 def linear_gradients(
@@ -80,10 +110,27 @@ def linear_gradients(
         masked = torch.empty_like(g) if output is not None and keep_masked else None
         gradient, sums = weight_gradient_cpu(x, g, None if output is None else as_rows(output), scale, masked)
         return gradient, sums, (g if output is None else masked) if keep_masked else None
+    if output is not None and _masks_in_triton(g):
+        g, sums = activation_gradients(g, output, scale)
+        return x.t() @ g, sums, g if keep_masked else None
     if output is not None:
         g = torch.ops.aten.threshold_backward(g, output, 0)
         g = g if scale == 1 else g.mul_(scale)
     return x.t() @ g, g.sum(0), g if keep_masked else None
+
+
+def _suits_triton(x: Tensor, weight: Tensor) -> bool:
+    return fuses_scale(x) and x.numel() > 0 and weight.shape[1] > 0
+
+
+def _triton(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> Tensor:
+    from fullgnn.nn._dense_gpu import matmul_gpu
+
+    return matmul_gpu(x, weight, epilogue, padded)
+
+
+def _masks_in_triton(g: Tensor) -> bool:
+    return gpu.suits_triton(g) and g.dtype in (torch.float32, torch.float64)
 
 
 def _suits_onednn(x: Tensor) -> bool:

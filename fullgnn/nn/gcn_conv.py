@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 
 from fullgnn.nn.activation import Activation
-from fullgnn.nn.dense import activation_gradients, linear_gradients, matmul, matmul_lines, matmul_nt, weight_gradient
+from fullgnn.nn.dense import (
+    activation_gradients,
+    fuses_scale,
+    linear_gradients,
+    matmul,
+    matmul_lines,
+    matmul_nt,
+    weight_gradient,
+)
 from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.schemes.base import Aggregated, ShardedAdjacency
@@ -47,7 +55,7 @@ class GCNConv(torch.nn.Module):
         if dropout is not None:
             activation = Activation(relu, dropout.mask(_rows_of(adj, adj.node_id)))
         if isinstance(x, Aggregated):
-            return linear(_rows_of(adj, x.product), weight, bias, activation)
+            return linear(x.rows(adj.row_index), weight, bias, activation)
         propagate_first, gradient_width = self._order(weight.shape[0], weight.shape[1], x.requires_grad)
         if propagate_first and gradient_width == weight.shape[0]:
             return linear(adj.spmm(x), weight, bias, activation)
@@ -93,7 +101,9 @@ class _Convolve(torch.autograd.Function):
             x = adj.multiply(x.detach())
             y = matmul(x, weight, activation.after(bias))
         else:
-            y = adj.multiply(matmul_lines(x.detach(), weight), activation.after(bias))
+            scale = adj.input_scale if fuses_scale(x) else None
+            product = matmul_lines(x.detach(), weight, scale)
+            y = adj.multiply(product, activation.after(bias), scaled=scale is not None)
         ctx.save_for_backward(x, weight, y if activation.relu else None)
         ctx.scale = activation.scale
         return y
@@ -106,8 +116,9 @@ class _Convolve(torch.autograd.Function):
             grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=wants_x)
             grad_x = None if masked is None else matmul_nt(ctx.adj.multiply_t(masked), weight)
         else:
-            masked, grad_bias = activation_gradients(grad, output, ctx.scale)
-            product = ctx.adj.multiply_t(masked)
+            scale = ctx.adj.gradient_scale if fuses_scale(grad) else None
+            masked, grad_bias = activation_gradients(grad, output, ctx.scale, scale)
+            product = ctx.adj.multiply_t(masked, scaled=scale is not None)
             grad_weight = weight_gradient(x, product)
             grad_x = matmul_nt(product, weight) if wants_x else None
         return grad_x, grad_weight, grad_bias, None, None, None

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
+
 MIN_ELEMENTS = 1 << 15  # of the logits, for our own loop
 
 
@@ -17,6 +19,11 @@ def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor,
         a scalar, and (n, C) to hand to ``logits.backward``; of no rows, 0 and nothing.
     """
     logits = logits.detach()
+    if gpu.suits_triton(logits) and logits.dtype in (torch.float32, torch.float64):
+        from fullgnn.nn import _loss_gpu
+
+        if 0 < logits.shape[1] <= _loss_gpu.MAX_CLASSES:
+            return _loss_gpu.cross_entropy_gpu(logits, labels, scale)
     if logits.device.type == "cpu" and logits.dtype == torch.float32 and logits.numel() >= MIN_ELEMENTS:
         # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
         from fullgnn.nn._loss_cpu import MAX_CLASSES, cross_entropy_cpu

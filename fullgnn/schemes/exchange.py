@@ -97,6 +97,8 @@ class Exchange:
         self._root = self._gathering_replica(all_stages, ways)
         own = all(plan.way == "own" for plan in self.plans)
         self._alone = own and not any(self._sends) and self._root is None
+        broadcasts = self._root is not None or any(plan.way == "broadcast" for plan in self.plans)
+        self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
         self._in_place = place.shared_memory and not any("broadcast" in of_rank for of_rank in ways)
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
@@ -111,13 +113,16 @@ class Exchange:
         if self._in_place:
             yield from self._read(x, scale)
         elif self._alone:
-            if scale is None:
-                x = as_rows(x)
-            else:
-                x = torch.mul(x, scale[:, None], out=empty_lines(len(x), x.shape[1], like=x))
-            yield from enumerate([x] * len(self.plans))
+            yield from enumerate([self._own(x, scale)] * len(self.plans))
         else:
-            yield from self._receive(x.contiguous() if scale is None else x * scale[:, None])
+            yield from self._receive(self._own(x, scale))
+
+    def _own(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """``x`` after ``scale``, in rows that begin a line each if it is made here; whole blocks leave as they lie."""
+        if scale is None:
+            return x.contiguous() if self._sends_whole else as_rows(x)
+        lies = x.new_empty(x.shape) if self._sends_whole else empty_lines(len(x), x.shape[1], like=x)
+        return torch.mul(x, scale[:, None], out=lies)
 
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         """``arrivals`` in shared memory: own rows go there, and the others' are read where they are."""

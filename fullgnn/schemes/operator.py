@@ -2,7 +2,8 @@
 
 With block rows i, block columns j and the rank at (i, k) of the (b, r) mesh:
 
-    1. X_own is scaled by ``col_scale``; the rows of the stage's source block arrive (``exchange.py``)
+    1. X_own is scaled by ``col_scale``, unless its maker did; the rows of the stage's source block arrive
+       (``exchange.py``)
     2. T += M_ij X_j, with ``row_scale`` in the epilogue of the last stage
     3. r > 1: the r partial sums T of block row i are added. Where replicas share the rows, each receives the others'
        partial sums of its own slice and adds them in replica order (a reduce-scatter, (r-1) n_i F/r words); each
@@ -98,9 +99,19 @@ class Operator:
         held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
         return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
 
-    def __call__(self, x: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
-        """(own rows of X, F) to (own rows of Y, F) with their ``epilogue``; outside autograd. ``x`` is left alone."""
+    @property
+    def input_scale(self) -> Tensor | None:
+        """(own rows of X,) the ``col_scale``."""
+        return self._col_scale
+
+    def __call__(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+        """(own rows of X, F) to (own rows of Y, F) with their ``epilogue``; outside autograd. ``x`` is left alone.
+
+        Args:
+            scaled: ``x`` is diag(input_scale) X.
+        """
         assert epilogue.scale is None
+        assert self._col_scale is not None or not scaled
         self._meter.count("spmm_columns", x.shape[1])
         self._meter.count("spmm_rows", self._num_multiplied)
         out = x.new_empty(self._num_rows, x.shape[1])
@@ -108,7 +119,7 @@ class Operator:
         whole = self.place.replication == 1  # sums are complete before a reduction
         at_end = replace(epilogue if whole else NOTHING, scale=self._row_scale)
         written = False
-        for step, h in self.exchange.arrivals(x, self._col_scale):
+        for step, h in self.exchange.arrivals(x, None if scaled else self._col_scale):
             last = step == len(self._stages) - 1
             for piece in self._stages[step]:
                 self._multiply(piece, h, out, written, at_end.of(piece.rows) if last else NOTHING)

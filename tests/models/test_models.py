@@ -15,11 +15,14 @@ class DenseAdjacency:
     def __init__(self, matrix: torch.Tensor):
         self.matrix = matrix
         self.node_id, self.row_index, self.output = torch.arange(len(matrix)), None, self
+        self.input_scale, self.gradient_scale = None, None
 
-    def multiply(self, x: torch.Tensor, epilogue: Epilogue = NOTHING) -> torch.Tensor:
+    def multiply(self, x: torch.Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> torch.Tensor:
+        assert not scaled
         return epilogue.apply_(self.matrix @ x)
 
-    def multiply_t(self, g: torch.Tensor) -> torch.Tensor:
+    def multiply_t(self, g: torch.Tensor, *, scaled: bool = False) -> torch.Tensor:
+        assert not scaled
         return self.matrix.T @ g
 
     def tensors(self) -> list[torch.Tensor]:

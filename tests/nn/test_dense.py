@@ -92,11 +92,21 @@ def test_products(f: int, g: int, dtype: torch.dtype) -> None:
             assert torch.equal(matmul(x, weight, Epilogue(None, bias, relu=True)), (exact + bias).relu())
 
 
-def test_rows_begin_a_line() -> None:
-    y = matmul_lines(torch.ones(10, 3), torch.ones(3, 41))
-    stride = 48 if torch.backends.mkldnn.is_available() else 41  # only oneDNN pads
-    assert (y.shape, y.stride()) == ((10, 41), (stride, 1)) and (y == 3).all()
-    assert y.data_ptr() % 64 == 0
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_rows_begin_a_line(device: str, dtype: torch.dtype) -> None:
+    y = matmul_lines(torch.ones(10, 3, dtype=dtype, device=device), torch.ones(3, 37, dtype=dtype, device=device))
+    line = 64 if device == "cpu" else 32
+    stride = -(-37 * dtype.itemsize // line) * line // dtype.itemsize
+    assert (y.shape, y.stride()) == ((10, 37), (stride, 1)) and (y == 3).all()
+    assert y.data_ptr() % line == 0
+
+
+def test_scaled_rows() -> None:
+    x, weight, scale = (integers(*shape, dtype=torch.float32, seed=3) for shape in ((30, 7), (7, 37), (30,)))
+    for dtype in DTYPES:
+        y = matmul_lines(x.to(dtype), weight.to(dtype), scale.to(dtype))
+        assert torch.equal(y.double(), scale.double()[:, None] * (x.double() @ weight.double()))
 
 
 @pytest.mark.parametrize("kind", ["identity", "relu", "relu and dropout", "evaluation"])

@@ -8,6 +8,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.dist import World
+from fullgnn.lines import empty_lines
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import prepare
 
@@ -176,3 +177,26 @@ def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
     meter.take()
     job.graph.adj.multiply(torch.ones(8, WIDTH, dtype=torch.float64))
     return meter.take().bytes_received
+
+
+def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
+    """Of the stages that read own rows: their stride, whether they are X itself, and whether they are right."""
+    _, _, job = prepare(world, cfg, "symmetric")
+    exchange, scale = job.graph.adj.multiply.exchange, job.graph.adj.input_scale
+    x = empty_lines(len(scale), WIDTH, like=scale).copy_(torch.arange(WIDTH))
+    found = []
+    for factor in (scale, None):
+        for step, rows in exchange.arrivals(x, factor):
+            if exchange.plans[step].way == "own":
+                exact = x if factor is None else scale[:, None] * x
+                found.append((rows.stride(0), rows.data_ptr() == x.data_ptr(), torch.equal(rows, exact)))
+    return found
+
+
+@pytest.mark.parametrize(("world_size", "exchange"), [(1, "auto"), (2, "needed_rows"), (2, "broadcast")])
+def test_own_rows_begin_a_line_unless_whole_blocks_leave(ranks, world_size: int, exchange: str) -> None:
+    cfg = case(1, f"scheme.exchange={exchange}", "scheme.shared_memory=false", "normalization=sym")
+    for rank in ranks(world_size)(own_rows, cfg):
+        whole = exchange == "broadcast"
+        stride = WIDTH if whole else 8  # float64: of a line of a CPU and two sectors of a GPU
+        assert rank == [(stride, False, True), (stride, not whole, True)]

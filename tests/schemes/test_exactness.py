@@ -4,7 +4,13 @@ import pytest
 
 from fullgnn.config import Config
 from tests.cases import LAYOUTS, config, layout_overrides
-from tests.schemes.training import assert_one_step_is_exact, assert_training_is_exact, one_step_compiled
+from tests.schemes.training import (
+    assert_one_step_is_exact,
+    assert_training_is_exact,
+    one_step_compiled,
+    one_step_in_triton,
+)
+from tests.triton_device import needs_triton
 from tests.variants import PRESETS, preset_overrides
 
 KINDS = ["symmetric", "directed", "weighted", "isolated", "tiny", "corner"]
@@ -51,3 +57,21 @@ def test_compiled_gradients_equal_the_oracle(ranks, world_size: int, replication
     cfg = config(*preset_overrides(preset, replication), *CASE)
     for kind in KINDS:
         assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_compiled)
+
+
+@needs_triton
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-5)])
+def test_kernels_in_triton_equal_the_oracle(
+    ranks, world_size: int, replication: int, exchange: str, dtype: str, tolerance: float
+) -> None:
+    """In float32, whoever makes what a sparse product reads applies its scale."""
+    overrides = (f"scheme.exchange={exchange}", "scheme.shared_memory=false", f"runtime.dtype={dtype}")
+    for order, normalization, loss_rows in (("transform", "sym", "true"), ("width", "row", "false")):
+        cfg = case(
+            replication, f"work.spmm_order={order}", f"normalization={normalization}",
+            f"work.loss_rows_only={loss_rows}", *overrides,
+        )  # fmt: skip
+        for kind in ("directed", "tiny"):
+            assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_in_triton, tolerance)

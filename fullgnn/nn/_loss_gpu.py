@@ -1,0 +1,78 @@
+"""The cross-entropy of :mod:`fullgnn.nn.loss` on a GPU. Importing this module imports triton."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fullgnn.lines import as_rows
+
+MAX_CLASSES = 256  # a row in registers
+ELEMENTS = 2048  # of the tile of a program
+
+
+def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """See :func:`fullgnn.nn.loss.cross_entropy`.
+
+    The losses of blocks of rows, which depend on the shape alone, are added in order: every run has the same bits.
+
+    Args:
+        logits: (n, C) float32 or float64, rows may lie apart, 0 < C <= MAX_CLASSES.
+        labels: (n,) int64.
+    """
+    logits = as_rows(logits)
+    num_rows, num_classes = logits.shape
+    gradient = logits.new_empty(num_rows, num_classes)
+    columns = max(2, triton.next_power_of_2(num_classes))
+    rows = ELEMENTS // columns
+    losses = logits.new_zeros(triton.cdiv(num_rows, rows), dtype=torch.float64)
+    if num_rows:
+        strides = (logits.stride(0), gradient.stride(0))
+        arguments = (logits, labels.contiguous(), gradient, losses, *strides, scale, num_rows, num_classes)
+        _cross_entropy[(len(losses),)](*arguments, rows, columns)
+    return losses.sum().mul_(scale).to(logits.dtype), gradient
+
+
+@triton.jit
+def _cross_entropy(
+    logits,
+    labels,
+    gradient,
+    losses,
+    logits_stride,
+    gradient_stride,
+    factor: tl.float64,
+    num_rows: tl.int64,
+    num_classes,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write the gradient of some rows, and their loss without ``factor``."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)[None, :]
+    inside = (row < num_rows)[:, None] & (column < num_classes)
+    values = tl.load(logits + row[:, None] * logits_stride + column, mask=inside, other=float("-inf"))
+    values = tl.where((row < num_rows)[:, None], values, 0.0)
+    label = tl.load(labels + row, mask=row < num_rows, other=0)
+    chosen = column == label[:, None]
+    values -= tl.max(values, 1)[:, None]
+    exponentials = tl.exp(values)
+    total = tl.sum(exponentials, 1)
+    share = exponentials / total[:, None]
+    share = tl.where(chosen, share - 1, share) * tl.full([1, 1], factor, share.dtype)
+    tl.store(gradient + row[:, None] * gradient_stride + column, share, mask=inside)
+    loss = tl.log(total) - tl.sum(tl.where(chosen, values, 0.0), 1)
+    tl.store(losses + tl.program_id(0), tl.sum(tl.where(row < num_rows, loss, 0.0).to(tl.float64), 0))
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    for dtype in ("fp32", "fp64"):
+        signature = {name: f"*{dtype}:16" for name in ("logits", "gradient")}
+        signature |= {"labels": "*i64:16", "losses": "*fp64:16", "logits_stride": "i32", "gradient_stride": "i32"}
+        signature |= {"factor": "fp64", "num_rows": "i64", "num_classes": "i32"}
+        for columns in (64, MAX_CLASSES):
+            yield _cross_entropy, signature, {"ROWS": ELEMENTS // columns, "COLUMNS": columns}, {"num_warps": 4}
