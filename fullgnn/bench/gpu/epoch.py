@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,10 @@ from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.ours import set_weights
 from fullgnn.config import Config, ReorderConfig, RuntimeConfig, TrainConfig, WorkConfig, conf_dir
 from fullgnn.dist import World, init_world
-from fullgnn.engine import build_model, make_scheme
-from fullgnn.engine.aggregate import aggregate_features
-from fullgnn.engine.fit import FlatGradients, make_optimizer, train_step
+from fullgnn.engine import build_model, make_scheme, replay_for
+from fullgnn.engine.aggregate import aggregate_features, offloads
+from fullgnn.engine.fit import Epochs
+from fullgnn.engine.graphed import EAGER_EPOCHS
 from fullgnn.engine.work import applicable
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, NormalizedAdjacency
@@ -33,17 +34,21 @@ from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
 from fullgnn.schemes.base import PreparedGraph
 
-OURS = ("hetu", "full")
+OURS = ("full", "hetu", "full, not replayed")
+"""Choices of ``conf/experiment``; the last without a CUDA graph, should that fail."""
 PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}
-PRESETS = ("naive", "full", "hetu", *PYG)
+PRESETS = ("naive", *OURS, *PYG)
 """In the order in which they run."""
 
-WARM_UP = 3
+WARM_UP = EAGER_EPOCHS + 3  # the capture of a step and the first replays are in it
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 30
 _LEARNING_RATE = 0.01
 
 Step = Callable[[], float]
 """One epoch; returns the loss before its update."""
+
+Settings = Callable[[], dict[str, Any]]
+"""What a preset turned out to do, asked for after its epochs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,7 @@ class Training:
     nodes: Nodes
     num_classes: int
     hidden: int
+    cache_dir: str | None = None  # where a kernel that was found to be fastest is remembered
 
     @property
     def device(self) -> torch.device:
@@ -104,7 +110,7 @@ def run_preset(preset: str, training: Training, seconds: float) -> dict[str, Any
         setup_bytes = _peak_memory(device)
         _start_memory(device)
         times, losses = time_epochs(step, device, seconds)
-        peak_bytes = _peak_memory(device)
+        peak_bytes, found = _peak_memory(device), settings()
     shared = 0 if preset in OURS else training.nodes.features.nbytes + training.csr.indices.nbytes
     return {
         "preset": preset,
@@ -116,7 +122,7 @@ def run_preset(preset: str, training: Training, seconds: float) -> dict[str, Any
         "setup_peak_bytes": setup_bytes and setup_bytes - before + shared,
         "peak_bytes": peak_bytes and peak_bytes - before + shared,
         "losses": losses[: WARM_UP + _LEAST_EPOCHS],
-        "settings": settings,
+        "settings": found,
     }
 
 
@@ -126,11 +132,11 @@ def loss_error(losses: list[float], expected: list[float]) -> float:
 
 
 @contextmanager
-def _made(preset: str, training: Training) -> Iterator[tuple[Step, dict[str, Any]]]:
+def _made(preset: str, training: Training) -> Iterator[tuple[Step, Settings]]:
     if preset == "naive":
-        yield naive(training), {"multiplies": "(A H) W", "adjacency": "torch.sparse_csr, int32, with values"}
+        yield naive(training), lambda: {"multiplies": "(A H) W", "adjacency": "torch.sparse_csr, int32, with values"}
     elif preset in PYG:
-        yield pyg(training, PYG[preset]), {"adjacency": PYG[preset], "cached": True}
+        yield pyg(training, PYG[preset]), lambda: {"adjacency": PYG[preset], "cached": True}
     else:
         cfg = preset_config(preset, training)
         with _world(cfg.runtime) as world:
@@ -225,7 +231,8 @@ def preset_config(preset: str, training: Training) -> Config:
     Raises:
         UnsupportedError: PyYAML is not installed.
     """
-    experiment = _yaml("experiment", preset)
+    name, _, eager = preset.partition(", ")
+    experiment = _yaml("experiment", name)
     chosen = {"scheme": "1d", "kernel": "auto"}
     for entry in experiment.get("defaults", ()):
         for key, choice in entry.items() if isinstance(entry, dict) else ():
@@ -241,6 +248,7 @@ def preset_config(preset: str, training: Training) -> Config:
     train = {**_yaml("train", "default"), "optimizer": "adam", "lr": _LEARNING_RATE, "weight_decay": 0.0}
     work = {**_yaml("work", "default"), **experiment.get("work", {})}
     runtime = {**_yaml("runtime", "default"), "nproc": 1, "device": training.device.type, "backend": "gloo"}
+    runtime |= {"cache_dir": training.cache_dir, "cuda_graph": "never" if eager else "auto"}
     return Config(
         run_dir="",
         seed=0,
@@ -258,7 +266,7 @@ def preset_config(preset: str, training: Training) -> Config:
     )
 
 
-def ours(cfg: Config, training: Training, world: World) -> tuple[Step, dict[str, Any]]:
+def ours(cfg: Config, training: Training, world: World) -> tuple[Step, Settings]:
     """What ``engine.set_up`` does, from a graph that is prepared on the device: host work on a hundred million
     entries would take minutes."""
     meter = Meter(world.device)
@@ -267,23 +275,27 @@ def ours(cfg: Config, training: Training, world: World) -> tuple[Step, dict[str,
     work = applicable(cfg.work, model)
     sharded = scheme.shard(_prepared(training, scheme.num_parts, work.fold_normalization), work.loss_rows_only)
     set_spmm_order(model, work.spmm_order)
+    offload = offloads(work.offload, sharded, world)
     if work.cache_aggregation:
-        sharded = aggregate_features(sharded)
-    elif not work.skip_input_gradient:
+        sharded = aggregate_features(sharded, world.device, offload)
+    else:
         assert isinstance(sharded.features, Tensor)
-        sharded.features.requires_grad_()
+        features = sharded.features.to(world.device)
+        sharded = replace(sharded, features=features if work.skip_input_gradient else features.requires_grad_())
     set_weights(model, training.weights())
-    optimizer, gradients = make_optimizer(model, cfg.train), FlatGradients(model)
+    epochs = Epochs(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
     epoch = 0
 
     def step() -> float:
         nonlocal epoch
         epoch += 1
-        loss = train_step(model, sharded, scheme, optimizer, gradients, meter, epoch)
-        meter.take()
-        return loss
+        return epochs(epoch).loss.read()
 
-    return step, {**asdict(work), "kernel": scheme.kernel_name, "scheme": cfg.scheme["name"]}
+    def settings() -> dict[str, Any]:
+        applied = {**asdict(work), "offload": offload, "scheme": cfg.scheme["name"]}
+        return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
+
+    return step, settings
 
 
 def _prepared(training: Training, num_parts: int, fold: bool) -> PreparedGraph:
@@ -354,5 +366,5 @@ def _peak_memory(device: torch.device) -> int | None:
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
-def as_training(csr: CSR, nodes: Nodes, shape: Lookalike) -> Training:
-    return Training(csr, nodes, shape.num_classes, shape.hidden)
+def as_training(csr: CSR, nodes: Nodes, shape: Lookalike, cache_dir: str | None = None) -> Training:
+    return Training(csr, nodes, shape.num_classes, shape.hidden, cache_dir)

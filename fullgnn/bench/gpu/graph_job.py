@@ -21,12 +21,12 @@ from fullgnn.bench.gpu.lookalikes import (
     LOOKALIKES,
     TOYS,
     Lookalike,
+    density_shares,
     generate,
     local_csr,
     make_nodes,
     metis_order,
     metis_predicted_s,
-    tile_density,
 )
 from fullgnn.bench.gpu.product import Products
 from fullgnn.bench.gpu.random_graph import CSR, RandomGraph
@@ -41,6 +41,7 @@ PROBE_SCALE = 0.02
 _METIS_SHARE = 0.2  # of the time that is left
 _SCALE_SHARE = 0.5  # of it, for what grows with the graph
 _HOST_S_PER_ENTRY = 6e-8  # a preset of ours cuts the adjacency on the host, for one of them
+_PREPARATIONS = 6  # of the first kernels: for their products, and where ``auto`` tries them on the blocks of training
 _MEMORY_SHARE = 0.7  # of what is free on the device
 
 
@@ -76,7 +77,7 @@ class _GraphJob:
         first, variants = ([one for one in group if one.missing(self._device) is None] for group in (FIRST, VARIANTS))
         self._time(products, first, headline)
         if nodes is not None:
-            training = epoch.as_training(csr, nodes, shape)
+            training = epoch.as_training(csr, nodes, shape, str(self._scratch / "kernels"))
             products.release(*first)
             self._train(training)
             del training, nodes
@@ -107,12 +108,11 @@ class _GraphJob:
     def _largest_scale(self) -> float:
         """From what a small graph of the kind takes, in proportion; that also compiles and loads what is needed."""
         self._probe()
-        begin = time.monotonic()
-        self._probe()
-        probe_s = time.monotonic() - begin
+        generate_s, prepare_s = self._probe()
 
         def seconds(scale: float) -> float:
-            return probe_s * scale / PROBE_SCALE + 2 * _HOST_S_PER_ENTRY * self._shape.num_edges * scale
+            device_s = (generate_s + _PREPARATIONS * prepare_s) / PROBE_SCALE
+            return scale * (device_s + len(epoch.OURS) * _HOST_S_PER_ENTRY * self._shape.num_edges)
 
         allowed = _SCALE_SHARE * self._report.budget.left
         scale = largest_scale(lambda one: seconds(one) <= allowed and self._fits_memory(one))
@@ -122,15 +122,20 @@ class _GraphJob:
     def _fits_memory(self, scale: float) -> bool:
         return self._shape.num_bytes(scale) <= _MEMORY_SHARE * torch.cuda.mem_get_info(self._device)[0]
 
-    def _probe(self) -> None:
+    def _probe(self) -> tuple[float, float]:
+        """Seconds to make a small graph, and to prepare it for the first kernels."""
+        begin = time.monotonic()
         graph = generate(self._shape, PROBE_SCALE, 1, self._device)
         block = local_csr(graph.csr(graph.perm))
+        synchronize(self._device)
+        made = time.monotonic()
         for one in FIRST:
             try:
                 one.make().prepare(block, torch.float32)
             except Exception as error:  # it is reported where the kernel is timed
                 log.info("%s: %s", one.name, error)
         synchronize(self._device)
+        return made - begin, time.monotonic() - made
 
     def _generate(self, scale: float) -> RandomGraph:
         begin = time.perf_counter()
@@ -168,7 +173,7 @@ class _GraphJob:
         self._put("nnz", csr.nnz)
         self._put("longest_row", int(csr.indptr.diff().max()))
         self._put("shape", asdict(self._shape))
-        self._put("tile_density", tile_density(csr))
+        self._put("tile_density", density_shares(csr))
         return csr
 
     # ---- what is timed on it -----------------------------------------------------------------------------------------
@@ -196,7 +201,7 @@ class _GraphJob:
 
         def once() -> None:
             csr = graph.csr()
-            self._put("tile_density_shuffled", tile_density(csr))
+            self._put("tile_density_shuffled", density_shares(csr))
             products = Products(local_csr(csr), self._task.arguments["rates"], self._device)
             for width in widths:
                 self._add("spmm_shuffled", products.time(BASELINE, width, 0.3))
@@ -222,7 +227,7 @@ class _GraphJob:
                 self._report.missing(f"epoch {preset}", "torch_geometric is not installed")
                 continue
             self._report.item(
-                f"epoch {preset}", partial(once, preset), limit_s=90, predicted_s=0.0 if self._task.toy else 5.0
+                f"epoch {preset}", partial(once, preset), limit_s=150, predicted_s=0.0 if self._task.toy else 8.0
             )
         gpu.INTERPRETED = self._task.toy
 

@@ -159,9 +159,10 @@ def _epoch_table(epochs: list[dict[str, Any]]) -> tuple[list[str], list[list[str
                 _cell(one["loss_error"]),
                 _cell(one["setup_s"]),
                 str(one["settings"].get("kernel", "-")),
+                str(one["settings"].get("cuda_graph", "-")),
             ]
         )
-    return ["preset", "ms", "speed-up", "peak GB", "loss error", "set-up s", "kernel"], rows
+    return ["preset", "ms", "speed-up", "peak GB", "loss error", "set-up s", "kernel (widths)", "CUDA graph"], rows
 
 
 def _hits(hits: dict[str, Any]) -> Iterable[str]:
