@@ -1,4 +1,4 @@
-"""The ``Epilogue`` inside kernels in Triton. Importing this module imports triton.
+"""The ``Epilogue`` on a GPU, alone and inside other kernels. Importing this module imports triton.
 
 A kernel that ends with one takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
 """
@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn._philox_gpu import STREAM_TYPES, drop, stream
+from fullgnn._philox_gpu import ELEMENTS, MAX_COLUMNS, STREAM_TYPES, drop, stream
+from fullgnn.gpu import vector_unit
 from fullgnn.kernels.base import Epilogue
 
 EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **STREAM_TYPES}
@@ -27,6 +28,20 @@ def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
         return None if vector is None else vector.contiguous()
 
     return packed(epilogue.scale), packed(epilogue.bias), epilogue.relu, *stream(epilogue.dropout)
+
+
+def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:
+    """``Epilogue.apply_`` in one pass: (n, F) float32 or float64, rows may lie apart."""
+    num_rows, num_columns = y.shape
+    if y.numel():
+        assert num_columns == 1 or y.stride(1) == 1, y.stride()
+        columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(num_columns)))
+        rows = ELEMENTS // columns
+        grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))
+        unit = vector_unit(y, y.stride(0), num_columns)
+        sizes = (y.stride(0) // unit, num_rows, num_columns // unit)
+        _apply[grid](y, *sizes, *epilogue_arguments(epilogue), unit, rows, columns)
+    return y
 
 
 @triton.jit
@@ -58,6 +73,57 @@ def finish(
     return drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale)
 
 
+@triton.jit
+def _apply(
+    y,
+    y_stride,
+    num_rows: tl.int64,
+    num_columns,
+    scale,
+    bias,
+    relu: tl.constexpr,
+    node_id,
+    epoch,
+    seed: tl.int64,
+    layer: tl.int64,
+    threshold: tl.int64,
+    drop_scale: tl.float64,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Stride and the number of columns are in units; see ``vector_unit``."""
+    y_stride *= UNIT
+    num_columns *= UNIT
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    first_column = tl.program_id(1) * COLUMNS
+    column = first_column + tl.arange(0, COLUMNS)[None, :]
+    inside = (row < num_rows)[:, None] & (column < num_columns)
+    at = y + row[:, None] * y_stride + column
+    tile = tl.load(at, mask=inside, other=0.0)
+    tile = finish(
+        tile,
+        row,
+        num_rows,
+        first_column,
+        num_columns,
+        scale,
+        bias,
+        relu,
+        node_id,
+        epoch,
+        seed,
+        layer,
+        threshold,
+        drop_scale,
+    )
+    tl.store(at, tile, mask=inside)
+
+
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """None: there is no kernel here, only a part of others."""
-    yield from ()
+    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    signature = {"y": "*fp32:16", "y_stride": "i32", "num_rows": "i64", "num_columns": "i32", **EPILOGUE_TYPES}
+    constants = {"relu": True, "UNIT": 4, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
+    yield _apply, signature, constants, {"num_warps": 4}
+    without = {name: kind for name, kind in signature.items() if name not in NO_STREAM}
+    yield _apply, without, constants | NO_STREAM, {"num_warps": 4}

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
 from fullgnn.philox import Mask
 
 
@@ -47,7 +48,11 @@ class Epilogue:
         return replace(self, scale=scale, dropout=None if self.dropout is None else self.dropout.of(rows))
 
     def apply_(self, y: Tensor) -> Tensor:
-        """In place, as operations of their own."""
+        """In place: on a GPU in one pass, elsewhere as operations of their own."""
+        if gpu.suits_triton(y) and y.dtype in (torch.float32, torch.float64) and not self.is_nothing:
+            from fullgnn.kernels._epilogue_gpu import apply_gpu
+
+            return apply_gpu(y, self)
         if self.scale is not None:
             y.mul_(self.scale[:, None])
         if self.bias is not None:
