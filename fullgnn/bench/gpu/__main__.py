@@ -21,14 +21,16 @@ import torch
 
 from fullgnn.bench.gpu import checks, worker
 from fullgnn.bench.gpu.budget import Budget
-from fullgnn.bench.gpu.contestants import CONTESTANTS
+from fullgnn.bench.gpu.contestants import AUTO, CONTESTANTS
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS
+from fullgnn.bench.gpu.page import make_headline
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.supervise import Supervisor
 from fullgnn.bench.gpu.worker import Task
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.record import git_commit, hardware, versions
 
+_MARGIN_S = 6.0  # for the start of Python and the end
 _CHECKS_SHARE, _CHECKS_MOST_S = 0.3, 110.0
 _MOST_CHECKERS = 24  # each holds a context of about half a GB on the GPU
 _RATES_MOST_S = 50.0
@@ -63,7 +65,7 @@ def check_device(toy: bool) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """All jobs, the most wanted first, and the record after every result."""
-    budget = Budget(60 * options.minutes)
+    budget = Budget(60 * options.minutes - _MARGIN_S)
     record = Record(options.out, measured=not options.toy)
 
     def say(line: str) -> None:
@@ -87,6 +89,8 @@ def run(options: argparse.Namespace) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         record.put(["run", "elapsed_s"], round(budget.elapsed, 1))
         record.write()
+    if not options.toy:
+        print(make_headline(record.tree), flush=True)
     say(f"{options.out / 'summary.md'} and {options.out / 'record.json'} are written")
 
 
@@ -94,7 +98,8 @@ def _check(supervisor: Supervisor, budget: Budget, toy: bool) -> None:
     """The kernels side by side in as many processes as there are cores: what takes long is that they are compiled. What
     is compiled stays on disk for the products."""
     seconds = budget.part(_CHECKS_SHARE, most_s=_CHECKS_MOST_S).seconds
-    cases = [(name, width) for width in (checks.TOY_WIDTHS if toy else checks.WIDTHS) for name in CONTESTANTS]
+    names = [name for name, one in CONTESTANTS.items() if not (toy and one == AUTO)]  # it times kernels on a GPU
+    cases = [(name, width) for width in (checks.TOY_WIDTHS if toy else checks.WIDTHS) for name in names]
     num_workers = 1 if toy else max(1, min(len(cases), len(os.sched_getaffinity(0)) - 1, _MOST_CHECKERS))
     jobs = {
         f"checks {turn + 1} of {num_workers}": Task(

@@ -90,6 +90,7 @@ def check_product(one: Contestant, name: str, block: LocalCSR, width: int) -> Ch
 def check_epilogue(one: Contestant, name: str, block: LocalCSR, width: int) -> Check:
     """relu(diag(scale) (A X + out) + bias), where X and the output are slices of columns of wider matrices."""
     x, generator = _operands(block, width + 8)
+    x[:, :8] = torch.nan
     x = x[:, 8:]
     before = torch.randn(block.num_rows, width + 8, device=x.device, generator=generator)[:, 8:]
     scale = torch.rand(block.num_rows, device=x.device, generator=generator)
@@ -136,6 +137,7 @@ def _operands(block: LocalCSR, width: int) -> tuple[Tensor, torch.Generator]:
     device = block.indices.device
     generator = torch.Generator(device).manual_seed(width)
     x = empty_lines(block.num_cols, width, torch.empty(0, device=device))
+    x.as_strided((len(x), x.stride(0)), (x.stride(0), 1)).fill_(torch.nan)  # what lies between rows must not count
     return x.normal_(generator=generator), generator
 
 

@@ -1,6 +1,7 @@
 """The job of one graph: made on the device, ordered, multiplied, trained on. What matters most comes first."""
 
 import json
+import logging
 import time
 from dataclasses import asdict
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
 from fullgnn.bench.gpu import epoch
 from fullgnn.bench.gpu.budget import largest_scale
 from fullgnn.bench.gpu.contestants import BASELINE, FIRST, VARIANTS, Contestant
@@ -19,17 +21,19 @@ from fullgnn.bench.gpu.lookalikes import (
     LOOKALIKES,
     TOYS,
     Lookalike,
+    density_shares,
     generate,
     local_csr,
     make_nodes,
     metis_order,
     metis_predicted_s,
-    tile_density,
 )
 from fullgnn.bench.gpu.product import Products
 from fullgnn.bench.gpu.random_graph import CSR, RandomGraph
 from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.gpu.worker import Report, Task
+
+log = logging.getLogger(__name__)
 
 WIDTHS = (8, 16, 41, 47, 64, 100, 128)
 TOY_WIDTHS = (8, 41)
@@ -37,6 +41,7 @@ PROBE_SCALE = 0.02
 _METIS_SHARE = 0.2  # of the time that is left
 _SCALE_SHARE = 0.5  # of it, for what grows with the graph
 _HOST_S_PER_ENTRY = 6e-8  # a preset of ours cuts the adjacency on the host, for one of them
+_PREPARATIONS = 6  # of the first kernels: for their products, and where ``auto`` tries them on the blocks of training
 _MEMORY_SHARE = 0.7  # of what is free on the device
 
 
@@ -72,7 +77,7 @@ class _GraphJob:
         first, variants = ([one for one in group if one.missing(self._device) is None] for group in (FIRST, VARIANTS))
         self._time(products, first, headline)
         if nodes is not None:
-            training = epoch.as_training(csr, nodes, shape)
+            training = epoch.as_training(csr, nodes, shape, str(self._scratch / "kernels"))
             products.release(*first)
             self._train(training)
             del training, nodes
@@ -83,7 +88,7 @@ class _GraphJob:
         for one in variants:  # one after the other, so that only one of them is in memory
             self._time(products, [one], headline[-1:])
             products.release(BASELINE)
-        for one in variants:
+        for one in [] if self._task.toy else variants:
             self._time(products, [one], [*headline[:-1], *others])
             products.release(BASELINE)
 
@@ -94,8 +99,8 @@ class _GraphJob:
         kept = self._scratch / "scale.json"
         if kept.exists():
             return json.loads(kept.read_text())
-        forced, toy = self._task.arguments["scale"], self._task.toy
-        scale = forced or (1.0 if toy else self._report.item("probe", self._largest_scale, limit_s=90) or PROBE_SCALE)
+        scale = self._task.arguments["scale"] or (1.0 if self._task.toy else None)
+        scale = scale or self._report.item("probe", self._largest_scale, limit_s=90) or largest_scale(self._fits_memory)
         self._scratch.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(scale))
         return scale
@@ -103,28 +108,34 @@ class _GraphJob:
     def _largest_scale(self) -> float:
         """From what a small graph of the kind takes, in proportion; that also compiles and loads what is needed."""
         self._probe()
-        begin = time.monotonic()
-        self._probe()
-        probe_s = time.monotonic() - begin
-        free = torch.cuda.mem_get_info(self._device)[0]
+        generate_s, prepare_s = self._probe()
 
         def seconds(scale: float) -> float:
-            return probe_s * scale / PROBE_SCALE + 2 * _HOST_S_PER_ENTRY * self._shape.num_edges * scale
+            device_s = (generate_s + _PREPARATIONS * prepare_s) / PROBE_SCALE
+            return scale * (device_s + len(epoch.OURS) * _HOST_S_PER_ENTRY * self._shape.num_edges)
 
         allowed = _SCALE_SHARE * self._report.budget.left
-        scale = largest_scale(
-            lambda one: seconds(one) <= allowed and self._shape.num_bytes(one) <= _MEMORY_SHARE * free
-        )
+        scale = largest_scale(lambda one: seconds(one) <= allowed and self._fits_memory(one))
         self._put("scale_reason", f"{seconds(scale):.0f} s predicted for set-up, {allowed:.0f} s allowed")
         return scale
 
-    def _probe(self) -> None:
+    def _fits_memory(self, scale: float) -> bool:
+        return self._shape.num_bytes(scale) <= _MEMORY_SHARE * torch.cuda.mem_get_info(self._device)[0]
+
+    def _probe(self) -> tuple[float, float]:
+        """Seconds to make a small graph, and to prepare it for the first kernels."""
+        begin = time.monotonic()
         graph = generate(self._shape, PROBE_SCALE, 1, self._device)
         block = local_csr(graph.csr(graph.perm))
-        for one in FIRST:
-            if one.missing(self._device) is None:
-                one.make().prepare(block, torch.float32)
         synchronize(self._device)
+        made = time.monotonic()
+        for one in FIRST:
+            try:
+                one.make().prepare(block, torch.float32)
+            except Exception as error:  # it is reported where the kernel is timed
+                log.info("%s: %s", one.name, error)
+        synchronize(self._device)
+        return made - begin, time.monotonic() - made
 
     def _generate(self, scale: float) -> RandomGraph:
         begin = time.perf_counter()
@@ -162,7 +173,7 @@ class _GraphJob:
         self._put("nnz", csr.nnz)
         self._put("longest_row", int(csr.indptr.diff().max()))
         self._put("shape", asdict(self._shape))
-        self._put("tile_density", tile_density(csr))
+        self._put("tile_density", density_shares(csr))
         return csr
 
     # ---- what is timed on it -----------------------------------------------------------------------------------------
@@ -190,7 +201,7 @@ class _GraphJob:
 
         def once() -> None:
             csr = graph.csr()
-            self._put("tile_density_shuffled", tile_density(csr))
+            self._put("tile_density_shuffled", density_shares(csr))
             products = Products(local_csr(csr), self._task.arguments["rates"], self._device)
             for width in widths:
                 self._add("spmm_shuffled", products.time(BASELINE, width, 0.3))
@@ -199,6 +210,7 @@ class _GraphJob:
 
     def _train(self, training: epoch.Training) -> None:
         """Every preset; the losses of the first are what the others' are compared with."""
+        gpu.INTERPRETED = False  # for a toy ``auto`` takes a CPU's kernel: it has no GPU to time the others on
         kept = self._scratch / "losses.json"
         slice_s = 0.05 if self._task.toy else 2.0
 
@@ -215,8 +227,9 @@ class _GraphJob:
                 self._report.missing(f"epoch {preset}", "torch_geometric is not installed")
                 continue
             self._report.item(
-                f"epoch {preset}", partial(once, preset), limit_s=120, predicted_s=0.0 if self._task.toy else 5.0
+                f"epoch {preset}", partial(once, preset), limit_s=150, predicted_s=0.0 if self._task.toy else 8.0
             )
+        gpu.INTERPRETED = self._task.toy
 
     def _put(self, key: str, value: Any, *further: str) -> None:
         self._report.put(["graphs", self._name, key, *further], value)

@@ -9,14 +9,13 @@ from torch import Tensor
 
 from fullgnn.bench.gpu.random_graph import CSR, RandomGraph, hierarchical_sbm
 from fullgnn.kernels import LocalCSR
+from fullgnn.kernels.tiles import tile_density
 
 METIS_S_PER_ENTRY = 1.3e-6
 """Seconds that METIS takes for a stored entry, on one core."""
 
 GLOBAL_SHARE = 0.15
 TRAIN_FRACTION = 0.6
-TILE = 32
-DENSITY_BINS = (0.01, 0.03, 0.05, 0.10, 0.25)
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ LOOKALIKES = {
     "archaea-like": Lookalike(1_644_228, 206_436_882, 602, 10, 128),
     "products-like": Lookalike(2_449_029, 126_167_181, 100, 47, 64),
 }
-TOYS = {"toy": Lookalike(500, 12_500, 20, 5, 8)}
+TOYS = {"toy": Lookalike(160, 2_560, 20, 5, 8)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +94,6 @@ def local_csr(csr: CSR) -> LocalCSR:
     return LocalCSR(csr.indptr, csr.indices, None, csr.num_nodes, csr.num_nodes)
 
 
-def tile_density(csr: CSR) -> list[float]:
+def density_shares(csr: CSR) -> list[float]:
     """Shares of the entries that lie in tiles of 32 x 32 whose filling is 0-1, 1-3, 3-5, 5-10, 10-25, > 25 %."""
-    device, tiles_across = csr.indptr.device, -(-csr.num_nodes // TILE)
-    row = torch.repeat_interleave(
-        torch.arange(csr.num_nodes, device=device), csr.indptr.long().diff(), output_size=csr.nnz
-    )
-    tile = (row // TILE).mul_(tiles_across).add_(csr.indices // TILE)
-    del row
-    count = tile.sort().values.unique_consecutive(return_counts=True)[1].double()
-    bin_of = torch.bucketize(count / TILE**2, torch.tensor(DENSITY_BINS, dtype=torch.float64, device=device))
-    entries = torch.bincount(bin_of, count, minlength=len(DENSITY_BINS) + 1)
-    return (entries / csr.nnz).tolist()
+    return tile_density(csr.indptr, csr.indices, csr.num_nodes)

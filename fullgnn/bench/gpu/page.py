@@ -18,6 +18,14 @@ def make_page(tree: dict[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def make_headline(tree: dict[str, Any]) -> str:
+    """What is printed at the end: the checks, and the first graph."""
+    blocks = list(_checks(tree.get("checks", [])))[:1]
+    for name, graph in list(tree.get("graphs", {}).items())[:1]:
+        blocks += _graph(name, graph)
+    return "\n\n".join(blocks)
+
+
 def _about(tree: dict[str, Any]) -> str:
     run = dict(tree.get("run", {}))
     run |= {f"gpu {key}": value for key, value in tree.get("gpu", {}).items()}
@@ -151,9 +159,10 @@ def _epoch_table(epochs: list[dict[str, Any]]) -> tuple[list[str], list[list[str
                 _cell(one["loss_error"]),
                 _cell(one["setup_s"]),
                 str(one["settings"].get("kernel", "-")),
+                str(one["settings"].get("cuda_graph", "-")),
             ]
         )
-    return ["preset", "ms", "speed-up", "peak GB", "loss error", "set-up s", "kernel"], rows
+    return ["preset", "ms", "speed-up", "peak GB", "loss error", "set-up s", "kernel (widths)", "CUDA graph"], rows
 
 
 def _hits(hits: dict[str, Any]) -> Iterable[str]:

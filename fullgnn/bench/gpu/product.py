@@ -12,8 +12,8 @@ from fullgnn.bench.gpu.contestants import BASELINE, Contestant
 from fullgnn.bench.gpu.rates import rate_at
 from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated, synchronize
 from fullgnn.kernels import Kernel, LocalCSR
+from fullgnn.lines import SECTOR_BYTES
 
-SECTOR_BYTES = 32
 _NUM_SAMPLES = 1024
 
 

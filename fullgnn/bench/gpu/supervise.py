@@ -62,9 +62,9 @@ class Supervisor:
         self._workers.clear()
 
     def _start(self, name: str, task: Task) -> None:
-        seconds = min(task.seconds, self._budget.left)
+        seconds = min(task.seconds, self._budget.left - _GRACE_S)
         if seconds < START_S:
-            self._note(name, None, "left out", f"{seconds:.0f} s are left")
+            self._note(name, None, "left out", f"{max(0.0, seconds):.0f} s are left")
             return
         task = replace(task, seconds=seconds)
         reader, writer = os.pipe()

@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from fullgnn.bench.gpu import random_graph
-from fullgnn.bench.gpu.lookalikes import GLOBAL_SHARE, LOOKALIKES, TRAIN_FRACTION, make_nodes, tile_density
+from fullgnn.bench.gpu.lookalikes import GLOBAL_SHARE, LOOKALIKES, TRAIN_FRACTION, density_shares, make_nodes
 from fullgnn.bench.gpu.random_graph import hierarchical_sbm
 from fullgnn.config import conf_dir
 from fullgnn.errors import ConfigError
@@ -48,20 +48,9 @@ def test_the_order_has_structure(graph):
     """Each node's community is a run of ids, and tiles that are more than 10 % full hold many of the entries."""
     community = graph.community[graph.perm]
     assert (community.diff() >= 0).all() and community.unique().tolist() == list(range(10))
-    ordered, shuffled = tile_density(graph.csr(graph.perm)), tile_density(graph.csr())
+    ordered, shuffled = density_shares(graph.csr(graph.perm)), density_shares(graph.csr())
     assert sum(ordered) == pytest.approx(1) and sum(shuffled) == pytest.approx(1)
     assert sum(ordered[4:]) > 0.25 and sum(shuffled[4:]) < 0.01
-
-
-def test_tiles_are_counted_as_a_dense_matrix_counts_them():
-    csr = hierarchical_sbm(333, 5000, 5, 0.15, 0, CPU).csr()
-    padded = np.zeros((352, 352))
-    padded[:333, :333] = to_scipy(csr).toarray()
-    filling = padded.reshape(11, 32, 11, 32).sum((1, 3)).ravel()
-    share = filling / 1024
-    bounds = [0, 0.01, 0.03, 0.05, 0.10, 0.25, 1]
-    expected = [filling[(share > a) & (share <= b)].sum() / filling.sum() for a, b in zip(bounds, bounds[1:])]
-    np.testing.assert_allclose(tile_density(csr), expected)
 
 
 def test_degrees_are_skewed(graph):
@@ -73,8 +62,8 @@ def test_chunks_do_not_show(graph, monkeypatch):
     monkeypatch.setattr(random_graph, "CHUNK", 1000)
     chunked = hierarchical_sbm(NUM_NODES, NUM_ENTRIES, 10, 0.15, 3, CPU)
     assert len(chunked.pairs) == len(graph.pairs) == len(chunked.pairs.unique())
-    ordered = tile_density(chunked.csr(chunked.perm))
-    np.testing.assert_allclose(ordered, tile_density(graph.csr(graph.perm)), atol=0.02)
+    ordered = density_shares(chunked.csr(chunked.perm))
+    np.testing.assert_allclose(ordered, density_shares(graph.csr(graph.perm)), atol=0.02)
 
 
 def test_the_same_seed_is_the_same_graph(graph):

@@ -46,4 +46,4 @@ def test_a_job_that_is_over_time_is_stopped_and_not_begun_again(states, monkeypa
 
 def test_a_job_without_time_is_left_out(states):
     record, found = states(["works"], seconds=1.0)
-    assert found == {None: ("left out", "1 s are left")} and "found" not in record.tree
+    assert found == {None: ("left out", "0 s are left")} and "found" not in record.tree
