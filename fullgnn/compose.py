@@ -26,10 +26,12 @@ _CHOICES = {
     "normalization": ("sym", "row", "none"),
     "reorder.scope": ("block", "whole"),
     "work.spmm_order": ("width", "transform", "propagate"),
+    "work.offload": ("auto", "always", "never"),
     "train.optimizer": ("adam", "sgd"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
     "runtime.dtype": ("float32", "float64"),
+    "runtime.cuda_graph": ("auto", "never"),
 }
 _MINIMA = {
     "train.epochs": 1,

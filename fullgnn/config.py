@@ -44,6 +44,9 @@ class WorkConfig:
     """Multiply by the 0/1 pattern and scale rows before and after, instead of storing a value for each edge."""
     loss_rows_only: bool = MISSING
     """In training, compute the last layer only for the nodes that carry loss."""
+    offload: str = MISSING
+    """Keep A @ H0 in host memory and bring it to the device in chunks of rows, as it is multiplied: ``always``,
+    ``never``, or ``auto``: where it would take much of a GPU's free memory."""
 
 
 @dataclass
@@ -80,6 +83,8 @@ class RuntimeConfig:
     """Seconds after which a collective that does not complete ends the job."""
     cache_dir: Optional[str] = MISSING
     """Folder that keeps node orders and A @ H0 for later runs; null: none."""
+    cuda_graph: str = MISSING
+    """``auto``: on GPUs, capture the training step as a CUDA graph and replay it every epoch; ``never``."""
 
 
 @dataclass

@@ -3,14 +3,20 @@
 import functools
 import importlib.util
 
+import torch
 from torch import Tensor
 
 INTERPRETED = False  # tests set it: Triton's interpreter, which TRITON_INTERPRET=1 puts in place, then serves on a CPU
 
 
 def suits_triton(x: Tensor) -> bool:
-    """Whether kernels in Triton can work on ``x``: on a GPU, where Triton is installed."""
-    return (x.is_cuda or (INTERPRETED and x.device.type == "cpu")) and has_triton()
+    """Whether kernels in Triton can work on ``x``."""
+    return serves(x.device)
+
+
+def serves(device: torch.device) -> bool:
+    """Whether kernels in Triton can work on ``device``: a GPU, where Triton is installed."""
+    return (device.type == "cuda" or (INTERPRETED and device.type == "cpu")) and has_triton()
 
 
 def vector_unit(x: Tensor, *numbers: int) -> int:

@@ -2,7 +2,7 @@
 
 The schemes, collectives and the training loop share one ``Meter``. On a CPU a phase is timed with the wall clock;
 on a GPU with a pair of events on the current stream, read only when the epoch is over, so that
-measuring never makes the host wait inside an epoch.
+measuring never makes the host wait inside an epoch. ``cut`` leaves even the reading for later.
 """
 
 import time
@@ -23,6 +23,21 @@ class Cost:
     counts: dict[str, int] = field(default_factory=dict)
 
 
+class Spent:
+    """What was spent in one interval, which on a GPU may not be over."""
+
+    def __init__(self, cost: Cost, events: "list[tuple[str, torch.cuda.Event, torch.cuda.Event]]"):
+        self._cost, self._events = cost, events
+
+    def read(self) -> Cost:
+        """Wait for the interval's end; called once."""
+        milliseconds = defaultdict(float, self._cost.time_ms)
+        for name, start, end in self._events:
+            end.synchronize()
+            milliseconds[name] += start.elapsed_time(end)
+        return Cost(dict(milliseconds), self._cost.bytes_received, self._cost.counts)
+
+
 class Meter:
     """Accumulates phase times, received bytes and counts until ``take`` empties it.
 
@@ -35,6 +50,7 @@ class Meter:
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._bytes: dict[str, int] = defaultdict(int)
         self._counts: dict[str, int] = defaultdict(int)
+        self._timed = True
 
     def start(self, name: str) -> "Span":
         """Begin a stretch of phase ``name`` that ends with ``stop``, anywhere else in the program."""
@@ -56,26 +72,45 @@ class Meter:
     def count(self, name: str, amount: int) -> None:
         self._counts[name] += amount
 
+    def add(self, cost: Cost) -> None:
+        """Count the bytes and counts of ``cost`` again: what it stands for has happened once more."""
+        for name, num_bytes in cost.bytes_received.items():
+            self._bytes[name] += num_bytes
+        for name, amount in cost.counts.items():
+            self._counts[name] += amount
+
+    @contextmanager
+    def untimed(self) -> Iterator[Cost]:
+        """Time nothing inside; bytes and counts go to the ``Cost`` that is yielded, not to this meter."""
+        before = self._timed, self._bytes, self._counts
+        self._timed, self._bytes, self._counts = False, defaultdict(int), defaultdict(int)
+        try:
+            yield Cost({}, self._bytes, self._counts)
+        finally:
+            self._timed, self._bytes, self._counts = before
+
     def take(self) -> Cost:
         """Return what was spent since the last call, and start again from zero."""
-        if self._events:
-            self._events[-1][2].synchronize()
-            for name, start, end in self._events:
-                end.synchronize()
-                self._seconds[name] += start.elapsed_time(end) / 1e3
+        return self.cut().read()
+
+    def cut(self) -> Spent:
+        """``take``, to be read later: the host does not wait for the GPU."""
         cost = Cost({k: v * 1e3 for k, v in self._seconds.items()}, dict(self._bytes), dict(self._counts))
+        spent = Spent(cost, list(self._events))
         self._seconds.clear()
         self._events.clear()
         self._bytes.clear()
         self._counts.clear()
-        return cost
+        return spent
 
 
 class Span:
     """One stretch of a phase, from its construction to ``stop``."""
 
     def __init__(self, meter: Meter, name: str):
-        self._meter, self._name = meter, name
+        self._meter, self._name, self._timed = meter, name, meter._timed
+        if not self._timed:
+            return
         if meter._cuda:
             self._start = torch.cuda.Event(enable_timing=True)
             self._start.record()
@@ -83,6 +118,8 @@ class Span:
             self._begin = time.perf_counter()
 
     def stop(self) -> None:
+        if not self._timed:
+            return
         if self._meter._cuda:
             end = torch.cuda.Event(enable_timing=True)
             end.record()

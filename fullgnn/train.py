@@ -33,7 +33,7 @@ from fullgnn.dist import (
     under_torchrun,
     wait_for_others,
 )
-from fullgnn.engine import EpochRecord, check_preparation, fit, make_scheme, predict, set_up
+from fullgnn.engine import EpochRecord, check_preparation, fit, make_scheme, predict, replay_for, set_up
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
@@ -76,7 +76,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         if folder is not None:
             folder.add_epoch(epoch_line(epoch))
 
-    result = fit(model, sharded, scheme, cfg.train, meter, on_epoch)
+    result = fit(model, sharded, scheme, cfg.train, meter, on_epoch, replay_for(cfg.runtime.cuda_graph, world))
     progress.close()
 
     record = make_record(cfg, world, scheme, job, setup, result)
@@ -100,6 +100,7 @@ def epoch_line(epoch: EpochRecord) -> dict:
         **{f"{split}_accuracy": value for split, value in accuracy.items()},
         "time_ms": epoch.cost.time_ms,
         "bytes_received": epoch.cost.bytes_received,
+        "replayed": epoch.replayed,
     }
 
 

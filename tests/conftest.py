@@ -16,18 +16,20 @@ from tests.ranks import Ranks  # noqa: E402
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in items:
-            if "gpu" in item.keywords:
+            if item.get_closest_marker("gpu"):  # not a keyword: a folder has that name
                 item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
 
 
-BACKENDS = ["gloo", "nccl"] if torch.cuda.is_available() else ["gloo"]
+ON_GPUS = [pytest.param(backend, marks=pytest.mark.gpu) for backend in ("nccl", "gloo-cuda")]
+BACKENDS = ["gloo", *(ON_GPUS if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
 def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
     """``ranks(world_size)``: processes that have joined one job, kept for the whole session.
 
-    Every test that uses it runs over gloo on the CPU, and over NCCL where there are GPUs enough.
+    Every test that uses it runs over gloo on the CPU and, where there is a GPU, over gloo with ranks that share it, and
+    over NCCL where there are GPUs enough.
     """
     pools: dict[int, Ranks] = {}
 

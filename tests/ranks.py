@@ -16,7 +16,11 @@ PRELOADED = ("torch._dynamo", "scipy.sparse.csgraph", "networkx", "hydra", "numb
 
 
 class Ranks:
-    """``world_size`` processes on this machine that have joined one job; each call runs on all of them."""
+    """``world_size`` processes on this machine that have joined one job; each call runs on all of them.
+
+    Args:
+        backend: ``gloo`` on the CPU, ``nccl`` with a GPU for each rank, or ``gloo-cuda``: ranks that share the GPUs.
+    """
 
     def __init__(self, world_size: int, backend: str = "gloo"):
         context = multiprocessing.get_context("forkserver")
@@ -83,8 +87,8 @@ def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> No
     from fullgnn.config import RuntimeConfig
     from fullgnn.dist import init_world
 
-    device = "cuda" if backend == "nccl" else "cpu"
-    runtime = RuntimeConfig(None, device, backend, "float64", 1, TIMEOUT_S, None)
+    device = "cpu" if backend == "gloo" else "cuda"
+    runtime = RuntimeConfig(None, device, backend.removesuffix("-cuda"), "float64", 1, TIMEOUT_S, None, "auto")
     with init_world(runtime) as world:
         while True:
             try:

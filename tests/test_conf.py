@@ -54,6 +54,7 @@ KEYS = {
     "work.skip_input_gradient": bool,
     "work.fold_normalization": bool,
     "work.loss_rows_only": bool,
+    "work.offload": str,
     "reorder.scope": str,
     "reorder.num_blocks": NoneType,
     "reorder.cluster_size": int,
@@ -63,6 +64,7 @@ KEYS = {
     "runtime.dtype": str,
     "runtime.threads": NoneType,
     "runtime.cache_dir": NoneType,
+    "runtime.cuda_graph": str,
 }
 """The public keys and the types of their defaults."""
 
@@ -169,6 +171,7 @@ WRONG = {
     "reorder=rmc": "reorder=rmc is not known: choose one of degree, metis, none, rcm, shuffle, slashburn",
     "reorder=rcm,metis": "reorder=rcm,metis gives several values: add -m to sweep over them",
     "normalization=symmetric": "normalization=symmetric is not known: choose one of sym, row, none",
+    "work.offload=true": "work.offload=True is not known: choose one of auto, always, never",
     "runtime.dtype=float16": "runtime.dtype=float16 is not known: choose one of float32, float64",
     "train.epochs=0": "train.epochs=0 is out of range: it must be finite and at least 1",
     "train.lr=-1": "train.lr=-1.0 is out of range: it must be finite and at least 0",

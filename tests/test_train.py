@@ -131,6 +131,7 @@ def test_the_record_has_every_key_and_agrees_with_the_epochs(by_own_ranks: tuple
         "split_rows": True,
         "device": "cpu",
         "backend": "gloo",
+        "cuda_graph": "no: the device is a CPU",
         "epochs": EPOCHS,
         "seed": 0,
     }

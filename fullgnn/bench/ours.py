@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fullgnn.config import Config, build
 from fullgnn.dist import World
-from fullgnn.engine import make_scheme, set_up
-from fullgnn.engine.fit import FlatGradients, make_optimizer, train_step
+from fullgnn.engine import make_scheme, replay_for, set_up
+from fullgnn.engine.fit import Epochs
 from fullgnn.graph import Graph
 from fullgnn.kernels import LocalCSR
 from fullgnn.meter import Meter
@@ -31,15 +31,13 @@ def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme, graph)
     set_weights(job.model, weights)
-    optimizer, gradients = make_optimizer(job.model, cfg.train), FlatGradients(job.model)
+    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
     epoch = 0
 
     def step() -> float:
         nonlocal epoch
         epoch += 1
-        loss = train_step(job.model, job.graph, scheme, optimizer, gradients, meter, epoch)
-        meter.take()
-        return loss
+        return epochs(epoch).loss.read()
 
     return step
 

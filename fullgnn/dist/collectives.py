@@ -32,8 +32,11 @@ class Pending:
     the end of ``wait`` and ``late`` that of the ``wait`` alone: 1 - late/flight is the share that other work has hidden.
     """
 
-    def __init__(self, tensor: Tensor, work: dist.Work | None, meter: Meter, arrives: bool = True):
+    def __init__(
+        self, tensor: Tensor, work: dist.Work | None, meter: Meter, arrives: bool = True, host: Tensor | None = None
+    ):
         self._tensor, self._work, self._meter, self._arrives = tensor, work, meter, arrives
+        self._host = host  # what travels in its place
         self._flight = meter.start("flight") if work is not None and arrives else None
 
     def wait(self) -> Tensor:
@@ -42,6 +45,8 @@ class Pending:
         late = self._meter.start("late") if self._arrives else None
         with self._meter.phase("comm"):
             self._work.wait()
+            if self._host is not None and self._arrives:
+                self._tensor.copy_(self._host)
         if late is not None and self._flight is not None:
             late.stop()
             self._flight.stop()
@@ -61,6 +66,8 @@ class Axis:
         self.group, self.meter = group, meter
         self.size = dist.get_world_size(group)
         self.index = dist.get_rank(group)
+        # gloo takes tensors of a GPU in collectives, but not from rank to rank.
+        self._by_host = "cuda:gloo" in dist.get_backend_config(group)
 
     def broadcast(self, tensor: Tensor, source: int) -> Pending:
         """Start sending ``tensor`` of axis index ``source`` into the same-shaped ``tensor`` of the others."""
@@ -85,10 +92,12 @@ class Axis:
         Returns:
             Sends and receives under way, in the order given.
         """
+        sent = [(tensor, self._travelling(tensor, filled=True), peer) for tensor, peer in sends]
+        received = [(tensor, self._travelling(tensor, filled=False), peer) for tensor, peer in receives]
         operations = [
-            dist.P2POp(operation, tensor, group=self.group, group_peer=peer)
-            for operation, transfers in ((dist.isend, sends), (dist.irecv, receives))
-            for tensor, peer in transfers
+            dist.P2POp(operation, travelling, group=self.group, group_peer=peer)
+            for operation, transfers in ((dist.isend, sent), (dist.irecv, received))
+            for tensor, travelling, peer in transfers
             if tensor.numel()
         ]
         for tensor, _ in receives:
@@ -103,12 +112,27 @@ class Axis:
             works = works * len(operations)
         handles = iter(works)
 
-        def pending(transfers: list[tuple[Tensor, int]], arrive: bool) -> list[Pending]:
+        def pending(transfers: list[tuple[Tensor, Tensor, int]], arrive: bool) -> list[Pending]:
             return [
-                Pending(tensor, next(handles) if tensor.numel() else None, self.meter, arrive) for tensor, _ in transfers
+                Pending(
+                    tensor,
+                    next(handles) if tensor.numel() else None,
+                    self.meter,
+                    arrive,
+                    host=None if travelling is tensor else travelling,
+                )
+                for tensor, travelling, _ in transfers
             ]
 
-        return pending(sends, arrive=False), pending(receives, arrive=True)
+        return pending(sent, arrive=False), pending(received, arrive=True)
+
+    def _travelling(self, tensor: Tensor, filled: bool) -> Tensor:
+        """What is sent or received in the place of ``tensor``: itself, or memory of the host."""
+        if not self._by_host:
+            return tensor
+        if filled:
+            return tensor.to("cpu", copy=True)
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Add ``tensor`` over the axis, in place. The gradient of a sum over ranks is the same sum."""

@@ -2,7 +2,8 @@
 
 from fullgnn.engine.evaluate import Accuracies, evaluate, predict
 from fullgnn.engine.fit import EpochRecord, FitResult, fit
-from fullgnn.engine.job import Job, build_model, make_scheme, set_up
+from fullgnn.engine.graphed import replay_for
+from fullgnn.engine.job import Job, build_model, make_input, make_scheme, set_up
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.prepare import Preparation, check_preparation, prepare
 
@@ -16,9 +17,11 @@ __all__ = [
     "check_preparation",
     "evaluate",
     "fit",
+    "make_input",
     "make_scheme",
     "peak_process_bytes",
     "predict",
     "prepare",
+    "replay_for",
     "set_up",
 ]

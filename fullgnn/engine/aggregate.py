@@ -4,9 +4,11 @@ import logging
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from fullgnn.cache import Cache
 from fullgnn.dist import World, all_gather_objects
+from fullgnn.host_rows import HostRows
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 
 log = logging.getLogger(__name__)
@@ -14,24 +16,42 @@ log = logging.getLogger(__name__)
 COLUMNS_AT_ONCE = 128
 """Bounds the buffers to what a hidden layer needs, however many features there are."""
 
+OFFLOAD_SHARE = 0.5
+"""``work.offload=auto`` leaves A @ H0 on the host where it takes more than this share of a GPU's free memory."""
+
+
+def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
+    """Whether A @ H0 stays on the host, by ``work.offload``: the same on every rank, which call this together."""
+    if choice != "auto" or world.device.type != "cuda":
+        return choice == "always"
+    assert isinstance(graph.features, Tensor)
+    needed, free = graph.features.nbytes, torch.cuda.mem_get_info(world.device)[0]
+    too_large = [pair for pair in all_gather_objects((needed, free)) if pair[0] > OFFLOAD_SHARE * pair[1]]
+    if too_large:
+        log.info("A @ H0 stays in host memory: a rank's %d bytes are much of the %d free on its GPU", *too_large[0])
+    return bool(too_large)
+
 
 @torch.no_grad()
-def aggregate_features(graph: ShardedGraph) -> ShardedGraph:
+def aggregate_features(graph: ShardedGraph, device: torch.device, offload: bool) -> ShardedGraph:
     """The graph with ``Aggregated(A @ features)`` for ``features``: distributed and overlapped like any product.
 
     A column of A @ X needs that column of X alone, so the product takes the place of the features, a few columns at a
     time: it needs no second matrix of their size. Training needs the features no more.
+
+    Args:
+        device: where A is.
+        offload: the product stays on the host, and only those few columns are ever on the device.
     """
-    x = graph.features
-    assert isinstance(x, torch.Tensor)
+    x = _placed(graph, device, offload)
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
         columns = x[:, first : first + COLUMNS_AT_ONCE]
-        columns.copy_(graph.adj.multiply(columns))
+        columns.copy_(graph.adj.multiply(columns.to(device)))
     graph.adj.release()
-    return replace(graph, features=Aggregated(x))
+    return _with_product(graph, x, device, offload)
 
 
-def cached_aggregation(graph: ShardedGraph, world: World, cache: Cache, key: str) -> ShardedGraph:
+def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: Cache, key: str) -> ShardedGraph:
     """``aggregate_features``, unless every rank finds its rows of the product in the ``cache``. Called on every rank.
 
     A file holds the rows of one rank, named by their nodes: replicas with the same rows share it, the lowest rank
@@ -40,17 +60,27 @@ def cached_aggregation(graph: ShardedGraph, world: World, cache: Cache, key: str
     Args:
         key: of the product on all ranks, from rank 0.
     """
-    x = graph.features
-    assert isinstance(x, torch.Tensor)
-    key = cache.key(product=key, node_id=graph.adj.node_id.cpu().numpy(), device=x.device.type)
+    x = _placed(graph, world.device, offload)
+    graph = replace(graph, features=x)
+    key = cache.key(product=key, node_id=graph.adj.node_id.cpu().numpy(), device=world.device.type)
     stored = cache.load("aggregation", key)
     missing = all_gather_objects(key if stored is None else None)
     if not any(missing):
         assert stored is not None
         log.info("A @ H0 is loaded from %s", cache.folder)
         x.copy_(torch.from_numpy(stored["product"]))  # to where a computed product lies, for the same bits ever after
-        return replace(graph, features=Aggregated(x))
-    graph = aggregate_features(graph)
+        return _with_product(graph, x, world.device, offload)
+    graph = aggregate_features(graph, world.device, offload)
     if stored is None and missing.index(key) == world.rank:
         cache.store("aggregation", key, {"product": x.cpu().numpy()})
     return graph
+
+
+def _placed(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
+    """The features where their product will be."""
+    assert isinstance(graph.features, Tensor)
+    return graph.features.to("cpu" if offload else device)
+
+
+def _with_product(graph: ShardedGraph, product: Tensor, device: torch.device, offload: bool) -> ShardedGraph:
+    return replace(graph, features=Aggregated(HostRows(product, device) if offload else product))

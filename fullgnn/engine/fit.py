@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fullgnn.config import TrainConfig
 from fullgnn.engine.evaluate import Accuracies, evaluate
+from fullgnn.engine.graphed import EAGER, RepeatedStep, Replay, TrainingState
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.meter import Cost, Meter
+from fullgnn.meter import Cost, Meter, Spent
 from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import Scheme, ShardedGraph
@@ -25,6 +26,7 @@ class EpochRecord:
     loss: float  # training loss before the update, global mean
     cost: Cost  # of the training step
     accuracy: Accuracies | None
+    replayed: bool = False  # as a CUDA graph: its time has no phases
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class FitResult:
     best: EpochRecord  # best validation accuracy, earliest on ties; the last evaluation without a validation split
     best_state: dict[str, Tensor]  # the model's parameters at ``best``
     peak_tensor_bytes: int
+    cuda_graph: str  # see RunRecord
 
 
 def fit(
@@ -42,41 +45,61 @@ def fit(
     train: TrainConfig,
     meter: Meter,
     on_epoch: Callable[[EpochRecord], None] = lambda record: None,
+    replay: Replay = EAGER,
 ) -> FitResult:
     """Train ``model`` in place; called on every rank with the same model.
 
-    Every decision (best epoch, early stop) is taken from numbers that all ranks share.
+    Every decision (best epoch, early stop) is taken from numbers that all ranks share. On a GPU an epoch that is not
+    evaluated is read, and ``on_epoch`` called, after the next one was launched: the GPU does not wait for the host.
+
+    Args:
+        replay: whether epochs may be replayed as a CUDA graph, and how.
     """
     keep_freed_memory()
-    optimizer = make_optimizer(model, train)
-    gradients = FlatGradients(model)
+    epochs = Epochs(model, graph, scheme, train, meter, replay)
     peak = TensorPeak(graph.labels.device)
-    epochs: list[EpochRecord] = []
+    records: list[EpochRecord] = []
     best: EpochRecord | None = None
     best_state: dict[str, Tensor] = {}
     stale = 0
-    for epoch in range(1, train.epochs + 1):
-        meter.take()
-        watching = peak.watch(*graph.tensors(), *model.parameters(), gradients.flat) if epoch == 1 else nullcontext()
-        with watching:
-            loss = train_step(model, graph, scheme, optimizer, gradients, meter, epoch)
-        cost = meter.take()
+    late: Launched | None = None  # launched, and not yet read
 
-        due = epoch % train.eval_every == 0 if train.eval_every else False
-        accuracy = evaluate(model, graph, scheme) if due or epoch == train.epochs else None
-        record = EpochRecord(epoch, loss, cost, accuracy)
-        epochs.append(record)
-        if accuracy is not None:
-            if best is None or _is_better(accuracy, best.accuracy):
-                best, stale = record, 0
-                best_state = copy.deepcopy(model.state_dict())
+    def read(launched: Launched, accuracy: Accuracies | None) -> EpochRecord:
+        record = EpochRecord(launched.epoch, launched.loss.read(), launched.spent.read(), accuracy, launched.replayed)
+        records.append(record)
+        return record
+
+    for epoch in range(1, train.epochs + 1):
+        meter.cut()
+        watching = peak.watch(*graph.tensors(), *epochs.tensors()) if epoch == 1 else nullcontext()
+        with watching:
+            launched = epochs(epoch)
+        if late is not None:
+            on_epoch(read(late, None))
+            late = None
+        if epoch < train.epochs and not (train.eval_every and epoch % train.eval_every == 0):
+            if reads_late(graph.labels.device):
+                late = launched
             else:
-                stale += 1
+                on_epoch(read(launched, None))
+            continue
+        accuracy = evaluate(model, graph, scheme)
+        record = read(launched, accuracy)
+        if best is None or _is_better(accuracy, best.accuracy):
+            best, stale = record, 0
+            best_state = copy.deepcopy(model.state_dict())
+        else:
+            stale += 1
         on_epoch(record)
         if train.patience and stale >= train.patience:
             break
     assert best is not None  # the last epoch is always evaluated
-    return FitResult(epochs, best, best_state, peak.bytes)
+    return FitResult(records, best, best_state, peak.bytes, epochs.outcome)
+
+
+def reads_late(device: torch.device) -> bool:
+    """Whether the host should not wait for an epoch before it launches the next."""
+    return device.type == "cuda"
 
 
 def _is_better(accuracy: Accuracies, best: Accuracies | None) -> bool:
@@ -84,31 +107,92 @@ def _is_better(accuracy: Accuracies, best: Accuracies | None) -> bool:
     return best is None or best.val is None or accuracy.val is None or accuracy.val > best.val
 
 
-def train_step(
-    model: torch.nn.Module,
-    graph: ShardedGraph,
-    scheme: Scheme,
-    optimizer: torch.optim.Optimizer,
-    gradients: "FlatGradients",
-    meter: Meter,
-    epoch: int,
-) -> float:
-    """Forward, backward, sum of the gradients over the ranks, update. Returns the global mean loss before it."""
-    with meter.phase("epoch"):
+@dataclass(frozen=True)
+class Launched:
+    """An epoch that a GPU may still be at work on."""
+
+    epoch: int
+    loss: "LateNumber"
+    spent: Spent
+    replayed: bool
+
+
+class Epochs:
+    """The training of one run on this rank. Each call launches one epoch: forward, backward, sum of the gradients
+    over the ranks, update."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        graph: ShardedGraph,
+        scheme: Scheme,
+        train: TrainConfig,
+        meter: Meter,
+        replay: Replay = EAGER,
+    ):
+        self._model, self._graph, self._scheme, self._meter = model, graph, scheme, meter
+        self._device = graph.labels.device
+        self._optimizer, self._gradients = make_optimizer(model, train), FlatGradients(model)
+        self._repeated = RepeatedStep(self._begin, self._step, self._save, meter, replay, self._device)
+
+    def __call__(self, epoch: int) -> Launched:
+        """What it costs is what the meter has counted since it was last read."""
+        replayed = self._repeated(epoch)
+        return Launched(epoch, LateNumber(self._gradients.flat[-1]), self._meter.cut(), replayed)
+
+    @property
+    def outcome(self) -> str:
+        """Whether epochs were replayed, or why not; see ``RunRecord.cuda_graph``."""
+        return self._repeated.outcome
+
+    def tensors(self) -> list[Tensor]:
+        """What training holds, for counting memory."""
+        return [*self._model.parameters(), self._gradients.flat]
+
+    def _begin(self, epoch: int) -> None:
+        self._model.train()
+        set_epoch(self._model, epoch)
+
+    def _step(self) -> None:
+        """The same launches on the same memory every time, and no wait for a GPU: it may be captured."""
+        graph, meter = self._graph, self._meter
         with meter.phase("other"):
-            model.train()
-            set_epoch(model, epoch)
-            gradients.flat.zero_()
+            self._gradients.flat.zero_()
             if isinstance(graph.features, Tensor):
                 graph.features.grad = None  # there is one where it is asked for, see WorkConfig
-        logits = loss_logits(model, graph)
+        logits = loss_logits(self._model, graph)
         loss, gradient = node_loss(logits, graph)
         logits.backward(gradient)
         del logits, gradient
-        total = gradients.sum_with(loss, scheme)
+        self._gradients.sum_with(loss, self._scheme)
         with meter.phase("other"):
-            optimizer.step()
-    return total.item()
+            self._optimizer.step()
+
+    def _save(self) -> TrainingState:
+        state = TrainingState(self._model, self._optimizer, self._gradients.flat)
+        if self._device.type == "cuda":
+            for group in self._optimizer.param_groups:
+                group["capturable"] = True  # Adam refuses a capture otherwise; its state is on the GPU already
+        return state
+
+
+class LateNumber:
+    """A number that was on its device when this was made; what is written there later does not matter."""
+
+    def __init__(self, number: Tensor):
+        if number.device.type == "cuda":
+            self._host = torch.empty((), dtype=number.dtype, pin_memory=True)
+            self._host.copy_(number, non_blocking=True)
+            self._arrived: torch.cuda.Event | None = torch.cuda.Event()
+            self._arrived.record()
+        else:
+            self._host, self._arrived = number.clone(), None
+
+    def read(self) -> float:
+        """Wait for it alone, not for what the GPU was given after it."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._host.item()
 
 
 def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
@@ -146,8 +230,7 @@ class FlatGradients:
         for parameter, piece in zip(parameters, pieces):
             parameter.grad = piece.view_as(parameter)
 
-    def sum_with(self, loss: Tensor, scheme: Scheme) -> Tensor:
-        """Sum the gradients and this rank's ``loss`` over the rows of all ranks; returns the sum of the losses."""
+    def sum_with(self, loss: Tensor, scheme: Scheme) -> None:
+        """Sum the gradients, and this rank's ``loss`` in the last element, over the rows of all ranks."""
         self.flat[-1] = loss
         scheme.sum_over_rows(self.flat)
-        return self.flat[-1]

@@ -8,10 +8,11 @@ import torch
 from fullgnn.cache import Cache
 from fullgnn.config import Config, WorkConfig, build
 from fullgnn.dist import World, from_rank0, share
-from fullgnn.engine.aggregate import aggregate_features, cached_aggregation
+from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.work import applicable
 from fullgnn.graph import Graph
+from fullgnn.kernels import AutoKernel
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
 from fullgnn.schemes.base import Scheme, ShardedGraph
@@ -31,7 +32,10 @@ class Job:
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
     """The scheme of ``cfg`` on this rank, with its kernel."""
-    return build(cfg.scheme, world=world, kernel=build(cfg.kernel), meter=meter)
+    kernel = build(cfg.kernel)
+    if isinstance(kernel, AutoKernel):
+        kernel.remember_in(Cache(cfg.runtime.cache_dir))
+    return build(cfg.scheme, world=world, kernel=kernel, meter=meter)
 
 
 def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
@@ -56,14 +60,28 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
         work = replace(work, loss_rows_only=False)
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
     set_spmm_order(model, work.spmm_order)
-    if preparation.aggregation_key:
-        sharded = cached_aggregation(sharded, world, cache, preparation.aggregation_key)
-    elif work.cache_aggregation:
-        sharded = aggregate_features(sharded)
-    elif not work.skip_input_gradient:
-        assert isinstance(sharded.features, torch.Tensor)
-        sharded.features.requires_grad_()
+    sharded, work = make_input(sharded, work, world, cache, preparation.aggregation_key)
     return Job(model, sharded, preparation, work)
+
+
+def make_input(
+    graph: ShardedGraph, work: WorkConfig, world: World, cache: Cache | None = None, aggregation_key: str = ""
+) -> tuple[ShardedGraph, WorkConfig]:
+    """``graph`` with what a model reads in place of the features that its scheme left: these on the device, or A @ H0
+    there or on the host; and ``work`` with what was decided about that. Called on every rank.
+
+    Args:
+        aggregation_key: of A @ H0 in the ``cache``; empty: it is not kept.
+    """
+    offload = offloads(work.offload, graph, world)
+    work = replace(work, offload="always" if offload else "never")
+    if cache is not None and aggregation_key:
+        return cached_aggregation(graph, world, offload, cache, aggregation_key), work
+    if work.cache_aggregation:
+        return aggregate_features(graph, world.device, offload), work
+    assert isinstance(graph.features, torch.Tensor)
+    features = graph.features.to(world.device)
+    return replace(graph, features=features if work.skip_input_gradient else features.requires_grad_()), work
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) -> torch.nn.Module:

@@ -26,7 +26,11 @@ def applicable(work: WorkConfig, model: torch.nn.Module) -> WorkConfig:
             reasons["cache_aggregation"] = "the model reads its input itself, or drops some of it (model.input_dropout)"
     if work.loss_rows_only and not getattr(model, "restricts_output", False):
         reasons["loss_rows_only"] = "the last layer of this model is not a product that rows can be left out of"
+    off: dict[str, Any] = dict.fromkeys(reasons, False)
+    if work.offload != "never" and (not work.cache_aggregation or "cache_aggregation" in reasons):
+        off["offload"] = "never"
+        if work.offload == "always":
+            reasons["offload"] = "only A @ H0 can stay on the host, and here it is not computed once"
     for option, reason in reasons.items():
         log.info("work.%s is off: %s", option, reason)
-    off: dict[str, Any] = dict.fromkeys(reasons, False)
     return replace(work, **off)

@@ -58,7 +58,7 @@ def hierarchical_sbm(
         raise ConfigError(f"global_share={global_share} is not a share: choose a value from 0 to 1")
     rng = np.random.default_rng(seed)
     num_pairs = num_entries // 2
-    levels = _nested_groups(rng, num_nodes, num_communities)
+    levels = nested_groups(rng, num_nodes, num_communities)
     degree = np.minimum((1 - rng.random(num_nodes)) ** (-1 / (DEGREE_EXPONENT - 1)), MAX_DEGREE_RATIO)
     cumulative = np.concatenate([[0.0], np.cumsum(degree)])
 
@@ -133,7 +133,7 @@ def check_density(num_nodes: int, num_entries: int) -> None:
         )
 
 
-def _nested_groups(rng: np.random.Generator, num_nodes: int, num_communities: int) -> list[np.ndarray]:
+def nested_groups(rng: np.random.Generator, num_nodes: int, num_communities: int) -> list[np.ndarray]:
     """Group starts of each level (num_nodes at the end), finest first; each is one of the level below."""
     community_size = num_nodes / num_communities
     levels = [np.arange(num_nodes + 1)]  # single nodes, dropped at the end

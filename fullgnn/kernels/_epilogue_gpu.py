@@ -17,7 +17,7 @@ from fullgnn.kernels.base import Epilogue
 EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **STREAM_TYPES}
 """The signature of an epilogue that has every part, in float32, for ``variants``; ``relu`` is a constant."""
 
-NO_STREAM = {"node_id": None, "epoch": None}
+NO_STREAM: dict[str, Any] = {"node_id": None, "epoch": None}
 """The constants of an epilogue without a dropout, instead of these types."""
 
 
@@ -71,6 +71,39 @@ def finish(
     if relu:
         y = tl.where(y <= 0, 0.0, y)  # not a maximum, which would hide a nan
     return drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale)
+
+
+@triton.jit
+def store_rows(
+    y,  # [ROWS, COLUMNS] sums
+    row,  # [ROWS] int32 of ``out``; num_rows: none
+    num_rows,
+    first_column,  # a multiple of 4
+    width,
+    out,  # (num_rows, width)
+    out_stride,
+    scale,  # from here to drop_scale: see ``finish``
+    bias,
+    relu: tl.constexpr,
+    node_id,
+    epoch,
+    seed,
+    layer,
+    threshold,
+    drop_scale,
+    ACCUMULATE: tl.constexpr,
+    WIDE: tl.constexpr,  # offsets pass 2^31
+):
+    """Store ``y``, or y + out, after the epilogue to some rows of ``out``."""
+    column = first_column + tl.arange(0, y.shape[1])
+    within = (row < num_rows)[:, None] & (column < width)[None, :]
+    offset = row.to(tl.int64) * out_stride if WIDE else row * out_stride
+    to = out + offset[:, None] + column[None, :]
+    if ACCUMULATE:
+        y += tl.load(to, mask=within, other=0)
+    y = finish(y, row, num_rows, first_column, width, scale, bias, relu,
+               node_id, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
+    tl.store(to, y, mask=within)
 
 
 @triton.jit

@@ -5,16 +5,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn import gpu
+from fullgnn.cache import Cache
 from fullgnn.kernels.base import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.blocked import BlockedCSR
+from fullgnn.kernels.fastest import Fastest
 from fullgnn.kernels.torch_csr import TorchCSR
 
 
 class AutoKernel:
-    """``BlockedCSR`` where it can multiply, float32 and float64 on a CPU, and ``TorchCSR`` everywhere else."""
+    """``BlockedCSR`` on a CPU and the fastest of all on a GPU, for float32 and float64; else ``TorchCSR``."""
 
     def __init__(self) -> None:
-        self._blocked, self._torch = BlockedCSR(), TorchCSR()
+        self._blocked, self._torch, self._fastest = BlockedCSR(), TorchCSR(), Fastest()
+
+    def remember_in(self, cache: Cache) -> None:
+        """Keep there what is found out about blocks on a GPU, and look there first."""
+        self._fastest.cache = cache
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> tuple[Kernel, Any]:
         kernel = self._choose(adj.indices.device, dtype)
@@ -34,4 +41,6 @@ class AutoKernel:
         return self._choose(device, dtype).name_for(device, dtype)
 
     def _choose(self, device: torch.device, dtype: torch.dtype) -> Kernel:
+        if gpu.serves(device) and dtype in (torch.float32, torch.float64):
+            return self._fastest
         return self._blocked if self._blocked.supports(device, dtype) else self._torch

@@ -92,4 +92,8 @@ class Kernel(Protocol):
         """What ``block`` holds at the moment, to count its memory."""
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
-        """The kernel, as ``conf/kernel/`` names it, that multiplies a block on ``device`` by matrices of ``dtype``."""
+        """The kernel, as ``conf/kernel/`` names it, that multiplies a block on ``device`` by matrices of ``dtype``.
+
+        Raises:
+            UnsupportedError: it multiplies no such block.
+        """

@@ -45,11 +45,7 @@ class BlockedCSR:
     """
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "BlockedMatrix":
-        device = adj.indices.device
-        if not self.supports(device, dtype):
-            raise UnsupportedError(
-                f"kernel=blocked multiplies float32 and float64 on a CPU, not {dtype} on {device}: choose kernel=auto"
-            )
+        self.name_for(adj.indices.device, dtype)
         return BlockedMatrix(adj, dtype)
 
     def spmm(
@@ -114,6 +110,10 @@ class BlockedCSR:
         return block.tensors()
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        if not self.supports(device, dtype):
+            raise UnsupportedError(
+                f"kernel=blocked multiplies float32 and float64 on a CPU, not {dtype} on {device}: choose kernel=auto"
+            )
         return "blocked"
 
     @staticmethod

@@ -55,7 +55,7 @@ class GCNConv(torch.nn.Module):
         if dropout is not None:
             activation = Activation(relu, dropout.mask(_rows_of(adj, adj.node_id)))
         if isinstance(x, Aggregated):
-            return linear(_rows_of(adj, x.product), weight, bias, activation)
+            return linear(x.rows(adj.row_index), weight, bias, activation)
         propagate_first, gradient_width = self._order(weight.shape[0], weight.shape[1], x.requires_grad)
         if propagate_first and gradient_width == weight.shape[0]:
             return linear(adj.spmm(x), weight, bias, activation)

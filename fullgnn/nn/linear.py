@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn.host_rows import HostRows
 from fullgnn.nn.activation import IDENTITY, Activation
 from fullgnn.nn.dense import linear_gradients, matmul, matmul_nt
+from fullgnn.nn.streamed import streamed_linear
 
 
 class Linear(torch.nn.Module):
@@ -31,8 +33,12 @@ class Linear(torch.nn.Module):
         return linear(x, self.weight, self.bias, activation)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY) -> Tensor:
+def linear(
+    x: Tensor | HostRows, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY
+) -> Tensor:
     """The activation of X W + b, differentiable; (n, f), (f, g) and (g,) to (n, g)."""
+    if isinstance(x, HostRows):
+        return streamed_linear(x, weight, bias, activation)
     return _Linear.apply(x, weight, bias, activation)
 
 

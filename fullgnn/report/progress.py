@@ -3,8 +3,6 @@
 import logging
 import sys
 
-from tqdm import tqdm
-
 from fullgnn.engine import EpochRecord
 from fullgnn.report.table import percent
 
@@ -22,8 +20,11 @@ class Progress:
     def __init__(self, epochs: int, visible: bool):
         self._epochs, self._visible = epochs, visible
         self._accuracy = ""
-        terminal = visible and sys.stderr.isatty()
-        self._bar = tqdm(total=epochs, desc="epoch", unit="ep", dynamic_ncols=True) if terminal else None
+        self._bar = None
+        if visible and sys.stderr.isatty():
+            from tqdm import tqdm  # here, not above: tables are made where it is not installed
+
+            self._bar = tqdm(total=epochs, desc="epoch", unit="ep", dynamic_ncols=True)
 
     def __call__(self, record: EpochRecord) -> None:
         if not self._visible:

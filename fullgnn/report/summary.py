@@ -9,6 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.dist import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
+from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED
 from fullgnn.meter import Cost
 from fullgnn.record import RunRecord, git_commit, hardware, versions
 from fullgnn.report.table import format_table, num_bytes, percent
@@ -17,11 +18,14 @@ from fullgnn.schemes import Scheme
 
 @dataclass(frozen=True)
 class RankSummary:
-    """What one rank spent: medians over the epochs after the first, and its peaks."""
+    """What one rank spent: medians over the epochs after the first, and its peaks.
+
+    Where epochs were replayed, ``epoch`` is theirs, and the phases, which they do not have, are of the others.
+    """
 
     time_ms: dict[str, float]  # epoch, spmm, comm, dense, other
     epoch_quantiles_ms: tuple[float, float]  # p20, p80
-    comm_hidden: float | None  # of these epochs
+    comm_hidden: float | None  # of the epochs with phases
     bytes_received: dict[str, float]  # an epoch, by collective
     counts: dict[str, int]  # of the last epoch; all are alike
     peak_memory_bytes: int
@@ -29,13 +33,17 @@ class RankSummary:
 
 
 def summarize(result: FitResult) -> RankSummary:
-    costs = [record.cost for record in result.epochs]
-    costs = costs[1:] or costs
+    records = result.epochs[1:] or result.epochs
+    costs = [record.cost for record in records]
+    with_phases = [record.cost for record in records if not record.replayed]
     times = {
-        phase: np.array([cost.time_ms.get(phase, 0.0) for cost in costs])
+        phase: np.array([cost.time_ms.get(phase, 0.0) for cost in with_phases])
         for phase in ("epoch", "spmm", "comm", "other", "flight", "late")
     }
     times["dense"] = times["epoch"] - times["spmm"] - times["comm"] - times["other"]
+    replayed = [record.cost.time_ms["epoch"] for record in records if record.replayed]
+    if replayed:
+        times["epoch"] = np.array(replayed)
     flight, late = float(times.pop("flight").sum()), float(times.pop("late").sum())
     collectives = sorted({name for cost in costs for name in cost.bytes_received})
     return RankSummary(
@@ -88,6 +96,7 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         backend=world.backend,
         dtype=cfg.runtime.dtype,
         threads=torch.get_num_threads(),
+        cuda_graph=result.cuda_graph,
         epochs=len(result.epochs),
         epoch_time_ms={
             "median": busiest.time_ms["epoch"],
@@ -104,6 +113,7 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         stage_imbalance=scheme.balance.stage_nnz,
         edge_cut=preparation.edge_cut,
         needed_row_ratio=preparation.needed_row_ratio,
+        tile_density=preparation.tile_density,
         peak_memory_bytes=max(rank.peak_memory_bytes for rank in ranks),
         peak_memory_bytes_per_rank=[rank.peak_memory_bytes for rank in ranks],
         peak_tensor_bytes=max(rank.peak_tensor_bytes for rank in ranks),
@@ -136,14 +146,17 @@ def closing_table(record: RunRecord) -> str:
     """What the run did, where its time went, what it moved and what it held."""
     median = record.epoch_time_ms["median"]
     phases = ("spmm", "comm", "dense", "other")
+    replayed = record.cuda_graph == REPLAYED  # then the phases are of other epochs, of which they are the parts
+    whole = sum(getattr(record, f"{phase}_time_ms") for phase in phases) if replayed else median
+    measured = record.epochs - EAGER_EPOCHS if replayed else max(1, record.epochs - 1)
     labels = ("SpMM", "communication (exposed)", "dense", "other")
     rows: list[Sequence[str]] = [
-        (f"epoch, median of {max(1, record.epochs - 1)}", f"{median:.2f} ms", ""),
+        (f"epoch, median of {measured}{' replayed' if replayed else ''}", f"{median:.2f} ms", ""),
         *(
             (
                 f"  {label}",
                 f"{getattr(record, f'{phase}_time_ms'):.2f} ms",
-                f"{100 * getattr(record, f'{phase}_time_ms') / median:.0f} %",
+                f"{100 * getattr(record, f'{phase}_time_ms') / whole:.0f} %",
             )
             for phase, label in zip(phases, labels)
         ),
@@ -157,6 +170,10 @@ def closing_table(record: RunRecord) -> str:
         ("  where stages wait", f"{record.stage_imbalance:.3f}", ""),
         ("edge cut", percent(record.edge_cut), ""),
         ("needed rows", percent(record.needed_row_ratio), ""),
+        *(
+            (f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(share))
+            for density, share in record.tile_density.items()
+        ),
         ("communication hidden", percent(record.comm_hidden), ""),
         *(
             (f"peak memory, rank {rank}", num_bytes(count), "")

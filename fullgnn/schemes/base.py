@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fullgnn.graph import Graph, NormalizedAdjacency
+from fullgnn.host_rows import HostRows
 from fullgnn.kernels import NOTHING, Epilogue
 from fullgnn.partition import Partition
 
@@ -52,12 +53,19 @@ class ShardedAdjacency(Protocol):
 class Aggregated:
     """A constant input H0 of a model, given as A @ H0: the first graph convolution has no product left to make."""
 
-    product: Tensor  # (num_local_nodes, F), this rank's rows of A @ H0
+    product: Tensor | HostRows  # (num_local_nodes, F), this rank's rows of A @ H0; on its device or left on the host
+
+    def rows(self, index: Tensor | None) -> Tensor | HostRows:
+        """The rows ``index`` of the product; None: all, in order."""
+        return self.product if index is None else self.product.index_select(0, index)
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedGraph:
-    """What one rank holds of the graph, on its device. Row i of every tensor is the node ``adj.node_id[i]``."""
+    """What one rank holds of the graph, on its device. Row i of every tensor is the node ``adj.node_id[i]``.
+
+    A scheme may leave the features on the host: ``set_up`` puts them, or A @ H0, where they are multiplied.
+    """
 
     adj: ShardedAdjacency
     train_adj: ShardedAdjacency | None  # its ``output`` has only the rows with loss; None: not asked for
@@ -77,9 +85,10 @@ class ShardedGraph:
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         features = self.features.product if isinstance(self.features, Aggregated) else self.features
+        inputs = features.tensors() if isinstance(features, HostRows) else [features]
         adjacencies = [self.adj] if self.train_adj is None else [self.adj, self.train_adj.output]
         held = [tensor for adj in adjacencies for tensor in adj.tensors()]
-        return [*held, features, self.labels, self.train_index, self.train_labels, self.masks]
+        return [*held, *inputs, self.labels, self.train_index, self.train_labels, self.masks]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +108,6 @@ class Scheme(Protocol):
     num_parts: int  # block rows, the paper's b
     replication: int  # ranks that share each block row, the paper's r
     balance: "Balance"  # of the graph that was sharded last
-    kernel_name: str  # of the kernel that multiplies its blocks
 
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
         """Hand out the blocks. Rank 0 passes the prepared graph, the others None.
@@ -107,6 +115,10 @@ class Scheme(Protocol):
         Args:
             loss_rows: also hold what multiplies only the rows with loss (``ShardedGraph.train_adj``).
         """
+
+    @property
+    def kernel_name(self) -> str:
+        """What multiplies its blocks, after ``shard``."""
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Add, in place, a quantity that each rank computed from its rows, counting every global row once."""

@@ -138,7 +138,7 @@ class OneAndHalfD:
         self.world, self.kernel = world, kernel
         self.replication, self.num_parts = replication, world.size // replication
         self.num_slices = replication if split_rows else 1
-        self.balance, self.kernel_name = Balance(1.0, 1.0), ""
+        self.balance = Balance(1.0, 1.0)
         mesh = world.mesh((self.num_parts, replication), self.mesh_axes)
         part, replica = divmod(world.rank, replication)
         self.place = Place(
@@ -158,12 +158,19 @@ class OneAndHalfD:
         )
         self._rows: Rows
         self._node_id: Tensor
+        self._dtype: torch.dtype
+
+    @property
+    def kernel_name(self) -> str:
+        """See ``Scheme``."""
+        return self.kernel.name_for(self.world.device, self._dtype)
 
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
         """Cut on rank 0, one rank after the other, and send; each rank receives only what it will multiply."""
         layout = share(from_rank0(lambda: self._layout(prepared)))  # rank 0 has the prepared graph
         self._rows, self.balance = layout.rows, layout.balance
-        self.kernel_name = self.kernel.name_for(self.world.device, layout.dtype)
+        self._dtype = layout.dtype
+        self.kernel.name_for(self.world.device, self._dtype)  # refuses what it cannot multiply, on every rank
         if prepared is not None:
             for rank in range(1, self.world.size):
                 send_arrays(self._cut(prepared, layout, rank, loss_rows), rank)
@@ -186,7 +193,7 @@ class OneAndHalfD:
         return ShardedGraph(
             adj=adj,
             train_adj=train_adj,
-            features=tensor("features"),
+            features=torch.from_numpy(arrays["features"]),  # on the host
             labels=tensor("labels"),
             masks=tensor("masks"),
             num_features=arrays["features"].shape[1],

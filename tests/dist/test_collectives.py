@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
+from fullgnn.dist import collectives as collectives_module
 from fullgnn.dist import Axis, World, all_gather_objects, from_rank0, receive_arrays, send_arrays, share
 from fullgnn.errors import DataError
 from fullgnn.meter import Meter
+from tests.cases import config
+from tests.schemes import training
 
 ARRAYS = {
     "floats": np.arange(6, dtype=np.float64).reshape(2, 3),
@@ -97,3 +101,47 @@ def refuse(world: World) -> str:
 
 def test_an_error_of_rank_0_is_raised_on_every_rank(ranks: Callable) -> None:
     assert ranks(3)(refuse) == ["said by rank 0: do otherwise"] * 3
+
+
+def ring(world: World, by_host: bool) -> dict[str, Any]:
+    """Every rank sends its number to the next one, and nothing of no rows."""
+    meter = Meter(world.device)
+    axis = Axis(world.group, meter)
+    axis._by_host |= by_host
+    mine = torch.full((2, 3), float(world.rank), device=world.device)
+    arriving = torch.full((2, 3), -1.0, device=world.device)
+    after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    sent, received = axis.exchange([(mine, after), (mine[:0], after)], [(arriving, before), (arriving[:0], before)])
+    if axis._by_host:
+        mine.fill_(-2)  # what travels is a copy
+        assert (arriving == -1).all()  # it is there when it was waited for
+    values = received[0].wait()
+    for pending in (received[1], *sent):
+        pending.wait()
+    return {"same": values is arriving, "values": values.tolist(), "bytes": dict(meter.take().bytes_received)}
+
+
+@pytest.mark.parametrize("by_host", [False, True])
+def test_rows_travel_from_rank_to_rank_also_over_the_host(ranks: Callable, by_host: bool) -> None:
+    for rank, found in enumerate(ranks(3)(ring, by_host)):
+        assert found == {"same": True, "values": [[(rank - 1) % 3] * 3] * 2, "bytes": {"exchange": 24}}
+
+
+def step_over_the_host(world: World, cfg: Any, kind: str) -> dict[str, np.ndarray]:
+    with mock.patch.object(collectives_module.dist, "get_backend_config", lambda group: "cpu:gloo,cuda:gloo"):
+        return training.one_step(world, cfg, kind)
+
+
+@pytest.mark.parametrize("overrides", [[], ["scheme.stage_order=broadcast", "scheme.exchange=broadcast"]])
+def test_a_step_whose_rows_travel_over_the_host_equals_the_oracle(ranks: Callable, overrides: list[str]) -> None:
+    cfg = config("scheme=1.5d", "scheme.shared_memory=false", "runtime.dtype=float64", *overrides)
+    training.assert_one_step_is_exact(ranks(4), cfg, "directed", step_over_the_host)
+
+
+def backends(world: World) -> str:
+    return torch.distributed.get_backend_config(world.mesh((world.size, 1), ("row", "replica")).get_group("row"))
+
+
+def test_the_groups_of_a_mesh_name_their_backends(ranks: Callable) -> None:
+    for found in ranks(2)(backends):
+        assert found.startswith("cpu:gloo")

@@ -89,13 +89,18 @@ def test_spmm_order_of_a_layer(f: int, g: int) -> None:
         (GCN(4, 2, dropout=0.5, input_dropout=0), [], []),
         (GCN(4, 2, dropout=0), ["work.skip_input_gradient=false"], ["cache_aggregation"]),
         (MLP(4, 2, dropout=0), [], ["cache_aggregation", "loss_rows_only"]),
+        (GCN(4, 2, dropout=0), ["work.offload=always"], []),
+        (GCN(4, 2, dropout=0.5), ["work.offload=always"], ["cache_aggregation", "offload"]),
+        (GCN(4, 2, dropout=0), ["work.offload=always", "work.cache_aggregation=false"], ["offload"]),
     ],
 )
 def test_what_does_not_hold_is_turned_off_with_a_line(model, overrides, off, caplog) -> None:
     caplog.set_level(logging.INFO, "fullgnn")
     work = applicable(config(*overrides).work, model)
-    for option in ("cache_aggregation", "loss_rows_only"):
-        assert getattr(work, option) == (option not in off)
+    asked = config(*overrides).work
+    for option, when_off in (("cache_aggregation", False), ("loss_rows_only", False), ("offload", "never")):
+        if option != "offload" or asked.offload == "always":
+            assert getattr(work, option) == (when_off if option in off else getattr(asked, option))
     assert [record.getMessage().split()[0] for record in caplog.records] == [f"work.{option}" for option in off]
 
 

@@ -1,0 +1,35 @@
+"""Time, handed out: what does not fit is made smaller or left out, and a run ends when it said it would."""
+
+import time
+from collections.abc import Callable, Sequence
+
+SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
+"""Sizes of a graph that are tried, largest first."""
+
+
+class Budget:
+    """Seconds that something may take, from now on."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
+        self.seconds, self._clock = seconds, clock
+        self._begin = clock()
+
+    @property
+    def elapsed(self) -> float:
+        return self._clock() - self._begin
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.seconds - self.elapsed)
+
+    def allows(self, predicted_s: float) -> bool:
+        return predicted_s <= self.left
+
+    def part(self, share: float, reserved_s: float = 0.0, most_s: float = float("inf")) -> "Budget":
+        """The budget of a step: a share of what is left beyond ``reserved_s``, at most ``most_s``."""
+        return Budget(min(most_s, share * max(0.0, self.left - reserved_s)), self._clock)
+
+
+def largest_scale(fits: Callable[[float], bool], scales: Sequence[float] = SCALES) -> float:
+    """The first of ``scales`` that fits, or the last."""
+    return next((scale for scale in scales if fits(scale)), scales[-1])

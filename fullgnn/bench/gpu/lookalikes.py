@@ -1,0 +1,99 @@
+"""Graphs as large as known ones, with their features and labels, on the device, and the orders of their nodes."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.bench.gpu.random_graph import CSR, RandomGraph, hierarchical_sbm
+from fullgnn.kernels import LocalCSR
+from fullgnn.kernels.tiles import tile_density
+
+METIS_S_PER_ENTRY = 1.3e-6
+"""Seconds that METIS takes for a stored entry, on one core."""
+
+GLOBAL_SHARE = 0.15
+TRAIN_FRACTION = 0.6
+
+
+@dataclass(frozen=True)
+class Lookalike:
+    """The figures of ``conf/dataset``, which PyYAML may not be there to read; and the usual hidden width."""
+
+    num_nodes: int
+    num_edges: int  # both directions, and a self-loop for each node
+    num_features: int
+    num_classes: int
+    hidden: int
+
+    def scaled(self, scale: float) -> tuple[int, int]:
+        """Nodes and stored entries without self-loops, at constant mean degree, as ``graph.datasets.synthetic``."""
+        return round(self.num_nodes * scale), 2 * round((self.num_edges - self.num_nodes) * scale / 2)
+
+    def num_bytes(self, scale: float) -> float:
+        """Device memory that the graph and its training need at most: keys being sorted, kernels, features."""
+        num_nodes, num_entries = self.scaled(scale)
+        return 130.0 * num_entries + 4.0 * num_nodes * (4 * self.num_features + 8 * self.hidden)
+
+
+LOOKALIKES = {
+    "reddit-like": Lookalike(232_965, 114_848_857, 602, 41, 128),
+    "proteins-like": Lookalike(132_534, 79_255_038, 602, 8, 128),
+    "archaea-like": Lookalike(1_644_228, 206_436_882, 602, 10, 128),
+    "products-like": Lookalike(2_449_029, 126_167_181, 100, 47, 64),
+}
+TOYS = {"toy": Lookalike(160, 2_560, 20, 5, 8)}
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """What the nodes carry, in the order of the graph that is trained on."""
+
+    features: Tensor  # (num_nodes, num_features) float32
+    labels: Tensor  # (num_nodes,) int64
+    train_mask: Tensor  # (num_nodes,) bool
+
+
+def generate(shape: Lookalike, scale: float, seed: int, device: torch.device) -> RandomGraph:
+    num_nodes, num_entries = shape.scaled(scale)
+    return hierarchical_sbm(num_nodes, num_entries, shape.num_classes, GLOBAL_SHARE, seed, device)
+
+
+def make_nodes(graph: RandomGraph, shape: Lookalike, perm: Tensor, seed: int) -> Nodes:
+    """Noise and the centre of the class, which is the community; a random part of the nodes trains."""
+    generator = torch.Generator(perm.device).manual_seed(seed)
+    labels = graph.community[perm] % shape.num_classes
+    centre = torch.randn(shape.num_classes, shape.num_features, device=perm.device, generator=generator)
+    centre /= centre.norm(dim=1, keepdim=True)
+    features = torch.randn(len(perm), shape.num_features, device=perm.device, generator=generator)
+    features += centre[labels]
+    train_mask = torch.rand(len(perm), device=perm.device, generator=generator) < TRAIN_FRACTION
+    return Nodes(features, labels, train_mask)
+
+
+def metis_predicted_s(num_entries: int) -> float | None:
+    """Seconds that METIS would take, or None where it is not installed."""
+    return METIS_S_PER_ENTRY * num_entries if find_spec("pymetis") else None
+
+
+def metis_order(csr: CSR, seed: int) -> Tensor:
+    """The order that the run's ``reorder=metis`` finds."""
+    from scipy.sparse import csr_array
+
+    from fullgnn.reorder import metis
+
+    indptr, indices = csr.indptr.cpu().numpy(), csr.indices.cpu().numpy()
+    adj = csr_array((np.ones(csr.nnz, np.int8), indices, indptr), shape=(csr.num_nodes,) * 2)
+    return torch.from_numpy(metis(adj, seed)).to(csr.indptr.device)
+
+
+def local_csr(csr: CSR) -> LocalCSR:
+    """The whole graph as one block."""
+    return LocalCSR(csr.indptr, csr.indices, None, csr.num_nodes, csr.num_nodes)
+
+
+def density_shares(csr: CSR) -> list[float]:
+    """Shares of the entries that lie in tiles of 32 x 32 whose filling is 0-1, 1-3, 3-5, 5-10, 10-25, > 25 %."""
+    return tile_density(csr.indptr, csr.indices, csr.num_nodes)

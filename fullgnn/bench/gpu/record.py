@@ -1,0 +1,58 @@
+"""The one record of a run, ``record.json`` and its page ``summary.md``, both written anew after every result."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from fullgnn.bench.gpu.page import make_page
+from fullgnn.record import strict_json
+
+NOT_MEASURED = "not measured (interpreter)"
+_TIMES = ("_ms", "_s", "_gb_s", "_tflop_s", "speed_up", "_of_gather_rate")
+"""Ends of the keys whose values are times, or made from times."""
+
+
+class Record:
+    """A tree of results.
+
+    Args:
+        folder: where its files go; made here.
+        measured: whether times mean anything; otherwise every one of them is written as not measured.
+    """
+
+    def __init__(self, folder: Path, measured: bool):
+        self.folder, self._measured = folder, measured
+        self.tree: dict[str, Any] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, path: list[str], value: Any) -> None:
+        """Set the leaf at ``path``; what is on the way is made."""
+        *way, last = path
+        self._node(way)[last] = value
+
+    def add(self, path: list[str], value: Any) -> None:
+        """Append to the list at ``path``."""
+        *way, last = path
+        self._node(way).setdefault(last, []).append(value)
+
+    def write(self) -> None:
+        """Both files, each at once: whoever ends the program at any moment leaves whole ones."""
+        tree = self.tree if self._measured else _without_times(self.tree)
+        for name, text in {"record.json": strict_json(tree, indent=1) + "\n", "summary.md": make_page(tree)}.items():
+            temporary = self.folder / f"{name}.tmp"
+            temporary.write_text(text)
+            os.replace(temporary, self.folder / name)
+
+    def _node(self, way: list[str]) -> dict[str, Any]:
+        node = self.tree
+        for key in way:
+            node = node.setdefault(key, {})
+        return node
+
+
+def _without_times(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_times(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: NOT_MEASURED if key.endswith(_TIMES) else _without_times(child) for key, child in node.items()}

@@ -1,0 +1,143 @@
+"""Rows of A @ X on a GPU, for ``triton_csr.py``. Importing this module imports Triton.
+
+One program sums the edges of a few items, each of them a row or a part of one, for a few columns of X:
+
+    lanes (ROWS x EDGES)    each adds every EDGES-th edge of one of ROWS items, so that many rows of X are under way
+    at the end              the lanes of an item are added, always in the same order, and the item is stored
+
+Columns come as up to three pieces of a power of two each, since Triton's blocks have such sizes: 48 is 32 + 16 and not
+a masked 64. The number of the item is the grid's fast axis: what runs at one time reads the same columns of X, and
+rows near each other read rows of X near each other.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from fullgnn._philox_gpu import STREAM_TYPES
+from fullgnn.kernels._epilogue_gpu import NO_STREAM, store_rows
+
+
+@triton.jit(
+    do_not_specialize=["num_items", "num_rows", "first_column", "width", "readable", "x_stride", "out_stride"],
+)
+def sum_rows(
+    begin,  # (num_items,) int32: the edges of an item are begin to end
+    end,
+    target,  # (num_items,) int32: the row of ``out`` that it is stored to
+    indices,  # (nnz,) int32 columns of A
+    values,  # (nnz,) of the dtype of ``out``; None: all 1
+    x,  # (num_cols, width)
+    out,  # (num_rows, width)
+    num_items,
+    num_rows,
+    first_column,  # of the first program along the grid's slow axis
+    width,
+    readable,  # columns of X that there is memory for
+    x_stride,
+    out_stride,
+    scale,  # from here to drop_scale: see store_rows
+    bias,
+    relu: tl.constexpr,
+    node_id,
+    epoch,
+    seed: tl.int64,
+    layer: tl.int64,
+    threshold: tl.int64,
+    drop_scale: tl.float64,
+    ACCUMULATE: tl.constexpr,
+    ROWS: tl.constexpr,
+    EDGES: tl.constexpr,
+    PIECE_0: tl.constexpr,
+    PIECE_1: tl.constexpr,  # 0: there is none
+    PIECE_2: tl.constexpr,
+    ALIGNED: tl.constexpr,  # elements that x_stride and readable are multiples of
+    EVEN: tl.constexpr,  # all columns of the pieces are readable
+    WIDE: tl.constexpr,  # offsets pass 2^31
+):
+    LANES: tl.constexpr = ROWS * EDGES
+    item = tl.program_id(0) * ROWS + tl.arange(0, LANES) // EDGES
+    there = item < num_items
+    edge = tl.load(begin + item, mask=there, other=0) + tl.arange(0, LANES) % EDGES
+    last = tl.load(end + item, mask=there, other=0)
+    longest = tl.max(last - edge)
+
+    readable = tl.multiple_of(readable, ALIGNED)
+    first_column = tl.multiple_of(first_column + tl.program_id(1) * (PIECE_0 + PIECE_1 + PIECE_2), 8)
+    sum_0 = tl.zeros((LANES, PIECE_0), out.dtype.element_ty)
+    if PIECE_1:
+        sum_1 = tl.zeros((LANES, PIECE_1), out.dtype.element_ty)
+    if PIECE_2:
+        sum_2 = tl.zeros((LANES, PIECE_2), out.dtype.element_ty)
+
+    source = tl.load(indices + edge, mask=edge < last, other=0)
+    for _ in range(0, longest, EDGES):
+        here = edge < last
+        # The next indices are asked for before these rows: otherwise each step would wait twice.
+        ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0)
+        offset = source.to(tl.int64) * x_stride if WIDE else source * x_stride
+        row = x + tl.multiple_of(offset, ALIGNED)
+        value = tl.load(values + edge, mask=here, other=0) if values is not None else None
+        sum_0 = _add(sum_0, row, first_column, here, readable, value, EVEN)
+        if PIECE_1:
+            sum_1 = _add(sum_1, row, first_column + PIECE_0, here, readable, value, EVEN)
+        if PIECE_2:
+            sum_2 = _add(sum_2, row, first_column + PIECE_0 + PIECE_1, here, readable, value, EVEN)
+        edge += EDGES
+        source = ahead
+
+    item = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    stored = tl.load(target + item, mask=item < num_items, other=num_rows)
+    total = tl.sum(tl.reshape(sum_0, (ROWS, EDGES, PIECE_0)), axis=1)
+    store_rows(total, stored, num_rows, first_column, width, out, out_stride, scale, bias, relu,
+               node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+    if PIECE_1:
+        total = tl.sum(tl.reshape(sum_1, (ROWS, EDGES, PIECE_1)), axis=1)
+        store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, scale, bias, relu,
+                   node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+    if PIECE_2:
+        total = tl.sum(tl.reshape(sum_2, (ROWS, EDGES, PIECE_2)), axis=1)
+        store_rows(total, stored, num_rows, first_column + PIECE_0 + PIECE_1, width, out, out_stride, scale, bias,
+                   relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+
+
+@triton.jit
+def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
+    """``total`` and, for each lane that is ``here``, the columns of its ``row`` of X, times its ``value``."""
+    column = first_column + tl.arange(0, total.shape[1])
+    within = here[:, None] if EVEN else here[:, None] & (column < readable)[None, :]
+    part = tl.load(row[:, None] + column[None, :], mask=within, other=0).to(total.dtype)
+    return total + (part * value[:, None] if value is not None else part)
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    signature = dict.fromkeys(("begin", "end", "target", "indices"), "*i32:16")
+    sizes = ("num_items", "num_rows", "first_column", "width", "readable", "x_stride", "out_stride")
+    signature |= dict.fromkeys(sizes, "i32")
+    calls = [  # pieces, rows, edges, dtypes of X and of the output, weighted, scaled, bias and dropout, wide
+        ((128, 0, 0), 1, 32, "fp32", "fp32", False, True, True, False),
+        ((32, 16, 0), 1, 64, "fp32", "fp32", False, True, False, False),
+        ((64, 32, 8), 8, 4, "fp32", "fp32", False, True, True, False),
+        ((8, 0, 0), 4, 64, "fp32", "fp32", False, False, False, False),
+        ((32, 16, 0), 4, 16, "bf16", "fp32", False, True, False, False),
+        ((32, 16, 0), 1, 64, "fp32", "fp32", True, False, False, True),
+        ((128, 0, 0), 1, 32, "fp64", "fp64", False, True, True, True),
+    ]
+    for pieces, rows, edges, of_x, of_out, weighted, scaled, finished, wide in calls:
+        types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16"}
+        constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), pieces))
+        constants |= dict(ROWS=rows, EDGES=edges, EVEN=True, WIDE=wide, relu=finished, ACCUMULATE=weighted)
+        constants |= dict(ALIGNED={"fp32": 4, "bf16": 8, "fp64": 2}[of_x])
+        for name, used in (("values", weighted), ("scale", scaled), ("bias", finished)):
+            if used:
+                types[name] = f"*{of_out}:16"
+            else:
+                constants[name] = None
+        dropout: dict[str, Any] = dict(STREAM_TYPES)
+        if not finished:
+            del dropout["node_id"], dropout["epoch"]
+            constants |= NO_STREAM
+        yield sum_rows, signature | types | dropout, constants, {"num_warps": 4}

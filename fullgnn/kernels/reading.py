@@ -1,0 +1,102 @@
+"""How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits."""
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn import gpu
+from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.lines import empty_lines
+
+log = logging.getLogger(__name__)
+
+FULL_PIECE = 128  # columns; what is left of a width is cut into smaller pieces
+MIN_PIECE = 8  # a sector of 32 bytes
+VECTOR_BYTES = 16  # of one load of one thread
+
+
+def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse what the Triton kernel ``kernel`` cannot multiply."""
+    if device.type == "cuda" and not gpu.has_triton():
+        raise UnsupportedError(f"kernel={kernel} needs Triton: pip install triton, or choose kernel=torch")
+    if not gpu.serves(device) or dtype not in (torch.float32, torch.float64):
+        raise UnsupportedError(
+            f"kernel={kernel} multiplies float32 and float64 on a GPU, not {dtype} on {device}: choose kernel=auto"
+        )
+
+
+def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
+    """Refuse a mode that the kernel ``kernel`` does not know, and say so where it is not exact."""
+    if mode not in known:
+        raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
+    if mode == "bf16":
+        log.info("kernel.mode=bf16 rounds what is multiplied: the run is not exact")
+
+
+def rounded(x: Tensor) -> Tensor:
+    """A copy in bfloat16."""
+    like = x.new_empty(0, dtype=torch.bfloat16)
+    return empty_lines(len(x), x.shape[1], like=like).copy_(x)
+
+
+def pieces(width: int, smallest: int) -> tuple[int, int, int]:
+    """Up to three powers of two that cover ``width`` < 128 columns and hardly more; 0: no piece."""
+    while True:
+        width = -(-width // smallest) * smallest
+        if width.bit_count() <= 3:
+            break
+        smallest *= 2
+    found = [1 << bit for bit in reversed(range(8)) if width >> bit & 1]
+    return tuple((*found, 0, 0)[:3])  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns that programs of one launch multiply: ``count`` stretches of the same pieces."""
+
+    first: int
+    count: int
+    pieces: tuple[int, int, int]
+
+    @property
+    def total(self) -> int:
+        """Of one program."""
+        return sum(self.pieces)
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count * self.total
+
+
+def cut_columns(width: int, smallest: int = MIN_PIECE) -> list[Columns]:
+    """As many full pieces as there are, and the rest in pieces of at least ``smallest`` columns."""
+    full, rest = divmod(width, FULL_PIECE)
+    cuts = [Columns(0, full, (FULL_PIECE, 0, 0))] if full else []
+    return cuts + ([Columns(full * FULL_PIECE, 1, pieces(rest, smallest))] if rest else [])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a kernel may read the rows of X: with whole vectors where they are aligned, past the width where it may."""
+
+    columns: int  # that there is memory for, in every row; at least the width
+    aligned: int  # elements that the stride and ``columns`` are multiples of, at most a vector
+
+    @classmethod
+    def of(cls, x: Tensor) -> "Reading":
+        width, stride = x.shape[1], x.stride(0)
+        vector = VECTOR_BYTES // x.element_size()
+        padded = -(-width // vector) * vector
+        behind = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - (len(x) - 1) * stride
+        columns = padded if padded <= min(stride, behind) else width
+        aligned = vector
+        while stride % aligned or columns % aligned:
+            aligned //= 2
+        return cls(columns, aligned)
+
+
+def wide(*tensors: Tensor) -> bool:
+    """Whether offsets into any of the matrices pass 2^31."""
+    return any(len(tensor) * tensor.stride(0) + FULL_PIECE >= 2**31 for tensor in tensors)

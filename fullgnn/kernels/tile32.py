@@ -1,0 +1,26 @@
+"""The block-sparse product of Miao et al. 2023 (section 4.3, Algorithm 3)."""
+
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.panels import PanelKernel
+from fullgnn.kernels.tiles import split_tiles
+
+
+class Tile32(PanelKernel):
+    """Tiles of 32 x 32 with more than ``density_threshold`` x 1024 entries are multiplied as dense ones, on tensor
+    cores; the other edges row by row. See ``panels.py``.
+
+    A tile is stored as 32 words, a bit for each entry. This differs from the paper in the precision: the product there
+    is TF32, and here float32 in two bfloat16 planes.
+
+    Args:
+        density_threshold: in [0, 1); 0.05 as in the paper.
+        mode: ``bf16x2``, ``bf16`` or ``ieee``.
+
+    Raises:
+        ConfigError: another threshold or mode.
+    """
+
+    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x2"):
+        if not 0 <= density_threshold < 1:
+            raise ConfigError(f"kernel.density_threshold={density_threshold} is no share: choose a value in [0, 1)")
+        super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold))

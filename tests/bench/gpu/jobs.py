@@ -1,0 +1,38 @@
+"""A job whose items fail in every way."""
+
+import os
+import signal
+import time
+from functools import partial
+
+from fullgnn.bench.gpu.worker import Report, Task
+
+
+def run(task: Task, report: Report) -> None:
+    """The items named in the task: each does what its name says."""
+    report.item("first", lambda: report.add(["starts"], len(task.done)), always=True)
+    for name in task.arguments["items"]:
+        predicted_s, limit_s = (1e6 if name == "long" else 0.1), (60.0 if name == "sleeps" else 1.0)
+        report.item(name, partial(_WAYS[name], report), limit_s, predicted_s)
+
+
+def _dies(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _hangs(report: Report) -> None:
+    time.sleep(600)
+
+
+def _raises(report: Report) -> None:
+    raise ZeroDivisionError("of course")
+
+
+_WAYS = {
+    "dies": _dies,
+    "hangs": _hangs,
+    "sleeps": _hangs,
+    "long": _hangs,
+    "raises": _raises,
+    "works": lambda report: report.put(["found"], 7),
+}

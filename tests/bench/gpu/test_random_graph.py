@@ -1,0 +1,97 @@
+"""The generator on the device: exact counts, symmetry, no duplicates, and an order with dense tiles in it."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+import yaml
+
+from fullgnn.bench.gpu import random_graph
+from fullgnn.bench.gpu.lookalikes import GLOBAL_SHARE, LOOKALIKES, TRAIN_FRACTION, density_shares, make_nodes
+from fullgnn.bench.gpu.random_graph import hierarchical_sbm
+from fullgnn.config import conf_dir
+from fullgnn.errors import ConfigError
+from fullgnn.graph import is_symmetric
+
+CPU = torch.device("cpu")
+NUM_NODES, NUM_ENTRIES = 6000, 180_000
+
+
+def to_scipy(csr):
+    data = np.ones(csr.nnz, np.int8)
+    return scipy.sparse.csr_array((data, csr.indices.numpy(), csr.indptr.numpy()), shape=(csr.num_nodes,) * 2)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return hierarchical_sbm(NUM_NODES, NUM_ENTRIES, 10, 0.15, 3, CPU)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_counts_are_exact_and_the_matrix_is_simple(graph, ordered):
+    csr = graph.csr(graph.perm if ordered else None)
+    assert csr.indptr.dtype == csr.indices.dtype == torch.int32
+    adj = to_scipy(csr)
+    assert adj.has_canonical_format  # sorted, no duplicates
+    assert adj.nnz == NUM_ENTRIES + NUM_NODES and (adj.diagonal() == 1).all()
+    assert is_symmetric(adj)
+
+
+def test_an_order_renames_the_nodes_and_nothing_else(graph):
+    perm = graph.perm.numpy()
+    assert np.array_equal(np.sort(perm), np.arange(NUM_NODES))
+    expected = to_scipy(graph.csr())[perm][:, perm]
+    assert (expected != to_scipy(graph.csr(graph.perm))).nnz == 0
+
+
+def test_the_order_has_structure(graph):
+    """Each node's community is a run of ids, and tiles that are more than 10 % full hold many of the entries."""
+    community = graph.community[graph.perm]
+    assert (community.diff() >= 0).all() and community.unique().tolist() == list(range(10))
+    ordered, shuffled = density_shares(graph.csr(graph.perm)), density_shares(graph.csr())
+    assert sum(ordered) == pytest.approx(1) and sum(shuffled) == pytest.approx(1)
+    assert sum(ordered[4:]) > 0.25 and sum(shuffled[4:]) < 0.01
+
+
+def test_degrees_are_skewed(graph):
+    degree = graph.csr().indptr.diff().double()
+    assert degree.max() > 5 * degree.mean() and degree.min() < 0.6 * degree.mean()
+
+
+def test_chunks_do_not_show(graph, monkeypatch):
+    monkeypatch.setattr(random_graph, "CHUNK", 1000)
+    chunked = hierarchical_sbm(NUM_NODES, NUM_ENTRIES, 10, 0.15, 3, CPU)
+    assert len(chunked.pairs) == len(graph.pairs) == len(chunked.pairs.unique())
+    ordered = density_shares(chunked.csr(chunked.perm))
+    np.testing.assert_allclose(ordered, density_shares(graph.csr(graph.perm)), atol=0.02)
+
+
+def test_the_same_seed_is_the_same_graph(graph):
+    again, other = (hierarchical_sbm(NUM_NODES, NUM_ENTRIES, 10, 0.15, seed, CPU) for seed in (3, 4))
+    assert torch.equal(graph.pairs, again.pairs) and not torch.equal(graph.pairs, other.pairs)
+
+
+def test_what_cannot_be_filled_is_refused():
+    with pytest.raises(ConfigError, match="odd"):
+        hierarchical_sbm(100, 301, 2, 0.15, 0, CPU)
+    with pytest.raises(ConfigError, match="denser"):
+        hierarchical_sbm(100, 9000, 2, 0.15, 0, CPU)
+
+
+@pytest.mark.parametrize("name", LOOKALIKES)
+def test_figures_are_those_of_the_configuration(name):
+    shape = LOOKALIKES[name]
+    values = yaml.safe_load((conf_dir() / "dataset" / f"{name}.yaml").read_text())
+    common = yaml.safe_load((conf_dir() / "dataset" / "synthetic.yaml").read_text())
+    for key in ("num_nodes", "num_edges", "num_features", "num_classes"):
+        assert getattr(shape, key) == values[key]
+    assert (GLOBAL_SHARE, TRAIN_FRACTION) == (common["global_share"], common["train_fraction"])
+    assert shape.scaled(1.0) == (shape.num_nodes, (shape.num_edges - shape.num_nodes) // 2 * 2)
+
+
+def test_labels_follow_the_nodes(graph):
+    shape = LOOKALIKES["archaea-like"]
+    nodes = make_nodes(graph, shape, graph.perm, 0)
+    assert nodes.features.shape == (NUM_NODES, 602) and nodes.features.dtype == torch.float32
+    assert torch.equal(nodes.labels, graph.community[graph.perm])
+    assert nodes.train_mask.double().mean() == pytest.approx(0.6, abs=0.03)

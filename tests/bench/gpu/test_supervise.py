@@ -1,0 +1,49 @@
+"""Jobs that raise, die and hang: each is said, and what comes after them is done all the same."""
+
+import pytest
+
+from fullgnn.bench.gpu import supervise
+from fullgnn.bench.gpu.budget import Budget
+from fullgnn.bench.gpu.record import Record
+from fullgnn.bench.gpu.supervise import Supervisor
+from fullgnn.bench.gpu.worker import Task
+from tests.commands import ROOT
+
+
+@pytest.fixture
+def states(tmp_path, monkeypatch):
+    """``states(items, seconds)`` runs them as one job: the record, and item -> (state, reason)."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(ROOT)
+
+    def run(items, seconds=60.0):
+        record = Record(tmp_path, measured=True)
+        supervisor = Supervisor(record, Budget(seconds), lambda line: None)
+        supervisor.run({"job": Task("tests.bench.gpu.jobs", seconds, True, {"items": items})})
+        entries = record.tree.get("items", [])
+        return record, {one.get("item"): (one["state"], one.get("reason", "")) for one in entries}
+
+    return run
+
+
+def test_items_that_fail_cost_no_others(states):
+    record, found = states(["raises", "dies", "hangs", "long", "works"])
+    assert found["raises"] == ("failed", "ZeroDivisionError: of course")
+    assert found["dies"] == ("failed", "the worker ended with SIGSEGV")
+    assert found["hangs"] == ("failed", "it hung: stopped after 1 s")
+    assert found["long"][0] == "left out"
+    assert found["works"][0] == "done" and record.tree["found"] == 7
+    assert record.tree["starts"] == [0, 3, 4]  # two others took over; what was done before is not done again
+
+
+def test_a_job_that_is_over_time_is_stopped_and_not_begun_again(states, monkeypatch):
+    monkeypatch.setattr(supervise, "START_S", 0)
+    monkeypatch.setattr(supervise, "_GRACE_S", 0.2)
+    record, found = states(["raises", "sleeps", "works"], seconds=4.0)
+    assert found["sleeps"] == ("left out", "its time of 4 s was over")
+    assert record.tree["starts"] == [0] and "found" not in record.tree
+
+
+def test_a_job_without_time_is_left_out(states):
+    record, found = states(["works"], seconds=1.0)
+    assert found == {None: ("left out", "0 s are left")} and "found" not in record.tree

@@ -1,0 +1,41 @@
+"""What a cache may not hold: inputs are rotated, and beside each other larger than it."""
+
+import pytest
+import torch
+
+from fullgnn.bench.gpu.timing import L2_MULTIPLE, l2_bytes, measure, num_inputs, rotated
+
+CPU = torch.device("cpu")
+
+
+def test_inputs_exceed_the_cache():
+    l2 = 60 << 20
+    for num_bytes in (1000, 7 << 20, 45 << 20, 125 << 20, 10 << 30):
+        count = num_inputs(num_bytes, l2)
+        others = (count - 1) * num_bytes  # read between two turns of one input
+        assert count >= 2 and (others >= L2_MULTIPLE * l2 or count == 64)
+    assert num_inputs(10 << 30, l2) == 2
+
+
+def test_rotated_inputs_differ_and_lie_as_in_training():
+    inputs = rotated(100, 41, CPU)
+    assert len(inputs) == num_inputs(100 * 48 * 4, l2_bytes(CPU))
+    assert len({x.data_ptr() for x in inputs}) == len(inputs)
+    assert all(x.shape == (100, 41) and x.stride() == (48, 1) for x in inputs)
+    assert not torch.equal(inputs[0], inputs[1])
+    assert torch.equal(inputs[0], rotated(100, 41, CPU)[0])  # from a seed
+
+
+def test_every_input_is_used_in_turn():
+    seen = []
+    times = measure(seen.append, [0, 1, 2], CPU)
+    assert seen == [0, 1] and times.runs == 2
+    assert times.p20_ms <= times.median_ms <= times.p80_ms
+
+
+@pytest.mark.gpu
+def test_events_time_what_the_gpu_does():
+    device = torch.device("cuda")
+    small, large = ([torch.ones(size, device=device)] * 2 for size in (1 << 20, 1 << 28))
+    assert 1e-4 < measure(torch.neg, small, device).median_ms < 0.1 * measure(torch.neg, large, device).median_ms
+    assert measure(torch.neg, small, device, seconds=1.0, most=12).runs == 12

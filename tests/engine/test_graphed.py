@@ -1,0 +1,475 @@
+"""Epochs that are captured and replayed train as epochs that run.
+
+On a CPU a stand-in takes the place of the CUDA graph: a capture runs the step's Python and leaves no numbers behind,
+and a replay runs it for its numbers and nothing else.
+"""
+
+import dataclasses
+import inspect
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fullgnn.config import Config
+from fullgnn.dist import World
+from fullgnn.engine import fit, graphed, make_scheme, set_up
+from fullgnn.engine import fit as fit_function
+from fullgnn.engine.fit import EpochRecord, Epochs, FitResult
+from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, CudaStepGraph, Replay, replay_for
+from fullgnn.meter import Cost, Meter
+from fullgnn.report import summary
+from fullgnn.train import run_on
+from tests.cases import config, layout_overrides
+
+LAYOUTS = [(1, 1), (2, 1), (4, 2)]
+EPOCHS = 9
+
+
+class StandIn:
+    """A graph without a GPU.
+
+    Args:
+        calls: what is asked of it.
+        fails: by rank, where it raises: as it is ``made``, ``early`` in the capture, or ``late``, with the step run.
+        rank: this one.
+    """
+
+    def __init__(self, calls: list[str], fails: dict[int, str], rank: int):
+        self.calls, self.fails = calls, fails.get(rank, "")
+        # The collectives of a step that is captured wait for nobody; here they would, for a rank that has none.
+        self.runs = not {"made", "early"} & set(fails.values())
+        if self.fails == "made":
+            raise RuntimeError("no graph\nto be had")
+
+    def capture(self, step: Callable[[], None]) -> None:
+        self.calls.append("capture")
+        if self.fails == "early":
+            raise RuntimeError("no graph\nto be had")
+        self.step = step
+        self.epochs: Epochs = step.__self__  # type: ignore[attr-defined]
+        if not self.runs:
+            return
+        state = self.epochs._save()
+        step()
+        if self.fails == "late":  # the worst: everything has moved, and gradients are other tensors
+            for parameter in self.epochs._model.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            raise RuntimeError("no graph\nto be had")
+        state.restore()
+
+    def replay(self) -> None:
+        self.calls.append("replay")
+        with self.epochs._meter.untimed():
+            self.step()
+
+
+def case(replication: int, *overrides: str) -> Config:
+    return config(
+        "dataset=karate", *layout_overrides(replication), "model.dropout=0.4", "model.hidden_channels=6", "seed=3",
+        "runtime.dtype=float64", "train.lr=0.05", f"train.epochs={EPOCHS}", "train.eval_every=3", *overrides,
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    result: FitResult
+    parameters: list[np.ndarray]
+    calls: list[str]
+    lines: list[str]
+    seen: list[int]  # epochs that ``on_epoch`` was given
+
+
+def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = False) -> Outcome:
+    """A run, by the stand-in if ``fails`` is given: by rank, where it fails."""
+    calls: list[str] = []
+    replay = Replay(None, "not here")
+    if fails is not None:
+        replay = Replay(lambda: StandIn(calls, fails, world.rank))
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    package = logging.getLogger("fullgnn.engine.graphed")
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    seen: list[int] = []
+    try:
+        with mock.patch("fullgnn.engine.fit.reads_late", lambda device: late):
+            result = fit(
+                job.model, job.graph, scheme, cfg.train, meter, lambda record: seen.append(record.epoch), replay
+            )
+    finally:
+        package.removeHandler(handler)
+    parameters = [parameter.detach().cpu().numpy().copy() for parameter in job.model.parameters()]
+    return Outcome(result, parameters, calls, lines, seen)
+
+
+def assert_the_same_training(one: Outcome, other: Outcome) -> None:
+    """To the bit: losses, accuracies, parameters; and bytes and counts of every epoch."""
+    assert len(one.result.epochs) == len(other.result.epochs)
+    for a, b in zip(one.result.epochs, other.result.epochs):
+        assert (a.epoch, a.loss, a.accuracy) == (b.epoch, b.loss, b.accuracy)
+        assert a.cost.bytes_received == b.cost.bytes_received and a.cost.counts == b.cost.counts != {}
+    assert one.result.best.epoch == other.result.best.epoch
+    assert all(np.array_equal(a, b) for a, b in zip(one.parameters, other.parameters, strict=True))
+    for name, tensor in one.result.best_state.items():
+        assert torch.equal(tensor, other.result.best_state[name])
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["train.optimizer=adam"],
+        ["train.optimizer=sgd", "train.momentum=0.9"],
+        ["model.input_dropout=0", "work.offload=always"],
+        ["work.skip_input_gradient=false"],
+    ],
+)
+def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replication: int, overrides) -> None:
+    cfg = case(replication, *overrides)
+    plain, replayed = (ranks(world_size)(train, cfg, fails) for fails in (None, {}))
+    for one, other in zip(plain, replayed):
+        assert_the_same_training(one, other)
+        assert other.calls == ["capture"] + ["replay"] * (EPOCHS - EAGER_EPOCHS)
+        assert (one.result.cuda_graph, other.result.cuda_graph) == ("no: not here", REPLAYED)
+        assert [record.replayed for record in other.result.epochs] == [
+            number > EAGER_EPOCHS for number in range(1, EPOCHS + 1)
+        ]
+        for record in other.result.epochs:
+            assert (
+                set(record.cost.time_ms) == {"epoch"}
+                if record.replayed
+                else {"epoch", "spmm", "other"} <= set(record.cost.time_ms)
+            )
+
+
+@pytest.mark.parametrize("fails", ["made", "early", "late"])
+@pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
+def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: list[str]) -> None:
+    for world_size, failing in ((1, 0), (2, 1)):
+        cfg = case(1, *optimizer)
+        plain = ranks(world_size)(train, cfg, None)
+        fallen = ranks(world_size)(train, cfg, {failing: fails})
+        reason = f"rank {failing}: RuntimeError: no graph to be had"
+        for rank, (one, other) in enumerate(zip(plain, fallen)):
+            assert_the_same_training(one, other)
+            assert not any(record.replayed for record in other.result.epochs)
+            assert other.calls == ([] if rank == failing and fails == "made" else ["capture"])
+            assert other.result.cuda_graph == f"no: {reason}"
+            assert other.lines == [f"epochs are not replayed as a CUDA graph: {reason}"]
+
+
+def test_a_run_that_ends_before_says_so(ranks) -> None:
+    for epochs, calls in ((EAGER_EPOCHS, []), (EAGER_EPOCHS + 1, ["capture", "replay"])):
+        (outcome,) = ranks(1)(train, case(1, f"train.epochs={epochs}"), {})
+        assert outcome.calls == calls
+        assert outcome.result.cuda_graph == (REPLAYED if calls else "no: the run ended before its step was captured")
+
+
+@pytest.mark.parametrize("eval_every", [0, 1, 2, 3])
+def test_epochs_that_are_read_late_are_the_same_epochs(ranks, eval_every: int) -> None:
+    cfg = case(1, f"train.eval_every={eval_every}")
+    for fails in (None, {}):
+        (plain,), (late,) = (ranks(1)(train, cfg, fails, reads_late) for reads_late in (False, True))
+        assert_the_same_training(plain, late)
+        assert plain.seen == late.seen == list(range(1, EPOCHS + 1))
+    stops = case(1, "train.eval_every=2", "train.patience=2", "train.epochs=200")
+    (plain,), (late,) = (ranks(1)(train, stops, {}, reads_late) for reads_late in (False, True))
+    assert_the_same_training(plain, late)
+    assert plain.seen == late.seen == list(range(1, plain.result.best.epoch + 5))
+
+
+def order_of_work(world: World, cfg: Config) -> list[str]:
+    """Launches, readings and evaluations."""
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    happened: list[str] = []
+    launch, evaluate = Epochs.__call__, fit_function.__globals__["evaluate"]
+
+    def launched(self: Epochs, epoch: int) -> Any:
+        happened.append(f"launch {epoch}")
+        return launch(self, epoch)
+
+    def evaluated(*args: Any) -> Any:
+        happened.append("evaluate")
+        return evaluate(*args)
+
+    with (
+        mock.patch.object(Epochs, "__call__", launched),
+        mock.patch("fullgnn.engine.fit.evaluate", evaluated),
+        mock.patch("fullgnn.engine.fit.reads_late", lambda device: True),
+    ):
+        fit(job.model, job.graph, scheme, cfg.train, meter, lambda record: happened.append(f"read {record.epoch}"))
+    return happened
+
+
+def test_an_epoch_without_evaluation_is_read_when_the_next_is_launched(ranks) -> None:
+    (happened,) = ranks(1)(order_of_work, case(1, "train.epochs=5", "train.eval_every=3"))
+    assert happened == [
+        "launch 1", "launch 2", "read 1", "launch 3", "read 2", "evaluate", "read 3",
+        "launch 4", "launch 5", "read 4", "evaluate", "read 5",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("choice", "device", "backend", "size", "why_not"),
+    [
+        ("auto", "cpu", "gloo", 1, "the device is a CPU"),
+        ("never", "cuda", "nccl", 1, "runtime.cuda_graph=never"),
+        ("auto", "cuda", "gloo", 2, "the ranks exchange over gloo, which is the host's work"),
+        ("auto", "cuda", "gloo", 1, ""),
+        ("auto", "cuda", "nccl", 4, ""),
+    ],
+)
+def test_when_epochs_may_be_replayed(choice, device, backend, size, why_not) -> None:
+    world = World(0, size, size, torch.device(device), backend, 1.0)
+    found = replay_for(choice, world)
+    assert found.why_not == why_not
+    assert found.make_graph is (None if why_not else CudaStepGraph)
+
+
+class FakeStream:
+    """Says what is asked of it, and of which stream it was asked."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, name: str, said: list[str]):
+        self.name, self.said = name, said
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.said.append(f"{self.name} waits for {other.name}")
+
+
+def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -> None:
+    said: list[str] = []
+    streams = [FakeStream("default", said)]
+
+    @contextmanager
+    def on(stream: FakeStream) -> Iterator[None]:
+        streams.append(stream)
+        yield
+        streams.pop()
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream("own", said))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams[-1])
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(graphed, "all_gather_objects", lambda own: [own])
+
+    class Graph:
+        def capture(self, step: Callable[[], None]) -> None:
+            said.append(f"capture on {streams[-1].name}")
+
+        def replay(self) -> None:
+            said.append(f"replay on {streams[-1].name}")
+
+    repeated = graphed.RepeatedStep(
+        lambda epoch: said.append(f"begin {epoch} on {streams[-1].name}"),
+        lambda: said.append(f"step on {streams[-1].name}"),
+        lambda: None,  # type: ignore[arg-type,return-value]
+        Meter(torch.device("cpu")),
+        Replay(Graph),
+        torch.device("cuda"),
+    )
+    expected = []
+    for epoch in range(1, EAGER_EPOCHS + 3):
+        repeated(epoch)
+        begin = f"begin {epoch} on own"
+        if epoch <= EAGER_EPOCHS:
+            work = [begin, "step on own"]
+        else:
+            work = [begin, "capture on own"] * (epoch == EAGER_EPOCHS + 1) + [begin, "replay on own"]
+        expected += ["own waits for default", *work, "default waits for own"]
+    assert said == expected
+
+
+def test_torch_still_takes_what_a_capture_is_given() -> None:
+    inspect.signature(torch.cuda.graph).bind("graph", stream="own", capture_error_mode="thread_local")
+
+
+def test_times_of_replayed_epochs_and_phases_of_the_others() -> None:
+    def record(number: int, replayed: bool, **time_ms: float) -> EpochRecord:
+        return EpochRecord(number, 0.5, Cost(time_ms, {"all_reduce": 8}, {"spmm_columns": 3}), None, replayed)
+
+    eager = [record(k, False, epoch=100.0 * k, spmm=10.0 * k, comm=1.0, other=2.0) for k in (1, 2, 3, 4)]
+    graphed = [record(4 + k, True, epoch=float(k)) for k in (1, 2, 3)]
+    result = FitResult(eager + graphed, graphed[-1], {}, 0, REPLAYED)
+    found = summary.summarize(result)
+    assert found.time_ms == {"epoch": 2.0, "spmm": 30.0, "comm": 1.0, "other": 2.0, "dense": 267.0}
+    assert found.epoch_quantiles_ms == pytest.approx((1.4, 2.6))
+    assert found.bytes_received == {"all_reduce": 8} and found.counts == {"spmm_columns": 3}
+    alone = summary.summarize(dataclasses.replace(result, epochs=eager))
+    assert alone.time_ms == found.time_ms | {"epoch": 300.0}
+
+
+def recorded(world: World, cfg: Config, fails: dict[int, str]) -> tuple[Any, str]:
+    calls: list[str] = []
+    replay = Replay(lambda: StandIn(calls, fails, world.rank))
+    with mock.patch("fullgnn.train.replay_for", lambda choice, world: replay):
+        record = run_on(world, cfg)
+    return record, summary.closing_table(record)
+
+
+def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:
+    cfg = case(1, f"run_dir={tmp_path}")
+    for record, table in ranks(2)(recorded, cfg, {}):
+        assert record.cuda_graph == REPLAYED and "median of 5 replayed" in table
+        shares = re.findall(r" ms .*?(\d+) %", table)
+        assert len(shares) == 4 and sum(map(int, shares)) == pytest.approx(100, abs=2)  # of the epochs that have parts
+    lines = [json.loads(line) for line in (tmp_path / "epochs.jsonl").read_text().splitlines()]
+    assert [line["replayed"] for line in lines] == [False] * EAGER_EPOCHS + [True] * (EPOCHS - EAGER_EPOCHS)
+    for record, table in ranks(2)(recorded, cfg, {1: "early"}):
+        assert record.cuda_graph == "no: rank 1: RuntimeError: no graph to be had" and "median of 8 " in table
+
+
+class Waits(TorchDispatchMode):
+    """The operators that would make the host wait for a GPU, or that it could not capture."""
+
+    ALWAYS = {
+        torch.ops.aten._local_scalar_dense.default,  # item, tolist, int
+        torch.ops.aten.nonzero.default,
+        torch.ops.aten.masked_select.default,
+        torch.ops.aten.lift_fresh.default,  # a tensor made of Python numbers
+        torch.ops.aten.repeat_interleave.Tensor,
+        torch.ops.aten.unique_dim.default,
+        torch.ops.aten._unique2.default,
+    }
+    INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.total += 1
+        by_mask = func in self.INDEXED and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if func in self.ALWAYS or by_mask:
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter)
+    epochs(1).loss.read()
+    with Waits() as waits:
+        epochs._step()
+    return waits.seen, waits.total
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["train.optimizer=adam"],
+        ["train.optimizer=sgd", "train.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
+        ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "work.loss_rows_only=false"],
+        ["work.offload=always", "model.num_layers=1"],
+        ["work.skip_input_gradient=false", "work.fold_normalization=false"],
+    ],
+)
+def test_nothing_in_a_step_waits_for_the_device(ranks, world_size: int, replication: int, overrides) -> None:
+    """As torch does it: what the CPU does by code of its own, GPUs do by code of theirs."""
+    cfg = case(replication, "model.dropout=0", "kernel=torch", "scheme.shared_memory=false", *overrides)
+    for seen, total in ranks(world_size)(waits_in_a_step, cfg):
+        assert seen == [] and total > 20
+
+
+def test_what_waits_is_seen() -> None:
+    x = torch.arange(4.0)
+    for wait in (
+        lambda: x.sum().item(), lambda: x[x > 1], lambda: x.nonzero(), lambda: torch.tensor([1.0]), lambda: int(x[0]),
+        lambda: x.masked_fill_(x > 5, 0).index_put_((x > 1,), x[0]),
+    ):  # fmt: skip
+        with Waits() as waits:
+            wait()
+        assert waits.seen
+    with Waits() as waits:
+        x[1:3] = x[0]
+        x.index_select(0, torch.arange(2))
+    assert not waits.seen
+
+
+# ---- the real thing --------------------------------------------------------------------------------------------------
+
+
+def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | None:
+    """Losses, parameters and outcome with and without a graph; None on a CPU."""
+    if world.device.type == "cpu":
+        return None
+    found: dict[str, Any] = {}
+    for choice in ("never", "auto"):
+        meter = Meter(world.device)
+        scheme = make_scheme(cfg, world, meter)
+        job = set_up(cfg, world, scheme)
+        if breaks:
+            job.model.register_forward_hook(lambda module, args, output: (output.sum().item(), output)[1])
+        result = fit(job.model, job.graph, scheme, cfg.train, meter, replay=replay_for(choice, world))
+        found[choice] = {
+            "losses": [record.loss for record in result.epochs],
+            "parameters": [parameter.detach().cpu().numpy() for parameter in job.model.parameters()],
+            "costs": [(record.cost.bytes_received, record.cost.counts) for record in result.epochs],
+            "times": [record.cost.time_ms["epoch"] for record in result.epochs],
+            "outcome": result.cuda_graph,
+        }
+    return found
+
+
+GPU_CASES = [
+    [],
+    ["train.optimizer=sgd", "train.momentum=0.9"],
+    ["model.input_dropout=0"],
+    ["model.input_dropout=0", "work.offload=always"],
+    ["work.skip_input_gradient=false"],
+    ["kernel=torch"],
+    ["train.eval_every=1"],
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("overrides", GPU_CASES)
+def test_on_a_gpu_replayed_epochs_train_as_those_that_run(ranks, overrides: list[str]) -> None:
+    (found,) = ranks(1)(on_gpu, case(1, "train.epochs=20", *overrides))
+    if found is None:
+        pytest.skip("the rank of this pool is on the CPU")
+    plain, replayed = found["never"], found["auto"]
+    assert (plain["outcome"], replayed["outcome"]) == ("no: runtime.cuda_graph=never", REPLAYED)
+    np.testing.assert_allclose(replayed["losses"], plain["losses"], rtol=1e-9)
+    for one, other in zip(plain["parameters"], replayed["parameters"], strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-9)
+    assert plain["costs"] == replayed["costs"] and all(time > 0 for time in replayed["times"])
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_step_that_waits_for_the_host_goes_on_running(ranks) -> None:
+    (found,) = ranks(1)(on_gpu, case(1), True)
+    if found is None:
+        pytest.skip("the rank of this pool is on the CPU")
+    assert found["auto"]["outcome"].startswith("no: rank 0: ")
+    np.testing.assert_allclose(found["auto"]["losses"], found["never"]["losses"], rtol=1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("replication", [1, 2])
+def test_on_gpus_ranks_replay_together_or_say_why_not(ranks, replication: int) -> None:
+    outcomes = ranks(2)(on_gpu, case(replication, "train.epochs=20"))
+    if outcomes[0] is None:
+        pytest.skip("the ranks of this pool are on the CPU")
+    for found in outcomes:
+        assert found["auto"]["outcome"] in (REPLAYED, "no: the ranks exchange over gloo, which is the host's work")
+        np.testing.assert_allclose(found["auto"]["losses"], found["never"]["losses"], rtol=1e-9)

@@ -1,0 +1,199 @@
+"""A @ H0 on the host, multiplied in chunks of rows, is A @ H0."""
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn import host_rows
+from fullgnn.config import Config
+from fullgnn.dist import World
+from fullgnn.engine import aggregate, fit, make_scheme, set_up
+from fullgnn.host_rows import HostRows
+from fullgnn.meter import Meter
+from fullgnn.schemes.base import Aggregated
+from tests.cases import config, dense_graph, layout_overrides
+from tests.schemes import training
+
+LAYOUTS = [(1, 1), (2, 1), (3, 1), (4, 2)]
+KINDS = ["symmetric", "directed", "weighted", "tiny", "corner"]
+ROW_BYTES = 5 * 8
+
+
+def case(replication: int, *overrides: str) -> Config:
+    return config(
+        *layout_overrides(replication), "model.dropout=0.4", "model.input_dropout=0", "model.hidden_channels=7",
+        "seed=3", "runtime.dtype=float64", "train.lr=0.05", "train.epochs=20", "train.eval_every=7", *overrides,
+    )  # fmt: skip
+
+
+def in_chunks(world: World, num_rows: int, run: Callable[..., Any], *args: Any) -> Any:
+    """``run`` with chunks of so many rows of the features."""
+    before, host_rows.CHUNK_BYTES = host_rows.CHUNK_BYTES, num_rows * ROW_BYTES
+    try:
+        return run(world, *args)
+    finally:
+        host_rows.CHUNK_BYTES = before
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize("overrides", [[], ["model.num_layers=1"], ["scheme.split_rows=false", "reorder=shuffle"]])
+def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, overrides) -> None:
+    cfg = case(replication, "work.offload=always", *overrides)
+    for kind in KINDS:
+        expected = training.expected_step(cfg, kind)
+        for num_rows in (1, 3):
+            outcomes = ranks(world_size)(in_chunks, num_rows, training.one_step, cfg, kind)
+            for found in outcomes:
+                assert training.difference(found, expected) < 1e-11, (kind, num_rows)
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
+def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, replication: int) -> None:
+    cfg = case(replication, "work.offload=always")
+    for kind in KINDS:
+        expected = training.expected_step(cfg, kind)
+        for found in ranks(world_size)(in_chunks, 3, training.one_step_compiled, cfg, kind):
+            assert training.difference(found, expected) < 1e-11, kind
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, num_layers: int) -> None:
+    cfg = case(replication, "work.offload=always", f"model.num_layers={num_layers}")
+    for kind in KINDS:
+        expected = training.expected_training(cfg, kind)
+        outcomes = ranks(world_size)(in_chunks, 4, training.trained, cfg, kind)
+        for found in outcomes:
+            assert training.difference(found, expected) < 1e-9, kind
+        training.assert_equal_on_all_ranks(outcomes)
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_one_chunk_is_the_run_without_to_the_bit(ranks, world_size: int, replication: int, num_layers: int) -> None:
+    for dtype in ("float32", "float64"):
+        cfgs = [
+            case(replication, f"model.num_layers={num_layers}", f"runtime.dtype={dtype}", f"work.offload={offload}")
+            for offload in ("never", "always")
+        ]
+        plain, offloaded = (ranks(world_size)(training.trained, cfg, "directed") for cfg in cfgs)
+        for one, other in zip(plain, offloaded, strict=True):
+            assert one.keys() == other.keys()
+            assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def held(world: World, cfg: Config) -> dict[str, Any]:
+    """What a rank holds of A @ H0, what was said, and the widest matrix that met A."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    package = logging.getLogger("fullgnn")
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    try:
+        job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
+    finally:
+        package.removeHandler(handler)
+    features = job.graph.features
+    product = features.product if isinstance(features, Aggregated) else features
+    if isinstance(product, HostRows):
+        rows = torch.cat([chunk.clone() for _, chunk in product.chunks()])
+    else:
+        rows = product.detach()
+    losses = fit(job.model, job.graph, scheme, cfg.train, meter).epochs
+    return {
+        "kind": type(product).__name__,
+        "offload": job.work.offload,
+        "lines": lines,
+        "device": world.device.type,
+        "rows": rows.cpu().numpy(),
+        "bytes": sum(tensor.nbytes for tensor in job.graph.tensors() if tensor.layout == torch.strided),
+        "losses": [record.loss for record in losses],
+    }
+
+
+def test_what_is_applied_is_recorded_and_what_is_held_is_counted(ranks) -> None:
+    for world_size, replication in ((1, 1), (4, 2)):
+        pool = ranks(world_size)
+        never, auto, always = (pool(held, case(replication, f"work.offload={o}")) for o in ("never", "auto", "always"))
+        for one, other, third in zip(never, auto, always, strict=True):
+            assert (one["kind"], other["kind"], third["kind"]) == ("Tensor", "Tensor", "HostRows")
+            assert (one["offload"], other["offload"], third["offload"]) == ("never", "never", "always")
+            assert np.array_equal(one["rows"], third["rows"])
+            assert one["losses"] == third["losses"]
+            assert third["bytes"] == one["bytes"] if third["device"] == "cpu" else third["bytes"] > one["bytes"]
+        assert not any(rank["lines"] for rank in [*never, *auto, *always])
+
+
+@pytest.mark.parametrize("switch", ["model.input_dropout=0.4", "work.cache_aggregation=false"])
+def test_without_a_product_offload_is_off_with_a_line(ranks, switch: str) -> None:
+    (outcome,) = ranks(1)(held, case(1, "work.offload=always", switch))
+    assert (outcome["kind"], outcome["offload"]) == ("Tensor", "never")
+    assert [line for line in outcome["lines"] if line.startswith("work.offload is off")]
+
+
+def test_the_cache_serves_runs_with_offload_and_without(ranks, tmp_path) -> None:
+    for world_size, replication in ((1, 1), (4, 2)):
+        outcomes = [
+            ranks(world_size)(held, case(replication, f"work.offload={o}", f"runtime.cache_dir={tmp_path}"))
+            for o in ("always", "never", "always")
+        ]
+        loaded = [[any("A @ H0 is loaded" in line for line in rank["lines"]) for rank in ranks] for ranks in outcomes]
+        assert [ranks[0] for ranks in loaded] == [False, True, True]
+        for stored, plain, offloaded in zip(*outcomes, strict=True):
+            assert stored["losses"] == plain["losses"] == offloaded["losses"]
+            assert np.array_equal(stored["rows"], plain["rows"]) and np.array_equal(stored["rows"], offloaded["rows"])
+
+
+@pytest.mark.parametrize(
+    ("free", "others", "expected"),
+    [
+        (1000, [], False),  # 400 of 1000 bytes
+        (799, [], True),
+        (1000, [(400, 799)], True),  # another rank has less room
+        (1000, [(400, 801)], False),
+    ],
+)
+def test_auto_looks_at_the_free_memory_of_every_gpu(monkeypatch, caplog, free, others, expected) -> None:
+    caplog.set_level(logging.INFO, "fullgnn")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 5000))
+    monkeypatch.setattr(aggregate, "all_gather_objects", lambda own: [own, *others])
+    graph: Any = SimpleNamespace(features=torch.zeros(10, 10))
+    gpu: Any = SimpleNamespace(device=torch.device("cuda"))
+    assert aggregate.offloads("auto", graph, gpu) is expected
+    assert [record.getMessage().startswith("A @ H0 stays in host memory") for record in caplog.records] == [
+        True
+    ] * expected
+    assert aggregate.offloads("always", graph, gpu) and not aggregate.offloads("never", graph, gpu)
+
+
+def device_bytes(world: World, cfg: Config) -> int | None:
+    """Most bytes on the GPU from the set-up to the end; None without one."""
+    if world.device.type == "cpu":
+        return None
+    torch.cuda.reset_peak_memory_stats(world.device)
+    before = torch.cuda.memory_allocated(world.device)
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    peak = torch.cuda.max_memory_allocated(world.device)
+    fit(job.model, job.graph, scheme, cfg.train, meter)  # counts anew
+    return max(peak, torch.cuda.max_memory_allocated(world.device)) - before
+
+
+@pytest.mark.gpu
+def test_the_features_never_lie_on_the_gpu_as_a_whole(ranks) -> None:
+    graph = ["dataset=synthetic", "dataset.num_nodes=20000", "dataset.num_edges=100000", "dataset.num_features=1000"]
+    whole = 20000 * 1000 * 8
+    for offload in ("always", "never"):
+        cfg = case(1, *graph, "train.epochs=2", f"work.offload={offload}")
+        (found,) = ranks(1)(in_chunks, 50000, device_bytes, cfg)
+        if found is not None:
+            assert found < whole / 2 if offload == "always" else found > whole

@@ -1,0 +1,46 @@
+"""Columns in pieces, rows in vectors."""
+
+import pytest
+import torch
+
+from fullgnn.kernels.reading import Columns, Reading, cut_columns, pieces, rounded, wide
+
+
+@pytest.mark.parametrize("smallest", [8, 16])
+def test_pieces_cover_a_width_and_hardly_more(smallest: int) -> None:
+    for width in range(1, 128):
+        found = pieces(width, smallest)
+        used = [piece for piece in found if piece]
+        assert len(found) == 3 and found == (*used, *[0] * (3 - len(used)))
+        assert all(piece.bit_count() == 1 and piece >= smallest for piece in used)
+        assert used == sorted(used, reverse=True)
+        assert width <= sum(found) <= max(width + smallest - 1, 1.15 * width)
+    assert pieces(41, 8) == pieces(47, 8) == (32, 16, 0) and pieces(100, 8) == (64, 32, 8)
+    assert pieces(100, 16) == (64, 32, 16) and pieces(8, 8) == (8, 0, 0) and pieces(8, 16) == (16, 0, 0)
+
+
+def test_wide_matrices_take_full_pieces_first() -> None:
+    assert cut_columns(602) == [Columns(0, 4, (128, 0, 0)), Columns(512, 1, (64, 32, 0))]
+    assert cut_columns(128) == [Columns(0, 1, (128, 0, 0))] and cut_columns(0) == []
+    assert [columns.end for columns in cut_columns(602)] == [512, 608]
+
+
+def test_reading_goes_to_the_end_of_a_vector_where_there_is_memory() -> None:
+    plain, padded = torch.empty(10, 41), torch.empty(10, 48)[:, :41]
+    assert Reading.of(plain) == Reading(41, 1) and Reading.of(padded) == Reading(44, 4)
+    assert Reading.of(torch.empty(10, 48)[:, 7:]) == Reading(41, 1), "behind the last row there is no memory"
+    assert Reading.of(torch.empty(10, 602)) == Reading(602, 2)
+    assert Reading.of(torch.empty(10, 48)) == Reading(48, 4)
+    assert Reading.of(torch.empty(10, 48, dtype=torch.bfloat16)) == Reading(48, 8)
+    assert Reading.of(torch.empty(10, 48, dtype=torch.float64)[:, :41]) == Reading(42, 2)
+
+
+def test_rounded() -> None:
+    x = torch.randn(9, 41)
+    assert torch.equal(rounded(x), x.bfloat16())
+
+
+def test_wide_offsets() -> None:
+    small, large = torch.empty(10, 4), torch.empty(1, 128).expand(1 << 24, 128)
+    assert not wide(small) and not wide(large), "all rows are one"
+    assert wide(small, torch.empty(1 << 24, 128, device="meta")) and not wide(torch.empty(1 << 23, 128, device="meta"))
