@@ -34,8 +34,12 @@ from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
 from fullgnn.schemes.base import PreparedGraph
 
-OURS = ("full", "hetu", "full, not replayed")
-"""Choices of ``conf/experiment``; the last without a CUDA graph, should that fail."""
+OURS = ("full", "hetu")
+"""Choices of ``conf/experiment``."""
+
+FALLBACK = {"full": "full, not replayed"}
+"""What is run where a preset fails: the same without a CUDA graph."""
+
 PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}
 PRESETS = ("naive", *OURS, *PYG)
 """In the order in which they run."""

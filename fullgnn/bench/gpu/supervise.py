@@ -149,6 +149,8 @@ class Supervisor:
         """What became of an item (or of the job): in the record, and on the terminal."""
         entry = {"job": job, "item": item, "state": state, "reason": reason, **more}
         self._record.add(["items"], {key: value for key, value in entry.items() if value is not None})
+        if item is not None and state == "left out":
+            return  # once it begins there are many; the page names them
         took = f" ({more['took_s']:.1f} s)" if "took_s" in more else ""
         self._say(f"{job}: {item or 'job'} {state}{took}{': ' + reason if reason else ''}")
 

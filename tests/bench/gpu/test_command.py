@@ -111,7 +111,7 @@ def test_it_refuses_with_one_line(bare, tmp_path, arguments, interpret, message)
 
 def test_nothing_that_may_be_absent_is_imported():
     """numba as well, which only a CPU's kernels need."""
-    rooms = ("__main__", "checks", "rates", "graph_job", "hits", "epoch", "gather")
+    rooms = ("__main__", "checks", "rates", "graph_job", "hits", "epoch", "_gather_gpu")
     program = "\n".join(
         [
             "import sys",
