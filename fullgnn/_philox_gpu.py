@@ -42,9 +42,9 @@ def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
     Args:
         x, out: (n, F) of one floating type, rows may lie apart.
     """
-    assert x.shape[1] <= 1 or (x.stride(1), out.stride(1)) == (1, 1), (x.stride(), out.stride())
     num_rows, num_columns = x.shape
     if x.numel():
+        assert num_columns == 1 or (x.stride(1), out.stride(1)) == (1, 1), (x.stride(), out.stride())
         columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(num_columns)))
         rows = ELEMENTS // columns
         grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))

@@ -65,6 +65,9 @@ class RunRecord:
     stage_imbalance: float  # the same where every stage waits for its most loaded rank
     edge_cut: float  # share of the non-zeros that join two block rows
     needed_row_ratio: float | None  # rows that the block rows read of each other / all; None with one block row
+    tile_density: dict[
+        str, float
+    ]  # share of nnz by the density, in per cent, of its 32 x 32 tile of the ordered matrix
     peak_memory_bytes: int  # largest process
     peak_memory_bytes_per_rank: list[int]
     peak_tensor_bytes: int  # largest rank

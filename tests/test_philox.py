@@ -125,6 +125,7 @@ def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, tr
 def test_triton_and_empty_parts(shape: tuple[int, int], triton_serves) -> None:
     x, node_id = torch.empty(shape, device=DEVICE), torch.arange(shape[0], device=DEVICE)
     assert dropout_apply(x, node_id, **STREAM).shape == shape
+    assert dropout_apply(x[:1].expand(shape), node_id, **STREAM).shape == shape  # of strides 0
 
 
 @needs_triton

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from fullgnn.config import Config, build
 from fullgnn.dist import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import make_scheme, replay_for, set_up
 from fullgnn.engine.fit import Epochs
-from fullgnn.engine.graphed import replay_for
 from fullgnn.graph import Graph
 from fullgnn.kernels import LocalCSR
 from fullgnn.meter import Meter

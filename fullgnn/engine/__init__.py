@@ -3,7 +3,7 @@
 from fullgnn.engine.evaluate import Accuracies, evaluate, predict
 from fullgnn.engine.fit import EpochRecord, FitResult, fit
 from fullgnn.engine.graphed import replay_for
-from fullgnn.engine.job import Job, build_model, make_scheme, set_up
+from fullgnn.engine.job import Job, build_model, make_input, make_scheme, set_up
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.prepare import Preparation, check_preparation, prepare
 
@@ -17,6 +17,7 @@ __all__ = [
     "check_preparation",
     "evaluate",
     "fit",
+    "make_input",
     "make_scheme",
     "peak_process_bytes",
     "predict",

@@ -60,17 +60,28 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
         work = replace(work, loss_rows_only=False)
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
     set_spmm_order(model, work.spmm_order)
-    offload = offloads(work.offload, sharded, world)
-    work = replace(work, offload="always" if offload else "never")
-    if preparation.aggregation_key:
-        sharded = cached_aggregation(sharded, world, offload, cache, preparation.aggregation_key)
-    elif work.cache_aggregation:
-        sharded = aggregate_features(sharded, world.device, offload)
-    else:
-        assert isinstance(sharded.features, torch.Tensor)
-        features = sharded.features.to(world.device)
-        sharded = replace(sharded, features=features if work.skip_input_gradient else features.requires_grad_())
+    sharded, work = make_input(sharded, work, world, cache, preparation.aggregation_key)
     return Job(model, sharded, preparation, work)
+
+
+def make_input(
+    graph: ShardedGraph, work: WorkConfig, world: World, cache: Cache | None = None, aggregation_key: str = ""
+) -> tuple[ShardedGraph, WorkConfig]:
+    """``graph`` with what a model reads in place of the features that its scheme left: these on the device, or A @ H0
+    there or on the host; and ``work`` with what was decided about that. Called on every rank.
+
+    Args:
+        aggregation_key: of A @ H0 in the ``cache``; empty: it is not kept.
+    """
+    offload = offloads(work.offload, graph, world)
+    work = replace(work, offload="always" if offload else "never")
+    if cache is not None and aggregation_key:
+        return cached_aggregation(graph, world, offload, cache, aggregation_key), work
+    if work.cache_aggregation:
+        return aggregate_features(graph, world.device, offload), work
+    assert isinstance(graph.features, torch.Tensor)
+    features = graph.features.to(world.device)
+    return replace(graph, features=features if work.skip_input_gradient else features.requires_grad_()), work
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) -> torch.nn.Module:

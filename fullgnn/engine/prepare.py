@@ -5,11 +5,13 @@ import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array
 
 from fullgnn.cache import Cache
 from fullgnn.config import Config, build
 from fullgnn.graph import Graph, adjacency_operator, load_dataset
+from fullgnn.kernels.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
@@ -36,6 +38,7 @@ class Preparation:
     num_blocks: int  # of the reordering
     edge_cut: float  # share of the non-zeros between two block rows
     needed_row_ratio: float | None  # rows that block rows read of each other / all; None with one block row
+    tile_density: dict[str, float]  # see RunRecord
     partition_time_s: float  # 0 where the cache had the order
     reorder_time_s: float
     prepare_time_s: float  # load, partition, reorder, permute, normalise
@@ -85,6 +88,7 @@ def prepare(
         num_blocks=order.num_blocks,
         edge_cut=edge_cut(adj.matrix, order.partition),
         needed_row_ratio=_needed_row_ratio(adj.matrix, order.partition),
+        tile_density=_tile_density(adj.matrix),
         partition_time_s=order.partition_time_s,
         reorder_time_s=order.reorder_time_s,
         prepare_time_s=time.perf_counter() - begin,
@@ -148,6 +152,11 @@ def _aggregation_key(cfg: Config, graph: Graph, order: Order, cache: Cache, adja
         scheme=cfg.scheme,
         kernel=cfg.kernel,
     )
+
+
+def _tile_density(matrix: csr_array) -> dict[str, float]:
+    indptr, indices = (torch.from_numpy(array) for array in (matrix.indptr, matrix.indices))
+    return dict(zip(DENSITY_BINS, tile_density(indptr, indices, matrix.shape[1])))
 
 
 def _needed_row_ratio(matrix: csr_array, partition: Partition) -> float | None:

@@ -1,5 +1,6 @@
 """How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits."""
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 from fullgnn import gpu
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.lines import empty_lines
+
+log = logging.getLogger(__name__)
 
 FULL_PIECE = 128  # columns; what is left of a width is cut into smaller pieces
 MIN_PIECE = 8  # a sector of 32 bytes
@@ -25,8 +28,11 @@ def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
 
 
 def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
+    """Refuse a mode that the kernel ``kernel`` does not know, and say so where it is not exact."""
     if mode not in known:
         raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
+    if mode == "bf16":
+        log.info("kernel.mode=bf16 rounds what is multiplied: the run is not exact")
 
 
 def rounded(x: Tensor) -> Tensor:

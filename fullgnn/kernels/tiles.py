@@ -21,8 +21,10 @@ from fullgnn.kernels.base import LocalCSR
 GROUP = 32  # columns of a group: the bits of a word
 TILE = 32  # rows and columns of a tile
 CHUNK_EDGES = 1 << 24  # that are sorted at one time: about 1 GB of temporaries
+COUNTERS_PER_EDGE = 8  # up to here a counter for every tile costs less than a sort
 DENSITY_BOUNDS = (0.01, 0.03, 0.05, 0.10, 0.25)
-"""Upper bounds of the bins of ``tile_density``; the last bin has the rest."""
+DENSITY_BINS = ("0-1", "1-3", "3-5", "5-10", "10-25", ">25")
+"""Bins of ``tile_density``, in per cent; a bound belongs to the bin below it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +99,20 @@ def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[P
     return found.result()
 
 
-def tile_density(adj: LocalCSR) -> Tensor:
-    """(6,) int64 edges of ``adj`` by the density of their 32 x 32 tile; the bins are those of ``DENSITY_BOUNDS``."""
-    tiles_across = -(-adj.num_cols // TILE)
-    bounds = torch.tensor(DENSITY_BOUNDS, dtype=torch.float64, device=adj.indices.device) * TILE * TILE
-    edges = torch.zeros(len(bounds) + 1, dtype=torch.int64, device=bounds.device)
+def tile_density(indptr: Tensor, indices: Tensor, num_cols: int) -> list[float]:
+    """Shares of the edges of a CSR matrix by the density of their 32 x 32 tile, one for each of ``DENSITY_BINS``."""
+    adj = LocalCSR(indptr, indices, None, len(indptr) - 1, num_cols)
+    tiles_across = -(-num_cols // TILE)
+    bounds = torch.tensor(DENSITY_BOUNDS, dtype=torch.float64, device=indices.device) * TILE * TILE
+    edges = torch.zeros(len(bounds) + 1, dtype=torch.int64, device=indices.device)
     for stretch in _stretches(adj, TILE):
-        _, _, count = _pairs(stretch.panel * tiles_across + stretch.column // TILE)
+        tile, num_tiles = stretch.panel * tiles_across + stretch.column // TILE, stretch.num_panels * tiles_across
+        if num_tiles <= COUNTERS_PER_EDGE * len(tile):
+            count = torch.bincount(tile, minlength=num_tiles)
+        else:
+            _, _, count = _pairs(tile)
         edges.scatter_add_(0, torch.bucketize(count.double(), bounds), count)
-    return edges
+    return (edges.double() / max(1, adj.nnz)).tolist()
 
 
 @dataclass(frozen=True, eq=False)

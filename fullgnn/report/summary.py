@@ -113,6 +113,7 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         stage_imbalance=scheme.balance.stage_nnz,
         edge_cut=preparation.edge_cut,
         needed_row_ratio=preparation.needed_row_ratio,
+        tile_density=preparation.tile_density,
         peak_memory_bytes=max(rank.peak_memory_bytes for rank in ranks),
         peak_memory_bytes_per_rank=[rank.peak_memory_bytes for rank in ranks],
         peak_tensor_bytes=max(rank.peak_tensor_bytes for rank in ranks),
@@ -169,6 +170,10 @@ def closing_table(record: RunRecord) -> str:
         ("  where stages wait", f"{record.stage_imbalance:.3f}", ""),
         ("edge cut", percent(record.edge_cut), ""),
         ("needed rows", percent(record.needed_row_ratio), ""),
+        *(
+            (f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(share))
+            for density, share in record.tile_density.items()
+        ),
         ("communication hidden", percent(record.comm_hidden), ""),
         *(
             (f"peak memory, rank {rank}", num_bytes(count), "")

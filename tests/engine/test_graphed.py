@@ -5,20 +5,23 @@ and a replay runs it for its numbers and nothing else.
 """
 
 import dataclasses
+import inspect
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.config import Config
 from fullgnn.dist import World
-from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine import fit, graphed, make_scheme, set_up
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.fit import EpochRecord, Epochs, FitResult
 from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, CudaStepGraph, Replay, replay_for
@@ -238,6 +241,64 @@ def test_when_epochs_may_be_replayed(choice, device, backend, size, why_not) -> 
     assert found.make_graph is (None if why_not else CudaStepGraph)
 
 
+class FakeStream:
+    """Says what is asked of it, and of which stream it was asked."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, name: str, said: list[str]):
+        self.name, self.said = name, said
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.said.append(f"{self.name} waits for {other.name}")
+
+
+def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -> None:
+    said: list[str] = []
+    streams = [FakeStream("default", said)]
+
+    @contextmanager
+    def on(stream: FakeStream) -> Iterator[None]:
+        streams.append(stream)
+        yield
+        streams.pop()
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream("own", said))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams[-1])
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(graphed, "all_gather_objects", lambda own: [own])
+
+    class Graph:
+        def capture(self, step: Callable[[], None]) -> None:
+            said.append(f"capture on {streams[-1].name}")
+
+        def replay(self) -> None:
+            said.append(f"replay on {streams[-1].name}")
+
+    repeated = graphed.RepeatedStep(
+        lambda epoch: said.append(f"begin {epoch} on {streams[-1].name}"),
+        lambda: said.append(f"step on {streams[-1].name}"),
+        lambda: None,  # type: ignore[arg-type,return-value]
+        Meter(torch.device("cpu")),
+        Replay(Graph),
+        torch.device("cuda"),
+    )
+    expected = []
+    for epoch in range(1, EAGER_EPOCHS + 3):
+        repeated(epoch)
+        begin = f"begin {epoch} on own"
+        if epoch <= EAGER_EPOCHS:
+            work = [begin, "step on own"]
+        else:
+            work = [begin, "capture on own"] * (epoch == EAGER_EPOCHS + 1) + [begin, "replay on own"]
+        expected += ["own waits for default", *work, "default waits for own"]
+    assert said == expected
+
+
+def test_torch_still_takes_what_a_capture_is_given() -> None:
+    inspect.signature(torch.cuda.graph).bind("graph", stream="own", capture_error_mode="thread_local")
+
+
 def test_times_of_replayed_epochs_and_phases_of_the_others() -> None:
     def record(number: int, replayed: bool, **time_ms: float) -> EpochRecord:
         return EpochRecord(number, 0.5, Cost(time_ms, {"all_reduce": 8}, {"spmm_columns": 3}), None, replayed)
@@ -271,6 +332,77 @@ def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:
     assert [line["replayed"] for line in lines] == [False] * EAGER_EPOCHS + [True] * (EPOCHS - EAGER_EPOCHS)
     for record, table in ranks(2)(recorded, cfg, {1: "early"}):
         assert record.cuda_graph == "no: rank 1: RuntimeError: no graph to be had" and "median of 8 " in table
+
+
+class Waits(TorchDispatchMode):
+    """The operators that would make the host wait for a GPU, or that it could not capture."""
+
+    ALWAYS = {
+        torch.ops.aten._local_scalar_dense.default,  # item, tolist, int
+        torch.ops.aten.nonzero.default,
+        torch.ops.aten.masked_select.default,
+        torch.ops.aten.lift_fresh.default,  # a tensor made of Python numbers
+        torch.ops.aten.repeat_interleave.Tensor,
+        torch.ops.aten.unique_dim.default,
+        torch.ops.aten._unique2.default,
+    }
+    INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.total += 1
+        by_mask = func in self.INDEXED and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if func in self.ALWAYS or by_mask:
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter)
+    epochs(1).loss.read()
+    with Waits() as waits:
+        epochs._step()
+    return waits.seen, waits.total
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["train.optimizer=adam"],
+        ["train.optimizer=sgd", "train.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
+        ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "work.loss_rows_only=false"],
+        ["work.offload=always", "model.num_layers=1"],
+        ["work.skip_input_gradient=false", "work.fold_normalization=false"],
+    ],
+)
+def test_nothing_in_a_step_waits_for_the_device(ranks, world_size: int, replication: int, overrides) -> None:
+    """As torch does it: what the CPU does by code of its own, GPUs do by code of theirs."""
+    cfg = case(replication, "model.dropout=0", "kernel=torch", "scheme.shared_memory=false", *overrides)
+    for seen, total in ranks(world_size)(waits_in_a_step, cfg):
+        assert seen == [] and total > 20
+
+
+def test_what_waits_is_seen() -> None:
+    x = torch.arange(4.0)
+    for wait in (
+        lambda: x.sum().item(), lambda: x[x > 1], lambda: x.nonzero(), lambda: torch.tensor([1.0]), lambda: int(x[0]),
+        lambda: x.masked_fill_(x > 5, 0).index_put_((x > 1,), x[0]),
+    ):  # fmt: skip
+        with Waits() as waits:
+            wait()
+        assert waits.seen
+    with Waits() as waits:
+        x[1:3] = x[0]
+        x.index_select(0, torch.arange(2))
+    assert not waits.seen
 
 
 # ---- the real thing --------------------------------------------------------------------------------------------------

@@ -52,6 +52,15 @@ def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
                 assert training.difference(found, expected) < 1e-11, (kind, num_rows)
 
 
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
+def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, replication: int) -> None:
+    cfg = case(replication, "work.offload=always")
+    for kind in KINDS:
+        expected = training.expected_step(cfg, kind)
+        for found in ranks(world_size)(in_chunks, 3, training.one_step_compiled, cfg, kind):
+            assert training.difference(found, expected) < 1e-11, kind
+
+
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, num_layers: int) -> None:

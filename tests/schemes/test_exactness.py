@@ -61,17 +61,17 @@ def test_compiled_gradients_equal_the_oracle(ranks, world_size: int, replication
 
 @needs_triton
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
-@pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-5)])
 def test_kernels_in_triton_equal_the_oracle(
-    ranks, world_size: int, replication: int, exchange: str, dtype: str, tolerance: float
+    ranks, world_size: int, replication: int, dtype: str, tolerance: float
 ) -> None:
-    """In float32, whoever makes what a sparse product reads applies its scale."""
-    overrides = (f"scheme.exchange={exchange}", "scheme.shared_memory=false", f"runtime.dtype={dtype}")
-    for order, normalization, loss_rows in (("transform", "sym", "true"), ("width", "row", "false")):
-        cfg = case(
-            replication, f"work.spmm_order={order}", f"normalization={normalization}",
-            f"work.loss_rows_only={loss_rows}", *overrides,
-        )  # fmt: skip
-        for kind in ("directed", "tiny"):
-            assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_in_triton, tolerance)
+    """In float32, whoever makes what a sparse product reads applies its scale, and tensor cores take edges."""
+    common = ("scheme.shared_memory=false", f"runtime.dtype={dtype}")
+    for kind, *overrides in (
+        ("tiny", "kernel=torch", "work.spmm_order=transform", "scheme.exchange=broadcast"),
+        ("directed", "kernel=csr", "normalization=row", "work.loss_rows_only=false", "scheme.exchange=broadcast"),
+        ("directed", "kernel=packed", "kernel.mode=ieee", "kernel.panel_rows=32", "work.spmm_order=transform"),
+        ("directed", "kernel=tile32", "kernel.mode=ieee", "kernel.density_threshold=0", "scheme.exchange=needed_rows"),
+    ):
+        cfg = case(replication, *overrides, *common)
+        assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_in_triton, tolerance)

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,7 @@ from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.ours import set_weights
 from fullgnn.config import Config, ReorderConfig, RuntimeConfig, TrainConfig, WorkConfig, conf_dir
 from fullgnn.dist import World, init_world
-from fullgnn.engine import build_model, make_scheme, replay_for
-from fullgnn.engine.aggregate import aggregate_features, offloads
+from fullgnn.engine import build_model, make_input, make_scheme, replay_for
 from fullgnn.engine.fit import Epochs
 from fullgnn.engine.graphed import EAGER_EPOCHS
 from fullgnn.engine.work import applicable
@@ -279,13 +278,7 @@ def ours(cfg: Config, training: Training, world: World) -> tuple[Step, Settings]
     work = applicable(cfg.work, model)
     sharded = scheme.shard(_prepared(training, scheme.num_parts, work.fold_normalization), work.loss_rows_only)
     set_spmm_order(model, work.spmm_order)
-    offload = offloads(work.offload, sharded, world)
-    if work.cache_aggregation:
-        sharded = aggregate_features(sharded, world.device, offload)
-    else:
-        assert isinstance(sharded.features, Tensor)
-        features = sharded.features.to(world.device)
-        sharded = replace(sharded, features=features if work.skip_input_gradient else features.requires_grad_())
+    sharded, work = make_input(sharded, work, world)
     set_weights(model, training.weights())
     epochs = Epochs(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
     epoch = 0
@@ -296,7 +289,7 @@ def ours(cfg: Config, training: Training, world: World) -> tuple[Step, Settings]
         return epochs(epoch).loss.read()
 
     def settings() -> dict[str, Any]:
-        applied = {**asdict(work), "offload": offload, "scheme": cfg.scheme["name"]}
+        applied = {**asdict(work), "scheme": cfg.scheme["name"]}
         return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
 
     return step, settings

@@ -96,4 +96,4 @@ def local_csr(csr: CSR) -> LocalCSR:
 
 def density_shares(csr: CSR) -> list[float]:
     """Shares of the entries that lie in tiles of 32 x 32 whose filling is 0-1, 1-3, 3-5, 5-10, 10-25, > 25 %."""
-    return (tile_density(local_csr(csr)) / csr.nnz).tolist()
+    return tile_density(csr.indptr, csr.indices, csr.num_nodes)
