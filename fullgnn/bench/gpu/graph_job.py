@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
@@ -57,6 +58,7 @@ class _GraphJob:
         self._name = task.arguments["graph"]
         self._shape: Lookalike = {**LOOKALIKES, **TOYS}[self._name]
         self._scratch = Path(task.arguments["scratch"]) / self._name
+        self._trained: set[str] = set()
 
     def run(self) -> None:
         report, shape = self._report, self._shape
@@ -76,19 +78,18 @@ class _GraphJob:
         others = [width for width in widths if width not in headline]
         first, variants = ([one for one in group if one.missing(self._device) is None] for group in (FIRST, VARIANTS))
         self._time(products, first, headline)
-        if nodes is not None:
-            training = epoch.as_training(csr, nodes, shape, str(self._scratch / "kernels"))
-            products.release(*first)
-            self._train(training)
-            del training, nodes
+        products.release(*first)
+        kept = str(self._scratch / "kernels")
+        training = None if nodes is None else epoch.as_training(csr, nodes, shape, kept)
+        self._train(training, epoch.PRESETS)
         self._time_shuffled(graph, headline)
         del graph
         self._time(products, first, others)
         products.release(BASELINE)
-        for later in [headline[:1]] if self._task.toy else [headline, others]:
-            for one in variants:  # one after the other, so that only one of them is in memory
-                self._time(products, [one], later)
-                products.release(BASELINE)
+        self._time_variants(products, variants, headline[:1] if self._task.toy else headline)
+        self._train(training, epoch.LATER)
+        if not self._task.toy:
+            self._time_variants(products, variants, others)
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
@@ -188,6 +189,12 @@ class _GraphJob:
                     predicted_s=0.0 if self._task.toy else 2.0,
                 )
 
+    def _time_variants(self, products: Products, variants: list[Contestant], widths: list[int]) -> None:
+        """One after the other, so that only one of them is in memory."""
+        for one in variants:
+            self._time(products, [one], widths)
+            products.release(BASELINE)
+
     def _time_one(self, products: Products, one: Contestant, width: int, seconds: float) -> None:
         found = products.time(one, width, seconds)
         self._add("spmm", found)
@@ -206,11 +213,12 @@ class _GraphJob:
 
         self._report.item("torch on the shuffled graph", once, predicted_s=0.0 if self._task.toy else 3.0)
 
-    def _train(self, training: epoch.Training) -> None:
-        """Every preset; the losses of the first are what the others' are compared with."""
-        gpu.INTERPRETED = False  # for a toy ``auto`` takes a CPU's kernel: it has no GPU to time the others on
+    def _train(self, training: epoch.Training | None, presets: Iterable[str]) -> None:
+        """The losses of the first preset are what all others' are compared with; None: there are no features."""
+        if training is None:
+            return
         kept = self._scratch / "losses.json"
-        slice_s = 0.05 if self._task.toy else 2.0
+        slice_s, predicted_s = (0.05, 0.0) if self._task.toy else (2.0, 8.0)
 
         def once(preset: str) -> bool:
             found = epoch.run_preset(preset, training, slice_s)
@@ -222,15 +230,17 @@ class _GraphJob:
             return True
 
         def run(preset: str) -> bool | None:
-            predicted_s = 0.0 if self._task.toy else 8.0
+            if preset in self._trained:
+                return None
+            self._trained.add(preset)
             return self._report.item(f"epoch {preset}", partial(once, preset), limit_s=150, predicted_s=predicted_s)
 
-        for preset in epoch.PRESETS:
+        gpu.INTERPRETED = False  # for a toy ``auto`` takes a CPU's kernel: it has no GPU to time the others on
+        for preset in presets:
             if preset in epoch.PYG and find_spec("torch_geometric") is None:
                 self._report.missing(f"epoch {preset}", "torch_geometric is not installed")
-                continue
-            if not run(preset) and preset in epoch.FALLBACK:
-                run(epoch.FALLBACK[preset])
+            elif not run(preset) and preset == "full":
+                run(epoch.NOT_REPLAYED)
         gpu.INTERPRETED = self._task.toy
 
     def _put(self, key: str, value: Any, *further: str) -> None:
