@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fullgnn.gpu import vector_unit
 from fullgnn.philox import Mask
 
 ELEMENTS = 1024  # of the tile of a program: two Philox calls a thread
@@ -48,7 +49,9 @@ def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
         columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(num_columns)))
         rows = ELEMENTS // columns
         grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))
-        _dropout[grid](x, x.stride(0), out, out.stride(0), num_rows, num_columns, *stream(mask), rows, columns)
+        unit = vector_unit(x, x.stride(0), out.stride(0), num_columns)
+        strides, num_units = (x.stride(0) // unit, out.stride(0) // unit), num_columns // unit
+        _dropout[grid](x, out, *strides, num_rows, num_units, *stream(mask), unit, rows, columns)
     return out
 
 
@@ -100,20 +103,25 @@ def _words(node, group, seed, epoch, layer):
 @triton.jit
 def _dropout(
     x,
-    x_stride,
     out,
+    x_stride,
     out_stride,
     num_rows: tl.int64,
-    num_columns: tl.int64,
+    num_columns,
     node_id,
     epoch,
     seed: tl.int64,
     layer: tl.int64,
     threshold: tl.int64,
     drop_scale: tl.float64,
+    UNIT: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
+    """Strides and the number of columns are in units; see ``vector_unit``."""
+    x_stride *= UNIT
+    out_stride *= UNIT
+    num_columns *= UNIT
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     first_column = tl.program_id(1) * COLUMNS
     column = first_column + tl.arange(0, COLUMNS)[None, :]
@@ -127,19 +135,18 @@ def _dropout(
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """What is compiled: (kernel, signature, constants, options) of representative calls."""
-    for dtype in ("fp32", "fp64", "bf16"):
+    for dtype, unit in (("fp32", 4), ("fp64", 2), ("bf16", 8)):
         signature = {
             "x": f"*{dtype}:16",
             "x_stride": "i32",
             "out": f"*{dtype}:16",
             "out_stride": "i32",
             "num_rows": "i64",
-            "num_columns": "i64",
+            "num_columns": "i32",
             **STREAM_TYPES,
         }
-        for columns in (64, MAX_COLUMNS):
-            constants = {"ROWS": ELEMENTS // columns, "COLUMNS": columns}
-            yield _dropout, signature, constants, {"num_warps": 4}
+        constants = {"UNIT": unit, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
+        yield _dropout, signature, constants, {"num_warps": 4}
 
 
 def _signed(seed: int) -> int:

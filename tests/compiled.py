@@ -24,6 +24,7 @@ from typing import Any
 
 CAPABILITIES = (80, 90, 100)
 MMA = re.compile(r"^\s*(?:@\S+\s+)?(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", re.MULTILINE)
+WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
 
 
 def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any], int]) -> dict[str, Any]:
@@ -43,11 +44,12 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     except Exception as error:  # one variant that fails does not hide the others
         return line | {"error": f"{type(error).__name__}: {error}"}
-    found = MMA.findall(compiled.asm["ptx"])
+    found, wide = MMA.findall(compiled.asm["ptx"]), WIDE.findall(compiled.asm["ptx"])
     return line | {
         "options": options,
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
+        "wide_accesses": len(wide),
         "mma": {name: found.count(name) for name in sorted(set(found))},
         **_resources(compiled.asm["cubin"]),
     }

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,3 +26,6 @@ def test_compiles(module: str) -> None:
     assert {line["capability"] for line in lines} == {*CAPABILITIES}, "the module offers no variants"
     for line in lines:
         assert "error" not in line and line["cubin_bytes"] > 0, line
+        assert line["wide_accesses"] > 0 or not re.search(r"UNIT': [248]", line["constants"]), (
+            "memory is accessed number by number"
+        )

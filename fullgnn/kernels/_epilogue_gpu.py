@@ -1,4 +1,4 @@
-"""The ``Epilogue`` inside kernels in Triton. Importing this module imports triton.
+"""The ``Epilogue`` on a GPU, alone and inside other kernels. Importing this module imports triton.
 
 A kernel that ends with one takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
 """
@@ -10,11 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn._philox_gpu import STREAM_TYPES, drop, stream
+from fullgnn._philox_gpu import ELEMENTS, MAX_COLUMNS, STREAM_TYPES, drop, stream
+from fullgnn.gpu import vector_unit
 from fullgnn.kernels.base import Epilogue
-
-ELEMENTS = 1024  # of the tile of a program that does nothing else
-MAX_COLUMNS = 128  # of it
 
 EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **STREAM_TYPES}
 """The signature of an epilogue that has every part, in float32, for ``variants``; ``relu`` is a constant."""
@@ -30,6 +28,20 @@ def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
         return None if vector is None else vector.contiguous()
 
     return packed(epilogue.scale), packed(epilogue.bias), epilogue.relu, *stream(epilogue.dropout)
+
+
+def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:
+    """``Epilogue.apply_`` in one pass: (n, F) float32 or float64, rows may lie apart."""
+    num_rows, num_columns = y.shape
+    if y.numel():
+        assert num_columns == 1 or y.stride(1) == 1, y.stride()
+        columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(num_columns)))
+        rows = ELEMENTS // columns
+        grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))
+        unit = vector_unit(y, y.stride(0), num_columns)
+        sizes = (y.stride(0) // unit, num_rows, num_columns // unit)
+        _apply[grid](y, *sizes, *epilogue_arguments(epilogue), unit, rows, columns)
+    return y
 
 
 @triton.jit
@@ -94,24 +106,12 @@ def store_rows(
     tl.store(to, y, mask=within)
 
 
-def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:
-    """``Epilogue.apply_`` in one pass; the columns of ``y`` are contiguous."""
-    num_rows, width = y.shape
-    if y.numel():
-        columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(width)))
-        rows = ELEMENTS // columns
-        grid = (triton.cdiv(num_rows, rows), triton.cdiv(width, columns))
-        is_wide = num_rows * y.stride(0) + MAX_COLUMNS >= 2**31
-        _apply[grid](y, num_rows, width, y.stride(0), *epilogue_arguments(epilogue), rows, columns, is_wide)
-    return y
-
-
-@triton.jit(do_not_specialize=["num_rows", "width", "stride"])
+@triton.jit
 def _apply(
     y,
-    num_rows,
-    width,
-    stride,
+    y_stride,
+    num_rows: tl.int64,
+    num_columns,
     scale,
     bias,
     relu: tl.constexpr,
@@ -121,19 +121,42 @@ def _apply(
     layer: tl.int64,
     threshold: tl.int64,
     drop_scale: tl.float64,
+    UNIT: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    WIDE: tl.constexpr,
 ):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    nothing = tl.zeros((ROWS, COLUMNS), y.dtype.element_ty)
-    store_rows(nothing, row, num_rows, tl.program_id(1) * COLUMNS, width, y, stride, scale, bias, relu,
-               node_id, epoch, seed, layer, threshold, drop_scale, True, WIDE)  # fmt: skip
+    """Stride and the number of columns are in units; see ``vector_unit``."""
+    y_stride *= UNIT
+    num_columns *= UNIT
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    first_column = tl.program_id(1) * COLUMNS
+    column = first_column + tl.arange(0, COLUMNS)[None, :]
+    inside = (row < num_rows)[:, None] & (column < num_columns)
+    at = y + row[:, None] * y_stride + column
+    tile = tl.load(at, mask=inside, other=0.0)
+    tile = finish(
+        tile,
+        row,
+        num_rows,
+        first_column,
+        num_columns,
+        scale,
+        bias,
+        relu,
+        node_id,
+        epoch,
+        seed,
+        layer,
+        threshold,
+        drop_scale,
+    )
+    tl.store(at, tile, mask=inside)
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """What is compiled: (kernel, signature, constants, options) of representative calls."""
-    for dtype in ("fp32", "fp64"):
-        signature = {"y": f"*{dtype}:16", "scale": f"*{dtype}:16", "bias": f"*{dtype}:16", **STREAM_TYPES}
-        signature |= dict.fromkeys(("num_rows", "width", "stride"), "i32")
-        yield _apply, signature, dict(relu=True, ROWS=8, COLUMNS=128, WIDE=dtype == "fp64"), {"num_warps": 4}
+    signature = {"y": "*fp32:16", "y_stride": "i32", "num_rows": "i64", "num_columns": "i32", **EPILOGUE_TYPES}
+    constants = {"relu": True, "UNIT": 4, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
+    yield _apply, signature, constants, {"num_warps": 4}
+    without = {name: kind for name, kind in signature.items() if name not in NO_STREAM}
+    yield _apply, without, constants | NO_STREAM, {"num_warps": 4}

@@ -48,14 +48,8 @@ class Epilogue:
         return replace(self, scale=scale, dropout=None if self.dropout is None else self.dropout.of(rows))
 
     def apply_(self, y: Tensor) -> Tensor:
-        """In place, as an operation of its own; of plain torch where no kernel serves."""
-        if (
-            gpu.suits_triton(y)
-            and y.dtype in (torch.float32, torch.float64)
-            and y.stride(1) == 1
-            and self is not NOTHING
-        ):
-            # Here, not above: it imports Triton, which only GPUs need.
+        """In place: on a GPU in one pass, elsewhere as operations of their own."""
+        if gpu.suits_triton(y) and y.dtype in (torch.float32, torch.float64) and not self.is_nothing:
             from fullgnn.kernels._epilogue_gpu import apply_gpu
 
             return apply_gpu(y, self)

@@ -88,7 +88,7 @@ class PanelMatrix:
             else:
                 _multiply_on_cpu(self.panels, x, out, accumulate, self._mode)
             accumulate = True
-        if self.rest_nnz or not accumulate or epilogue is not NOTHING:
+        if self.rest_nnz or not accumulate or not epilogue.is_nothing:
             self._rows.spmm(self._rest, x.to(out.dtype) if out.device.type == "cpu" else x, out, accumulate, epilogue)
 
     def tensors(self) -> list[Tensor]:

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fullgnn.gpu import vector_unit
 from fullgnn.kernels import Epilogue
 from fullgnn.kernels._epilogue_gpu import EPILOGUE_TYPES, NO_STREAM, epilogue_arguments, finish
 from fullgnn.lines import as_rows, empty_lines
@@ -49,20 +50,21 @@ def matmul_gpu(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> T
     x = as_rows(x)
     out = empty_lines(num_rows, num_columns, like=x) if padded else x.new_empty(num_rows, num_columns)
     tile = tile_for(depth, num_columns, epilogue.dropout is not None)
-    num_stored = out.stride(0)  # whole lines, so that none is written in part; the padding gets zeros or the like
+    x_unit, out_unit = vector_unit(x, x.stride(0), depth), vector_unit(out, out.stride(0))
     column_tiles = triton.cdiv(num_columns, tile.columns)
     _matmul[(triton.cdiv(num_rows, tile.rows) * column_tiles,)](
         x,
-        x.stride(0),
+        x.stride(0) // x_unit,
         weight,
         *weight.stride(),
         out,
-        out.stride(0),
+        out.stride(0) // out_unit,
         num_rows,
-        depth,
+        depth // x_unit,
         num_columns,
-        num_stored,
         *epilogue_arguments(epilogue),
+        x_unit,
+        out_unit,
         column_tiles,
         *tile[:3],
         num_warps=tile.num_warps,
@@ -93,7 +95,6 @@ def _matmul(
     num_rows: tl.int64,
     depth,
     num_columns,
-    num_stored,
     scale,
     bias,
     relu: tl.constexpr,
@@ -103,11 +104,18 @@ def _matmul(
     layer: tl.int64,
     threshold: tl.int64,
     drop_scale: tl.float64,
+    X_UNIT: tl.constexpr,
+    OUT_UNIT: tl.constexpr,
     COLUMN_TILES: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
+    """Strides of X and the output, and the columns of X, are in units. Whole lines are written: the padding gets zeros,
+    or other numbers that nobody reads."""
+    x_stride *= X_UNIT
+    depth *= X_UNIT
+    out_stride *= OUT_UNIT
     row = (tl.program_id(0) // COLUMN_TILES).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     first_column = tl.program_id(0) % COLUMN_TILES * COLUMNS
     column = first_column + tl.arange(0, COLUMNS)[None, :]
@@ -138,7 +146,7 @@ def _matmul(
         threshold,
         drop_scale,
     )
-    tl.store(out + row[:, None] * out_stride + column, y, mask=(row < num_rows)[:, None] & (column < num_stored))
+    tl.store(out + row[:, None] * out_stride + column, y, mask=(row < num_rows)[:, None] & (column < out_stride))
 
 
 def activation_gradients_gpu(
@@ -164,8 +172,11 @@ def activation_gradients_gpu(
             output = as_rows(output)
         output_stride = 0 if output is None else output.stride(0)
         row_scale = None if row_scale is None else row_scale.contiguous()
-        strides = (g.stride(0), output_stride, out.stride(0))
-        _mask[grid](g, output, row_scale, out, sums, *strides, scale, num_rows, num_columns, rows, columns, MASK_TILES)
+        unit, out_unit = vector_unit(g, g.stride(0), output_stride, num_columns), vector_unit(out, out.stride(0))
+        strides = (g.stride(0) // unit, output_stride // unit, out.stride(0) // out_unit)
+        sizes = (num_rows, num_columns // unit)
+        constants = (unit, out_unit, rows, columns, MASK_TILES)
+        _mask[grid](g, output, row_scale, out, sums, *strides, scale, *sizes, *constants)
     return out, sums.sum(0)
 
 
@@ -181,11 +192,18 @@ def _mask(
     out_stride,
     factor: tl.float64,
     num_rows: tl.int64,
-    num_columns: tl.int64,
+    num_columns,
+    UNIT: tl.constexpr,
+    OUT_UNIT: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TILES: tl.constexpr,
 ):
+    """Strides and the number of columns are in units. Whole lines are written: the padding gets zeros."""
+    g_stride *= UNIT
+    output_stride *= UNIT
+    num_columns *= UNIT
+    out_stride *= OUT_UNIT
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     total = tl.zeros((ROWS, COLUMNS), g.dtype.element_ty)
     for tile in range(TILES):
@@ -198,7 +216,9 @@ def _mask(
         total += masked
         if row_scale is not None:
             masked *= tl.load(row_scale + row, mask=row < num_rows, other=0.0)[:, None]
-        tl.store(out + row[:, None] * out_stride + column, masked, mask=inside)
+        tl.store(
+            out + row[:, None] * out_stride + column, masked, mask=(row < num_rows)[:, None] & (column < out_stride)
+        )
     at = sums + tl.program_id(0).to(tl.int64) * num_columns + column
     tl.store(at, tl.sum(total, 0, keep_dims=True), mask=column < num_columns)
 
@@ -212,30 +232,31 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (16, 7, "scale"),
         (64, 602, "bias"),
     ):
-        tile, aligned = tile_for(depth, num_columns, parts == "all"), ":16" if depth % 16 == 0 else ""
+        tile = tile_for(depth, num_columns, parts == "all")
         signature = {
             "x": "*fp32:16",
-            "x_stride": f"i32{aligned}",
+            "x_stride": "i32",
             "weight": "*fp32:16",
             "weight_stride": "i32",
             "out": "*fp32:16",
-            "out_stride": "i32:16",
+            "out_stride": "i32",
             "num_rows": "i64",
-            "depth": f"i32{aligned}",
+            "depth": "i32",
             "num_columns": "i32",
-            "num_stored": "i32:16",
             **EPILOGUE_TYPES,
         }
         constants: dict[str, Any] = {"weight_step": 1, "relu": parts == "all"}
+        constants |= {"X_UNIT": 1 if depth % 4 else 4, "OUT_UNIT": 4}
         constants |= {"COLUMN_TILES": triton.cdiv(num_columns, tile.columns)}
         constants |= dict(zip(("ROWS", "COLUMNS", "DEPTH"), tile))
         if parts != "all":
             constants |= NO_STREAM | {"bias" if parts == "scale" else "scale": None}
         signature = {name: kind for name, kind in signature.items() if name not in constants}
         yield _matmul, signature, constants, {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-    for dtype in ("fp32", "fp64"):
+    for dtype, unit in (("fp32", 4), ("fp64", 2)):
         signature = {name: f"*{dtype}:16" for name in ("g", "output", "row_scale", "out", "sums")}
         signature |= {"g_stride": "i32", "output_stride": "i32", "out_stride": "i32", "factor": "fp64"}
-        signature |= {"num_rows": "i64", "num_columns": "i64"}
+        signature |= {"num_rows": "i64", "num_columns": "i32"}
         constants = {"ROWS": MASK_ELEMENTS // MASK_COLUMNS, "COLUMNS": MASK_COLUMNS, "TILES": MASK_TILES}
+        constants |= {"UNIT": unit, "OUT_UNIT": unit}
         yield _mask, signature, constants, {"num_warps": 4}

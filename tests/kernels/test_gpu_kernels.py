@@ -156,22 +156,6 @@ def test_the_same_to_the_bit_every_time(name: str) -> None:
         assert torch.equal(first, again)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1, 41, 300])
-def test_an_epilogue_of_its_own(width: int, dtype: torch.dtype) -> None:
-    """In rows that lie apart as well."""
-    frame = integers(30, width + 9, dtype=dtype, seed=4).to(DEVICE)
-    scale, bias = integers(30, dtype=dtype, seed=2).to(DEVICE), integers(width, dtype=dtype, seed=5).to(DEVICE)
-    mask = Mask(torch.arange(30, device=DEVICE), 0.5, 3, torch.tensor(3, device=DEVICE), layer=1)
-    expected = frame.clone()
-    inner = (scale[:, None] * frame[:, 5 : 5 + width] + bias).relu()
-    expected[:, 5 : 5 + width] = mask.apply_(inner.contiguous())
-    Epilogue(scale, bias, True, mask).apply_(frame[:, 5 : 5 + width])
-    assert torch.equal(frame, expected)
-    untouched = frame.clone()
-    assert torch.equal(Epilogue().apply_(frame), untouched)
-
-
 @pytest.mark.parametrize("name", KERNELS)
 def test_nothing_to_multiply(name: str) -> None:
     kernel = KERNELS[name]()
