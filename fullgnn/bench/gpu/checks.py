@@ -171,5 +171,5 @@ def run(task: Task, report: Report) -> None:
         if reason is not None:
             report.missing(name, reason)
     for name, width in task.arguments["cases"]:
-        if missing[name] is None:
+        if missing[name] is None and not task.ended_by(name):
             report.item(f"{name}, width {width}", partial(all_of, CONTESTANTS[name], width))

@@ -182,6 +182,8 @@ class _GraphJob:
         slice_s = 0.02 if self._task.toy else 0.3
         for width in widths:
             for one in contestants:
+                if self._task.ended_by(one.name):
+                    continue
                 self._report.item(
                     f"{one.name}, width {width}",
                     partial(self._time_one, products, one, width, slice_s),
