@@ -13,7 +13,7 @@ from fullgnn.kernels import NOTHING, Epilogue, LocalCSR
 from fullgnn.lines import empty_lines
 
 WIDTHS = (128, 41, 100, 47, 8, 1, 602)
-TOY_WIDTHS = (41, 8)
+TOY_WIDTHS = (41,)
 REPEATS = 100
 _COLUMNS_AT_ONCE = 64
 _EPILOGUE_WIDTHS = (41, 128)
@@ -171,5 +171,5 @@ def run(task: Task, report: Report) -> None:
         if reason is not None:
             report.missing(name, reason)
     for name, width in task.arguments["cases"]:
-        if missing[name] is None:
+        if missing[name] is None and not task.ended_by(name):
             report.item(f"{name}, width {width}", partial(all_of, CONTESTANTS[name], width))

@@ -33,8 +33,16 @@ from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
 from fullgnn.schemes.base import PreparedGraph
 
-OURS = ("full", "hetu", "full, not replayed")
-"""Choices of ``conf/experiment``; the last without a CUDA graph, should that fail."""
+OURS = ("full", "hetu")
+"""Choices of ``conf/experiment``."""
+
+NOT_REPLAYED = "full, not replayed"
+LATER: dict[str, dict[str, dict[str, Any]]] = {
+    NOT_REPLAYED: {"runtime": {"cuda_graph": "never"}},
+    "full, A H0 on the host": {"work": {"offload": "always"}},
+}
+"""``full`` with keys of a run changed, to see what they are worth."""
+
 PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}
 PRESETS = ("naive", *OURS, *PYG)
 """In the order in which they run."""
@@ -110,7 +118,7 @@ def run_preset(preset: str, training: Training, seconds: float) -> dict[str, Any
         _start_memory(device)
         times, losses = time_epochs(step, device, seconds)
         peak_bytes, found = _peak_memory(device), settings()
-    shared = 0 if preset in OURS else training.nodes.features.nbytes + training.csr.indices.nbytes
+    shared = 0 if preset in (*OURS, *LATER) else training.nodes.features.nbytes + training.csr.indices.nbytes
     return {
         "preset": preset,
         "median_ms": statistics.median(times),
@@ -230,8 +238,7 @@ def preset_config(preset: str, training: Training) -> Config:
     Raises:
         UnsupportedError: PyYAML is not installed.
     """
-    name, _, eager = preset.partition(", ")
-    experiment = _yaml("experiment", name)
+    experiment, own = _yaml("experiment", preset.split(",")[0]), LATER.get(preset, {})
     chosen = {"scheme": "1d", "kernel": "auto"}
     for entry in experiment.get("defaults", ()):
         for key, choice in entry.items() if isinstance(entry, dict) else ():
@@ -245,9 +252,9 @@ def preset_config(preset: str, training: Training) -> Config:
         "input_dropout": 0,
     }
     train = {**_yaml("train", "default"), "optimizer": "adam", "lr": _LEARNING_RATE, "weight_decay": 0.0}
-    work = {**_yaml("work", "default"), **experiment.get("work", {})}
+    work = {**_yaml("work", "default"), **experiment.get("work", {}), **own.get("work", {})}
     runtime = {**_yaml("runtime", "default"), "nproc": 1, "device": training.device.type, "backend": "gloo"}
-    runtime |= {"cache_dir": training.cache_dir, "cuda_graph": "never" if eager else "auto"}
+    runtime |= {"cache_dir": training.cache_dir, **own.get("runtime", {})}
     return Config(
         run_dir="",
         seed=0,

@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 
 WIDTHS = (8, 16, 41, 47, 64, 100, 128)
 TOY_WIDTHS = (8, 41)
-PROBE_SCALE = 0.02
+PROBE_SCALE = 0.05
 _METIS_SHARE = 0.2  # of the time that is left
 _SCALE_SHARE = 0.5  # of it, for what grows with the graph
 _HOST_S_PER_ENTRY = 6e-8  # a preset of ours cuts the adjacency on the host, for one of them
@@ -57,6 +58,7 @@ class _GraphJob:
         self._name = task.arguments["graph"]
         self._shape: Lookalike = {**LOOKALIKES, **TOYS}[self._name]
         self._scratch = Path(task.arguments["scratch"]) / self._name
+        self._trained: set[str] = set()
 
     def run(self) -> None:
         report, shape = self._report, self._shape
@@ -76,21 +78,18 @@ class _GraphJob:
         others = [width for width in widths if width not in headline]
         first, variants = ([one for one in group if one.missing(self._device) is None] for group in (FIRST, VARIANTS))
         self._time(products, first, headline)
-        if nodes is not None:
-            training = epoch.as_training(csr, nodes, shape, str(self._scratch / "kernels"))
-            products.release(*first)
-            self._train(training)
-            del training, nodes
+        products.release(*first)
+        kept = str(self._scratch / "kernels")
+        training = None if nodes is None else epoch.as_training(csr, nodes, shape, kept)
+        self._train(training, epoch.PRESETS)
         self._time_shuffled(graph, headline)
         del graph
         self._time(products, first, others)
         products.release(BASELINE)
-        for one in variants:  # one after the other, so that only one of them is in memory
-            self._time(products, [one], headline[-1:])
-            products.release(BASELINE)
-        for one in [] if self._task.toy else variants:
-            self._time(products, [one], [*headline[:-1], *others])
-            products.release(BASELINE)
+        self._time_variants(products, variants, headline[:1] if self._task.toy else headline)
+        self._train(training, epoch.LATER)
+        if not self._task.toy:
+            self._time_variants(products, variants, others)
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
@@ -183,12 +182,20 @@ class _GraphJob:
         slice_s = 0.02 if self._task.toy else 0.3
         for width in widths:
             for one in contestants:
+                if self._task.ended_by(one.name):
+                    continue
                 self._report.item(
                     f"{one.name}, width {width}",
                     partial(self._time_one, products, one, width, slice_s),
                     limit_s=60,
                     predicted_s=0.0 if self._task.toy else 2.0,
                 )
+
+    def _time_variants(self, products: Products, variants: list[Contestant], widths: list[int]) -> None:
+        """One after the other, so that only one of them is in memory."""
+        for one in variants:
+            self._time(products, [one], widths)
+            products.release(BASELINE)
 
     def _time_one(self, products: Products, one: Contestant, width: int, seconds: float) -> None:
         found = products.time(one, width, seconds)
@@ -208,27 +215,34 @@ class _GraphJob:
 
         self._report.item("torch on the shuffled graph", once, predicted_s=0.0 if self._task.toy else 3.0)
 
-    def _train(self, training: epoch.Training) -> None:
-        """Every preset; the losses of the first are what the others' are compared with."""
-        gpu.INTERPRETED = False  # for a toy ``auto`` takes a CPU's kernel: it has no GPU to time the others on
+    def _train(self, training: epoch.Training | None, presets: Iterable[str]) -> None:
+        """The losses of the first preset are what all others' are compared with; None: there are no features."""
+        if training is None:
+            return
         kept = self._scratch / "losses.json"
-        slice_s = 0.05 if self._task.toy else 2.0
+        slice_s, predicted_s = (0.05, 0.0) if self._task.toy else (2.0, 8.0)
 
-        def once(preset: str) -> None:
+        def once(preset: str) -> bool:
             found = epoch.run_preset(preset, training, slice_s)
             if preset == epoch.PRESETS[0]:
                 kept.write_text(json.dumps(found["losses"]))
             expected = json.loads(kept.read_text()) if kept.exists() else None
             found["loss_error"] = expected and epoch.loss_error(found["losses"], expected)
             self._add("epoch", found)
+            return True
 
-        for preset in epoch.PRESETS:
+        def run(preset: str) -> bool | None:
+            if preset in self._trained:
+                return None
+            self._trained.add(preset)
+            return self._report.item(f"epoch {preset}", partial(once, preset), limit_s=150, predicted_s=predicted_s)
+
+        gpu.INTERPRETED = False  # for a toy ``auto`` takes a CPU's kernel: it has no GPU to time the others on
+        for preset in presets:
             if preset in epoch.PYG and find_spec("torch_geometric") is None:
                 self._report.missing(f"epoch {preset}", "torch_geometric is not installed")
-                continue
-            self._report.item(
-                f"epoch {preset}", partial(once, preset), limit_s=150, predicted_s=0.0 if self._task.toy else 8.0
-            )
+            elif not run(preset) and preset == "full":
+                run(epoch.NOT_REPLAYED)
         gpu.INTERPRETED = self._task.toy
 
     def _put(self, key: str, value: Any, *further: str) -> None:

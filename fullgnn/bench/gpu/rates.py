@@ -23,7 +23,8 @@ def copy_rate(device: torch.device, num_bytes: int) -> float:
 
 def gather_rate(device: torch.device, row_bytes: int, table_bytes: int, num_indices: int, toy: bool) -> dict[str, Any]:
     """GB/s of whole rows read at random places of a table, by our kernel and by ``index_select``, which writes too."""
-    from fullgnn.bench.gpu.gather import GatherSum
+    # Here, not above: it imports Triton, without which the other rates are measured.
+    from fullgnn.bench.gpu._gather_gpu import STEPS, GatherSum
 
     num_rows, width = max(1, table_bytes // row_bytes), row_bytes // 4
     table = torch.randn(num_rows, width, device=device)
@@ -32,7 +33,7 @@ def gather_rate(device: torch.device, row_bytes: int, table_bytes: int, num_indi
     rates = []
     for elements, num_warps in _TILES[:1] if toy else _TILES:
         gather = GatherSum(width, elements, num_warps)
-        expected = table[index[: gather.rows_at_once * 16].long()].double().sum(0)
+        expected = table[index[: gather.rows_at_once * STEPS].long()].double().sum(0)
         if not torch.allclose(gather(table, index)[0].double(), expected, atol=1e-2):
             raise ArithmeticError(f"the gathered rows of {row_bytes} bytes have another sum")
         times = measure(partial(gather, table), [index, index], device)

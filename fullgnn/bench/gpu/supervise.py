@@ -20,7 +20,7 @@ START_S = 6.0
 
 _GRACE_S = 3.0
 _POLL_S = 0.2
-_MAX_DEATHS = 8  # of one job
+_MAX_DEATHS = 12  # of one job
 
 
 @dataclass(eq=False)
@@ -110,17 +110,17 @@ class Supervisor:
 
     def _replace(self, worker: _Worker, reason: str) -> None:
         """Note what a worker died of, and start another one for the items that are left."""
-        done = list(dict.fromkeys([*worker.task.done, *worker.done]))
+        done = [*(item for item in worker.task.done if item not in worker.done), *worker.done]
         if worker.item is not None:
             self._note(worker.name, worker.item, "failed", reason)
             done = [*done, worker.item]
-        elif reason != _why(GPU_IS_LOST):  # that one has said so itself
+        elif reason != _why(GPU_IS_LOST):  # that one has said so itself, of its last item
             self._note(worker.name, None, "failed", reason)
             return
-        deaths = worker.task.arguments.get("deaths", 0) + 1
-        if deaths <= _MAX_DEATHS:
-            arguments = {**worker.task.arguments, "deaths": deaths}
-            self._start(worker.name, replace(worker.task, done=done, arguments=arguments, seconds=worker.budget.left))
+        deadly = [*worker.task.deadly, done[-1]]
+        if len(deadly) <= _MAX_DEATHS:
+            seconds = worker.budget.left
+            self._start(worker.name, replace(worker.task, done=done, deadly=deadly, seconds=seconds))
 
     def _read(self, worker: _Worker) -> bool:
         """Take what has arrived; False at the end of the pipe."""
@@ -142,13 +142,15 @@ class Supervisor:
             worker.item = item if state == "begun" else None
             worker.item_budget = Budget(event.get("limit_s", float("inf")))
             if state != "begun":
-                worker.done.append(item)
+                worker.done = [*(other for other in worker.done if other != item), item]
                 self._note(worker.name, **{key: event[key] for key in event})
 
     def _note(self, job: str, item: str | None, state: str, reason: str | None = None, **more: Any) -> None:
         """What became of an item (or of the job): in the record, and on the terminal."""
         entry = {"job": job, "item": item, "state": state, "reason": reason, **more}
         self._record.add(["items"], {key: value for key, value in entry.items() if value is not None})
+        if item is not None and state == "left out":
+            return  # once it begins there are many; the page names them
         took = f" ({more['took_s']:.1f} s)" if "took_s" in more else ""
         self._say(f"{job}: {item or 'job'} {state}{took}{': ' + reason if reason else ''}")
 

@@ -35,6 +35,11 @@ class Task:
     toy: bool  # a CPU, Triton's interpreter and tiny sizes
     arguments: dict[str, Any] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)  # items that an earlier worker finished or died of
+    deadly: list[str] = field(default_factory=list)  # those that it died of
+
+    def ended_by(self, name: str) -> bool:
+        """Whether an item of the contestant ``name`` has ended a worker: there is no use in another one."""
+        return any(item.startswith(f"{name}, ") for item in self.deadly)
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +69,7 @@ class Report:
             predicted_s: what it will take at least.
             always: run it again in a worker that takes over from another.
         """
-        if name in self._task.done and not always:
+        if name in self._task.deadly or (name in self._task.done and not always):
             return None
         if not self.budget.allows(predicted_s):
             self._send({"item": name, "state": "left out", "reason": f"{self.budget.left:.0f} s are left"})

@@ -11,6 +11,7 @@ from fullgnn.bench.gpu.worker import Report, Task
 def run(task: Task, report: Report) -> None:
     """The items named in the task: each does what its name says."""
     report.item("first", lambda: report.add(["starts"], len(task.done)), always=True)
+    report.put(["deadly"], task.deadly)
     for name in task.arguments["items"]:
         predicted_s, limit_s = (1e6 if name == "long" else 0.1), (60.0 if name == "sleeps" else 1.0)
         report.item(name, partial(_WAYS[name], report), limit_s, predicted_s)

@@ -9,6 +9,8 @@ from fullgnn.bench.gpu.supervise import Supervisor
 from fullgnn.bench.gpu.worker import Task
 from tests.commands import ROOT
 
+JOBS = {"one": ["dies"], "two": ["works"], "three": ["raises"]}
+
 
 @pytest.fixture
 def states(tmp_path, monkeypatch):
@@ -34,6 +36,12 @@ def test_items_that_fail_cost_no_others(states):
     assert found["long"][0] == "left out"
     assert found["works"][0] == "done" and record.tree["found"] == 7
     assert record.tree["starts"] == [0, 3, 4]  # two others took over; what was done before is not done again
+    assert record.tree["deadly"] == ["dies", "hangs"]
+
+
+def test_a_kernel_that_ended_a_worker_is_not_tried_again():
+    task = Task("", 1.0, True, deadly=["packed64 bf16x2, width 41"])
+    assert task.ended_by("packed64 bf16x2") and not task.ended_by("packed64 bf16")
 
 
 def test_a_job_that_is_over_time_is_stopped_and_not_begun_again(states, monkeypatch):
@@ -42,6 +50,20 @@ def test_a_job_that_is_over_time_is_stopped_and_not_begun_again(states, monkeypa
     record, found = states(["raises", "sleeps", "works"], seconds=4.0)
     assert found["sleeps"] == ("left out", "its time of 4 s was over")
     assert record.tree["starts"] == [0] and "found" not in record.tree
+
+
+def test_jobs_side_by_side(states, tmp_path):
+    record = Record(tmp_path, measured=True)
+    jobs = {name: Task("tests.bench.gpu.jobs", 60.0, True, {"items": items}) for name, items in JOBS.items()}
+    Supervisor(record, Budget(60), lambda line: None).run(jobs, parallel=2)
+    found = {(one["job"], one["item"]): one["state"] for one in record.tree["items"]}
+    assert found == {
+        **{(name, "first"): "done" for name in JOBS},
+        ("one", "dies"): "failed",
+        ("two", "works"): "done",
+        ("three", "raises"): "failed",
+    }
+    assert record.tree["starts"].count(0) == 3 and record.tree["found"] == 7
 
 
 def test_a_job_without_time_is_left_out(states):
