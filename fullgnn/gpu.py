@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import os
 
 import torch
 from torch import Tensor
@@ -17,6 +18,11 @@ def suits_triton(x: Tensor) -> bool:
 def serves(device: torch.device) -> bool:
     """Whether kernels in Triton can work on ``device``: a GPU, where Triton is installed."""
     return (device.type == "cuda" or (INTERPRETED and device.type == "cpu")) and has_triton()
+
+
+def interpreting() -> bool:
+    """Whether Triton interprets kernels instead of compiling them."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def vector_unit(x: Tensor, *numbers: int) -> int:

@@ -34,13 +34,17 @@ assert "numba" in sys.modules and "triton" not in sys.modules
 
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
-    """All variants of all modules, from one process without the interpreter."""
+    """All variants of all modules."""
+    return [json.loads(line) for line in _run_compiler("tests.compiled").splitlines()]
+
+
+def _run_compiler(module: str) -> str:
+    """What ``module`` prints in a process without the interpreter."""
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.compiled"]
-    root = Path(__file__).parent.parent
+    command, root = [sys.executable, "-m", module], Path(__file__).parent.parent
     done = subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout
 
 
 @pytest.mark.parametrize("module", gpu_modules())
@@ -65,3 +69,11 @@ def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -
     for line in lines:
         used = {name for name, count in line["mma"].items() if count}
         assert used <= units[line["capability"]] and bool(used) == ("'ieee'" not in line["constants"]), line
+
+
+def test_the_host_asks_for_what_can_be_launched() -> None:
+    """Arguments, grids and options of real calls, up to the launch."""
+    done = _run_compiler("tests.launched")
+    launches, kernels, *names = done.split()
+    assert int(launches) >= int(kernels) > 50
+    assert {*names} >= {"multiply_panels", "sum_rows", "_apply", "_matmul", "_mask", "_dropout", "_cross_entropy"}

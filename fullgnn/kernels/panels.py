@@ -131,7 +131,8 @@ class _Schedule:
             sums = empty_lines(len(self._parts.target) * self._panels.rows, out.shape[1], like=out)
             self._launch(self._parts, x, sums, False, mode)
             sum_items(self._sums, self._addends, None, sums, out, accumulate, NOTHING)
-        self._launch(self._whole, x, out, accumulate, mode)
+        if len(self._whole.target):
+            self._launch(self._whole, x, out, accumulate, mode)
 
     def _launch(self, items: Items, x: Tensor, out: Tensor, accumulate: bool, mode: str) -> None:
         # Here, not above: it imports Triton, which only GPUs need.
@@ -164,7 +165,7 @@ class _Schedule:
                 MODE=mode,
                 WIDE=wide(x, out),
                 ACCUMULATE=accumulate,
-                INTERPRETED=not x.is_cuda,
+                INTERPRETED=gpu.interpreting(),
                 num_warps=8 if panels.rows == 128 else 4,
                 num_stages=3,
             )

@@ -145,8 +145,8 @@ def sum_items(
     assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
     reading, finish = Reading.of(x), epilogue_arguments(epilogue)
     for columns in cut_columns(width):
-        num_lanes = min(MAX_LANES, max(MIN_LANES, 1 << (ELEMENTS // columns.total).bit_length() - 1))
-        num_edges = min(num_lanes, 1 << max(0, items.most - 1).bit_length())
+        num_lanes = min(MAX_LANES, max(MIN_LANES, _power_of_two(ELEMENTS // columns.total)))
+        num_edges = min(num_lanes, _power_of_two(2 * items.most - 1))
         num_rows = num_lanes // num_edges
         sum_rows[(-(-num_items // num_rows), columns.count)](
             items.begin,
@@ -173,5 +173,10 @@ def sum_items(
             ALIGNED=reading.aligned,
             EVEN=columns.end <= reading.columns,
             WIDE=wide(x, out),
-            num_warps=max(1, min(8, num_lanes * columns.total // ELEMENTS_PER_WARP)),
+            num_warps=_power_of_two(num_lanes * columns.total // ELEMENTS_PER_WARP),
         )
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that is not above ``number``, and 1 for 0."""
+    return 1 << max(0, number.bit_length() - 1)
