@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,52 @@ from tests.compiled import CAPABILITIES, gpu_modules
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
-@pytest.mark.parametrize("module", gpu_modules())
-def test_compiles(module: str) -> None:
+def test_whoever_trains_on_a_cpu_imports_no_triton() -> None:
+    """In a fresh process: a dropout, products with what follows them, and a loss."""
+    script = """
+import sys, torch
+from fullgnn.nn import Activation, Dropout, cross_entropy
+from fullgnn.nn.linear import linear
+assert "triton" not in sys.modules, "torch imports it by itself"
+x, drop = torch.ones(500, 100, requires_grad=True), Dropout(0.5, layer=0, seed=1)
+y = linear(x, torch.ones(100, 64, requires_grad=True), torch.ones(64), Activation(True, drop.mask(torch.arange(500))))
+y.backward(cross_entropy(y, torch.zeros(500, dtype=torch.int64), 1.0)[1])
+assert "numba" in sys.modules and "triton" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[dict[str, Any]]:
+    """All variants of all modules, from one process without the interpreter."""
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.compiled", module]
+    command = [sys.executable, "-m", "tests.compiled"]
     root = Path(__file__).parent.parent
     done = subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("module", gpu_modules())
+def test_compiles(compiled: list[dict[str, Any]], module: str) -> None:
+    lines = [line for line in compiled if line["module"] == module]
     assert {line["capability"] for line in lines} == {*CAPABILITIES}, "the module offers no variants"
     for line in lines:
         assert "error" not in line and line["cubin_bytes"] > 0, line
-        assert line["wide_accesses"] > 0 or not re.search(r"UNIT': [248]", line["constants"]), (
-            "memory is accessed number by number"
+        assert line["wide_accesses"] > 0 or not re.search(r"(UNIT|ALIGNED)': [248]", line["constants"]), (
+            "memory is accessed number by number",
+            line,
         )
+        assert line["stack_bytes"] == 0, ("registers are spilled", line)
+
+
+def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -> None:
+    """Of the generation: all of them in the bfloat16 modes, and none in float32."""
+    units = {80: {"mma.sync"}, 90: {"mma.sync", "wgmma.mma_async"}, 100: {"mma.sync", "tcgen05.mma"}}
+    lines = [line for line in compiled if line["kernel"] == "multiply_panels"]
+    modes = {mode for line in lines for mode in re.findall(r"'MODE': '(\w+)'", line["constants"])}
+    assert modes == {"bf16x2", "bf16", "ieee"}
+    for line in lines:
+        used = {name for name, count in line["mma"].items() if count}
+        assert used <= units[line["capability"]] and bool(used) == ("'ieee'" not in line["constants"]), line

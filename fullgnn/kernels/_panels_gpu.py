@@ -128,7 +128,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (64, (32, 16, 0), "ieee", False, False),
         (128, (128, 0, 0), "bf16x2", False, False),
         (128, (64, 32, 16), "bf16x2", False, False),
-        (128, (16, 0, 0), "bf16", False, False),
+        (128, (128, 0, 0), "bf16", False, False),
     ]
     for panel, pieces, mode, adjacent, wide in calls:
         types = {"x": "*bf16:16" if mode == "bf16" else "*fp32:16"}
