@@ -66,7 +66,7 @@ class Supervisor:
         if seconds < START_S:
             self._note(name, None, "left out", f"{max(0.0, seconds):.0f} s are left")
             return
-        task = replace(task, seconds=seconds)
+        task = replace(task, seconds=seconds, begun=time.time())
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "fullgnn.bench.gpu", "--worker", as_argument(task), str(writer)]
         process = subprocess.Popen(

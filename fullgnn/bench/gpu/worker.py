@@ -31,11 +31,13 @@ class Task:
     """What a worker is told."""
 
     module: str  # whose ``run(task, report)`` is the job
-    seconds: float  # for all of it
+    seconds: float  # for all of it, its start included
     toy: bool  # a CPU, Triton's interpreter and tiny sizes
     arguments: dict[str, Any] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)  # items that an earlier worker finished or died of
     deadly: list[str] = field(default_factory=list)  # those that it died of
+
+    begun: float = 0.0  # time.time(), when its worker was started; 0: it has not been
 
     def ended_by(self, name: str) -> bool:
         """Whether an item of the contestant ``name`` has ended a worker: there is no use in another one."""
@@ -51,7 +53,7 @@ class Report:
 
     def __init__(self, task: Task, stream: TextIO):
         self._task, self._stream = task, stream
-        self.budget = Budget(task.seconds)
+        self.budget = Budget(task.seconds - (time.time() - task.begun if task.begun else 0.0))
 
     def put(self, path: list[str], value: Any) -> None:
         self._send({"put": path, "value": value})
