@@ -1,5 +1,5 @@
-"""Everything a GPU would be given, up to the launch: the host's side of each kernel runs on CPU tensors, its arguments are
-packed and the kernel they ask for is compiled, and then nothing is launched.
+"""All that a GPU would be given, up to the launch: the host's side of each kernel runs on CPU tensors, its arguments
+are packed, the kernel that they ask for is compiled, and then nothing is launched.
 
     python -m tests.launched
 
