@@ -28,7 +28,7 @@ ROUNDS = 5  # of every candidate, after one to warm up
 
 
 def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
-    """The kernels of float32 quality for a block; those for tensor cores where they would take any of its edges."""
+    """The kernels of float32 quality for a block. Tensor cores take neither weights nor float64."""
     kernels: list[Kernel] = [TorchCSR(), TritonCSR()]
     if adj.values is None and dtype == torch.float32:
         kernels += [Tile32(), *(Packed(rows) for rows in PANEL_ROWS)]

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from fullgnn.kernels.tiles import DENSITY_BINS
 from fullgnn.report.table import format_table
-
-DENSITY_NAMES = ("0-1 %", "1-3 %", "3-5 %", "5-10 %", "10-25 %", "> 25 %")
 
 
 def make_page(tree: dict[str, Any]) -> str:
@@ -92,7 +91,7 @@ def _graph(name: str, graph: dict[str, Any]) -> Iterable[str]:
     ]
     if densities:
         lines.append("Share of the entries in tiles of 32 x 32, by how full a tile is:")
-        lines.append(format_table(["order", *DENSITY_NAMES], densities))
+        lines.append(format_table(["order", *(f"{density} %" for density in DENSITY_BINS)], densities))
     spmm = graph.get("spmm", [])
     if spmm:
         lines += ["### Products", format_table(*_product_table(spmm, graph.get("spmm_shuffled", [])))]
