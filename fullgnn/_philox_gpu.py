@@ -135,7 +135,7 @@ def _dropout(
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """What is compiled: (kernel, signature, constants, options) of representative calls."""
-    for dtype, unit in (("fp32", 4), ("fp64", 2), ("bf16", 8)):
+    for dtype, unit in (("fp32", 4), ("bf16", 8)):
         signature = {
             "x": f"*{dtype}:16",
             "x_stride": "i32",

@@ -127,7 +127,6 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (64, (32, 16, 0), "bf16", False, True),
         (64, (32, 16, 0), "ieee", False, False),
         (128, (128, 0, 0), "bf16x2", False, False),
-        (128, (64, 32, 16), "bf16x2", False, False),
         (128, (128, 0, 0), "bf16", False, False),
     ]
     for panel, pieces, mode, adjacent, wide in calls:

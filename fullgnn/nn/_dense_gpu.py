@@ -226,10 +226,8 @@ def _mask(
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """What is compiled: (kernel, signature, constants, options) of representative calls."""
     for depth, num_columns, parts in (
-        (100, 64, "all"),
         (602, 128, "all"),
         (128, 41, "scale"),
-        (16, 7, "scale"),
         (64, 602, "bias"),
     ):
         tile = tile_for(depth, num_columns, parts == "all")
