@@ -88,7 +88,7 @@ STREAMS = [
 
 
 @needs_triton
-@pytest.mark.parametrize("num_columns", [1, 3, 8, 16, 41, 47, 64, 100, 128, 129, 602])
+@pytest.mark.parametrize("num_columns", [1, 3, 16, 41, 128, 129])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, triton_serves) -> None:
     """Bit for bit what the paths of a CPU give, from and to rows in any place, in place as well."""

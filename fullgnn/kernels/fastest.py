@@ -25,12 +25,16 @@ from fullgnn.kernels.triton_csr import TritonCSR
 log = logging.getLogger(__name__)
 
 ROUNDS = 5  # of every candidate, after one to warm up
+FEW_EDGES = 1 << 16  # of a block: below, a product is little more than its launch, and compiling others is not worth it
+SOME_EDGES = 1 << 20  # below, neither are kernels for tensor cores
 
 
 def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
-    """The kernels of float32 quality for a block. Tensor cores take neither weights nor float64."""
-    kernels: list[Kernel] = [TorchCSR(), TritonCSR()]
-    if adj.values is None and dtype == torch.float32:
+    """The kernels of float32 quality to choose from for a block. Tensor cores take neither weights nor float64."""
+    kernels: list[Kernel] = [TorchCSR()]
+    if adj.nnz >= FEW_EDGES:
+        kernels.append(TritonCSR())
+    if adj.nnz >= SOME_EDGES and adj.values is None and dtype == torch.float32:
         kernels += [Tile32(), *(Packed(rows) for rows in PANEL_ROWS)]
     return kernels
 
@@ -66,6 +70,8 @@ class Fastest:
 
     def _remembered(self, block: "Choices", x: Tensor, out: Tensor) -> str:
         """The kernel that was fastest for the same block and width on such a GPU before; else the one that is now."""
+        if len(block.kernels) == 1:
+            return next(iter(block.kernels))
         key = self.cache.key(**block.identity(out.shape[1])) if self.cache.folder else ""
         stored = self.cache.load("kernel", key)
         name = str(stored["name"]) if stored else ""

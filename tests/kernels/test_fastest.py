@@ -36,6 +36,8 @@ class Clock:
 @pytest.fixture(autouse=True)
 def serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
+    monkeypatch.setattr(fastest, "FEW_EDGES", 1)
+    monkeypatch.setattr(fastest, "SOME_EDGES", 1)
 
 
 @pytest.fixture
@@ -97,6 +99,17 @@ def test_tensor_cores_are_no_candidates_for_weights_and_double_precision(weighte
     kernel, (adj, dense) = AutoKernel(), block(weighted)
     multiplied(kernel, kernel.prepare(adj, dtype), dense, 16, dtype)
     assert times.asked == 2 and kernel.name_for(DEVICE, dtype) == "csr (16)"
+
+
+def test_small_blocks_are_not_worth_compiling_for(clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    adj, dense = block()
+    for few, some, names in ((adj.nnz, adj.nnz + 1, "csr (16)"), (adj.nnz + 1, adj.nnz + 2, "torch (16)")):
+        monkeypatch.setattr(fastest, "FEW_EDGES", few)
+        monkeypatch.setattr(fastest, "SOME_EDGES", some)
+        times, kernel = clock(2, 1), AutoKernel()
+        multiplied(kernel, kernel.prepare(adj, torch.float32), dense, 16, torch.float32)
+        assert kernel.name_for(DEVICE, torch.float32) == names
+        assert times.asked == (2 if names == "csr (16)" else 0), "one candidate needs no measuring"
 
 
 def test_a_candidate_that_fails_is_left_out(clock, caplog) -> None:

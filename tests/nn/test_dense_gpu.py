@@ -137,9 +137,9 @@ def test_a_nan_shows() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("h", [1, 3, 8, 16, 41, 47, 64, 100, 128, 129, 602])
+@pytest.mark.parametrize("h", [1, 3, 8, 16, 41, 100, 129, 602])
 def test_activation_gradients(h: int, dtype: torch.dtype) -> None:
-    for number, n in enumerate((1, 37, 1100) if h <= 64 else FEW):
+    for number, n in enumerate((1, 37, 1100) if h in (8, 41) else FEW):
         g, y, row_scale = (
             integers(n, *more, dtype=dtype, seed=k).to(DEVICE) for k, more in enumerate([(h,), (h,), ()])
         )
