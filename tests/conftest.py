@@ -41,7 +41,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     folder = Path(tempfile.mkdtemp(prefix="fullgnn-"))
     started: Compilers = {}
     for module in ("tests.compiled", "tests.launched"):
-        path = folder / module
+        path = folder / f"{module}.out"
         with path.open("w") as output, path.with_suffix(".errors").open("w") as errors:
             command = ["nice", sys.executable, "-m", module]
             process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=output, stderr=errors)
