@@ -1,13 +1,7 @@
 """Fixtures that all rooms share."""
 
-import importlib.util
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,44 +10,17 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read as Triton is imported; the ranks inherit it
 
 from fullgnn import gpu  # noqa: E402
-from tests.commands import ROOT  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m asks for the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("gpu"):  # not a keyword: a folder has that name
-                item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
-
-
-Compilers = dict[str, tuple[subprocess.Popen, Path]]
-COMPILERS = pytest.StashKey[Compilers]()
-"""The processes that compile kernels for GPUs, and what each prints, by module."""
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start to compile what ``test_gpu_compile.py`` looks at: nobody need wait for the half minute that it takes."""
-    wanted = any(item.path.name == "test_gpu_compile.py" for item in session.items)
-    if not wanted or session.config.option.collectonly or importlib.util.find_spec("triton") is None:
-        return
-    environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    folder = Path(tempfile.mkdtemp(prefix="fullgnn-"))
-    started: Compilers = {}
-    for module in ("tests.compiled", "tests.launched"):
-        path = folder / f"{module}.out"
-        with path.open("w") as output, path.with_suffix(".errors").open("w") as errors:
-            command = ["nice", sys.executable, "-m", module]
-            process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=output, stderr=errors)
-        started[module] = process, path
-    session.stash[COMPILERS] = started
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    for process, path in session.stash.get(COMPILERS, {}).values():
-        process.kill()
-        process.wait()
-        shutil.rmtree(path.parent, ignore_errors=True)
+    """Skip what needs a GPU, and mark what needs ranks."""
+    for item in items:
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():  # not a keyword: a folder has that name
+            item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
+        if "ranks" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ranks)
 
 
 ON_GPUS = [pytest.param(backend, marks=pytest.mark.gpu) for backend in ("nccl", "gloo-cuda")]

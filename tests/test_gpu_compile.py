@@ -2,15 +2,16 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.compiled import CAPABILITIES, gpu_modules
-from tests.conftest import COMPILERS
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -32,13 +33,24 @@ assert "numba" in sys.modules and "triton" not in sys.modules
 
 
 @pytest.fixture(scope="module")
-def printed(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What the processes that compile print; they were started with the session, see ``conftest.py``."""
-    found = {}
-    for module, (process, output) in request.session.stash[COMPILERS].items():
-        assert process.wait(timeout=250) == 0, output.with_suffix(".errors").read_text()
-        found[module] = output.read_text()
-    return found
+def printed() -> dict[str, str]:
+    """What the modules that compile print, each in a process without the interpreter."""
+    environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    started = {
+        module: subprocess.Popen(
+            [sys.executable, "-m", module],
+            cwd=Path(__file__).parent.parent,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for module in ("tests.compiled", "tests.launched")
+    }
+    found = {module: process.communicate(timeout=250) for module, process in started.items()}
+    for module, process in started.items():
+        assert process.returncode == 0, found[module][1]
+    return {module: out for module, (out, _) in found.items()}
 
 
 @pytest.fixture(scope="module")
