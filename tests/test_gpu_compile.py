@@ -1,6 +1,5 @@
 """Every kernel for GPUs compiles for every generation that is served, on a machine without one."""
 
-import importlib.util
 import json
 import os
 import re
@@ -12,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.compiled import CAPABILITIES, gpu_modules
+from tests.triton_device import needs_triton
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+pytestmark = needs_triton
 
 
 def test_whoever_trains_on_a_cpu_imports_no_triton() -> None:

@@ -9,7 +9,12 @@ import torch
 
 from fullgnn import gpu
 from fullgnn.cache import Cache
+from fullgnn.config import Config
+from fullgnn.dist import World
+from fullgnn.engine import make_scheme
 from fullgnn.kernels import AutoKernel, Epilogue, LocalCSR, fastest
+from fullgnn.meter import Meter
+from tests.cases import config
 from tests.kernels.test_gpu_kernels import dense_mask, on_device
 from tests.kernels.test_kernels import integers, local_csr
 from tests.triton_device import DEVICE, needs_triton
@@ -144,6 +149,15 @@ def test_the_choice_is_kept_for_the_same_block_and_width(clock, tmp_path: Path, 
     dense = dense.clone()
     dense[row, adj.indices[adj.indptr[row]]], dense[row, other[adj.indptr[row]]] = 0, 1
     assert run(changed, dense, 8) == "torch (8)" and times.asked == 6
+
+
+def test_a_run_keeps_choices_where_it_keeps_other_things(ranks, tmp_path: Path) -> None:
+    assert ranks(1)(cache_of_kernel, config(f"runtime.cache_dir={tmp_path}")) == [tmp_path]
+    assert ranks(1)(cache_of_kernel, config()) == [None]
+
+
+def cache_of_kernel(world: World, cfg: Config) -> Path | None:
+    return make_scheme(cfg, world, Meter(world.device)).kernel._fastest.cache.folder
 
 
 @pytest.mark.gpu
