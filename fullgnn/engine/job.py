@@ -15,7 +15,7 @@ from fullgnn.graph import Graph
 from fullgnn.kernels import AutoKernel
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
-from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.schemes.base import PreparedGraph, Scheme, ShardedGraph
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +50,27 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
     # This also refuses bad sizes and rates before the graph, which may take long, is prepared.
-    work = applicable(cfg.work, build_model(cfg, 1, 1, world))
-    cfg = replace(cfg, work=work)
-    prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)) or (None, None)
-    sharded, preparation = scheme.shard(prepared, work.loss_rows_only), share(preparation)
+    cfg = replace(cfg, work=applicable(cfg.work, build_model(cfg, 1, 1, world)))
+    return hand_out(cfg, world, scheme, from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)))
+
+
+def hand_out(cfg: Config, world: World, scheme: Scheme, prepared: tuple[PreparedGraph, Preparation] | None) -> Job:
+    """The second half of ``set_up``: share out what rank 0 has ``prepared``, which is None elsewhere.
+
+    Args:
+        cfg: with the ``work`` that is ``applicable``.
+    """
+    work, cache = cfg.work, Cache(cfg.runtime.cache_dir)
+    sharded = scheme.shard(prepared[0] if prepared else None, work.loss_rows_only)
+    preparation = share(prepared[1] if prepared else None)
     del prepared
     if work.loss_rows_only and sharded.train_adj is None:
         log.info("work.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
         work = replace(work, loss_rows_only=False)
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
     set_spmm_order(model, work.spmm_order)
-    sharded, work = make_input(sharded, work, world, cache, preparation.aggregation_key)
+    key = "" if world.dry else preparation.aggregation_key  # what a dry run computes is not A @ H0
+    sharded, work = make_input(sharded, work, world, cache, key)
     return Job(model, sharded, preparation, work)
 
 

@@ -27,7 +27,11 @@ STEP = 5  # the epoch that ``one_step`` takes
 def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Job]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
-    return meter, scheme, set_up(cfg, world, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
+    return (
+        meter,
+        scheme,
+        set_up(cfg, world, scheme, dense_graph(kind).graph() if world.rank == 0 or world.dry else None),
+    )
 
 
 def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:

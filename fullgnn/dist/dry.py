@@ -1,0 +1,32 @@
+"""One rank of a job that does not run: its real program over torch's fake process group.
+
+Its collectives return at once and move nothing, but are counted all the same. What rank 0 hands out, this process makes
+for itself. So memory and bytes are the rank's true ones, and so is its computation, while the numbers that it computes
+mean nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from fullgnn.config import RuntimeConfig
+from fullgnn.dist.mesh import World, device_of, num_threads
+
+
+@contextmanager
+def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
+    """The world of ``rank`` among ``size`` ranks, each on a machine of its own.
+
+    Raises:
+        UnsupportedError: ``runtime.device`` is not here.
+    """
+    device = device_of(runtime)
+    torch.set_num_threads(num_threads(runtime, 1))
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
+    try:
+        yield World(rank, size, 1, device, "fake", runtime.timeout_s, dry=True)
+    finally:
+        dist.destroy_process_group()
