@@ -20,7 +20,6 @@ from CAGNET's 1.5D in:
 """
 
 import logging
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +30,8 @@ from fullgnn.dist import Axis, World, can_share_memory, from_rank0, receive_arra
 from fullgnn.errors import ConfigError
 from fullgnn.kernels import Kernel
 from fullgnn.meter import Meter
-from fullgnn.schemes.base import Balance, PreparedGraph, ShardedAdjacency, ShardedGraph
+from fullgnn.schemes.adjacency import Adjacency
+from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
 from fullgnn.schemes.cut import Grid, Layout, cut, lay_out
 from fullgnn.schemes.exchange import Place
 from fullgnn.schemes.layout import Rows
@@ -165,12 +165,12 @@ class OneAndHalfD:
 
         self._node_id = tensor("node_id")
         full = self._operators(layout, arrays, own)
-        adj = _Adjacency(*full, self._node_id, None)
+        adj = Adjacency(*full, self._node_id, None)
         train_adj = None
         if loss_rows:
             index = tensor("masks")[0].nonzero().squeeze(1)
-            output = _Adjacency(*self._loss_operators(layout, arrays, own), self._node_id, index)
-            train_adj = _Adjacency(*full, self._node_id, None, output)
+            output = Adjacency(*self._loss_operators(layout, arrays, own), self._node_id, index)
+            train_adj = Adjacency(*full, self._node_id, None, output)
         return ShardedGraph(
             adj=adj,
             train_adj=train_adj,
@@ -261,47 +261,3 @@ class OneAndHalfD:
 
 def _take(scale: np.ndarray | None, chosen: slice | np.ndarray) -> np.ndarray | None:
     return None if scale is None else scale[chosen]
-
-
-class _Adjacency:
-    """The ``ShardedAdjacency`` of 1.5D: A, or its rows with loss, forward and transposed."""
-
-    def __init__(
-        self,
-        forward: Operator,
-        backward: Operator,
-        node_id: Tensor,
-        row_index: Tensor | None,
-        output: ShardedAdjacency | None = None,
-    ):
-        self.multiply, self.multiply_t = forward, backward
-        self.input_scale, self.gradient_scale = forward.input_scale, backward.input_scale
-        self.node_id, self.row_index = node_id, row_index
-        self.output: ShardedAdjacency = self if output is None else output
-
-    def tensors(self) -> list[Tensor]:
-        """See ``ShardedAdjacency``."""
-        index = [] if self.row_index is None else [self.row_index]
-        return [self.node_id, *index, *self.multiply.tensors(), *self.multiply_t.tensors()]
-
-    def release(self) -> None:
-        """See ``ShardedAdjacency``."""
-        self.multiply.exchange.release()
-        self.multiply_t.exchange.release()
-
-    def spmm(self, x: Tensor) -> Tensor:
-        """(num_local_nodes, F) rows of X to (num_local_rows, F) rows of A @ X."""
-        return _SpMM.apply(x, self)
-
-
-class _SpMM(torch.autograd.Function):
-    """Y = A X; its gradient is A^T times the gradient of Y."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, adj: _Adjacency) -> Tensor:
-        ctx.adj = adj
-        return adj.multiply(x.detach())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return ctx.adj.multiply_t(grad), None
