@@ -81,7 +81,7 @@ class Hardware:
     """Cost of an operator that does nothing, as its launch or dispatch."""
     gather: dict[int, float]
     """Bytes of a table -> bytes of its rows that a sparse product reads in a second (nnz x width x itemsize / time),
-    if its columns are uniformly random."""
+    if its columns are uniformly random; measured with rows of 64 float32."""
     links: dict[str, Link]
     """``exchange``, ``broadcast`` and ``all_reduce`` as the meter names them, and ``shared``: an exchange between ranks
     that read each other's rows in place (``dist/shared_memory.py``). Empty on a machine of one rank."""
@@ -131,7 +131,7 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware
 
     ``auto`` is this machine with ``nproc`` ranks. What was measured before is read again; otherwise ranks are started,
     which measure it in some ten seconds, and it is kept in ``runtime.cache_dir``, or ``~/.cache/fullgnn`` where that is
-    null. Not for the ranks of a job: they call ``measure.measured_hardware``.
+    null, until its file is deleted. Not for the ranks of a job: they call ``measure.measured_hardware``.
 
     Raises:
         ConfigError: there is no such profile, or it is wrong.
@@ -142,7 +142,7 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware
     found = cached_hardware(runtime, nproc)
     if found is not None:
         return found
-    log.info("hardware=auto: measuring %d ranks of this machine, once", nproc)
+    log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         path = Path(folder) / "hardware.yaml"
         launch_workers(["-m", "fullgnn.plan.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
