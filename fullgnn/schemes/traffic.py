@@ -51,6 +51,10 @@ class Product:
         stage = source if self.stage_order == "broadcast" else (source - part) % self.num_parts
         return next((replica, list_.index(stage)) for replica, list_ in enumerate(self.stages) if stage in list_)
 
+    def sends_needed(self, part: int, source: int) -> bool:
+        """Whether of block ``source`` only the rows that block row ``part`` has columns for come to it."""
+        return bool(self.ways[part, source] == NEEDED)
+
     def gathering_replica(self, part: int) -> int | None:
         """The replica that broadcasts block ``part``, where it must first gather the slices of the others."""
         if self.in_rows.num_slices == 1 or self.ways[part, part] != BROADCAST:
