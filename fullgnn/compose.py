@@ -178,7 +178,8 @@ def _known_keys() -> dict[str, set[str]]:
     known: dict[str, set[str]] = {}
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
-        if group == "experiment" or path.name == "bench.yaml":  # they set keys of others, or are another command's
+        if group.startswith("experiment") or path.name in ("bench.yaml", "reproduce.yaml"):
+            # They set keys of others, or are another command's.
             continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(content, dict)
