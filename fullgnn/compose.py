@@ -191,8 +191,8 @@ def _known_keys() -> dict[str, set[str]]:
     known: dict[str, set[str]] = {}
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
-        # An experiment sets keys of others; a profile of hardware and bench.yaml have keys of their own.
-        if group in ("experiment", "hardware") or path.name == "bench.yaml":
+        # An experiment sets keys of others; hardware and the other commands have keys of their own.
+        if group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml"):
             continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(content, dict)

@@ -85,7 +85,7 @@ def load_bench(*overrides: str) -> BenchConfig:
     except Exception as error:
         if not is_user_mistake(error):
             raise
-        raise ConfigError(_explain(error)) from error
+        raise ConfigError(explain_keys(error, BenchConfig)) from error
     _check(cfg)
     return cfg
 
@@ -178,16 +178,22 @@ def _check_choice(key: str, value: str, known: typing.Iterable[str]) -> None:
         raise ConfigError(f"{key}={value} is not known: choose one of {', '.join(dict.fromkeys(known))}")
 
 
-def _explain(error: Exception) -> str:
-    """As ``fullgnn.compose.explain``, for these keys."""
+def explain_keys(error: Exception, schema: type) -> str:
+    """As ``fullgnn.compose.explain``, for the keys of ``schema``."""
     text = " ".join(str(error).split())
-    hints = typing.get_type_hints(BenchConfig)
+    hints = typing.get_type_hints(schema)
     name = str(getattr(error, "full_key", "") or "").partition("[")[0]
     override = re.match(r"(?:Could not override|Error merging override) '?([^'=\s]+)", text)
     if override:
         name = override[1].lstrip("+")
+    if removed := re.match(r"Could not delete from config. '([^']+)'", text):
+        return f"{removed[1]} cannot be removed: leave out ~{removed[1]}"
     if name in hints:
         return f"{name} does not fit: it takes {_in_words(hints[name])}"
+    if name.partition(".")[0] in hints:
+        return f"{name} " + (
+            "is no key that there is" if "Could not override" in text else "has a value of another type"
+        )
     if name:
         near = difflib.get_close_matches(name, hints, n=1, cutoff=0.6)
         return f"unknown key {name}: " + (f"did you mean {near[0]}?" if near else f"the keys are {', '.join(hints)}")

@@ -1,0 +1,49 @@
+"""How often a product A @ H finds the row of H that it reads in a cache: a model, the same on every machine.
+
+The cache holds whole rows of H in sets of ``ways``; row j belongs to set j modulo the number of sets, and a set that is
+full drops the row that was used longest ago (LRU). The product reads the rows in the order of A's CSR arrays, row after
+row, as one thread would; a GPU, where many rows are under way at a time, sees another order inside a wave of them. The
+first read of a row misses.
+"""
+
+import numpy as np
+
+from fullgnn.errors import ConfigError
+
+WAYS = 16
+
+
+def hit_rate(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    num_columns: int,
+    capacity_rows: int,
+    ways: int = WAYS,
+    rows: slice = slice(None),
+) -> float:
+    """The share of the reads of H that hit; 0 where nothing is read.
+
+    Args:
+        indptr: (num_rows + 1,) of A in CSR.
+        indices: (nnz,) int32 or int64, the rows of H in the order of reading.
+        num_columns: rows of H.
+        capacity_rows: rows that the cache holds; taken to the nearest multiple of ``ways``, at least one set.
+        ways: rows of a set. ``capacity_rows`` or more makes a fully associative cache.
+        rows: consecutive rows of A, a sample of a large one; the cache is empty before the first.
+
+    Raises:
+        ConfigError: ``capacity_rows`` or ``ways`` below 1, or ``rows`` with gaps.
+    """
+    if capacity_rows < 1 or ways < 1:
+        raise ConfigError(f"a cache of {capacity_rows} rows in sets of {ways} holds nothing: give 1 or more of each")
+    first, stop, step = rows.indices(len(indptr) - 1)
+    if step != 1:
+        raise ConfigError(f"rows {rows} are not consecutive: leave out the step")
+    reads = indices[indptr[first] : indptr[max(first, stop)]]
+    if len(reads) == 0:
+        return 0.0
+    ways = min(ways, capacity_rows)
+    # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+    from fullgnn.reorder._lru import count_hits
+
+    return count_hits(reads, num_columns, max(1, round(capacity_rows / ways)), ways) / len(reads)

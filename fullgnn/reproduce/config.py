@@ -1,0 +1,178 @@
+"""The command line of the reproduction: the schema of all targets here, the values in ``conf/``."""
+
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Optional
+
+import hydra
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from fullgnn.bench.config import explain_keys
+from fullgnn.compose import explain, is_user_mistake
+from fullgnn.config import RuntimeConfig, conf_dir
+from fullgnn.dist.mesh import num_threads
+from fullgnn.errors import ConfigError
+
+ALL = "all"
+_FOLDER = "experiment/reproduce"
+_OF_COMMAND = ("target", "out")
+"""Keys of the command line that are no target's."""
+
+
+@dataclass
+class PaperGraph:
+    """A graph of the paper, which ``conf/dataset/<key>.yaml`` imitates."""
+
+    title: str = MISSING
+    file: str = MISSING
+    """Name of the real one in ``data_root``, without .npz."""
+    hidden: int = MISSING
+    """Width of the hidden layer."""
+
+
+@dataclass
+class Size:
+    """How far a look-alike is shrunk by default."""
+
+    scale: float = MISSING
+    """Multiplies the nodes."""
+    density: Optional[float] = None
+    """nnz / n^2 over the real graph's, at most: the mean degree falls with it. null: the real mean degree."""
+
+
+@dataclass
+class TargetConfig:
+    """The keys of ``conf/reproduce.yaml``, which explains them; a target adds its own."""
+
+    title: str = MISSING
+    datasets: Optional[list[str]] = MISSING
+    scale: Optional[float] = MISSING
+    epochs: Optional[int] = MISSING
+    sizes: dict[str, Size] = field(default_factory=dict)
+    device: str = MISSING
+    nproc: Optional[int] = MISSING
+    threads: Optional[int] = MISSING
+    seed: int = MISSING
+    cache_dir: Optional[str] = MISSING
+    data_root: Optional[str] = MISSING
+    graphs: dict[str, PaperGraph] = field(default_factory=dict)
+    paper_cache_bytes: int = MISSING
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where the target measures."""
+        return torch.device("cuda", 0) if self.device == "cuda" else torch.device("cpu")
+
+    @property
+    def chosen(self) -> list[str]:
+        """The datasets to run, in the order of the YAML."""
+        return [name for name in self.sizes if self.datasets is None or name in self.datasets]
+
+
+_LEAST: dict[str, float] = {"epochs": 1, "nproc": 1, "threads": 1, "seed": 0, "rounds": 1, "paper_cache_bytes": 1}
+
+
+def targets() -> list[str]:
+    """The names of all targets: tables first, then figures."""
+    names = [path.stem for path in (conf_dir() / _FOLDER).glob("*.yaml")]
+    return sorted(names, key=lambda name: (not name.startswith("table"), len(name), name))
+
+
+def module_of(target: str) -> ModuleType:
+    """The module with the ``Config`` and the ``run`` of a target."""
+    return import_module(f"fullgnn.reproduce.{target}")
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """The targets, the folder ``out`` or None, and the arguments for every target.
+
+    Raises:
+        ConfigError: no target, or one that is not known.
+    """
+    if flags := [argument for argument in arguments if argument.startswith("-")]:
+        raise ConfigError(f"{flags[0]} is not known: give key=value, or --help for the keys")
+    known, found, others = targets(), {}, []
+    for argument in arguments:
+        if argument.partition("=")[0] in _OF_COMMAND:
+            found[argument.partition("=")[0]] = _value(argument)
+        else:
+            others.append(argument)
+    asked = found.get("target")
+    names = asked if isinstance(asked, list) else [] if asked is None else [asked]
+    if not names:
+        raise ConfigError(f"give target=..., one of {', '.join(known)}, a list [a,b] of them, or {ALL}")
+    for name in names:
+        if name not in known and names != [ALL]:
+            raise ConfigError(f"target={name} is not known: choose one of {', '.join(known)}, or {ALL}")
+    out = found.get("out")
+    return known if names == [ALL] else list(dict.fromkeys(names)), None if out is None else str(out), others
+
+
+def load_target(target: str, *overrides: str) -> Any:
+    """The ``Config`` of ``target`` with ``overrides``, checked; an instance of that module's dataclass.
+
+    Raises:
+        ConfigError: one line naming the key, what is wrong with it and what it may be.
+    """
+    schema = module_of(target).Config
+    try:
+        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            composed = hydra.compose(f"{_FOLDER}/{target}", overrides=list(overrides))
+        _check_complete(composed, schema)
+        cfg = typing.cast(TargetConfig, OmegaConf.to_object(OmegaConf.merge(schema, composed)))
+    except Exception as error:
+        if not is_user_mistake(error):
+            raise
+        raise ConfigError(explain_keys(error, schema)) from error
+    _check(cfg)
+    return cfg
+
+
+def _value(argument: str) -> Any:
+    """What stands behind the ``=``, as Hydra reads it."""
+    try:
+        value = OverridesParser.create().parse_overrides([argument])[0].value()
+    except Exception as error:
+        if not is_user_mistake(error):
+            raise
+        raise ConfigError(explain(error)) from error
+    return [str(one) for one in value] if isinstance(value, list) else None if value is None else str(value)
+
+
+def _check_complete(composed: DictConfig, schema: type) -> None:
+    for key in typing.get_type_hints(schema):
+        if key not in composed:
+            raise ConfigError(f"{key} cannot be removed: leave out ~{key}")
+
+
+def _check(cfg: TargetConfig) -> None:
+    """Check what every target has, and decide what is left open: device, ranks at a time, threads."""
+    _check_choices("device", [cfg.device], ("cpu", "cuda", "auto"))
+    _check_choices("datasets", cfg.datasets or (), cfg.graphs)
+    if cfg.sizes and not cfg.chosen:
+        raise ConfigError(f"datasets={cfg.datasets} leaves nothing to do: the target has {', '.join(cfg.sizes)}")
+    for key, least in _LEAST.items():
+        value = getattr(cfg, key, None)
+        if value is not None and not value >= least:
+            raise ConfigError(f"{key}={value} is out of range: it must be at least {least}")
+    if cfg.scale is not None and not 0 < cfg.scale <= 1:
+        raise ConfigError(f"scale={cfg.scale:g} is out of range: it must be above 0 and at most 1, full size")
+    num_gpus = torch.cuda.device_count()
+    if cfg.device == "cuda" and not num_gpus:
+        raise ConfigError("device=cuda but no GPU is visible here: use device=cpu")
+    cfg.device = "cuda" if num_gpus and cfg.device != "cpu" else "cpu"
+    if cfg.nproc is None:
+        cfg.nproc = num_gpus if cfg.device == "cuda" else 1
+    if cfg.threads is None:
+        cfg.threads = num_threads(RuntimeConfig(threads=None), cfg.nproc)
+
+
+def _check_choices(key: str, values: Iterable[str], known: Iterable[str]) -> None:
+    for value in values:
+        if value not in known:
+            raise ConfigError(f"{key}={value} is not known: choose one of {', '.join(known)}")

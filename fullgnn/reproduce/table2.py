@@ -1,0 +1,79 @@
+"""Table 2: blocks by scheme, read off the schemes themselves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from omegaconf import MISSING
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from fullgnn.compose import compose, load_config
+from fullgnn.dist import World
+from fullgnn.engine import make_scheme
+from fullgnn.meter import Meter
+from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series
+from fullgnn.schemes.layout import stage_nnz
+from fullgnn.schemes.stages import rank_nnz, share_stages
+
+COLUMNS = {"block_rows": "block rows", "block_columns": "block columns", "blocks_per_rank": "blocks per rank"}
+
+
+@dataclass
+class Layout:
+    """A scheme on ``p`` ranks with ``r`` replicas, and what the paper says of it, by the keys of ``COLUMNS``."""
+
+    scheme: str = MISSING
+    p: int = MISSING
+    r: int = MISSING
+    paper: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Config(TargetConfig):
+    layouts: list[Layout] = field(default_factory=list)
+
+
+def run(cfg: Config) -> Result:
+    """The layouts of ``cfg``; nothing is multiplied."""
+    rows = []
+    for layout in cfg.layouts:
+        found = blocks(layout)
+        cells = {title: Cell(found[key], layout.paper.get(key), origin="derived") for key, title in COLUMNS.items()}
+        rows.append(Row((f"{layout.scheme.upper()} p={layout.p} r={layout.r}",), cells))
+    cells_of = {title: [row.cells[title] for row in rows] for title in COLUMNS.values()}
+    series = [
+        Series(title, [float(str(cell.ours)) for cell in cells], [cell.paper for cell in cells])  # type: ignore[misc]
+        for title, cells in cells_of.items()
+        if title != COLUMNS["block_columns"]
+    ]
+    notes = ["Derived: each scheme is built for its ranks and asked for its block rows and for the stages of a rank."]
+    return Result(("scheme",), tuple(COLUMNS.values()), rows, [Bars("", "blocks", _names(rows), series)], notes=notes)
+
+
+def blocks(layout: Layout) -> dict[str, int]:
+    """Of the scheme itself: b block rows of b blocks each, and the most that one rank multiplies."""
+    cfg = load_config(compose(f"scheme={layout.scheme}", f"scheme.replication={layout.r}"))
+    with _rank0_of(layout.p) as world:
+        scheme = make_scheme(cfg, world, Meter(world.device))
+    b = scheme.num_parts
+    of_stage = stage_nnz(np.ones((b, b), np.int64), cfg.scheme["stage_order"])  # every block counts as one non-zero
+    per_rank = rank_nnz(of_stage, share_stages(of_stage, scheme.replication))
+    return {"block_rows": b, "block_columns": of_stage.shape[1], "blocks_per_rank": int(per_rank.max())}
+
+
+@contextmanager
+def _rank0_of(size: int) -> Iterator[World]:
+    """Rank 0 of a job whose other ranks do not exist."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
+    try:
+        yield World(0, size, size, torch.device("cpu"), "fake", 0.0)
+    finally:
+        dist.destroy_process_group()
+
+
+def _names(rows: list[Row]) -> list[str]:
+    return [row.labels[0] for row in rows]
