@@ -17,7 +17,7 @@ from fullgnn.meter import Meter
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series
 from fullgnn.schemes.layout import stage_nnz
-from fullgnn.schemes.stages import rank_nnz, share_stages
+from fullgnn.schemes.stages import rank_sums, share_stages
 
 COLUMNS = {"block_rows": "block rows", "block_columns": "block columns", "blocks_per_rank": "blocks per rank"}
 
@@ -61,7 +61,7 @@ def blocks(layout: Layout) -> dict[str, int]:
         scheme = make_scheme(cfg, world, Meter(world.device))
     b = scheme.num_parts
     of_stage = stage_nnz(np.ones((b, b), np.int64), cfg.scheme["stage_order"])  # every block counts as one non-zero
-    per_rank = rank_nnz(of_stage, share_stages(of_stage, scheme.replication))
+    per_rank = rank_sums(of_stage, share_stages(of_stage, scheme.replication))
     return {"block_rows": b, "block_columns": of_stage.shape[1], "blocks_per_rank": int(per_rank.max())}
 
 
