@@ -55,11 +55,11 @@ from fullgnn.record import hardware as machine
 
 log = logging.getLogger("fullgnn.plan.measure")  # also when this file is __main__
 
-ROUNDS = 5
+ROUNDS = 9
 WIDTH, DEGREE = 64, 50  # of the products: float32 columns of the table, edges of a row in the mean
 IN_CHANNELS, OUT_CHANNELS = 128, 64  # of W
 COPY_CACHES = 4  # a copied tensor is so many times as large as the cache
-BUSY = 0.5  # running threads for each core, in the minute before
+BUSY_SPREAD = 1.25  # of a median time over the shortest; 1.1 at most where nothing else runs
 MEMORY_SHARE = 1 / 16  # of a rank's memory: larger tables are left out
 
 MIB = 1 << 20
@@ -104,41 +104,54 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     if world.size > world.local_size:
         raise UnsupportedError("hardware=auto measures one machine, and this job has more: give a profile of them")
     keep_freed_memory()  # as training does
-    load = os.getloadavg()[0]
-    if world.rank == 0 and load > BUSY * len(os.sched_getaffinity(0)):
-        log.warning("the machine is busy (load %.1f): these rates are lower than it can do", load)
     clock = _Clock(world, sizes.round_s)
     memory_bytes, cache_bytes = _memory_bytes(world), _cache_bytes(world)
     tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
+    copy_bytes_per_s = _copy_rate(clock, COPY_CACHES * cache_bytes)
+    gemm_flops_per_s = _gemm_rate(clock, sizes.num_rows)
+    op_s = _op_seconds(clock)
+    gather = {table: _gather_rate(clock, table, sizes.num_edges) for table in tables}
+    busy = clock.spread > BUSY_SPREAD
+    if busy and world.rank == 0:
+        log.warning(
+            "the machine is busy (one work took %.1f times as long as it can): delete the profile to measure it again",
+            clock.spread,
+        )
     here = machine(world.device)
     processor, ranks = here["gpu"] or here["cpu"], f"{world.size} ranks x {torch.get_num_threads()} threads"
-    return Hardware(
+    found = Hardware(
         name="auto",
-        source=f"measured on {processor}, {ranks}, {date.today()}, load before {load:.1f}",
+        source=f"measured on {processor}, {ranks}, {date.today()}" + (", while it was busy" if busy else ""),
         device=world.device.type,
         ranks_per_node=world.size,
         memory_bytes=memory_bytes,
         cache_bytes=cache_bytes,
-        copy_bytes_per_s=_copy_rate(clock, COPY_CACHES * cache_bytes),
-        gemm_flops_per_s=_gemm_rate(clock, sizes.num_rows),
-        op_s=_op_seconds(clock),
-        gather={table: _gather_rate(clock, table, sizes.num_edges) for table in tables},
+        copy_bytes_per_s=copy_bytes_per_s,
+        gemm_flops_per_s=gemm_flops_per_s,
+        op_s=op_s,
+        gather=gather,
         links=_links(clock, sizes.messages) if world.size > 1 else {},
         network=None,
     )
+    return found if world.size == 1 else share(found)  # the date may differ
 
 
 class _Clock:
-    """Times work that all ranks of ``world`` do at once."""
+    """Times work that all ranks of ``world`` do at once. ``spread`` is the largest ratio so far of a median time to the
+    shortest of the same work."""
 
     def __init__(self, world: World, round_s: float):
         self.world, self.device, self._round_s = world, world.device, round_s
+        self.spread = 1.0
 
     def seconds(self, work: Callable[[], object]) -> float:
         """Of one call of ``work``, which repeats it until a round is long enough; the same on every rank."""
         self._round(work, 1)  # compiles, chooses, touches its memory
         repeats = max(1, math.ceil(self._round_s / self._round(work, 1)))
-        return statistics.median(self._round(work, repeats) for _ in range(ROUNDS))
+        times = [self._round(work, repeats) for _ in range(ROUNDS)]
+        median = statistics.median(times)
+        self.spread = max(self.spread, median / min(times))
+        return median
 
     def _round(self, work: Callable[[], object], repeats: int) -> float:
         self._slowest(0.0)  # all are here

@@ -105,6 +105,15 @@ def test_the_slowest_rank_counts(ranks) -> None:
         assert 0.012 <= seconds < 0.5
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_busy_machine_is_told_by_its_times(monkeypatch, caplog, busy: bool) -> None:
+    seconds = iter([9.0, 1.0, 1.0, *[1.3 if busy else 1.2] * 8])  # warm-up, repeats, rounds
+    monkeypatch.setattr(measure._Clock, "_round", lambda self, work, repeats: next(seconds, 1.0))
+    found = measure.measure(ALONE, TINY)
+    assert found.source.endswith(", while it was busy") == busy
+    assert ("one work took 1.3 times as long as it can" in caplog.text) == busy
+
+
 def counted(world: World) -> dict[str, tuple[float, float]]:
     """Bytes that a rank receives each time: as the meter counts them in as many rounds as there are ranks, and as the
     measurement takes them."""
