@@ -76,18 +76,27 @@ def load_bench(*overrides: str) -> BenchConfig:
     Raises:
         ConfigError: one line naming the key, what is wrong with it and what it may be.
     """
+    cfg = load_keys("bench", BenchConfig, list(overrides))
+    _check(cfg)
+    return cfg
+
+
+def load_keys(name: str, schema: type, overrides: list[str]) -> Any:
+    """``conf/<name>.yaml`` with ``overrides``, an instance of the dataclass ``schema``.
+
+    Raises:
+        ConfigError: one line naming the key and what is wrong with it.
+    """
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            composed = hydra.compose("bench", overrides=list(overrides))
-        _check_complete(composed)
+            composed = hydra.compose(name, overrides=overrides)
+        _check_complete(composed, schema)
         OmegaConf.resolve(composed)
-        cfg = typing.cast(BenchConfig, OmegaConf.to_object(OmegaConf.merge(BenchConfig, composed)))
+        return OmegaConf.to_object(OmegaConf.merge(schema, composed))
     except Exception as error:
         if not is_user_mistake(error):
             raise
-        raise ConfigError(explain_keys(error, BenchConfig)) from error
-    _check(cfg)
-    return cfg
+        raise ConfigError(explain_keys(error, schema)) from error
 
 
 def choices(group: str) -> list[str]:
@@ -132,8 +141,8 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int) -> Config:
     return run_config(cfg, *experiment, *task, *own)
 
 
-def _check_complete(composed: DictConfig) -> None:
-    for key in typing.get_type_hints(BenchConfig):
+def _check_complete(composed: DictConfig, schema: type) -> None:
+    for key in typing.get_type_hints(schema):
         if key not in composed:
             raise ConfigError(f"{key} cannot be removed: leave out ~{key}")
 

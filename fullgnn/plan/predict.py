@@ -171,10 +171,10 @@ def _exposed_s(
     for collective in ("broadcast", "exchange"):
         if not received[collective].any():
             continue
-        link = hardware.link("shared" if in_place and collective == "exchange" else collective, size)
-        if in_place:
-            travel_s += link.latency_s * steps
+        if in_place:  # one round; the copy is among the dense passes, and reading is part of the product
+            travel_s += hardware.link("shared", size).latency_s
         else:
+            link = hardware.link(collective, size)
             travel_s += received[collective] / link.bytes_per_s + link.latency_s * steps
     first_is_own = bool((np.diag(product.ways) == OWN).all()) and product.stage_order == "diagonal"
     arriving = steps - 1 if first_is_own else steps

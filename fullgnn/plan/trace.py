@@ -5,7 +5,8 @@ Two runs, neither of which needs the graph:
     memory   on the CPU in a dry world: the scheme's own operators and exchange, with as many rows as a small share of
              the rank's and a kernel that multiplies nothing. What it holds at most is a straight line in the number of
              rows, of which two points give all others.
-    work     on the device "meta", where tensors have a size and no content: the dense products of the rank's own rows.
+    work     on the device "meta", where tensors have a size and no content: the dense products of some rows. A side of
+             one is a straight line in their number as well.
 
 So a new model, or another order of multiplying, is planned by the code that runs it, not by a formula for it.
 """
@@ -76,17 +77,22 @@ def trace_epoch(cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int
         local: the ranks are on one machine.
     """
     num_rows = max(1, int(traffic.num_own_rows()[traffic.grid.place(rank)]))
+    few = min(num_rows, SAMPLE_ROWS)
+    beyond = (num_rows - few) / few  # of the way from one skeleton to the next, twice as large
+
+    def line(small: int, large: int) -> int:
+        return round(small + (large - small) * beyond)
 
     def memory(sample: int) -> tuple[int, list[tuple[str, int]], int]:
         return _run(cfg, graph, scaled(traffic, sample / num_rows), rank, local)
 
-    if num_rows <= 2 * SAMPLE_ROWS:
-        peak, products, num_parameters = memory(num_rows)
-    else:
-        small, _, _ = memory(SAMPLE_ROWS)
-        large, products, num_parameters = memory(2 * SAMPLE_ROWS)
-        peak = round(small + (large - small) * (num_rows - SAMPLE_ROWS) / SAMPLE_ROWS)
-    return Trace(products, _gemms(cfg, graph, traffic, num_rows), num_parameters, peak)
+    peak, products, num_parameters = memory(few)
+    gemms = _gemms(cfg, graph, traffic, few)
+    if beyond:
+        peak = line(peak, memory(2 * few)[0])
+        pairs = zip(gemms, _gemms(cfg, graph, traffic, 2 * few))
+        gemms = [Gemm(line(one.m, two.m), line(one.k, two.k), line(one.n, two.n)) for one, two in pairs]
+    return Trace(products, gemms, num_parameters, peak)
 
 
 class _Nothing:

@@ -1,0 +1,106 @@
+"""The planner's command line: keys of its own, from ``conf/plan.yaml``, among those of a run."""
+
+import itertools
+from dataclasses import dataclass, fields
+from typing import Any, Optional
+
+from omegaconf import MISSING
+
+from fullgnn.bench.config import choices, load_keys
+from fullgnn.compose import compose, load_config
+from fullgnn.config import Config
+from fullgnn.engine.job import with_allowed_work
+from fullgnn.errors import ConfigError
+from fullgnn.plan.statistics import GraphStatistics
+
+
+@dataclass
+class PlanConfig:
+    """The keys of ``conf/plan.yaml``, which explains them."""
+
+    hardware: str = MISSING
+    nproc: list[int] = MISSING
+    replications: Optional[list[int]] = MISSING
+    exchanges: list[str] = MISSING
+    orders: Optional[list[str]] = MISSING
+    kernels: Optional[list[str]] = MISSING
+    num_nodes: Optional[int] = MISSING
+    num_edges: Optional[int] = MISSING
+    num_features: Optional[int] = MISSING
+    num_classes: Optional[int] = MISSING
+    num_train: Optional[int] = MISSING
+    symmetric: bool = MISSING
+    scaling: bool = MISSING
+    out: str = MISSING
+
+
+_LISTS = ("nproc", "replications", "exchanges", "orders", "kernels")
+_NUMBERS = ("num_nodes", "num_edges", "num_features", "num_classes")
+
+
+def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], Config], GraphStatistics | None]:
+    """What the ``arguments`` of the command line describe: the plan, the runs by order and kernel, and a graph if it is
+    given by its numbers.
+
+    Raises:
+        ConfigError: one line naming the key, what is wrong with it and what it may be.
+    """
+    own_keys = {field.name for field in fields(PlanConfig)}
+    own = [_listed(argument) for argument in arguments if argument.partition("=")[0] in own_keys]
+    others = [argument for argument in arguments if argument.partition("=")[0] not in own_keys]
+    # Hydra would take the name of a profile for a choice of its group and put the whole file in its place.
+    named = [argument for argument in own if argument.startswith("hardware=")]
+    plan = load_keys("plan", PlanConfig, [argument for argument in own if argument not in named])
+    if named:
+        plan.hardware = named[-1].partition("=")[2]
+    _check(plan)
+    replaced = [key for key, values in (("reorder", plan.orders), ("kernel", plan.kernels)) if values]
+    others = [argument for argument in others if argument.partition("=")[0] not in replaced]
+    runs = {}
+    for order, kernel in itertools.product(plan.orders or [None], plan.kernels or [None]):
+        chosen = [f"{group}={name}" for group, name in (("reorder", order), ("kernel", kernel)) if name]
+        run = with_allowed_work(load_config(compose(*others, *chosen)))
+        runs[run.reorder.name, run.kernel["name"]] = run
+    return plan, runs, _graph(plan, run, any(argument.startswith("dataset=") for argument in others))
+
+
+def _listed(argument: str) -> str:
+    """``nproc=1,2`` as Hydra reads a list."""
+    key, _, value = argument.partition("=")
+    return f"{key}=[{value}]" if key in _LISTS and value and value != "null" and not value.startswith("[") else argument
+
+
+def _check(plan: PlanConfig) -> None:
+    for key in ("nproc", "replications"):
+        values = getattr(plan, key)
+        if values is not None and (not values or min(values) < 1):
+            raise ConfigError(f"{key}={values} is no list of numbers of at least 1")
+    for key, known in (
+        ("exchanges", ["auto", "broadcast", "needed_rows"]),
+        ("orders", choices("reorder")),
+        ("kernels", choices("kernel")),
+    ):
+        for value in getattr(plan, key) or ():
+            if value not in known:
+                raise ConfigError(f"{key} has {value}, which is not known: choose of {', '.join(known)}")
+    given = [key for key in _NUMBERS if getattr(plan, key) is not None]
+    if given and len(given) < len(_NUMBERS):
+        missing = next(key for key in _NUMBERS if key not in given)
+        raise ConfigError(f"{given[0]} describes a graph by its numbers, and {missing} is missing: give {missing}=...")
+    if given and plan.orders:
+        raise ConfigError("orders need a graph to order: give dataset=... in place of its numbers, or leave orders out")
+
+
+def _graph(plan: PlanConfig, run: Config, has_dataset: bool) -> GraphStatistics | None:
+    if plan.num_nodes is None:
+        return None
+    if has_dataset:
+        raise ConfigError("dataset=... and num_nodes=... both describe a graph: leave out one of them")
+    numbers: dict[str, Any] = {key: getattr(plan, key) for key in ("num_nodes", "num_features", "num_classes")}
+    assert plan.num_edges is not None
+    nnz = plan.num_edges + (plan.num_nodes if run.self_loops else 0)
+    num_train = plan.num_nodes if plan.num_train is None else plan.num_train
+    pattern = run.work.fold_normalization or run.normalization == "none"
+    return GraphStatistics(
+        "numbers", nnz=nnz, num_train=num_train, symmetric=plan.symmetric, pattern=pattern, **numbers
+    )
