@@ -35,15 +35,17 @@ class TensorPeak:
 
     @contextmanager
     def watch(self, *existing: torch.Tensor) -> Iterator[None]:
-        """Follow the operators inside; ``existing`` are the tensors held before, any layout."""
+        """Follow the operators inside; ``existing`` are the tensors held before, any layout. Where several are made of
+        the same memory, as tensors of one NumPy array, it counts once."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             yield
             self.bytes = max(self.bytes, torch.cuda.max_memory_allocated(self._device))
             return
         ledger = _Ledger()
-        for tensor in existing:
-            ledger.add(tensor)
+        held = {part.untyped_storage().data_ptr(): part for tensor in existing for part in _strided(tensor)}
+        for part in held.values():
+            ledger.add(part)
         with ledger:
             yield
         self.bytes = max(self.bytes, ledger.peak)
@@ -58,10 +60,6 @@ class _Ledger(TorchDispatchMode):
         self._live = self.peak = 0
 
     def add(self, tensor: torch.Tensor) -> None:
-        if tensor.layout == torch.sparse_csr:
-            for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()):
-                self.add(part)
-            return
         storage = tensor.untyped_storage()
         key, num_bytes = id(storage), storage.nbytes()
         if key in self._known:
@@ -79,5 +77,13 @@ class _Ledger(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for leaf in tree_iter(result):
             if isinstance(leaf, torch.Tensor):
-                self.add(leaf)
+                for part in _strided(leaf):
+                    self.add(part)
         return result
+
+
+def _strided(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """``tensor``, or what a sparse one is made of."""
+    if tensor.layout == torch.sparse_csr:
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    return (tensor,)

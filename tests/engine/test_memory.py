@@ -22,6 +22,14 @@ def test_peak_counts_what_lives_at_one_time() -> None:
     assert peak.bytes == 4 * MB
 
 
+def test_memory_that_several_tensors_are_made_of_counts_once() -> None:
+    array = np.zeros(MB, np.uint8)
+    peak = TensorPeak(torch.device("cpu"))
+    with peak.watch(torch.from_numpy(array), torch.from_numpy(array)):
+        pass
+    assert peak.bytes == MB
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_sparse_blocks_count_their_three_arrays() -> None:
     block = torch.eye(1000).to_sparse_csr()
