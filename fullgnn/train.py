@@ -67,6 +67,8 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     with meter.phase("setup"):
         job = set_up(cfg, world, scheme)
     setup = meter.take()
+    if folder is not None and job.structure is not None:
+        folder.write_structure(asdict(job.structure))
     model, sharded = job.model, job.graph
 
     progress = Progress(cfg.train.epochs, visible=world.rank == 0)

@@ -15,6 +15,7 @@ from fullgnn.graph import Graph
 from fullgnn.kernels import AutoKernel
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
+from fullgnn.reorder.structure import Structure
 from fullgnn.schemes.base import Scheme, ShardedGraph
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Job:
     graph: ShardedGraph
     preparation: Preparation
     work: WorkConfig  # as it is applied to this model
+    structure: Structure | None  # rank 0's
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
@@ -54,6 +56,7 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     cfg = replace(cfg, work=work)
     prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)) or (None, None)
     sharded, preparation = scheme.shard(prepared, work.loss_rows_only), share(preparation)
+    structure = prepared.structure if prepared else None
     del prepared
     if work.loss_rows_only and sharded.train_adj is None:
         log.info("work.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
@@ -61,7 +64,7 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
     set_spmm_order(model, work.spmm_order)
     sharded, work = make_input(sharded, work, world, cache, preparation.aggregation_key)
-    return Job(model, sharded, preparation, work)
+    return Job(model, sharded, preparation, work, structure)
 
 
 def make_input(
