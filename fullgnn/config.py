@@ -65,6 +65,8 @@ class TrainConfig:
     """Stop after so many evaluations without a better validation accuracy; 0: never."""
     save_predictions: bool = MISSING
     """Write ``predictions.npz`` with the classes and logits of the best-validation epoch."""
+    tensorboard: bool = MISSING
+    """Write TensorBoard event files of the epochs."""
 
 
 @dataclass

@@ -1,11 +1,12 @@
-"""What a run leaves behind: ``config.yaml``, ``epochs.jsonl`` and ``record.json`` in its folder."""
+"""What a run leaves behind: ``config.yaml``, ``structure.npz``, ``epochs.jsonl`` and ``record.json`` in its folder."""
 
 import json
 import math
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,6 +15,9 @@ import numpy as np
 import torch
 
 from fullgnn.errors import ConfigError
+
+STALE = ("record.json*", "structure*.npz", "predictions*.npz", "tensorboard/events.out.tfevents.*")
+"""Files of an earlier run in the same folder, as patterns."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,8 @@ class RunRecord:
     versions: dict[str, str | None]
     hardware: dict[str, Any]
     git_commit: str | None
+    ranks: list[dict[str, Any]] = field(default_factory=list)  # what each rank spent, in rank order; see docs/record.md
+    predicted: dict[str, Any] | None = None  # what the planner expected; None: nothing was asked of it
 
 
 class RunFolder:
@@ -107,8 +113,9 @@ class RunFolder:
         self.path = Path(path).absolute()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for stale in ("record.json", "record.json.tmp", "predictions.npz", "predictions.tmp.npz"):
-                (self.path / stale).unlink(missing_ok=True)
+            for pattern in STALE:
+                for stale in self.path.glob(pattern):
+                    stale.unlink(missing_ok=True)
             (self.path / "config.yaml").write_text(config)
             self._epochs: TextIO = open(self.path / "epochs.jsonl", "w")
         except OSError as error:
@@ -118,17 +125,24 @@ class RunFolder:
         self._epochs.write(strict_json(line) + "\n")
         self._epochs.flush()
 
+    def write_structure(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """``structure.npz``: the ``arrays`` of a ``Structure``."""
+        self._write_arrays("structure", arrays)
+
     def write_predictions(self, logits: np.ndarray) -> None:
         """``predictions.npz``: ``prediction`` (num_nodes,), ``logits`` (num_nodes, num_classes); row i is node i."""
-        temporary = self.path / "predictions.tmp.npz"
-        np.savez(temporary, prediction=logits.argmax(axis=1), logits=logits)
-        os.replace(temporary, self.path / "predictions.npz")
+        self._write_arrays("predictions", {"prediction": logits.argmax(axis=1), "logits": logits})
 
     def write_record(self, record: RunRecord) -> None:
         temporary = self.path / "record.json.tmp"
         temporary.write_text(strict_json(asdict(record), indent=2) + "\n")
         os.replace(temporary, self.path / "record.json")
         self._epochs.close()
+
+    def _write_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
+        temporary = self.path / f"{name}.tmp.npz"
+        np.savez(temporary, **arrays)
+        os.replace(temporary, self.path / f"{name}.npz")
 
 
 def strict_json(value: Any, indent: int | None = None) -> str:

@@ -40,7 +40,7 @@ from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
 from fullgnn.overrides import hold_for_jobs, worker_arguments
 from fullgnn.record import RunFolder, RunRecord, read_record
-from fullgnn.report import Progress, closing_table, make_record
+from fullgnn.report import EventFiles, Progress, closing_table, make_record
 
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__
 
@@ -66,9 +66,12 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     check_preparation(cfg)
     scheme = make_scheme(cfg, world, meter)
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
+    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
         job = set_up(cfg, world, scheme)
     setup = meter.take()
+    if folder is not None and job.structure is not None:
+        folder.write_structure(asdict(job.structure))
     model, sharded = job.model, job.graph
 
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry)
@@ -77,9 +80,13 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         progress(epoch)
         if folder is not None:
             folder.add_epoch(epoch_line(epoch))
+        if events is not None:
+            events.add_epoch(epoch)
 
     result = fit(model, sharded, scheme, cfg.train, meter, on_epoch, replay_for(cfg.runtime.cuda_graph, world))
     progress.close()
+    if events is not None:
+        events.close()
 
     record = make_record(cfg, world, scheme, job, setup, result)
     if cfg.train.save_predictions:

@@ -30,6 +30,19 @@ def test_predictions_are_the_largest_logits(tmp_path) -> None:
     assert not list(tmp_path.glob("*tmp*"))
 
 
+def test_a_new_run_begins_with_a_folder_without_results(tmp_path) -> None:
+    folder = RunFolder(str(tmp_path), "seed: 0")
+    folder.write_structure({"block_nnz": np.ones((1, 1), np.int64)})
+    folder.write_predictions(np.ones((1, 2)))
+    (tmp_path / "record.json").touch()
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "events.out.tfevents.1.host").touch()
+    (tmp_path / "notes.txt").touch()
+    RunFolder(str(tmp_path), "seed: 1")
+    assert {path.name for path in tmp_path.rglob("*")} == {"config.yaml", "epochs.jsonl", "tensorboard", "notes.txt"}
+    assert (tmp_path / "config.yaml").read_text() == "seed: 1"
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="run_dir=.*file/run cannot be written"):

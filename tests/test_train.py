@@ -41,6 +41,7 @@ RUN = [
     "runtime.device=cpu",
 ]
 SPLITS = ("train", "val", "test")
+RUN_FILES = ("config.yaml", "structure.npz", "epochs.jsonl", "record.json")
 
 
 def files(folder: Path) -> set[str]:
@@ -78,15 +79,14 @@ def test_torchrun_leaves_one_run_folder_and_nothing_else(by_torchrun: tuple[Fini
     done, cwd = by_torchrun
     assert done.status == 0, done.output
     (run_dir,) = (cwd / "runs").iterdir()  # one, although each of the four ranks composed a name of its own
-    assert files(cwd) == {f"runs/{run_dir.name}/{name}" for name in ("config.yaml", "epochs.jsonl", "record.json")}
+    assert files(cwd) == {f"runs/{run_dir.name}/{name}" for name in RUN_FILES}
     assert str(run_dir) in done.output
 
 
 def test_own_ranks_put_all_of_it_at_run_dir(by_own_ranks: tuple[Finished, Path]) -> None:
     done, cwd = by_own_ranks
     assert done.status == 0, done.output
-    names = ("config.yaml", "epochs.jsonl", "record.json", "predictions.npz")
-    assert files(cwd) == {f"a/b/{name}" for name in names}
+    assert files(cwd) == {f"a/b/{name}" for name in (*RUN_FILES, "predictions.npz")}
 
 
 def test_both_start_the_same_run(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple[Finished, Path]) -> None:
@@ -94,7 +94,7 @@ def test_both_start_the_same_run(by_torchrun: tuple[Finished, Path], by_own_rank
     second = by_own_ranks[1] / "a" / "b"
     assert losses(first) == losses(second)
     records = [json.loads((run_dir / "record.json").read_text()) for run_dir in (first, second)]
-    measured = {key for key in records[0] if re.search("time|peak|hidden", key)}
+    measured = {key for key in records[0] if re.search("time|peak|hidden|^ranks$", key)}
     same = [{key: value for key, value in record.items() if key not in measured} for record in records]
     assert same[0] == same[1]
     configs = [yaml.safe_load((run_dir / "config.yaml").read_text()) for run_dir in (first, second)]
@@ -151,6 +151,26 @@ def test_the_record_has_every_key_and_agrees_with_the_epochs(by_own_ranks: tuple
     assert read_record(run_dir) == RunRecord(**content)
 
 
+def test_the_record_says_what_each_rank_spent(by_own_ranks: tuple[Finished, Path]) -> None:
+    run_dir = by_own_ranks[1] / "a" / "b"
+    content = json.loads((run_dir / "record.json").read_text())
+    ranks = content["ranks"]
+    assert len(ranks) == 4 and content["predicted"] is None
+    for name, mean in content["comm_bytes_per_epoch"].items():
+        assert np.mean([rank["bytes_received"][name] for rank in ranks]) == mean
+    assert [rank["peak_memory_bytes"] for rank in ranks] == content["peak_memory_bytes_per_rank"]
+    assert max(rank["peak_tensor_bytes"] for rank in ranks) == content["peak_tensor_bytes"]
+    assert sum(rank["nnz"] for rank in ranks) == content["nnz"]
+    busiest = max(ranks, key=lambda rank: rank["time_ms"]["spmm"])["time_ms"]
+    assert busiest.pop("epoch") == content["epoch_time_ms"]["median"]
+    assert busiest == {phase: content[f"{phase}_time_ms"] for phase in ("spmm", "comm", "dense", "other")}
+    first = [line["time_ms"]["spmm"] for line in epochs(run_dir)[1:]]
+    assert ranks[0]["time_ms"]["spmm"] == np.median(first)
+    with np.load(run_dir / "structure.npz", allow_pickle=False) as arrays:
+        assert arrays["block_nnz"].sum() == content["nnz"] and arrays["cell_nnz_after"].sum() == content["num_edges"]
+        assert arrays["part_bounds"].tolist() == [0, 17, 34]
+
+
 def test_one_rank_speaks(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple[Finished, Path]) -> None:
     for done, _ in (by_torchrun, by_own_ranks):
         for epoch in range(1, EPOCHS + 1):
@@ -188,7 +208,7 @@ def test_eval_every_zero_and_a_second_run_in_the_same_folder(ranks: Callable, tm
     ranks(2)(trained, [*arguments, "train.save_predictions=true"])
     (tmp_path / "record.json.tmp").touch()  # as an interrupted run would leave it
     records = ranks(2)(trained, [*arguments, "train.eval_every=0"])
-    assert files(tmp_path) == {"config.yaml", "epochs.jsonl", "record.json"}
+    assert files(tmp_path) == set(RUN_FILES)
     assert ["val_accuracy" in line for line in epochs(tmp_path)] == [False, False, False, True]
     assert records[0].best_epoch == 4
     assert records[0].test_accuracy == records[0].final_test_accuracy == epochs(tmp_path)[-1]["test_accuracy"]
@@ -226,7 +246,7 @@ def test_a_sweep_runs_one_job_after_another(tmp_path: Path) -> None:
     done = run_command(OWN, *swept, *SWEEP, "run_dir=all", cwd=tmp_path)
     assert done.status == 0, done.output
     run_dir = tmp_path / "all"
-    per_job = {f"{job}/{name}" for job in range(6) for name in ("config.yaml", "epochs.jsonl", "record.json")}
+    per_job = {f"{job}/{name}" for job in range(6) for name in RUN_FILES}
     assert files(tmp_path) == {f"all/{name}" for name in per_job | {"sweep.csv", "multirun.yaml"}}
 
     table = rows(run_dir)
@@ -324,7 +344,7 @@ def test_a_graph_held_in_python(tmp_path: Path) -> None:
         done = run_command(command, "script.py", cwd=cwd)
         assert done.status == 0, done.output
         outputs.append([line for line in done.output.splitlines() if line.startswith("RECORD")])
-        assert files(cwd) == {"script.py", "out/config.yaml", "out/epochs.jsonl", "out/record.json"}
+        assert files(cwd) == {"script.py", *(f"out/{name}" for name in RUN_FILES)}
         assert yaml.safe_load((cwd / "out/config.yaml").read_text())["dataset"]["symmetrize"] is True
     assert outputs[0] == outputs[1]
     assert len(outputs[0]) == 1 and outputs[0][0].startswith("RECORD my 'ring', directed 80 2 ")

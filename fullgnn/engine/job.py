@@ -15,6 +15,7 @@ from fullgnn.graph import Graph
 from fullgnn.kernels import AutoKernel
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
+from fullgnn.reorder.structure import Structure
 from fullgnn.schemes.base import PreparedGraph, Scheme, ShardedGraph
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Job:
     graph: ShardedGraph
     preparation: Preparation
     work: WorkConfig  # as it is applied to this model
+    structure: Structure | None  # rank 0's
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
@@ -71,6 +73,7 @@ def hand_out(cfg: Config, world: World, scheme: Scheme, prepared: tuple[Prepared
     work, cache = cfg.work, Cache(cfg.runtime.cache_dir)
     sharded = scheme.shard(prepared[0] if prepared else None, work.loss_rows_only)
     preparation = share(prepared[1] if prepared else None)
+    structure = prepared[0].structure if prepared else None
     del prepared
     if work.loss_rows_only and sharded.train_adj is None:
         log.info("work.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
@@ -79,7 +82,7 @@ def hand_out(cfg: Config, world: World, scheme: Scheme, prepared: tuple[Prepared
     set_spmm_order(model, work.spmm_order)
     key = "" if world.dry else preparation.aggregation_key  # what a dry run computes is not A @ H0
     sharded, work = make_input(sharded, work, world, cache, key)
-    return Job(model, sharded, preparation, work)
+    return Job(model, sharded, preparation, work, structure)
 
 
 def make_input(

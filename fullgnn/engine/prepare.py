@@ -15,7 +15,8 @@ from fullgnn.kernels.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
-from fullgnn.reorder.measure import edge_cut, halo_share, needed_rows
+from fullgnn.reorder.measure import block_nnz, edge_cut, halo_share, needed_rows
+from fullgnn.reorder.structure import Structure, cell_nnz, cells
 from fullgnn.reorder.two_level import Order
 from fullgnn.schemes.base import PreparedGraph
 
@@ -72,10 +73,18 @@ def prepare(
     adjacency_key = cache.key(indptr=graph.indptr, indices=graph.indices, weight=graph.weight)
     order = _order(cfg, num_parts, graph, cache, adjacency_key)
     aggregation_key = _aggregation_key(cfg, graph, order, cache, adjacency_key) if cfg.work.cache_aggregation else ""
+    nnz_before = cell_nnz(graph)
     graph = graph.permute(order.perm)
     dtype = np.dtype(cfg.runtime.dtype)
     adj = adjacency_operator(graph, cfg.normalization, cfg.self_loops, dtype, cfg.work.fold_normalization)
-    return PreparedGraph(graph, order.perm, adj, order.partition, dtype), Preparation(
+    structure = Structure(
+        cells(graph.num_nodes).bounds,
+        nnz_before,
+        cell_nnz(graph),
+        order.partition.bounds,
+        block_nnz(adj.matrix, order.partition),
+    )
+    return PreparedGraph(graph, order.perm, adj, order.partition, dtype, structure), Preparation(
         dataset=graph.name,
         num_nodes=graph.num_nodes,
         num_edges=num_edges,

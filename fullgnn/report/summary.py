@@ -15,6 +15,9 @@ from fullgnn.record import RunRecord, git_commit, hardware, versions
 from fullgnn.report.table import format_table, num_bytes, percent
 from fullgnn.schemes import Scheme
 
+PHASES = ("spmm", "comm", "dense", "other")
+"""The parts of an epoch."""
+
 
 @dataclass(frozen=True)
 class RankSummary:
@@ -68,6 +71,7 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
     setups = all_gather_objects(setup)
     busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
     received = _by_collective(ranks)
+    loads = scheme.balance.rank_nnz if not world.dry else scheme.balance.rank_nnz[world.rank :][:1]
     best, last = result.best.accuracy, result.epochs[-1].accuracy
     assert best is not None and last is not None
     return RunRecord(
@@ -104,7 +108,10 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
             "p20": busiest.epoch_quantiles_ms[0],
             "p80": busiest.epoch_quantiles_ms[1],
         },
-        **{f"{phase}_time_ms": busiest.time_ms[phase] for phase in ("spmm", "comm", "dense", "other")},
+        spmm_time_ms=busiest.time_ms["spmm"],
+        comm_time_ms=busiest.time_ms["comm"],
+        dense_time_ms=busiest.time_ms["dense"],
+        other_time_ms=busiest.time_ms["other"],
         comm_bytes_per_epoch={name: float(np.mean(values)) for name, values in received.items()},
         comm_bytes_per_epoch_max={name: max(values) for name, values in received.items()},
         comm_hidden=busiest.comm_hidden,
@@ -134,6 +141,16 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         versions=versions(),
         hardware=hardware(world.device),
         git_commit=git_commit(),
+        ranks=[
+            {
+                "time_ms": {phase: rank.time_ms[phase] for phase in ("epoch", *PHASES)},
+                "bytes_received": rank.bytes_received,
+                "peak_memory_bytes": rank.peak_memory_bytes,
+                "peak_tensor_bytes": rank.peak_tensor_bytes,
+                "nnz": nnz,
+            }
+            for rank, nnz in zip(ranks, loads, strict=True)
+        ],
     )
 
 
@@ -146,9 +163,8 @@ def _by_collective(ranks: Sequence[RankSummary] | Sequence[Cost]) -> dict[str, l
 def closing_table(record: RunRecord) -> str:
     """What the run did, where its time went, what it moved and what it held."""
     median = record.epoch_time_ms["median"]
-    phases = ("spmm", "comm", "dense", "other")
     replayed = record.cuda_graph == REPLAYED  # then the phases are of other epochs, of which they are the parts
-    whole = sum(getattr(record, f"{phase}_time_ms") for phase in phases) if replayed else median
+    whole = sum(getattr(record, f"{phase}_time_ms") for phase in PHASES) if replayed else median
     measured = record.epochs - EAGER_EPOCHS if replayed else max(1, record.epochs - 1)
     labels = ("SpMM", "communication (exposed)", "dense", "other")
     rows: list[Sequence[str]] = [
@@ -159,7 +175,7 @@ def closing_table(record: RunRecord) -> str:
                 f"{getattr(record, f'{phase}_time_ms'):.2f} ms",
                 f"{100 * getattr(record, f'{phase}_time_ms') / whole:.0f} %",
             )
-            for phase, label in zip(phases, labels)
+            for phase, label in zip(PHASES, labels)
         ),
         *(
             (f"received per rank and epoch, {name}", num_bytes(count), "")

@@ -14,6 +14,7 @@ from fullgnn.graph import Graph, NormalizedAdjacency
 from fullgnn.host_rows import HostRows
 from fullgnn.kernels import NOTHING, Epilogue
 from fullgnn.partition import Partition
+from fullgnn.reorder.structure import Structure
 
 
 class ShardedAdjacency(Protocol):
@@ -100,6 +101,7 @@ class PreparedGraph:
     adj: NormalizedAdjacency
     partition: Partition  # block rows
     dtype: np.dtype  # of features and of the adjacency's entries
+    structure: Structure | None = None  # None where nobody counted
 
 
 class Scheme(Protocol):
@@ -133,3 +135,4 @@ class Balance:
 
     nnz: float  # most loaded rank's multiplied non-zeros / the mean
     stage_nnz: float  # the same where every stage waits for its most loaded rank
+    rank_nnz: tuple[int, ...] = ()  # non-zeros that each rank multiplies, in rank order

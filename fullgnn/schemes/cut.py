@@ -160,7 +160,7 @@ def _balance(nnz: np.ndarray, shares: list[list[int]]) -> Balance:
     """Of (b, b) non-zeros by block row and stage, where the stages are shared over the replicas."""
     load = rank_sums(nnz, shares)
     if not nnz.any():
-        return Balance(1.0, 1.0)
+        return Balance(1.0, 1.0, (0,) * load.size)
     steps = [[stages[step] for stages in shares if step < len(stages)] for step in range(max(map(len, shares)))]
     waiting = sum(nnz[:, stages].max() for stages in steps)
-    return Balance(imbalance(load), float(waiting / load.mean()))
+    return Balance(imbalance(load), float(waiting / load.mean()), tuple(load.ravel().tolist()))

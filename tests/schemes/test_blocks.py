@@ -35,6 +35,7 @@ def multiply_once(world: World, cfg: Config, kind: str) -> dict:
         "buffers_reused": addresses == [tensor.data_ptr() for tensor in adj.multiply.exchange.tensors()],
         "node_id": adj.node_id.tolist(),
         "imbalance": scheme.balance.nnz,
+        "rank_nnz": scheme.balance.rank_nnz,
     }
 
 
@@ -99,6 +100,7 @@ def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, r
             assert received == {name: count * WIDTH * 8 // 1 for name, count in rows.items() if count}
         loads = [rank["nnz"] for rank in found]
         assert found[0]["imbalance"] == pytest.approx(max(loads) / np.mean(loads))
+        assert all(rank["rank_nnz"] == tuple(loads) for rank in found)
         held = sorted(node for rank in found for node in rank["node_id"])
         copies = 1 if split == "true" else replication
         assert held == sorted(list(range(29)) * copies)

@@ -1,0 +1,37 @@
+"""Where the non-zeros of a graph are, before and after it was ordered: what a heat map shows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullgnn.graph import Graph
+from fullgnn.partition import Partition
+from fullgnn.reorder.measure import block_nnz
+
+MAX_CELLS = 64
+"""Cells along each side of the map."""
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Counts of non-zeros, small at any size of the graph.
+
+    ``cell_nnz_*`` count those of the graph as it was loaded, without the self-loops that a run sets; ``block_nnz``
+    those of the normalised adjacency, which the ranks multiply.
+    """
+
+    cell_bounds: np.ndarray  # (cells + 1,) int64, GLOBAL node ids
+    cell_nnz_before: np.ndarray  # (cells, cells) int64, by the cells of row and column, in the order of the dataset
+    cell_nnz_after: np.ndarray  # (cells, cells) int64, in the order of the run
+    part_bounds: np.ndarray  # (b + 1,) int64, GLOBAL node ids of the block rows in the order of the run
+    block_nnz: np.ndarray  # (b, b) int64
+
+
+def cells(num_nodes: int) -> Partition:
+    """The nodes cut into cells whose sizes differ by one at most."""
+    return Partition.equal(num_nodes, min(num_nodes, MAX_CELLS))
+
+
+def cell_nnz(graph: Graph) -> np.ndarray:
+    """(cells, cells) int64, the stored non-zeros of ``graph`` with row and column in two cells."""
+    return block_nnz(graph.adjacency(bool), cells(graph.num_nodes))

@@ -1,0 +1,41 @@
+"""TensorBoard event files of a run."""
+
+from pathlib import Path
+
+from fullgnn.engine import EpochRecord
+from fullgnn.errors import UnsupportedError
+
+
+class EventFiles:
+    """Event files with a point an epoch for the loss, the accuracies, each phase's time and each collective's bytes.
+
+    The numbers are those of ``epochs.jsonl``, rounded to single precision, in which TensorBoard keeps a scalar.
+
+    Args:
+        run_dir: they are written to its folder ``tensorboard``.
+
+    Raises:
+        UnsupportedError: TensorBoard is not installed.
+    """
+
+    def __init__(self, run_dir: Path):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UnsupportedError(
+                "train.tensorboard=true needs the package tensorboard: pip install tensorboard, or leave it out"
+            ) from error
+        self._writer = SummaryWriter(str(run_dir / "tensorboard"))
+
+    def add_epoch(self, record: EpochRecord) -> None:
+        points: dict[str, float | None] = {"loss/train": record.loss}
+        if record.accuracy is not None:
+            points |= {f"accuracy/{split}": share for split, share in vars(record.accuracy).items()}
+        points |= {f"time_ms/{phase}": time for phase, time in record.cost.time_ms.items()}
+        points |= {f"bytes_received/{name}": count for name, count in record.cost.bytes_received.items()}
+        for tag, value in points.items():
+            if value is not None:  # an empty split has no accuracy
+                self._writer.add_scalar(tag, value, record.epoch)
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,142 @@
+"""Folders of runs, written here rather than by a run, and pages read back."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullgnn.reorder.structure import Structure
+
+EPOCHS = 4
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    """A record of two ranks."""
+    ranks = [
+        {
+            "time_ms": {"epoch": 10.5 + k, "spmm": 4.0 + k, "comm": 3.0, "dense": 2.25, "other": 1.25},
+            "bytes_received": {"exchange": 1200.0 * (k + 1), "all_reduce": 80.0},
+            "peak_memory_bytes": 500_000_000 + k,
+            "peak_tensor_bytes": 1_000_000 * (k + 1),
+            "nnz": 55 + k,
+        }
+        for k in range(2)
+    ]
+    told = {
+        "dataset": "karate",
+        "model": "gcn",
+        "num_nodes": 6,
+        "num_edges": 9,
+        "nnz": 15,
+        "scheme": "1d",
+        "world_size": 2,
+        "reorder": "rcm",
+        "device": "cpu",
+        "epochs": EPOCHS,
+        "epoch_time_ms": {"median": 11.5, "p20": 11.0, "p80": 12.0},
+        "spmm_time_ms": 5.0,
+        "comm_time_ms": 3.0,
+        "dense_time_ms": 2.25,
+        "other_time_ms": 1.25,
+        "comm_bytes_per_epoch": {"exchange": 1800.0, "all_reduce": 80.0},
+        "peak_tensor_bytes": 2_000_000,
+        "final_loss": 0.25,
+        "test_accuracy": 0.75,
+        "tile_density": {"0-1": 0.25, "1-3": 0.75},
+        "ranks": ranks,
+        "predicted": None,
+        "hardware": {"cpu": "a CPU", "num_cores": 2, "gpu": None},
+        "versions": {"torch": "2"},
+        "git_commit": "abc",
+    }
+    return told | changes
+
+
+def structure() -> Structure:
+    before = np.array([[3, 1, 0], [1, 0, 0], [0, 0, 4]])
+    after = np.array([[0, 2, 0], [2, 1, 0], [0, 0, 4]])
+    return Structure(np.array([0, 2, 4, 6]), before, after, np.array([0, 2, 6]), np.array([[2, 2], [2, 9]]))
+
+
+def write_run(
+    folder: Path,
+    told: dict[str, Any] | None = None,
+    config: str = "seed: 0\nmodel: {name: gcn}\ndataset: {name: karate}\n",
+    arrays: Structure | None = None,
+    num_epochs: int = EPOCHS,
+) -> Path:
+    """A run folder; without ``told`` that of a run that has not finished."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(config)
+    lines = [
+        {"epoch": epoch, "loss": 1 / epoch, "time_ms": {"epoch": 10.0}}
+        | ({"train_accuracy": 0.5, "val_accuracy": None, "test_accuracy": epoch / 8} if epoch % 2 == 0 else {})
+        for epoch in range(1, num_epochs + 1)
+    ]
+    (folder / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if arrays is not None:
+        np.savez(folder / "structure.npz", **asdict(arrays))
+    if told is not None:
+        (folder / "record.json").write_text(json.dumps(told))
+    return folder
+
+
+@dataclass
+class Section:
+    text: str = ""
+    images: list[dict[str, str]] = field(default_factory=list)
+    tables: dict[str, list[list[str]]] = field(default_factory=dict)  # by caption: rows of cells, the header first
+
+
+class Page(HTMLParser):
+    """What a browser would find: ``sections`` by their heading, and every element with its attributes."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.sections: dict[str, Section] = {"": Section()}
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.bold: list[str] = []
+        self._open: list[str] = []
+        self._heading, self._caption = "", ""
+        self._rows: list[list[str]] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {key: value or "" for key, value in attrs}
+        self.elements.append((tag, attributes))
+        if tag == "img":
+            self.sections[self._heading].images.append(attributes)
+        if tag not in ("img", "meta"):
+            self._open.append(tag)
+        if tag == "table":
+            self._rows = []
+        if tag == "tr":
+            self._rows.append([])
+        if tag in ("td", "th"):
+            self._rows[-1].append("")
+        if tag in ("h2", "caption"):
+            self._text = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        if tag == "h2":
+            self._heading = self._text
+            self.sections[self._heading] = Section()
+        if tag == "caption":
+            self._caption = self._text
+        if tag == "table":
+            self.sections[self._heading].tables[self._caption] = self._rows
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.sections[self._heading].text += data
+        if {"h2", "caption"} & set(self._open):
+            self._text += data
+        if {"td", "th"} & set(self._open):
+            self._rows[-1][-1] += data
+        if "b" in self._open:
+            self.bold.append(data)

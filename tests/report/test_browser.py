@@ -1,0 +1,125 @@
+"""The page in a real browser: nothing on its console, every picture there, nothing wider than the window."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullgnn.report.__main__ import report
+from tests.report.folders import record, structure, write_run
+
+pytest.importorskip("matplotlib")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const images = [...document.images];
+  parent.postMessage({
+    whole: images.filter(image => image.complete && image.naturalWidth > 0).length,
+    shown: [...new Set(images.filter(image => image.clientWidth > 0).map(image => image.className))],
+    num_shown: images.filter(image => image.clientWidth > 0).length,
+    window: innerWidth,
+    content: document.documentElement.scrollWidth,
+    scroll: [...document.querySelectorAll(".scroll")].some(table => table.scrollWidth > table.clientWidth),
+    paper: getComputedStyle(document.body).backgroundColor,
+    columns: getComputedStyle(document.querySelector(".figures")).gridTemplateColumns.split(" ").length,
+  }, "*");
+});
+</script></body>"""
+
+WINDOW = """<!doctype html><iframe src="probed.html" width="{width}" height="900" style="border: 0"></iframe>
+<script>addEventListener("message", event => {{
+  const found = document.createElement("pre");
+  found.textContent = JSON.stringify(event.data);
+  document.body.append(found);
+}});</script>"""
+"""A window of any width; that of the browser itself cannot be narrow."""
+
+DARK = "--blink-settings=preferredColorScheme=0"
+
+
+def browse(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    own = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={folder / 'user'}",
+    )
+    command = [str(CHROMIUM), *own, "--enable-logging=stderr", "--virtual-time-budget=10000", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def look(page: Path, width: int, *flags: str) -> tuple[dict[str, Any], list[str]]:
+    """What the page looks like in a window of ``width`` pixels, and the lines on its console."""
+    folder = page.parent
+    (folder / "probed.html").write_text(page.read_text().replace("</body>", PROBE))
+    (folder / "window.html").write_text(WINDOW.format(width=width))
+    done = browse(folder, "--window-size=1400,1000", "--dump-dom", *flags, f"file://{folder / 'window.html'}")
+    (found,) = re.findall("<pre>(.*?)</pre>", done.stdout)
+    return json.loads(html.unescape(found)), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    expected = {
+        "hardware": "a profile",
+        "epoch_time_ms": 10.0,
+        "time_ms": {"spmm": 4.0, "comm": 3.0, "dense": 2.0, "other": 1.0},
+        "comm_bytes_per_epoch": {"exchange": 1800.0},
+        "peak_tensor_bytes": 2_500_000,
+    }
+    runs = [
+        write_run(folder / f"a_rather_long_name_of_the_run_{k}", record(predicted=expected), arrays=structure())
+        for k in range(3)
+    ]
+    return report([str(run) for run in runs], str(folder / "page"))
+
+
+def num_pictures(page: Path) -> int:
+    return len(list((page.parent / "report_figures").glob("*_dark.png")))
+
+
+@pytest.mark.parametrize(("scheme", "flags", "paper"), [("light", (), 255), ("dark", (DARK,), 20)])
+@pytest.mark.parametrize(("width", "columns"), [(360, 1), (1200, 2)])
+def test_on_a_phone_and_on_a_screen(
+    page: Path, width: int, columns: int, scheme: str, flags: tuple[str, ...], paper: int
+) -> None:
+    found, console = look(page, width, *flags)
+    assert console == []
+    assert found["whole"] == 2 * num_pictures(page) > 30
+    assert (found["shown"], found["num_shown"]) == ([scheme], num_pictures(page))
+    assert found["window"] == width >= found["content"]  # wide tables scroll by themselves
+    assert found["scroll"] or width > 360
+    assert found["columns"] == columns
+    assert found["paper"].startswith(f"rgb({paper}, ")
+
+
+def test_on_paper_it_is_light_whatever_the_screen_is(page: Path) -> None:
+    browse(page.parent, DARK, f"--print-to-pdf={page.parent / 'page.pdf'}", f"file://{page}")
+    content = (page.parent / "page.pdf").read_bytes()
+    pattern = rb"/Subtype /Image\s.*?/Filter /FlateDecode.*?stream\r?\n(.*?)\r?\nendstream"
+    pictures = [np.frombuffer(zlib.decompress(found), np.uint8) for found in re.findall(pattern, content, re.DOTALL)]
+    assert len(pictures) == num_pictures(page) and all(picture.mean() > 128 for picture in pictures)
+    assert len(re.findall(rb"/Type /Page\b", content)) > 3
+
+
+def test_a_page_with_defects_is_found_out(tmp_path: Path) -> None:
+    """The checks above see what they look for."""
+    page = tmp_path / "report.html"
+    page.write_text(
+        '<!doctype html><body><div class="figures"><img src="data:image/png;base64,AAAA"></div>'
+        '<div style="width: 2000px">wide</div><script>console.error("here")</script></body>'
+    )
+    found, console = look(page, 360)
+    assert found["whole"] == 0 and found["content"] > 360 and len(console) == 1

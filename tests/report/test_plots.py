@@ -1,0 +1,131 @@
+"""What is drawn is what was given: marks are read back from the axes."""
+
+import numpy as np
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.colors import LogNorm, to_hex  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+
+from fullgnn.report.figures import DARK, LIGHT, RUN_COLORS, WIDE, Draw, Figures, Theme  # noqa: E402
+from fullgnn.report.plots import MAX_NAME, block_map, curves, density_map, grouped, stacked  # noqa: E402
+
+
+def axes_of(draw: Draw, theme: Theme = LIGHT) -> Axes:
+    figure = Figure(WIDE, layout="constrained")
+    draw(figure, theme)
+    figure.draw_without_rendering()
+    return figure.axes[0]
+
+
+def legend(axes: Axes) -> list[str]:
+    return [text.get_text() for one in axes.figure.legends for text in one.get_texts()]
+
+
+@pytest.mark.parametrize("in_percent", [False, True])
+def test_curves(in_percent: bool) -> None:
+    series = {0: ("first", {1: 0.5, 2: np.nan, 3: 0.25}), 7: ("last", {2: 1.0})}
+    axes = axes_of(curves("loss", series, in_percent))
+    assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3], [2]]
+    factor = 100 if in_percent else 1
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.5 * factor, np.nan, 0.25 * factor])
+    assert [line.get_color() for line in axes.lines] == [LIGHT.run_color(0), LIGHT.run_color(1)]
+    assert axes.lines[1].get_linestyle() != axes.lines[0].get_linestyle() and axes.lines[1].get_marker() == "o"
+    assert axes.lines[0].get_linewidth() > axes.lines[1].get_linewidth()
+    assert legend(axes) == ["first", "last"] and axes.get_title(loc="left") + axes.get_title() == "loss"
+
+
+def test_one_curve_needs_no_legend() -> None:
+    assert legend(axes_of(curves("loss", {0: ("only", {1: 0.5, 2: 0.25})}, False))) == []
+
+
+def test_stacked_bars_stand_on_each_other() -> None:
+    axes = axes_of(stacked("time", ["0", "1"], {"SpMM": [4.0, 2.0], "new": [1.0, 3.0]}, "ms", "rank", 10.0))
+    bars = [(bar.get_x() + bar.get_width() / 2, bar.get_y(), bar.get_height()) for bar in axes.patches]
+    assert np.allclose(bars, [(0, 0, 4), (1, 0, 2), (0, 4, 1), (1, 2, 3)])
+    assert legend(axes) == ["SpMM", "new"] and axes.get_ylim() == (0, 10.5)
+    assert len({to_hex(bar.get_facecolor()) for bar in axes.patches}) == 2
+
+
+def test_grouped_bars_of_a_label_stand_beside_each_other() -> None:
+    series = {0: ("a", [4.0, 2.0]), 1: ("b", [1.0, 3.0, 5.0])}
+    axes = axes_of(grouped("nnz", ["0", "1", "2"], series, "M", "rank"))
+    bars = sorted((bar.get_x(), bar.get_height()) for bar in axes.patches)
+    assert [height for _, height in bars] == [4, 1, 2, 3, 5]
+    edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
+    assert all(right <= left + 1e-9 for (_, right), (left, _) in zip(sorted(edges), sorted(edges)[1:]))
+
+
+def test_a_plot_grows_with_its_legend() -> None:
+    heights = []
+    for num_runs in (2, 12):
+        series = {k: (f"a name that takes a line, {k}", {1: 0.5, 2: 0.25}) for k in range(num_runs)}
+        axes = axes_of(curves("loss", series, False))
+        heights.append(axes.get_position().height * axes.figure.get_size_inches()[1])
+    assert heights[1] == pytest.approx(heights[0], rel=0.15)
+
+
+def test_many_bars_have_few_labels() -> None:
+    axes = axes_of(stacked("time", [str(k) for k in range(64)], {"SpMM": [1.0] * 64}, "ms", "rank", 1.0))
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    assert len(axes.patches) == 64 and len(labels) <= 10 and labels[:2] == ["0", "7"]
+
+
+def test_density_map() -> None:
+    bounds, parts = np.array([0, 3, 6, 8]), np.array([0, 4, 4, 8])
+    density = np.array([[0.5, 0.0, 0.01], [0.0, 0.1, 0.0], [0.0, 0.0, 1.0]])
+    axes = axes_of(density_map("before", bounds, density, (0.01, 1.0), parts))
+    (mesh,) = axes.collections
+    shown = mesh.get_array()
+    assert np.array_equal(shown.filled(0), density) and np.array_equal(shown.mask, density == 0)
+    assert isinstance(mesh.norm, LogNorm) and mesh.get_clim() == (0.01, 1.0)
+    borders = sorted((tuple(line.get_xdata()), tuple(line.get_ydata())) for line in axes.lines)
+    assert borders == sorted([((0, 1), (4, 4)), ((4, 4), (0, 1))] * 2)
+    assert axes.get_ylim() == (8, 0) and axes.get_xlim() == (0, 8)  # row 0 at the top
+    scale = axes.figure.axes[1]
+    assert [text.get_text() for text in scale.get_xticklabels()] == ["1 %", "10 %", "100 %"]
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_block_map(theme: Theme) -> None:
+    nnz = np.array([[1_500_000, 0], [12_300, 7]])
+    axes = axes_of(block_map("blocks", nnz), theme)
+    assert np.array_equal(axes.collections[0].get_array(), nnz)
+    assert {tuple(text.get_position()): text.get_text() for text in axes.texts} == {
+        (0.5, 0.5): "1.5 M",
+        (1.5, 0.5): "0",
+        (0.5, 1.5): "12.3 k",
+        (1.5, 1.5): "7",
+    }
+    assert len(axes_of(block_map("blocks", np.zeros((20, 20), int)), theme).texts) == 0
+
+
+def test_long_names_are_wrapped_and_whole() -> None:
+    name = "scheme=1.5d " * 10 + "reorder=none"
+    axes = axes_of(curves(f"{name}: training loss", {0: (name, {1: 1.0}), 1: ("b", {1: 0.5})}, False))
+    *lines, last = axes.get_title().splitlines()
+    assert " ".join(lines) == name and last == "training loss" and max(map(len, lines)) <= MAX_NAME
+    assert legend(axes) == ["\n".join(lines), "b"]
+
+
+def test_colours_on_dark_paper_are_lighter() -> None:
+    for position, color in enumerate(RUN_COLORS):
+        assert to_hex(LIGHT.run_color(position)).upper() == color
+        assert all(
+            dark > light for dark, light in zip(DARK.run_color(position), LIGHT.run_color(position)) if light < 1
+        )
+
+
+def test_a_picture_is_written_for_light_and_for_dark(tmp_path) -> None:
+    figures = Figures(tmp_path / "figures")
+    markup = figures.add(
+        "loss", 'a "quoted" <alt>', curves("loss", {0: ("$a$ & \\b", {1: 1.0, 2: 0.5})}, False), (2, 1)
+    )
+    papers = {"loss.png": LIGHT.paper, "loss_dark.png": DARK.paper}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == papers.keys()
+    for name, paper in papers.items():
+        pixels = matplotlib.image.imread(tmp_path / "figures" / name)
+        assert pixels.shape[:2] == (200, 400) and to_hex(pixels[0, 0]) == paper
+    assert markup.count('alt="a &quot;quoted&quot; &lt;alt&gt;"') == 2 and 'width="192" height="96"' in markup

@@ -1,0 +1,356 @@
+"""The page of some runs: every section has its plots and all their numbers, from whatever the folders hold."""
+
+import base64
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullgnn.dist import World
+from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.record import RunRecord, read_record
+from fullgnn.report.__main__ import parse, report
+from fullgnn.report.runs import read_runs
+from fullgnn.train import run_on
+from tests.cases import config
+from tests.commands import run_command
+from tests.report.folders import EPOCHS, Page, Section, record, structure, write_run
+
+pytest.importorskip("matplotlib")
+
+COMMAND = [sys.executable, "-m", "fullgnn.report"]
+SECTIONS = [
+    "Summary",
+    "Loss and accuracy",
+    "Time by phase",
+    "Bytes by collective",
+    "Adjacency",
+    "Non-zeros per block",
+    "Tile density",
+    "Memory",
+    "Predicted and measured",
+    "Configuration",
+]
+
+
+def page_of(*folders: Path, out: Path | None = None) -> Page:
+    return Page(report([str(folder) for folder in folders], None if out is None else str(out)).read_text())
+
+
+def numbers(section: Section, caption: str) -> dict[str, list[str]]:
+    """Rows by their heading."""
+    return {row[0]: row[1:] for row in section.tables[caption][1:]}
+
+
+def trained(world: World, overrides: list[str]) -> RunRecord:
+    return run_on(world, config(*overrides))
+
+
+@pytest.fixture(scope="module")
+def two_runs(ranks, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Page, Path]:
+    """Two real runs that differ in their order and seed, on one page."""
+    folder = tmp_path_factory.mktemp("report")
+    runs = [folder / "plain", folder / "ordered"]
+    common = ["dataset=karate", "train.epochs=20", "train.eval_every=5", "scheme=1d"]
+    ranks(2)(trained, [*common, f"run_dir={runs[0]}"])
+    ranks(2)(trained, [*common, "reorder=rcm", "seed=1", f"run_dir={runs[1]}"])
+    return runs, page_of(*runs, out=folder / "page"), folder / "page"
+
+
+def test_every_section_is_filled(two_runs) -> None:
+    _, page, _ = two_runs
+    assert list(page.sections) == ["", *SECTIONS]
+    counts = {name: len(page.sections[name].images) // 2 for name in SECTIONS}
+    assert counts == dict(zip(SECTIONS, (0, 4, 2, 2, 4, 3, 1, 2, 0, 0)))
+    for name in set(SECTIONS) - {"Predicted and measured", "Configuration"}:
+        assert page.sections[name].tables, name
+    assert "Not recorded" not in "".join(section.text for section in page.sections.values())
+    predicted = page.sections["Predicted and measured"].text
+    assert predicted.count("No prediction was made for this run: scheme=auto asks the planner for one.") == 2
+
+
+def test_nothing_is_fetched_and_every_picture_is_a_file_too(two_runs) -> None:
+    _, page, folder = two_runs
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "source"}
+    targets = [value for _, attributes in page.elements for key, value in attributes.items() if key in ("src", "href")]
+    assert all(target.startswith(("data:image/png;base64,", "#")) for target in targets)
+    text = (folder / "report.html").read_text()
+    assert "url(" not in text and "@import" not in text
+    images = [image for section in page.sections.values() for image in section.images]
+    assert [image["class"] for image in images] == ["light", "dark"] * (len(images) // 2)
+    assert all(len(image["alt"]) > 30 for image in images)
+    inlined = sorted(base64.b64decode(image["src"].partition(",")[2]) for image in images)
+    assert inlined == sorted(path.read_bytes() for path in (folder / "report_figures").iterdir())
+    assert len(set(inlined)) == len(inlined)
+    links = [attributes["href"][1:] for tag, attributes in page.elements if tag == "a"]
+    assert links == [attributes["id"] for tag, attributes in page.elements if tag == "section"]
+
+
+def test_the_tables_have_the_numbers_of_the_files(two_runs) -> None:
+    runs, page, _ = two_runs
+    records = [read_record(run) for run in runs]
+
+    by_epoch = page.sections["Loss and accuracy"].tables["Loss and accuracy by epoch"]
+    losses = [by_epoch[0].index(f"{run.name}: training loss") for run in runs]
+    accuracies = [by_epoch[0].index(f"{run.name}: test accuracy") for run in runs]
+    for run, loss, accuracy in zip(runs, losses, accuracies):
+        lines = [json.loads(line) for line in (run / "epochs.jsonl").read_text().splitlines()]
+        assert [float(row[loss]) for row in by_epoch[1:]] == pytest.approx([line["loss"] for line in lines], rel=1e-5)
+        shown = [f"{100 * line['test_accuracy']:.2f} %" if "test_accuracy" in line else "–" for line in lines]
+        assert [row[accuracy] for row in by_epoch[1:]] == shown and shown.count("–") == 16
+
+    times = numbers(page.sections["Time by phase"], "Milliseconds of an epoch by rank")
+    received = numbers(page.sections["Bytes by collective"], "Bytes received in an epoch by rank")
+    order = page.sections["Bytes by collective"].tables["Bytes received in an epoch by rank"][0][2:]
+    for run, told in zip(runs, records):
+        for k, rank in enumerate(told.ranks):
+            phases = ("epoch", "spmm", "comm", "dense", "other")
+            assert times[f"{run.name}: rank {k}"] == [f"{rank['time_ms'][phase]:.3f}" for phase in phases]
+            bytes_received = [int(cell.replace(",", "")) for cell in received[f"{run.name}: rank {k}"]]
+            assert bytes_received[1:] == [rank["bytes_received"][name] for name in order]
+            assert bytes_received[0] == sum(rank["bytes_received"].values())
+
+    for caption, key in (
+        ("Bytes, peak of the process", "peak_memory_bytes"),
+        ("Bytes, peak of tensors", "peak_tensor_bytes"),
+    ):
+        found = numbers(page.sections["Memory"], caption)
+        assert found == {f"rank {k}": [f"{told.ranks[k][key]:,}" for told in records] for k in range(2)}
+    tiles = page.sections["Tile density"].tables["Share of the non-zeros by the density of their tile, in per cent"]
+    assert tiles[1] == ["plain", *(f"{100 * share:.2f} %" for share in records[0].tile_density.values())]
+
+    for run in runs:
+        with np.load(run / "structure.npz") as arrays:
+            for when in ("before", "after"):
+                cells = numbers(page.sections["Adjacency"], f"{run.name}: Non-zeros by cell {when} ordering")
+                shown = np.array([[int(cell) for cell in row] for row in cells.values()])
+                assert shown.shape == (34, 34) and np.array_equal(shown, arrays[f"cell_nnz_{when}"])
+            blocks = numbers(page.sections["Non-zeros per block"], f"{run.name}: Non-zeros by block")
+            assert [[int(cell) for cell in row] for row in blocks.values()] == arrays["block_nnz"].tolist()
+
+
+def test_what_differs_comes_first(two_runs) -> None:
+    _, page, _ = two_runs
+    rows = page.sections["Summary"].tables["The runs side by side"]
+    assert rows[0] == ["", "plain", "ordered"]
+    assert rows[1] == ["What differs in the configuration"]
+    until = rows.index(["Set-up"])
+    assert rows[2:until] == [["seed", "0", "1"], ["reorder.name", "none", "rcm"]]
+    assert ["epochs", "20", "20"] in rows[rows.index(["Result"]) :]
+    configuration = page.sections["Configuration"].text
+    assert configuration.count("hidden_channels:") == 2 and "name: rcm" in configuration
+
+
+def test_the_best_is_bold_only_among_runs_of_one_dataset(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", record())
+    second = write_run(tmp_path / "b", record(final_loss=0.125, test_accuracy=0.5, epoch_time_ms={"median": 11.5}))
+    page = page_of(first, second, out=tmp_path / "page")
+    assert page.bold == ["0.125", "75.00 %"]  # the epochs take the same time
+    assert "differ in nothing but run_dir" in page.sections["Summary"].text
+    other = write_run(tmp_path / "c", record(dataset="digits", final_loss=0.0))
+    assert page_of(first, other, out=tmp_path / "page").bold == []
+
+
+def test_one_run_has_its_page_in_its_folder(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", record(), arrays=structure())
+    (run / "report_figures").mkdir()
+    (run / "report_figures" / "of_an_earlier_report.png").touch()
+    page = page_of(run)
+    assert (run / "report.html").exists()
+    images = [image for section in page.sections.values() for image in section.images]
+    assert len(list((run / "report_figures").iterdir())) == len(images) == 2 * 12  # validation has no nodes
+    header, *rows = page.sections["Loss and accuracy"].tables["Loss and accuracy by epoch"]
+    assert header == ["epoch", "training loss", "train accuracy", "test accuracy"]
+    assert rows[1] == ["2", "0.5", "50.00 %", "25.00 %"] and len(rows) == EPOCHS
+    assert numbers(page.sections["Memory"], "Bytes, peak of tensors") == {
+        "rank 0": ["1,000,000"],
+        "rank 1": ["2,000,000"],
+    }
+    assert page.sections["Configuration"].text.strip().startswith("seed: 0")
+
+
+def test_one_rank_receives_nothing(tmp_path: Path) -> None:
+    rank = record()["ranks"][0] | {"bytes_received": {}}
+    section = page_of(write_run(tmp_path / "run", record(ranks=[rank]))).sections["Bytes by collective"]
+    assert "Nothing arrived: there is one rank." in section.text and section.images == []
+    assert section.tables["Bytes received in an epoch by rank"] == [["", "all"], ["rank 0", "0"]]
+
+
+def test_predicted_stands_beside_measured(tmp_path: Path) -> None:
+    expected = {
+        "hardware": "a profile",
+        "epoch_time_ms": 10.0,
+        "time_ms": {"spmm": 4.0, "comm": 3.0, "dense": 2.0, "other": 1.0},
+        "comm_bytes_per_epoch": {"exchange": 1800.0, "broadcast": 7.0},
+        "peak_tensor_bytes": 2_500_000,
+    }
+    run = write_run(tmp_path / "run", record(predicted=expected))
+    section = page_of(run).sections["Predicted and measured"]
+    assert len(section.images) == 2
+    assert numbers(section, "Predicted for a profile, and measured") == {
+        "epoch, ms": ["10.000", "11.500", "1.150"],
+        "SpMM, ms": ["4.000", "5.000", "1.250"],
+        "communication, ms": ["3.000", "3.000", "1.000"],
+        "dense, ms": ["2.000", "2.250", "1.125"],
+        "other, ms": ["1.000", "1.250", "1.250"],
+        "all_reduce, bytes": ["0", "80", "–"],
+        "broadcast, bytes": ["7", "0", "0.000"],
+        "exchange, bytes": ["1,800", "1,800", "1.000"],
+        "peak of tensors, bytes": ["2,500,000", "2,000,000", "0.800"],
+    }
+    untimed = expected | {"epoch_time_ms": None, "time_ms": None}
+    section = page_of(write_run(tmp_path / "untimed", record(predicted=untimed))).sections["Predicted and measured"]
+    assert section.images == []
+    assert numbers(section, "Predicted for a profile, and measured")["SpMM, ms"] == ["–", "5.000", "–"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_whatever_the_files_say_is_text(tmp_path: Path) -> None:
+    evil = '<script>alert(1)</script> & "quoted" $x_1$'
+    text = f"dataset:\n  name: '{evil}'\nmodel: {{name: gcn}}\n"
+    run = write_run(
+        tmp_path / "a <b>bold<b> & $name$ 软件", record(dataset=evil, tile_density={evil: 1.0}), text, structure()
+    )
+    page = page_of(run, write_run(tmp_path / "other", record()), out=tmp_path / "page")
+    assert not {tag for tag, _ in page.elements} & {"script", "b"}
+    told = "".join(section.text for section in page.sections.values())
+    assert told.count(evil) >= 4 and "a <b>bold<b> & $name$ 软件" in told
+    assert any(evil in image["alt"] for image in page.sections["Tile density"].images)
+
+
+def test_a_run_that_has_not_finished_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
+    unfinished = write_run(tmp_path / "killed", None, arrays=structure())
+    with open(unfinished / "epochs.jsonl", "a") as file:
+        file.write('{"epoch": 5, "lo')
+    page = page_of(unfinished, write_run(tmp_path / "whole", record()), out=tmp_path / "page")
+    assert "It has not finished: there is no record.json, and the curves end with epoch 4." in page.sections[""].text
+    assert "A line of epochs.jsonl is damaged: what follows epoch 4 is left out." in page.sections[""].text
+    assert "killed: training loss" in page.sections["Loss and accuracy"].tables["Loss and accuracy by epoch"][0]
+    missing = {
+        "Summary": "record.json",
+        "Time by phase": "what each rank spent",
+        "Bytes by collective": "what each rank received",
+        "Memory": "the memory of each rank",
+        "Tile density": "tile densities",
+    }
+    for name, what in missing.items():
+        assert f"Not recorded: {what} of killed." in page.sections[name].text
+    assert "Not recorded: structure.npz of whole." in page.sections["Adjacency"].text
+    assert "killed: Not recorded: the run has not finished." in page.sections["Predicted and measured"].text
+    assert "the curves end with epoch 4" in page_of(unfinished).sections[""].text
+
+
+def test_a_record_of_an_earlier_version_is_shown(tmp_path: Path) -> None:
+    old = {key: value for key, value in record().items() if key in ("dataset", "epoch_time_ms", "final_loss")}
+    page = page_of(write_run(tmp_path / "old", old))
+    assert numbers(page.sections["Summary"], "Result")["epoch, median"] == ["11.500 ms"]
+    assert numbers(page.sections["Summary"], "Result")["SpMM"] == ["–"]
+    for name in ("Time by phase", "Bytes by collective", "Adjacency", "Non-zeros per block", "Tile density", "Memory"):
+        assert "Not recorded: " in page.sections[name].text and page.sections[name].images == []
+    assert "No prediction was made for this run" in page.sections["Predicted and measured"].text
+
+
+def sweep(folder: Path, statuses: list[str]) -> Path:
+    folder.mkdir()
+    lines = ["job,status,overrides"]
+    for job, status in enumerate(statuses):
+        lines.append(f"{job},{status},seed={job} train.lr=1")
+        if status == "ok":
+            write_run(folder / str(job), record())
+    (folder / "sweep.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_sweep_stands_for_its_finished_jobs(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "sweep", ["ok"] * 11 + ["failed", "ok"])
+    page = page_of(folder)
+    assert (folder / "report.html").exists()
+    names = [f"seed={job}" for job in range(13) if job != 11]
+    assert page.sections["Summary"].tables["The runs side by side"][0] == ["", *names]
+    assert "Job 11 of" in page.sections[""].text
+    runs, left_out = read_runs([folder, folder / "3"])  # one of them twice
+    assert [run.name for run in runs] == names and len(left_out) == 1
+
+
+def test_runs_have_names_that_tell_them_apart(tmp_path: Path) -> None:
+    for folder in ("a/x/run", "b/x/run", "b/y/run", "c"):
+        write_run(tmp_path / folder, record())
+    runs, _ = read_runs([tmp_path / folder for folder in ("a/x/run", "b/x/run", "b/y/run", "c")])
+    assert [run.name for run in runs] == [str(tmp_path / "a/x/run"), str(tmp_path / "b/x/run"), "y/run", "c"]
+
+
+def damaged(folder: Path, name: str, content: str) -> Path:
+    write_run(folder, record())
+    (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda at: at / "nowhere", "nowhere is no folder: give the run_dir of a run or of a sweep"),
+        (lambda at: at, "holds no run .no record.json, epochs.jsonl or sweep.csv.: give the run_dir"),
+        (lambda at: write_run(at / "run", record()).parent, r"is not a run but holds some: give .*/\*"),
+        (lambda at: write_run(at / "run", {"op": "spmm"}), "record.json is not of a training run: give the run_dir"),
+        (lambda at: damaged(at / "run", "record.json", '{"da'), "record.json cannot be read: leave this run out"),
+        (lambda at: damaged(at / "run", "config.yaml", "a: [1"), "config.yaml cannot be read: remove it"),
+        (lambda at: damaged(at / "run", "structure.npz", "PK"), "structure.npz cannot be read: remove it"),
+        (lambda at: sweep(at / "sweep", ["failed"]), "no job of the sweep .* has finished: give the folder of a run"),
+        (lambda at: damaged(at / "run", "sweep.csv", "nonsense\n1"), "sweep.csv cannot be read: give the folders"),
+    ],
+)
+def test_a_wrong_folder_is_named(tmp_path: Path, make, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        report([str(make(tmp_path))], None)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("report*"))
+
+
+def test_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lr=0.1").mkdir()
+    assert parse(["runs/a", "out=there", "lr=0.1"]) == (["runs/a", "lr=0.1"], "there")
+    for arguments, message in (
+        ([], "no run is named"),
+        (["out=x"], "no run is named"),
+        (["a", "out="], "out= has no value"),
+        (["a", "title=x"], "title=x is not known: give folders of runs and out=FOLDER"),
+        (["a", "--out"], "--out is not known"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            parse(arguments)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", record())
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="out=.*file cannot be written .*: choose another folder"):
+        report([str(run)], str(tmp_path / "file"))
+
+
+def test_without_matplotlib_the_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run = write_run(tmp_path / "run", record())
+    with pytest.raises(UnsupportedError, match="a report needs the package matplotlib: pip install matplotlib"):
+        report([str(run)], None)
+    assert not (run / "report.html").exists()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """Several runs have a page of their own under runs/; a mistake is one line; a run imports no matplotlib."""
+    write_run(tmp_path / "a", record())
+    write_run(tmp_path / "b", record())
+    done = run_command(COMMAND, "a", "b", cwd=tmp_path)
+    assert done.status == 0, done.output
+    (page,) = (tmp_path / "runs").glob("report_*/report.html")
+    assert done.output.strip() == str(page)
+    wrong = run_command(COMMAND, "missing", cwd=tmp_path)
+    line = "error: missing is no folder: give the run_dir of a run or of a sweep"
+    assert (wrong.status, wrong.output.strip()) == (1, line)
+    helped = run_command(COMMAND, "--help", cwd=tmp_path)
+    assert helped.status == 0 and "out=FOLDER" in helped.output
+    imports = "import sys, fullgnn.train; print({'matplotlib', 'tensorboard'} & set(sys.modules))"
+    assert run_command([sys.executable, "-c", imports], cwd=tmp_path).output.strip() == "set()"
