@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,6 +39,7 @@ from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
 from fullgnn.overrides import hold_for_jobs, worker_arguments
+from fullgnn.plan.auto import comparison_table, planned
 from fullgnn.record import RunFolder, RunRecord, read_record
 from fullgnn.report import EventFiles, Progress, closing_table, make_record
 
@@ -64,11 +65,13 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     """``run`` in a world that has been joined already."""
     meter = Meter(world.device)
     check_preparation(cfg)
+    plan = planned(cfg, world)
+    cfg = plan.cfg
     scheme = make_scheme(cfg, world, meter)
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
-        job = set_up(cfg, world, scheme)
+        job = set_up(cfg, world, scheme, plan.graph, plan.look)
     setup = meter.take()
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
@@ -88,7 +91,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     if events is not None:
         events.close()
 
-    record = make_record(cfg, world, scheme, job, setup, result)
+    record = replace(make_record(cfg, world, scheme, job, setup, result), predicted=plan.expected())
     if cfg.train.save_predictions:
         model.load_state_dict(result.best_state)
         logits = scheme.gather(predict(model, sharded))
@@ -96,7 +99,8 @@ def run_on(world: World, cfg: Config) -> RunRecord:
             folder.write_predictions(logits.numpy())
     if folder is not None:
         folder.write_record(record)
-        log.info("\n%s\n%s", closing_table(record), folder.path)
+        comparison = "" if record.predicted is None else f"\n{comparison_table(record)}"
+        log.info("\n%s%s\n%s", closing_table(record), comparison, folder.path)
     return record
 
 

@@ -9,7 +9,7 @@ from fullgnn.dist.collectives import (
     send_arrays,
     share,
 )
-from fullgnn.dist.dry import dry_world
+from fullgnn.dist.dry import SilentAxis, dry_world
 from fullgnn.dist.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
 from fullgnn.dist.mesh import World, default_nproc, init_world
 from fullgnn.dist.shared_memory import SharedSlots, can_share_memory
@@ -18,6 +18,7 @@ __all__ = [
     "Axis",
     "Pending",
     "SharedSlots",
+    "SilentAxis",
     "WorkerError",
     "World",
     "all_gather_objects",

@@ -148,7 +148,7 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
 
     A ``FullGNNError`` that it raises is raised on every rank: nobody is left waiting. A dry run computes it itself.
     """
-    if is_dry():
+    if _dry():
         return compute()
     result: T | None = None
     outcome: list[FullGNNError | None] = [None]
@@ -165,7 +165,7 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
 
 def share(value: T | None) -> T:
     """Return rank 0's small, picklable ``value`` on every rank; of a dry run, its own."""
-    if is_dry():
+    if _dry():
         assert value is not None
         return value
     box = [value]
@@ -175,7 +175,7 @@ def share(value: T | None) -> T:
 
 def all_gather_objects(value: T) -> list[T]:
     """Every rank's small, picklable ``value``, in rank order, on every rank; of a dry run, only its own."""
-    if is_dry():
+    if _dry():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
@@ -203,7 +203,7 @@ def receive_arrays(source: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def is_dry() -> bool:
+def _dry() -> bool:
     """Whether nobody else is there, see ``dry.py``."""
     return dist.get_backend() == "fake"
 

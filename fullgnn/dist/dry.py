@@ -10,9 +10,12 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.dist.collectives import Axis, Pending
 from fullgnn.dist.mesh import World, device_of, num_threads
+from fullgnn.meter import Meter
 
 
 @contextmanager
@@ -35,3 +38,31 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int, local_size: int = 1)
         yield World(rank, size, local_size, device, "fake", runtime.timeout_s, dry=True)
     finally:
         dist.destroy_process_group()
+
+
+class SilentAxis(Axis):
+    """Collectives that count and move nothing, without any process group: a job may be under way in this process.
+
+    Args:
+        size, index: ranks on the axis, and which of them this is.
+    """
+
+    def __init__(self, size: int, index: int, meter: Meter):
+        self.size, self.index, self.meter = size, index, meter
+
+    def broadcast(self, tensor: Tensor, source: int) -> Pending:
+        if self.index != source:
+            self.meter.received("broadcast", tensor.nbytes)
+        return Pending(tensor, None, self.meter)
+
+    def exchange(
+        self, sends: list[tuple[Tensor, int]], receives: list[tuple[Tensor, int]], name: str = "exchange"
+    ) -> tuple[list[Pending], list[Pending]]:
+        for tensor, _ in receives:
+            self.meter.received(name, tensor.nbytes)
+        pending = [[Pending(tensor, None, self.meter) for tensor, _ in transfers] for transfers in (sends, receives)]
+        return pending[0], pending[1]
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
+        return tensor

@@ -15,11 +15,10 @@ import sys
 import time
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fullgnn.dist.collectives import all_gather_objects, is_dry
+from fullgnn.dist.collectives import all_gather_objects
 from fullgnn.dist.mesh import World
 from fullgnn.lines import line_stride
 
@@ -43,18 +42,22 @@ class SharedSlots:
     Args:
         num_rows: of each rank.
         timeout_s: after which a wait raises.
+        rank: of this process.
+        alone: it is the only one, see ``dry.py``.
 
     Raises:
         OSError: on every rank, where one of them could not map the others' memory.
     """
 
-    def __init__(self, num_rows: list[int], width: int, dtype: torch.dtype, timeout_s: float):
-        self.rank, self.timeout_s, self.round = dist.get_rank(), timeout_s, 0
+    def __init__(
+        self, num_rows: list[int], width: int, dtype: torch.dtype, timeout_s: float, rank: int, alone: bool = False
+    ):
+        self.rank, self.timeout_s, self.round = rank, timeout_s, 0
         stride = line_stride(torch.device("cpu"), width, dtype)
         shapes = [(2, rows, stride) for rows in num_rows]
         sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
         with _disable_current_modes():  # what counts this rank's tensors shall not count the others'
-            memory = _map_all(sizes)
+            memory = _own_all(sizes, rank) if alone else _map_all(sizes, rank)
             slots = [
                 part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
                 for part, shape in zip(memory, shapes)
@@ -96,15 +99,14 @@ class SharedSlots:
                 raise TimeoutError(f"rank {rank} did not come to round {value} within {self.timeout_s} s")
 
 
-def _map_all(sizes: list[int]) -> list[Tensor]:
-    """``sizes[i]`` zeroed bytes of every rank i as tensors of this process; the memory goes with its last user.
+def _own_all(sizes: list[int], rank: int) -> list[Tensor]:
+    """``sizes[i]`` bytes for every rank i, all of them this process's; those of the others are full of a byte that makes
+    small numbers, and counters so high that nobody waits for them."""
+    return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
 
-    In a dry run all of it is this process's own, and of the others full of a byte that makes small numbers, and
-    counters so high that they are never waited for.
-    """
-    rank = dist.get_rank()
-    if is_dry():
-        return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
+
+def _map_all(sizes: list[int], rank: int) -> list[Tensor]:
+    """``sizes[i]`` zeroed bytes of every rank i as tensors of this process; the memory goes with its last user."""
     memory: list[Tensor] = []
     problem: OSError | None = None
     descriptor = os.memfd_create("fullgnn-rows")

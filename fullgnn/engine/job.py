@@ -1,6 +1,7 @@
 """Everything a run needs before its first epoch: the graph handed out, the model made, the constant work done."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -40,11 +41,20 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
     return build(cfg.scheme, world=world, kernel=kernel, meter=meter)
 
 
-def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
+def set_up(
+    cfg: Config,
+    world: World,
+    scheme: Scheme,
+    graph: Graph | None = None,
+    look: Callable[[Config, PreparedGraph], None] = lambda cfg, prepared: None,
+) -> Job:
     """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, keep this rank's share and make the model for it.
 
     What of ``cfg.work`` the model does not allow is left off, with a line. What an earlier run left in
     ``runtime.cache_dir`` is not computed again.
+
+    Args:
+        look: sees the prepared graph on rank 0, with the configuration that applies.
 
     Raises:
         FullGNNError: a user's mistake, the same on every rank.
@@ -52,7 +62,13 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
     cfg = with_allowed_work(cfg)
-    return hand_out(cfg, world, scheme, from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)))
+
+    def prepared() -> tuple[PreparedGraph, Preparation]:
+        found = prepare(cfg, scheme.num_parts, graph, cache)
+        look(cfg, found[0])
+        return found
+
+    return hand_out(cfg, world, scheme, from_rank0(prepared))
 
 
 def with_allowed_work(cfg: Config) -> Config:

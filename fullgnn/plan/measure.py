@@ -255,7 +255,7 @@ def _sum(axis: Axis, x: Tensor) -> _Moves:
 
 
 def _shared_rounds(axis: Axis, x: Tensor) -> _Moves:
-    slots = SharedSlots([len(x)] * axis.size, x.shape[1], x.dtype, timeout_s=60)
+    slots = SharedSlots([len(x)] * axis.size, x.shape[1], x.dtype, timeout_s=60, rank=axis.index)
     others = [rank for rank in range(axis.size) if rank != axis.index]
 
     def move() -> None:

@@ -63,12 +63,16 @@ def from_numbers(graph: GraphStatistics) -> Source:
 
 
 def from_dataset(cfg: Config, near_bytes: int) -> Source:
-    """Of ``cfg.dataset``, which is loaded once and prepared once for each order and number of block rows.
+    """Of ``cfg.dataset``; see ``from_graph``."""
+    return from_graph(load_dataset(cfg.dataset), near_bytes)
+
+
+def from_graph(graph: Graph, near_bytes: int) -> Source:
+    """Of ``graph``, prepared once for each order and number of block rows.
 
     Args:
         near_bytes: of the cache in which an order should keep the rows of H.
     """
-    graph = load_dataset(cfg.dataset)
     last: dict[tuple[str, int], tuple[GraphStatistics, PreparedGraph]] = {}
 
     def source(cfg: Config, grid: Grid) -> tuple[GraphStatistics, Traffic]:

@@ -2,8 +2,8 @@
 
 Two runs, neither of which needs the graph:
 
-    memory   on the CPU in a dry world: the scheme's own operators and exchange, with as many rows as a small share of
-             the rank's and a kernel that multiplies nothing. What it holds at most is a straight line in the number of
+    memory   on the CPU, with nobody to talk to: the scheme's own operators and exchange, with a small share of the
+             rank's rows and a kernel that multiplies nothing. What it holds at most is a straight line in the number of
              rows, of which two points give all others.
     work     on the device "meta", where tensors have a size and no content: the dense products of some rows. A side of
              one is a straight line in their number as well.
@@ -11,8 +11,6 @@ Two runs, neither of which needs the graph:
 So a new model, or another order of multiplying, is planned by the code that runs it, not by a formula for it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +20,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullgnn.config import Config, build
-from fullgnn.dist import World, dry_world
+from fullgnn.config import Config
+from fullgnn.dist import SilentAxis
 from fullgnn.engine.fit import Epochs
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
@@ -34,7 +32,7 @@ from fullgnn.plan.statistics import GraphStatistics, Traffic, estimated_traffic,
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.cut import Grid
-from fullgnn.schemes.one_and_half_d import OneAndHalfD
+from fullgnn.schemes.exchange import Place
 from fullgnn.schemes.operator import Operator
 
 SAMPLE_ROWS = 4096
@@ -127,34 +125,29 @@ def _run(
     cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool
 ) -> tuple[int, list[tuple[str, int]], int]:
     """The first epoch: the most bytes of tensors, the products, and the number of parameters."""
-    size = traffic.grid.num_ranks
-    with _cpu_world(cfg, rank, size, size if local else 1) as world:
-        meter = Meter(world.device)
-        products: list[tuple[str, int]] = []
-        sharded = _skeleton(cfg, graph, traffic, world, meter, products)
-        model = _model(cfg, graph, world)
-        epochs = Epochs(model, sharded, _Sums(), cfg.train, meter)  # type: ignore[arg-type]
-        peak = TensorPeak(world.device)
-        with peak.watch(*sharded.tensors(), *epochs.tensors()):
-            epochs(1)
-        return peak.bytes, products, sum(parameter.numel() for parameter in model.parameters())
+    place = _place(cfg, traffic.grid, rank, torch.device("cpu"), local)
+    products: list[tuple[str, int]] = []
+    sharded = _skeleton(cfg, graph, traffic, place, products)
+    model = _model(cfg, graph, place.device)
+    epochs = Epochs(model, sharded, _Sums(), cfg.train, place.world_axis.meter)  # type: ignore[arg-type]
+    peak = TensorPeak(place.device)
+    with peak.watch(*sharded.tensors(), *epochs.tensors()):
+        epochs(1)
+    return peak.bytes, products, sum(parameter.numel() for parameter in model.parameters())
 
 
 def _gemms(cfg: Config, graph: GraphStatistics, traffic: Traffic, num_rows: int) -> list[Gemm]:
     alone = Grid(1, 1, True, traffic.grid.stage_order, "broadcast")
     share = num_rows / graph.num_nodes
     part = replace(graph, num_nodes=num_rows, nnz=num_rows, num_train=min(num_rows, round(graph.num_train * share)))
-    loss_rows = "loss" in traffic.products
-    with _cpu_world(cfg, 0, 1, 1) as world:
-        world = replace(world, device=torch.device("meta"))
-        meter = Meter(torch.device("cpu"))
-        sharded = _skeleton(cfg, part, estimated_traffic(part, alone, loss_rows), world, meter, [])
-        model = _model(cfg, graph, world)
-        set_epoch(model, 1)
-        with _Gemms() as seen:
-            logits = model(sharded.features, sharded.train_adj or sharded.adj)
-            logits.backward(torch.empty_like(logits))
-        return seen.found
+    place = _place(cfg, alone, 0, torch.device("meta"), local=False)
+    sharded = _skeleton(cfg, part, estimated_traffic(part, alone, "loss" in traffic.products), place, [])
+    model = _model(cfg, graph, place.device)
+    set_epoch(model, 1)
+    with _Gemms() as seen:
+        logits = model(sharded.features, sharded.train_adj or sharded.adj)
+        logits.backward(torch.empty_like(logits))
+    return seen.found
 
 
 class _Gemms(TorchDispatchMode):
@@ -181,55 +174,53 @@ class _Sums:
         return tensor
 
 
-@contextmanager
-def _cpu_world(cfg: Config, rank: int, size: int, local_size: int) -> Iterator[World]:
-    """A dry world on the CPU that leaves the number of threads as it is."""
-    threads = torch.get_num_threads()
-    runtime = replace(cfg.runtime, device="cpu", backend="auto", threads=threads)
-    with dry_world(runtime, rank, size, local_size) as world:
-        yield world
+def _place(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool) -> Place:
+    """Where ``rank`` stands, with nobody around it."""
+    part, replica = grid.place(rank)
+    meter, wire_dtype = Meter(torch.device("cpu")), cfg.scheme.get("wire_dtype")
+    return Place(
+        part,
+        replica,
+        grid.num_parts,
+        grid.replication,
+        row_axis=SilentAxis(grid.num_parts, part, meter),
+        replica_axis=SilentAxis(grid.replication, replica, meter),
+        world_axis=SilentAxis(grid.num_ranks, rank, meter),
+        device=device,
+        wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
+        shared_memory=local and grid.num_ranks > 1 and cfg.scheme.get("shared_memory", False),
+        timeout_s=1.0,
+        dry=True,
+    )
 
 
-def _model(cfg: Config, graph: GraphStatistics, world: World) -> torch.nn.Module:
-    model = build_model(cfg, graph.num_features, graph.num_classes, world.device)
+def _model(cfg: Config, graph: GraphStatistics, device: torch.device) -> torch.nn.Module:
+    model = build_model(cfg, graph.num_features, graph.num_classes, device)
     set_spmm_order(model, cfg.work.spmm_order)
     return model
 
 
 def _skeleton(
-    cfg: Config,
-    graph: GraphStatistics,
-    traffic: Traffic,
-    world: World,
-    meter: Meter,
-    products: list[tuple[str, int]],
+    cfg: Config, graph: GraphStatistics, traffic: Traffic, place: Place, products: list[tuple[str, int]]
 ) -> ShardedGraph:
-    """What ``shard`` gives this rank, with blocks that have the reads of the real ones and no other entries."""
-    options = {key: value for key, value in cfg.scheme.items() if key in ("wire_dtype", "shared_memory")}
-    grid = traffic.grid
-    scheme: OneAndHalfD = build(
-        {"_target_": "fullgnn.schemes.one_and_half_d.OneAndHalfD", **options},
-        world=world,
-        kernel=_Nothing(),
-        meter=meter,
-        replication=grid.replication,
-        stage_order=grid.stage_order,
-        exchange=grid.exchange,
-        split_rows=grid.split_rows,
-    )
-    dtype, device = getattr(torch, cfg.runtime.dtype), world.device
-    own = traffic.rows.own(scheme.place.part, scheme.place.replica)
+    """What ``shard`` gives this rank, with blocks that have the reads of the real ones and no other entries.
+
+    Args:
+        products: where each is noted as it is multiplied.
+    """
+    dtype, device = getattr(torch, cfg.runtime.dtype), place.device
+    own = traffic.rows.own(place.part, place.replica)
     num_own = own.stop - own.start
     folded = graph.pattern and cfg.normalization != "none"
 
     def operator(name: str) -> Operator:
         product = traffic.products[name]
-        matrices, served = _blocks(traffic, name, scheme.place.part, scheme.place.replica)
-        made = Operator(scheme.place, scheme.kernel, product, matrices, served, True, dtype)
+        matrices, served = _blocks(traffic, name, place.part, place.replica)
+        made = Operator(place, _Nothing(), product, matrices, served, True, dtype)
         if not folded:
             return made
-        in_own = product.in_rows.own(scheme.place.part, scheme.place.replica)
-        num_out = product.out_rows.block_size(scheme.place.part)
+        in_own = product.in_rows.own(place.part, place.replica)
+        num_out = product.out_rows.block_size(place.part)
         return made.scaled(np.ones(num_out), np.ones(in_own.stop - in_own.start))
 
     def adjacency(forward: str, backward: str, index: Tensor | None, output: Any = None) -> Adjacency:
@@ -242,7 +233,7 @@ def _skeleton(
     masks = torch.zeros(3, num_own, dtype=torch.bool)
     num_train = num_own * graph.num_train // graph.num_nodes
     if "loss" in traffic.products:
-        of_train = traffic.products["loss"].out_rows.own(scheme.place.part, scheme.place.replica)
+        of_train = traffic.products["loss"].out_rows.own(place.part, place.replica)
         num_train = of_train.stop - of_train.start
     masks[0, :num_train] = True
     train_adj = None

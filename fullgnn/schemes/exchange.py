@@ -36,6 +36,7 @@ class Place:
     wire_dtype: torch.dtype | None  # in which rows travel; None: as they are
     shared_memory: bool  # whether the ranks may read each other's rows in place
     timeout_s: float
+    dry: bool = False  # no other rank is there
 
     @property
     def rank(self) -> int:
@@ -276,5 +277,5 @@ class Exchange:
             for rank in range(place.num_parts * place.replication):
                 own = self.rows.own(*divmod(rank, place.replication))
                 num_rows.append(own.stop - own.start)
-            self._slots[key] = SharedSlots(num_rows, width, dtype, place.timeout_s)
+            self._slots[key] = SharedSlots(num_rows, width, dtype, place.timeout_s, place.rank, place.dry)
         return self._slots[key]

@@ -135,6 +135,7 @@ class OneAndHalfD:
             wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
             shared_memory=shared_memory and can_share_memory(world),
             timeout_s=world.timeout_s,
+            dry=world.dry,
         )
         self._rows: Rows
         self._node_id: Tensor

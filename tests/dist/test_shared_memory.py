@@ -13,7 +13,7 @@ def rounds(world: World, width: int, dtype: torch.dtype) -> bool:
     """Every rank writes its number and the round's, and reads those of all others, many times over."""
     assert can_share_memory(world) == (world.size > 1 and world.device.type == "cpu")
     num_rows = [(7 * rank) % 4 for rank in range(world.size)]  # some have no rows
-    slots = SharedSlots(num_rows, width, dtype, timeout_s=60)
+    slots = SharedSlots(num_rows, width, dtype, timeout_s=60, rank=world.rank)
     everyone = [rank for rank in range(world.size) if rank != world.rank]
     for number in range(1, ROUNDS + 1):
         slots.begin(everyone).fill_(1000 * world.rank + number)
@@ -33,7 +33,7 @@ def test_every_round_is_read_as_it_was_written(ranks, world_size: int, width: in
 
 
 def waits_for_nobody(world: World) -> str:
-    slots = SharedSlots([1, 1], 1, torch.float32, timeout_s=0.2)
+    slots = SharedSlots([1, 1], 1, torch.float32, timeout_s=0.2, rank=world.rank)
     slots.begin([])
     if world.rank == 0:
         try:
@@ -51,7 +51,7 @@ def counted(world: World) -> int:
     """Bytes of tensors while this rank writes its rows and reads the other's."""
     peak = TensorPeak(world.device)
     with peak.watch():
-        slots = SharedSlots([10, 1000], 16, torch.float32, timeout_s=60)
+        slots = SharedSlots([10, 1000], 16, torch.float32, timeout_s=60, rank=world.rank)
         slots.begin([]).fill_(1)
         slots.publish()
         slots.read(1 - world.rank).sum()
