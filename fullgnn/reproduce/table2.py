@@ -16,6 +16,7 @@ from fullgnn.engine import make_scheme
 from fullgnn.meter import Meter
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series
+from fullgnn.schemes.base import Scheme
 from fullgnn.schemes.layout import stage_nnz
 from fullgnn.schemes.stages import rank_nnz, share_stages
 
@@ -56,13 +57,18 @@ def run(cfg: Config) -> Result:
 
 def blocks(layout: Layout) -> dict[str, int]:
     """Of the scheme itself: b block rows of b blocks each, and the most that one rank multiplies."""
-    cfg = load_config(compose(f"scheme={layout.scheme}", f"scheme.replication={layout.r}"))
-    with _rank0_of(layout.p) as world:
-        scheme = make_scheme(cfg, world, Meter(world.device))
+    scheme = scheme_of(layout)
     b = scheme.num_parts
-    of_stage = stage_nnz(np.ones((b, b), np.int64), cfg.scheme["stage_order"])  # every block counts as one non-zero
+    of_stage = stage_nnz(np.ones((b, b), np.int64), "diagonal")  # every block counts as one non-zero
     per_rank = rank_nnz(of_stage, share_stages(of_stage, scheme.replication))
     return {"block_rows": b, "block_columns": of_stage.shape[1], "blocks_per_rank": int(per_rank.max())}
+
+
+def scheme_of(layout: Layout) -> Scheme:
+    """The scheme as rank 0 of its ranks builds it; it can be asked what it holds, and moves nothing."""
+    cfg = load_config(compose(f"scheme={layout.scheme}", f"scheme.replication={layout.r}"))
+    with _rank0_of(layout.p) as world:
+        return make_scheme(cfg, world, Meter(world.device))
 
 
 @contextmanager
