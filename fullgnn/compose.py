@@ -46,6 +46,8 @@ _MINIMA = {
     "reorder.num_blocks": 1,
     "reorder.cluster_size": 1,
     "seed": 0,
+    "world_size": 1,
+    "rank": 0,
 }
 
 
@@ -92,6 +94,7 @@ def load_config(cfg: DictConfig) -> Config:
             raise ConfigError(
                 f"train.patience={cfg.train.patience} counts evaluations: set train.eval_every to 1 or more"
             )
+        _check_dry_run(cfg)
         for group in OPEN_GROUPS:
             cfg[group] = _typed(group, cfg[group])
             if "name" not in cfg[group]:
@@ -100,6 +103,16 @@ def load_config(cfg: DictConfig) -> Config:
         return typing.cast(Config, OmegaConf.to_object(cfg))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
+
+
+def _check_dry_run(cfg: DictConfig) -> None:
+    if not cfg.runtime.dry_run:
+        if cfg.world_size is not None or cfg.rank:
+            raise ConfigError("world_size and rank are those of a dry run: add runtime.dry_run=true, or leave them out")
+    elif cfg.world_size is None:
+        raise ConfigError("runtime.dry_run=true runs one rank of how many? Give world_size=...")
+    elif cfg.rank >= cfg.world_size:
+        raise ConfigError(f"rank={cfg.rank} is not one of {cfg.world_size} ranks: choose 0 to {cfg.world_size - 1}")
 
 
 def is_user_mistake(error: BaseException) -> bool:
@@ -178,8 +191,8 @@ def _known_keys() -> dict[str, set[str]]:
     known: dict[str, set[str]] = {}
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
-        if group.startswith("experiment") or path.name in ("bench.yaml", "reproduce.yaml"):
-            # They set keys of others, or are another command's.
+        # An experiment sets keys of others; hardware and the other commands have keys of their own.
+        if group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml"):
             continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(content, dict)

@@ -85,6 +85,8 @@ class RuntimeConfig:
     """Folder that keeps node orders and A @ H0 for later runs; null: none."""
     cuda_graph: str = MISSING
     """``auto``: on GPUs, capture the training step as a CUDA graph and replay it every epoch; ``never``."""
+    dry_run: bool = MISSING
+    """Run one ``rank`` of ``world_size`` alone, over collectives that move nothing: for its memory and bytes."""
 
 
 @dataclass
@@ -97,6 +99,10 @@ class Config:
     """``sym``: D^-1/2 (A+I) D^-1/2; ``row``: D^-1 (A+I); ``none``: A+I."""
     self_loops: bool = MISSING
     """Set every diagonal entry of A to 1 before normalising."""
+    world_size: Optional[int] = MISSING
+    """Ranks of a dry run; elsewhere null: the launcher says."""
+    rank: int = MISSING
+    """Which of them a dry run is."""
     dataset: Any = MISSING
     model: Any = MISSING
     scheme: Any = MISSING

@@ -35,6 +35,7 @@ class RunRecord:
     num_parameters: int
     scheme: str
     world_size: int
+    dry_run_rank: int | None  # the only one that ran, and what was per rank is its own; None: all ran
     replication: int
     reorder: str  # as used: METIS falls back to RCM where it fails
     reorder_scope: str

@@ -26,6 +26,7 @@ from fullgnn.dist import (
     WorkerError,
     World,
     default_nproc,
+    dry_world,
     from_rank0,
     init_world,
     launch_workers,
@@ -53,8 +54,9 @@ def run(cfg: Config) -> RunRecord:
     Raises:
         FullGNNError: a user's mistake, the same on every rank.
     """
-    with init_world(cfg.runtime) as world:
-        setup_logging(world.rank)
+    joined = init_world(cfg.runtime) if cfg.world_size is None else dry_world(cfg.runtime, cfg.rank, cfg.world_size)
+    with joined as world:
+        setup_logging(0 if world.dry else world.rank)
         return run_on(world, cfg)
 
 
@@ -69,7 +71,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     setup = meter.take()
     model, sharded = job.model, job.graph
 
-    progress = Progress(cfg.train.epochs, visible=world.rank == 0)
+    progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry)
 
     def on_epoch(epoch: EpochRecord) -> None:
         progress(epoch)
@@ -107,7 +109,8 @@ def epoch_line(epoch: EpochRecord) -> dict:
 def start(cfg: Config, overrides: list[str]) -> RunRecord:
     """Start the ranks of one job on this machine, wait for them, and read what they recorded."""
     check_preparation(cfg)
-    launch_workers(["-m", "fullgnn.train", *overrides], default_nproc(cfg.runtime), cfg.runtime)
+    nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
+    launch_workers(["-m", "fullgnn.train", *overrides], nproc, cfg.runtime)
     return read_record(Path(cfg.run_dir))
 
 

@@ -4,12 +4,12 @@ from fullgnn.dist.collectives import (
     Axis,
     Pending,
     all_gather_objects,
-    exchange_integers,
     from_rank0,
     receive_arrays,
     send_arrays,
     share,
 )
+from fullgnn.dist.dry import dry_world
 from fullgnn.dist.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
 from fullgnn.dist.mesh import World, default_nproc, init_world
 from fullgnn.dist.shared_memory import SharedSlots, can_share_memory
@@ -23,7 +23,7 @@ __all__ = [
     "all_gather_objects",
     "can_share_memory",
     "default_nproc",
-    "exchange_integers",
+    "dry_world",
     "from_rank0",
     "init_world",
     "launch_workers",

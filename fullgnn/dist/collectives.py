@@ -146,8 +146,10 @@ class Axis:
 def from_rank0(compute: Callable[[], T]) -> T | None:
     """Run ``compute`` on rank 0 alone and return its result there, None elsewhere.
 
-    A ``FullGNNError`` that it raises is raised on every rank: nobody is left waiting.
+    A ``FullGNNError`` that it raises is raised on every rank: nobody is left waiting. A dry run computes it itself.
     """
+    if is_dry():
+        return compute()
     result: T | None = None
     outcome: list[FullGNNError | None] = [None]
     if dist.get_rank() == 0:
@@ -162,28 +164,22 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
 
 
 def share(value: T | None) -> T:
-    """Return rank 0's small, picklable ``value`` on every rank."""
+    """Return rank 0's small, picklable ``value`` on every rank; of a dry run, its own."""
+    if is_dry():
+        assert value is not None
+        return value
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]  # type: ignore[return-value]
 
 
 def all_gather_objects(value: T) -> list[T]:
-    """Every rank's small, picklable ``value``, in rank order, on every rank."""
+    """Every rank's small, picklable ``value``, in rank order, on every rank; of a dry run, only its own."""
+    if is_dry():
+        return [value]
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
-
-
-def exchange_integers(messages: list[np.ndarray]) -> list[np.ndarray]:
-    """Send ``messages[i]``, int64 of any length, to rank i of the world; returns what rank i has sent here."""
-    lengths = torch.tensor([len(message) for message in messages])
-    incoming = torch.empty_like(lengths)
-    dist.all_to_all_single(incoming, lengths)
-    received = torch.empty(int(incoming.sum()), dtype=torch.int64)
-    outgoing = torch.from_numpy(np.concatenate(messages).astype(np.int64, copy=False))
-    dist.all_to_all_single(received, outgoing, incoming.tolist(), lengths.tolist())
-    return [part.numpy() for part in received.split(incoming.tolist())]
 
 
 def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:
@@ -205,6 +201,11 @@ def receive_arrays(source: int) -> dict[str, np.ndarray]:
         for chunk in _chunks(_bytes(arrays[name])):
             dist.recv(chunk, src=source)
     return arrays
+
+
+def is_dry() -> bool:
+    """Whether nobody else is there, see ``dry.py``."""
+    return dist.get_backend() == "fake"
 
 
 def _bytes(array: np.ndarray) -> Tensor:

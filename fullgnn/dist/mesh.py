@@ -29,6 +29,8 @@ class World:
     """Backend of collectives on ``device``; host objects always travel over gloo."""
     timeout_s: float
     """After which a collective that does not complete ends the job."""
+    dry: bool = False
+    """This process plays one rank alone: nothing arrives from the others."""
     _meshes: dict[tuple[int | str, ...], DeviceMesh] = field(default_factory=dict)
 
     @property
@@ -36,6 +38,11 @@ class World:
         """All ranks."""
         assert dist.group.WORLD is not None
         return dist.group.WORLD
+
+    @property
+    def others(self) -> range:
+        """The ranks that wait for what rank 0 hands out: none in a dry run."""
+        return range(1, self.size) if not self.dry else range(0)
 
     def mesh(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> DeviceMesh:
         """Arrange the ranks, row-major, as a mesh with named ``axes``; asked for again, it is the same mesh.
@@ -78,6 +85,18 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         yield World(rank, size, local_size, device, backend, runtime.timeout_s)
     finally:
         dist.destroy_process_group()
+
+
+def device_of(runtime: RuntimeConfig) -> torch.device:
+    """The device of a process that is alone on this machine.
+
+    Raises:
+        UnsupportedError: it is not here.
+    """
+    device_type, _, problem = _resolve(runtime, 1)
+    if problem is not None:
+        raise problem
+    return torch.device(device_type, 0) if device_type == "cuda" else torch.device(device_type)
 
 
 def default_nproc(runtime: RuntimeConfig) -> int:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fullgnn.dist.collectives import all_gather_objects
+from fullgnn.dist.collectives import all_gather_objects, is_dry
 from fullgnn.dist.mesh import World
 from fullgnn.lines import line_stride
 
@@ -97,8 +97,14 @@ class SharedSlots:
 
 
 def _map_all(sizes: list[int]) -> list[Tensor]:
-    """``sizes[i]`` zeroed bytes of every rank i as tensors of this process; the memory goes with its last user."""
+    """``sizes[i]`` zeroed bytes of every rank i as tensors of this process; the memory goes with its last user.
+
+    In a dry run all of it is this process's own, and of the others full of a byte that makes small numbers, and
+    counters so high that they are never waited for.
+    """
     rank = dist.get_rank()
+    if is_dry():
+        return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
     memory: list[Tensor] = []
     problem: OSError | None = None
     descriptor = os.memfd_create("fullgnn-rows")

@@ -15,7 +15,7 @@ from fullgnn.graph import Graph
 from fullgnn.kernels import AutoKernel
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
-from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.schemes.base import PreparedGraph, Scheme, ShardedGraph
 
 log = logging.getLogger(__name__)
 
@@ -49,18 +49,36 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     """
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
-    # This also refuses bad sizes and rates before the graph, which may take long, is prepared.
-    work = applicable(cfg.work, build_model(cfg, 1, 1, world))
-    cfg = replace(cfg, work=work)
-    prepared, preparation = from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)) or (None, None)
-    sharded, preparation = scheme.shard(prepared, work.loss_rows_only), share(preparation)
+    cfg = with_allowed_work(cfg)
+    return hand_out(cfg, world, scheme, from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)))
+
+
+def with_allowed_work(cfg: Config) -> Config:
+    """``cfg`` with the ``work`` that its model allows.
+
+    Raises:
+        ConfigError: a bad size or rate of the model, before the graph, which may take long, is prepared.
+    """
+    return replace(cfg, work=applicable(cfg.work, build_model(cfg, 1, 1, torch.device("cpu"))))
+
+
+def hand_out(cfg: Config, world: World, scheme: Scheme, prepared: tuple[PreparedGraph, Preparation] | None) -> Job:
+    """The second half of ``set_up``: share out what rank 0 has ``prepared``, which is None elsewhere.
+
+    Args:
+        cfg: ``with_allowed_work``.
+    """
+    work, cache = cfg.work, Cache(cfg.runtime.cache_dir)
+    sharded = scheme.shard(prepared[0] if prepared else None, work.loss_rows_only)
+    preparation = share(prepared[1] if prepared else None)
     del prepared
     if work.loss_rows_only and sharded.train_adj is None:
         log.info("work.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
         work = replace(work, loss_rows_only=False)
-    model = build_model(cfg, sharded.num_features, sharded.num_classes, world)
+    model = build_model(cfg, sharded.num_features, sharded.num_classes, world.device)
     set_spmm_order(model, work.spmm_order)
-    sharded, work = make_input(sharded, work, world, cache, preparation.aggregation_key)
+    key = "" if world.dry else preparation.aggregation_key  # what a dry run computes is not A @ H0
+    sharded, work = make_input(sharded, work, world, cache, key)
     return Job(model, sharded, preparation, work)
 
 
@@ -84,7 +102,7 @@ def make_input(
     return replace(graph, features=features if work.skip_input_gradient else features.requires_grad_()), work
 
 
-def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) -> torch.nn.Module:
+def build_model(cfg: Config, in_channels: int, out_channels: int, device: torch.device) -> torch.nn.Module:
     """The model with the same parameters on every rank: they are drawn on the CPU from the seed alone."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, cfg.runtime.dtype))
@@ -92,4 +110,4 @@ def build_model(cfg: Config, in_channels: int, out_channels: int, world: World) 
         model = build(cfg.model, in_channels=in_channels, out_channels=out_channels, seed=cfg.seed)
     finally:
         torch.set_default_dtype(default)
-    return model.to(world.device)
+    return model.to(device)

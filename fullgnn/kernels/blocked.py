@@ -132,6 +132,27 @@ class Layout:
     values: np.ndarray | None  # (nnz,)
 
 
+def block_width(num_rows: int, num_cols: int, nnz: int, edges: int) -> int:
+    """Columns of a block in which a row has about so many ``edges`` in the mean: all blocks are equal."""
+    wanted = max(MIN_BLOCK_COLUMNS, edges * num_rows * num_cols // max(1, nnz))
+    num_blocks = max(1, round(num_cols / wanted))
+    return -(-num_cols // num_blocks)
+
+
+def held_bytes(num_rows: int, num_cols: int, nnz: int, value_bytes: int, row_bytes: set[int]) -> int:
+    """What a ``BlockedMatrix`` of this shape holds after products with rows of X of these ``row_bytes``.
+
+    Args:
+        value_bytes: of one stored value; 0 for a pattern.
+    """
+    edges = {MIN_EDGES, *(MIN_EDGES_NARROW for size in row_bytes if size <= LINE_BYTES)}
+    total = 4 * (num_rows + 1)
+    for width in {block_width(num_rows, num_cols, nnz, one) for one in edges}:
+        num_blocks = -(-num_cols // width)
+        total += 4 * (num_blocks * num_rows + 1) + nnz * ((2 if width <= 1 << 16 else 4) + value_bytes)
+    return total
+
+
 class BlockedMatrix:
     """One ``LocalCSR`` in the layouts that the widths multiplied so far have asked for: one, sometimes two."""
 
@@ -178,10 +199,7 @@ class BlockedMatrix:
         return [torch.from_numpy(array) for array in arrays]
 
     def _width(self, edges: int) -> int:
-        """Columns of a block in which a row has about so many ``edges`` in the mean: all blocks are equal."""
-        wanted = max(MIN_BLOCK_COLUMNS, edges * self.num_rows * self.num_cols // max(1, self.nnz))
-        num_blocks = max(1, round(self.num_cols / wanted))
-        return -(-self.num_cols // num_blocks)
+        return block_width(self.num_rows, self.num_cols, self.nnz, edges)
 
     def _regrouped(self, layout: Layout, width: int) -> Layout:
         from fullgnn.kernels._blocked_cpu import PADDING, regrouper

@@ -82,6 +82,7 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         num_parameters=sum(parameter.numel() for parameter in job.model.parameters()),
         scheme=cfg.scheme["name"],
         world_size=world.size,
+        dry_run_rank=world.rank if world.dry else None,
         replication=scheme.replication,
         reorder=preparation.reorder,
         reorder_scope=cfg.reorder.scope,
@@ -123,12 +124,12 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         setup_time_s=max(cost.time_ms["setup"] for cost in setups) / 1e3,
         setup_bytes={name: float(np.mean(values)) for name, values in _by_collective(setups).items()},
         setup_spmm_columns=setup.counts.get("spmm_columns", 0),
-        final_loss=result.epochs[-1].loss,
+        final_loss=None if world.dry else result.epochs[-1].loss,
         best_epoch=result.best.epoch,
-        train_accuracy=best.train,
-        val_accuracy=best.val,
-        test_accuracy=best.test,
-        final_test_accuracy=last.test,
+        train_accuracy=None if world.dry else best.train,
+        val_accuracy=None if world.dry else best.val,
+        test_accuracy=None if world.dry else best.test,
+        final_test_accuracy=None if world.dry else last.test,
         seed=cfg.seed,
         versions=versions(),
         hardware=hardware(world.device),
@@ -188,4 +189,6 @@ def closing_table(record: RunRecord) -> str:
         f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros; {record.model}, {record.scheme}, "
         f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope})"
     )
+    if record.dry_run_rank is not None:
+        title = f"dry run of rank {record.dry_run_rank}, which learns nothing: {title}"
     return title + "\n" + format_table(("", "value", "share"), rows)

@@ -1,13 +1,10 @@
 """Bringing the rows of H that a rank multiplies to it, one stage after the other.
 
-Three ways, chosen for each stage when the blocks are known:
+``traffic.py`` says which way the rows of each stage come: they are here, the owner broadcasts the whole block along
+``row`` after it has gathered the slices of its replicas, or every holder sends to each reader by itself, all rows or
+those that the reader's block has columns for, and the reader's block counts its columns by what arrives.
 
-    own         the rows are here: nothing moves
-    broadcast   the owner sends the whole block along ``row``, after it has gathered the slices of its replicas
-    rows        every holder sends, to each reader by itself, the rows that this reader's block has columns for
-                (or all of them), and the reader's block counts its columns by what arrives
-
-``rows`` is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
+The last is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
 rank never receives what it holds. The next stage's rows travel while this one multiplies: two buffers take turns. The
 ranks of one machine without GPUs need not send at all: with ``shared_memory`` they read each other's rows in place.
 """
@@ -19,12 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.dist import Axis, Pending, SharedSlots, all_gather_objects, exchange_integers
+from fullgnn.dist import Axis, Pending, SharedSlots
 from fullgnn.lines import as_rows, empty_lines
-from fullgnn.schemes.layout import Rows, stage_source
-
-NEEDED_SHARE = 0.75
-"""``auto`` sends only the needed rows below this share of all rows: above, packing costs what it saves."""
+from fullgnn.schemes.traffic import BROADCAST, NEEDED, OWN, Product
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +33,6 @@ class Place:
     replica_axis: Axis
     world_axis: Axis
     device: torch.device
-    stage_order: str  # diagonal or broadcast
-    exchange: str  # auto, broadcast or needed_rows
     wire_dtype: torch.dtype | None  # in which rows travel; None: as they are
     shared_memory: bool  # whether the ranks may read each other's rows in place
     timeout_s: float
@@ -48,9 +40,6 @@ class Place:
     @property
     def rank(self) -> int:
         return self.part * self.replication + self.replica
-
-    def source(self, stage: int) -> int:
-        return stage_source(self.part, stage, self.num_parts, self.stage_order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +53,10 @@ class StagePlan:
     """How the rows of one stage reach this rank."""
 
     source: int
-    way: str  # own, broadcast or rows
+    way: int
     columns: np.ndarray | None  # (num_rows,) ascending rows of block ``source`` that arrive; None: all
     num_rows: int
-    parts: list["_Part"] = field(default_factory=list)  # where they are, if the way is ``rows``
+    parts: list["_Part"] = field(default_factory=list)  # where they are, if holders send them one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,26 +69,25 @@ class _Part:
 
 
 class Exchange:
-    """The plan of one operator, and its execution. Building it is collective over the world.
+    """What this rank receives and sends in one product, and its execution.
 
     Args:
         needed: for each of this rank's stages, the (num_needed,) ascending rows of the source block that it reads.
-        all_stages: the stages of every replica, in order.
-        rows: how the rows of H lie on the ranks.
+        served: for each block row, the ascending own rows that it reads, as int64; empty where all or none travel.
     """
 
-    def __init__(self, place: Place, needed: list[np.ndarray], all_stages: list[list[int]], rows: Rows):
-        self.place, self.rows = place, rows
-        self.num_steps = max(map(len, all_stages))
-        self.plans = self._choose(needed, all_stages[place.replica])
-        self._sends = self._agree()
-        ways = all_gather_objects([plan.way for plan in self.plans])
-        self._root = self._gathering_replica(all_stages, ways)
-        own = all(plan.way == "own" for plan in self.plans)
+    def __init__(self, place: Place, product: Product, needed: list[np.ndarray], served: list[np.ndarray]):
+        self.place, self.rows, self.num_steps = place, product.in_rows, product.num_steps
+        stages = product.stages[place.replica]
+        self.plans = [self._plan(product, product.source(place.part, s), rows) for s, rows in zip(stages, needed)]
+        self._sends = self._serve(product, served)
+        self._readers = sorted({send.rank for sends in self._sends for send in sends})
+        self._root = product.gathering_replica(place.part)
+        own = all(plan.way == OWN for plan in self.plans)
         self._alone = own and not any(self._sends) and self._root is None
-        broadcasts = self._root is not None or any(plan.way == "broadcast" for plan in self.plans)
+        broadcasts = self._root is not None or any(plan.way == BROADCAST for plan in self.plans)
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
-        self._in_place = place.shared_memory and not any("broadcast" in of_rank for of_rank in ways)
+        self._in_place = place.shared_memory and not (product.ways == BROADCAST).any()
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
 
@@ -136,7 +124,7 @@ class Exchange:
             torch.mul(x, scale[:, None], out=wire)
         slots.publish()
         for step, plan in enumerate(self.plans):
-            if plan.way == "own":
+            if plan.way == OWN:
                 exact = wire.dtype == x.dtype
                 yield step, wire if exact else x if scale is None else x * scale[:, None]
                 continue
@@ -174,9 +162,9 @@ class Exchange:
                 plan = self.plans[step - 1]
                 for pending in in_flight[step - 1]:
                     pending.wait()
-                if plan.way == "own":
+                if plan.way == OWN:
                     yield step - 1, x
-                elif plan.way == "broadcast" and plan.source == self.place.part:
+                elif plan.way == BROADCAST and plan.source == self.place.part:
                     yield step - 1, x if self.rows.num_slices == 1 else whole.to(x.dtype)
                 else:
                     yield step - 1, buffers[(step - 1) % 2, : plan.num_rows].to(x.dtype)
@@ -197,75 +185,41 @@ class Exchange:
 
     # ---- the plan ------------------------------------------------------------------------------------------------
 
-    def _choose(self, needed: list[np.ndarray], stages: list[int]) -> list[StagePlan]:
-        place, exchange, split = self.place, self.place.exchange, self.rows.num_slices > 1
-        sources = [place.source(stage) for stage in stages]
-        counts: dict[int, int] = {}  # rows that the others read of each source, over this replica's ranks
-        if exchange == "auto" and place.stage_order == "broadcast":
-            mine = (place.part, place.replica, list(zip(sources, map(len, needed))))
-            for part, replica, pairs in all_gather_objects(mine):
-                for source, count in pairs if replica == place.replica else ():
-                    counts[source] = counts.get(source, 0) + (count if part != source else 0)
-        plans = []
-        for source, columns in zip(sources, needed):
-            size = self.rows.block_size(source)
-            if counts:
-                sparse = counts[source] < NEEDED_SHARE * size * (place.num_parts - 1)
-            else:
-                sparse = exchange == "needed_rows" or (exchange == "auto" and len(columns) < NEEDED_SHARE * size)
-            if place.stage_order == "broadcast" and not sparse:
-                plans.append(StagePlan(source, "broadcast", None, size))
-            elif source == place.part and not split:
-                plans.append(StagePlan(source, "own", None, size))
-            elif sparse:
-                plans.append(StagePlan(source, "rows", columns, len(columns)))
-            else:
-                plans.append(StagePlan(source, "rows", None, size))
-        return plans
+    def _plan(self, product: Product, source: int, needed: np.ndarray) -> StagePlan:
+        way, columns = int(product.ways[self.place.part, source]), None
+        if way in (OWN, BROADCAST):
+            return StagePlan(source, way, None, self.rows.block_size(source))
+        if way == NEEDED:
+            columns = needed
+        plan = StagePlan(source, way, columns, self.rows.block_size(source) if columns is None else len(columns))
+        for rank, held in self.rows.holders(source, self.place.replica, self.place.replication):
+            index, where = None, held
+            if columns is not None:
+                first, stop = np.searchsorted(columns, [held.start, held.stop]).tolist()
+                index, where = columns[first:stop] - held.start, slice(first, stop)
+            if where.stop > where.start:
+                plan.parts.append(_Part(rank, None if index is None else self._tensor(index), where))
+        return plan
 
-    def _agree(self) -> list[list[_Send]]:
-        """Tell every holder which of its rows to send here in which step; returns what to send in each step."""
+    def _serve(self, product: Product, served: list[np.ndarray]) -> list[list[_Send]]:
+        """What to send in each step: the counterparts of the others' plans."""
         place = self.place
-        requests: list[list[np.ndarray]] = [[] for _ in range(place.num_parts * place.replication)]
-        for step, plan in enumerate(self.plans):
-            if plan.way != "rows":
-                continue
-            for rank, held in self.rows.holders(plan.source, place.replica, place.replication):
-                index, where = None, held
-                if plan.columns is not None:
-                    first, stop = np.searchsorted(plan.columns, [held.start, held.stop]).tolist()
-                    index, where = plan.columns[first:stop] - held.start, slice(first, stop)
-                if where.stop == where.start:
-                    continue
-                plan.parts.append(
-                    _Part(rank, None if index is None else torch.from_numpy(index).to(place.device), where)
-                )
-                if rank != place.rank:
-                    requests[rank].append(np.array([step, -1 if index is None else len(index)]))
-                    requests[rank].append(np.empty(0, np.int64) if index is None else index)
-        received = exchange_integers([np.concatenate([*parts, np.empty(0, np.int64)]) for parts in requests])
-        self._readers = [rank for rank, message in enumerate(received) if len(message)]
+        own = self.rows.own(place.part, place.replica)
         sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
-        for rank, message in enumerate(received):
-            at = 0
-            while at < len(message):
-                step, count = message[at : at + 2].tolist()
-                at += 2
-                if count < 0:
-                    sends[step].append(_Send(rank, None))
-                else:
-                    sends[step].append(_Send(rank, torch.from_numpy(message[at : at + count].copy()).to(place.device)))
-                    at += count
+        for part, index in enumerate(served):
+            way = product.ways[part, place.part]
+            if way in (OWN, BROADCAST):
+                continue
+            replica, step = product.reader(part, place.part)
+            rank = part * place.replication + replica
+            holds = self.rows.num_slices > 1 or replica == place.replica
+            if rank == place.rank or not holds or not (len(index) if way == NEEDED else own.stop - own.start):
+                continue
+            sends[step].append(_Send(rank, self._tensor(index) if way == NEEDED else None))
         return sends
 
-    def _gathering_replica(self, all_stages: list[list[int]], ways: list[list[str]]) -> int | None:
-        """The replica that broadcasts this block row, where it must first gather the slices of the others."""
-        place = self.place
-        if self.rows.num_slices == 1 or place.stage_order != "broadcast":
-            return None
-        replica = next(replica for replica, stages in enumerate(all_stages) if place.part in stages)
-        step = all_stages[replica].index(place.part)
-        return replica if ways[place.part * place.replication + replica][step] == "broadcast" else None
+    def _tensor(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(index).to(self.place.device)
 
     # ---- its execution -------------------------------------------------------------------------------------------
 
@@ -278,7 +232,7 @@ class Exchange:
         if step < len(self.plans):
             plan = self.plans[step]
             receives = [(buffer[part.where], part.rank) for part in plan.parts if part.rank != self.place.rank]
-            if plan.way == "broadcast":
+            if plan.way == BROADCAST:
                 here = plan.source == self.place.part
                 tensor = whole if here else buffer[: plan.num_rows]
                 arriving.append(self.place.row_axis.broadcast(tensor, plan.source))
@@ -310,8 +264,8 @@ class Exchange:
         """(2, most rows that arrive in a stage, F): one stage arrives while the other is read."""
         key = (wire.shape[1], wire.dtype)
         if key not in self._buffers:
-            received = [plan.num_rows for plan in self.plans if plan.way != "own"]
-            self._buffers[key] = wire.new_empty(2, max(received, default=0), wire.shape[1])
+            received = [plan.num_rows for plan in self.plans if plan.way != OWN]
+            self._buffers[key] = wire.new_zeros(2, max(received, default=0), wire.shape[1])
         return self._buffers[key]
 
     def _shared_slots(self, width: int, dtype: torch.dtype) -> SharedSlots:

@@ -65,8 +65,12 @@ def stage_source(part: int, stage: int, num_parts: int, stage_order: str) -> int
     return stage if stage_order == "broadcast" else (part + stage) % num_parts
 
 
+def stage_sources(num_parts: int, stage_order: str) -> np.ndarray:
+    """(b, b) int64: ``stage_source`` of each block row (first index) in each stage (second)."""
+    stages = np.arange(num_parts)
+    return np.tile(stages, (num_parts, 1)) if stage_order == "broadcast" else (stages[:, None] + stages) % num_parts
+
+
 def stage_nnz(block_nnz: np.ndarray, stage_order: str) -> np.ndarray:
     """(b, b) non-zeros of each block row (first index) in each stage (second)."""
-    num_parts = len(block_nnz)
-    sources = [[stage_source(i, s, num_parts, stage_order) for s in range(num_parts)] for i in range(num_parts)]
-    return np.take_along_axis(block_nnz, np.array(sources), axis=1)
+    return np.take_along_axis(block_nnz, stage_sources(len(block_nnz), stage_order), axis=1)

@@ -20,8 +20,6 @@ from CAGNET's 1.5D in:
 """
 
 import logging
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,15 +27,16 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.dist import Axis, World, can_share_memory, from_rank0, receive_arrays, send_arrays, share
-from fullgnn.errors import ConfigError, PartitionError
+from fullgnn.errors import ConfigError
 from fullgnn.kernels import Kernel
 from fullgnn.meter import Meter
-from fullgnn.reorder.measure import block_nnz, imbalance
-from fullgnn.schemes.base import Balance, PreparedGraph, ShardedAdjacency, ShardedGraph
+from fullgnn.schemes.adjacency import Adjacency
+from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
+from fullgnn.schemes.cut import Grid, Layout, cut, lay_out
 from fullgnn.schemes.exchange import Place
-from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz, stage_source
+from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
-from fullgnn.schemes.stages import rank_nnz, share_stages
+from fullgnn.schemes.traffic import Reads
 
 log = logging.getLogger(__name__)
 
@@ -103,21 +102,6 @@ def one_and_half_d(
     return OneAndHalfD(world, kernel, meter, replication, stage_order, exchange, split_rows, wire_dtype, shared_memory)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """What every rank knows of the cut."""
-
-    rows: Rows
-    forward_stages: list[list[int]]  # of each replica, for A
-    backward_stages: list[list[int]]  # of each replica, for A^T
-    symmetric: bool
-    pattern: bool
-    dtype: torch.dtype
-    num_classes: int
-    num_split_nodes: tuple[int, int, int]
-    balance: Balance
-
-
 class OneAndHalfD:
     """This rank's part in 1.5D; see the head of this file. Built by ``one_d`` and ``one_and_half_d``."""
 
@@ -137,21 +121,17 @@ class OneAndHalfD:
     ):
         self.world, self.kernel = world, kernel
         self.replication, self.num_parts = replication, world.size // replication
-        self.num_slices = replication if split_rows else 1
+        self.grid = Grid(self.num_parts, replication, split_rows, stage_order, exchange)
         self.balance = Balance(1.0, 1.0)
         mesh = world.mesh((self.num_parts, replication), self.mesh_axes)
-        part, replica = divmod(world.rank, replication)
         self.place = Place(
-            part,
-            replica,
+            *self.grid.place(world.rank),
             self.num_parts,
             replication,
             row_axis=Axis(mesh.get_group("row"), meter),
             replica_axis=Axis(mesh.get_group("replica"), meter),
             world_axis=Axis(world.group, meter),
             device=world.device,
-            stage_order=stage_order,
-            exchange=exchange,
             wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
             shared_memory=shared_memory and can_share_memory(world),
             timeout_s=world.timeout_s,
@@ -167,14 +147,15 @@ class OneAndHalfD:
 
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
         """Cut on rank 0, one rank after the other, and send; each rank receives only what it will multiply."""
-        layout = share(from_rank0(lambda: self._layout(prepared)))  # rank 0 has the prepared graph
+        planned = from_rank0(lambda: self._lay_out(prepared, loss_rows))
+        layout = share(planned[0] if planned else None)
         self._rows, self.balance = layout.rows, layout.balance
         self._dtype = layout.dtype
         self.kernel.name_for(self.world.device, self._dtype)  # refuses what it cannot multiply, on every rank
-        if prepared is not None:
-            for rank in range(1, self.world.size):
-                send_arrays(self._cut(prepared, layout, rank, loss_rows), rank)
-            arrays = self._cut(prepared, layout, 0, loss_rows)
+        if planned is not None and prepared is not None:
+            for rank in self.world.others:
+                send_arrays(cut(prepared, layout, planned[1], rank), rank)
+            arrays = cut(prepared, layout, planned[1], self.world.rank)
         else:
             arrays = receive_arrays(0)
         own = layout.rows.own(self.place.part, self.place.replica)
@@ -184,12 +165,12 @@ class OneAndHalfD:
 
         self._node_id = tensor("node_id")
         full = self._operators(layout, arrays, own)
-        adj = _Adjacency(*full, self._node_id, None)
+        adj = Adjacency(*full, self._node_id, None)
         train_adj = None
         if loss_rows:
             index = tensor("masks")[0].nonzero().squeeze(1)
-            output = _Adjacency(*self._loss_operators(layout, arrays, own), self._node_id, index)
-            train_adj = _Adjacency(*full, self._node_id, None, output)
+            output = Adjacency(*self._loss_operators(layout, arrays, own), self._node_id, index)
+            train_adj = Adjacency(*full, self._node_id, None, output)
         return ShardedGraph(
             adj=adj,
             train_adj=train_adj,
@@ -206,14 +187,14 @@ class OneAndHalfD:
 
         Every rank receives the same bits, so parameters that start equal stay equal.
         """
-        if self.num_slices == 1 and self.place.replica != 0:
+        if not self.grid.split_rows and self.place.replica != 0:
             tensor.zero_()
         return self.place.world_axis.all_reduce(tensor)
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """See ``Scheme.gather``: the ranks send their rows to rank 0, of equal ones only replica 0."""
         local = {"node_id": self._node_id.cpu().numpy(), "rows": rows.detach().cpu().numpy()}
-        sources = range(0, self.world.size, self.replication if self.num_slices == 1 else 1)
+        sources = range(0, self.world.size, self.replication if not self.grid.split_rows else 1)
         if self.world.rank != 0:
             if self.world.rank in sources:
                 send_arrays(local, 0)
@@ -225,103 +206,54 @@ class OneAndHalfD:
             out[part["node_id"]] = part["rows"]
         return torch.from_numpy(out)
 
-    def _layout(self, prepared: PreparedGraph | None) -> _Layout:
-        assert prepared is not None
-        graph, adj = prepared.graph, prepared.adj
-        nnz = block_nnz(adj.matrix, prepared.partition)
-        if nnz.max() >= 2**31:
-            raise PartitionError(
-                f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes"
-            )
-        order = self.place.stage_order
-        forward_nnz, backward_nnz = stage_nnz(nnz, order), stage_nnz(nnz.T, order)
-        forward = share_stages(forward_nnz, self.replication)
-        return _Layout(
-            cut_rows(prepared.partition, self.num_slices),
-            forward,
-            forward if adj.symmetric else share_stages(backward_nnz, self.replication),
-            adj.symmetric,
-            adj.pattern,
-            getattr(torch, prepared.dtype.name),
-            graph.num_classes,
-            (int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())),
-            _balance(forward_nnz, forward),
-        )
+    def _lay_out(self, prepared: PreparedGraph | None, loss_rows: bool) -> tuple[Layout, dict[str, Reads]]:
+        assert prepared is not None  # rank 0 has it
+        return lay_out(prepared, self.grid, loss_rows)
 
-    def _cut(self, prepared: PreparedGraph, layout: _Layout, rank: int, loss_rows: bool) -> dict[str, np.ndarray]:
-        """The arrays of ``rank``: its rows of H and labels, and one CSR triple for each block it multiplies."""
-        part, replica = divmod(rank, self.replication)
-        graph, adj, block = prepared.graph, prepared.adj, layout.rows.block(part)
-        own = layout.rows.own(part, replica)
-        rows = slice(block.start + own.start, block.start + own.stop)
-        arrays = {
-            "node_id": prepared.node_id[rows].copy(),
-            "features": graph.features[rows].astype(prepared.dtype),
-            "labels": graph.labels[rows].copy(),
-            "masks": np.stack([graph.train_mask[rows], graph.val_mask[rows], graph.test_mask[rows]]),
-        }
-        for name, scale in (("row_scale", adj.row_scale), ("col_scale", adj.col_scale)):
-            if scale is not None:
-                arrays[name] = scale[block]
-        if loss_rows:
-            arrays["train_mask"] = graph.train_mask
-        matrices = [("adj", adj.matrix, layout.forward_stages)]
-        if adj.matrix_t is not None:
-            matrices.append(("adj_t", adj.matrix_t, layout.backward_stages))
-        for name, matrix, stages in matrices:
-            block_row = matrix[block]
-            for stage in stages[replica]:
-                source = stage_source(part, stage, self.num_parts, self.place.stage_order)
-                cut = block_row[:, layout.rows.block(source)] if self.num_parts > 1 else block_row
-                arrays[f"{name}.{stage}.indptr"] = cut.indptr.astype(np.int32)
-                arrays[f"{name}.{stage}.indices"] = cut.indices.astype(np.int32)
-                if not adj.pattern:
-                    arrays[f"{name}.{stage}.values"] = cut.data
-        return arrays
-
-    def _operators(self, layout: _Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
+    def _operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
         """A and A^T. Where the matrix is symmetric they share their blocks and differ in their scales at most."""
         row, col = arrays.get("row_scale"), arrays.get("col_scale")
-        rows = layout.rows
-        forward = self._operator(layout, self._matrices(layout, arrays, "adj"), False, rows, rows)
+        forward = self._operator(layout, arrays, "adj", self._matrices(layout, arrays, "adj"))
         forward = forward.scaled(row, _take(col, own))
         if layout.symmetric:
             return forward, forward.scaled(col, _take(row, own))
-        backward = self._operator(layout, self._matrices(layout, arrays, "adj_t"), True, rows, rows)
+        backward = self._operator(layout, arrays, "adj_t", self._matrices(layout, arrays, "adj_t"))
         return forward, backward.scaled(col, _take(row, own))
 
-    def _loss_operators(self, layout: _Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
+    def _loss_operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
         """A[train, :] and its transpose."""
         row, col, mask = arrays.get("row_scale"), arrays.get("col_scale"), arrays["train_mask"]
         rows, block = layout.rows, layout.rows.block(self.place.part)
-        train_rows, local = rows.restrict(mask), np.flatnonzero(mask[block])
+        local = np.flatnonzero(mask[block])
         matrices = [matrix[local] for matrix in self._matrices(layout, arrays, "adj")]
-        forward = self._operator(layout, matrices, False, train_rows, rows)
+        forward = self._operator(layout, arrays, "loss", matrices)
+        product = layout.products["loss_t"]
         matrices = [
-            matrix[:, np.flatnonzero(mask[rows.block(self.place.source(stage))])]
+            matrix[:, np.flatnonzero(mask[rows.block(product.source(self.place.part, stage))])]
             for stage, matrix in zip(
-                layout.backward_stages[self.place.replica],
+                product.stages[self.place.replica],
                 self._matrices(layout, arrays, "adj" if layout.symmetric else "adj_t"),
             )
         ]
-        backward = self._operator(layout, matrices, True, rows, train_rows)
+        backward = self._operator(layout, arrays, "loss_t", matrices)
         own_train = np.flatnonzero(mask[block][own]) + own.start
         return forward.scaled(_take(row, local), _take(col, own)), backward.scaled(col, _take(row, own_train))
 
     def _operator(
-        self, layout: _Layout, matrices: list[csr_array], transposed: bool, out_rows: Rows, in_rows: Rows
+        self, layout: Layout, arrays: dict[str, np.ndarray], name: str, matrices: list[csr_array]
     ) -> Operator:
-        stages = layout.backward_stages if transposed else layout.forward_stages
-        return Operator(self.place, self.kernel, matrices, stages, layout.pattern, layout.dtype, out_rows, in_rows)
+        """One of ``layout.products``, with a matrix for each stage of this rank."""
+        served = np.split(arrays[f"{name}.served"], np.cumsum(arrays[f"{name}.num_served"])[:-1])
+        product = layout.products[name]
+        return Operator(self.place, self.kernel, product, matrices, served, layout.pattern, layout.dtype)
 
-    def _matrices(self, layout: _Layout, arrays: dict[str, np.ndarray], name: str) -> list[csr_array]:
-        """The blocks of A (``adj``) or A^T (``adj_t``), one a stage, from the arrays that ``_cut`` made."""
-        matrices = []
-        stages = layout.forward_stages if name == "adj" else layout.backward_stages
-        for stage in stages[self.place.replica]:
+    def _matrices(self, layout: Layout, arrays: dict[str, np.ndarray], name: str) -> list[csr_array]:
+        """The blocks of A (``adj``) or A^T (``adj_t``), one a stage, from the arrays that ``cut`` made."""
+        matrices, product = [], layout.products[name]
+        for stage in product.stages[self.place.replica]:
             indptr, indices = arrays[f"{name}.{stage}.indptr"], arrays[f"{name}.{stage}.indices"]
             data = arrays.get(f"{name}.{stage}.values")
-            shape = len(indptr) - 1, layout.rows.block_size(self.place.source(stage))
+            shape = len(indptr) - 1, layout.rows.block_size(product.source(self.place.part, stage))
             data = np.ones(len(indices), np.int8) if data is None else data
             matrices.append(csr_array((data, indices, indptr), shape))
         return matrices
@@ -329,57 +261,3 @@ class OneAndHalfD:
 
 def _take(scale: np.ndarray | None, chosen: slice | np.ndarray) -> np.ndarray | None:
     return None if scale is None else scale[chosen]
-
-
-def _balance(nnz: np.ndarray, shares: list[list[int]]) -> Balance:
-    """Of (b, b) non-zeros by block row and stage, where the stages are shared over the replicas."""
-    load = rank_nnz(nnz, shares)
-    if not nnz.any():
-        return Balance(1.0, 1.0)
-    steps = [[stages[step] for stages in shares if step < len(stages)] for step in range(max(map(len, shares)))]
-    waiting = sum(nnz[:, stages].max() for stages in steps)
-    return Balance(imbalance(load), float(waiting / load.mean()))
-
-
-class _Adjacency:
-    """The ``ShardedAdjacency`` of 1.5D: A, or its rows with loss, forward and transposed."""
-
-    def __init__(
-        self,
-        forward: Operator,
-        backward: Operator,
-        node_id: Tensor,
-        row_index: Tensor | None,
-        output: ShardedAdjacency | None = None,
-    ):
-        self.multiply, self.multiply_t = forward, backward
-        self.input_scale, self.gradient_scale = forward.input_scale, backward.input_scale
-        self.node_id, self.row_index = node_id, row_index
-        self.output: ShardedAdjacency = self if output is None else output
-
-    def tensors(self) -> list[Tensor]:
-        """See ``ShardedAdjacency``."""
-        index = [] if self.row_index is None else [self.row_index]
-        return [self.node_id, *index, *self.multiply.tensors(), *self.multiply_t.tensors()]
-
-    def release(self) -> None:
-        """See ``ShardedAdjacency``."""
-        self.multiply.exchange.release()
-        self.multiply_t.exchange.release()
-
-    def spmm(self, x: Tensor) -> Tensor:
-        """(num_local_nodes, F) rows of X to (num_local_rows, F) rows of A @ X."""
-        return _SpMM.apply(x, self)
-
-
-class _SpMM(torch.autograd.Function):
-    """Y = A X; its gradient is A^T times the gradient of Y."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, adj: _Adjacency) -> Tensor:
-        ctx.adj = adj
-        return adj.multiply(x.detach())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return ctx.adj.multiply_t(grad), None

@@ -24,7 +24,7 @@ from torch import Tensor
 from fullgnn.dist import Pending
 from fullgnn.kernels import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.schemes.exchange import Exchange, Place
-from fullgnn.schemes.layout import Rows
+from fullgnn.schemes.traffic import Product
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,36 +34,35 @@ class _Piece:
 
 
 class Operator:
-    """This rank's part of M. Building it is collective over the world.
+    """This rank's part of M.
 
     Args:
         matrices: one for each stage of this replica, (rows of block i, rows of the source block), on the host.
-        stages: of every replica.
+        served: what the others read here, see ``Exchange``.
         pattern: every stored entry is 1.
-        out_rows, in_rows: how the rows of Y and of X lie on the ranks.
     """
 
     def __init__(
         self,
         place: Place,
         kernel: Kernel,
+        product: Product,
         matrices: list[csr_array],
-        stages: list[list[int]],
+        served: list[np.ndarray],
         pattern: bool,
         dtype: torch.dtype,
-        out_rows: Rows,
-        in_rows: Rows,
     ):
+        out_rows = product.out_rows
         self.place, self._kernel, self._meter, self._dtype = place, kernel, place.world_axis.meter, dtype
         self._num_rows = out_rows.block_size(place.part)
-        self._num_multiplied = min(out_rows.total, in_rows.total)
+        self._num_multiplied = min(out_rows.total, product.in_rows.total)
         self._slices, self._replica = out_rows.slices(place.part), place.replica
         own = place.replica % len(self._slices)
         self._leaving = [*self._slices[own + 1 :], *self._slices[: own + 1]]
         self._row_scale: Tensor | None = None
         self._col_scale: Tensor | None = None
 
-        self.exchange = Exchange(place, [_columns(matrix) for matrix in matrices], stages, in_rows)
+        self.exchange = Exchange(place, product, [_columns(matrix) for matrix in matrices], served)
         self._stages: list[list[_Piece]] = []
         self.nnz = 0
         for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):

@@ -23,9 +23,9 @@ def share_stages(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
     return min(runs, greedy, key=lambda shares: _heaviest(block_nnz, shares))
 
 
-def rank_nnz(block_nnz: np.ndarray, shares: list[list[int]]) -> np.ndarray:
-    """(b, r) int64: non-zeros that each rank multiplies."""
-    return np.stack([block_nnz[:, stages].sum(axis=1) for stages in shares], axis=1)
+def rank_sums(by_stage: np.ndarray, shares: list[list[int]]) -> np.ndarray:
+    """(b, r): of a number for each block row and stage, as its non-zeros, the sum over the stages of each rank."""
+    return np.stack([by_stage[:, stages].sum(axis=1) for stages in shares], axis=1)
 
 
 def _least_loaded(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
@@ -47,4 +47,4 @@ def _least_loaded(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
 
 
 def _heaviest(block_nnz: np.ndarray, shares: list[list[int]]) -> int:
-    return int(rank_nnz(block_nnz, shares).max(initial=0))
+    return int(rank_sums(block_nnz, shares).max(initial=0))

@@ -9,6 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.dist import World
 from fullgnn.lines import empty_lines
+from fullgnn.schemes.traffic import OWN
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import prepare
 
@@ -187,7 +188,7 @@ def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
     found = []
     for factor in (scale, None):
         for step, rows in exchange.arrivals(x, factor):
-            if exchange.plans[step].way == "own":
+            if exchange.plans[step].way == OWN:
                 exact = x if factor is None else scale[:, None] * x
                 found.append((rows.stride(0), rows.data_ptr() == x.data_ptr(), torch.equal(rows, exact)))
     return found

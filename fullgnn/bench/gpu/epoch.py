@@ -277,7 +277,7 @@ def ours(cfg: Config, training: Training, world: World) -> tuple[Step, Settings]
     entries would take minutes."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
-    model = build_model(cfg, training.nodes.features.shape[1], training.num_classes, world)
+    model = build_model(cfg, training.nodes.features.shape[1], training.num_classes, world.device)
     work = applicable(cfg.work, model)
     sharded = scheme.shard(_prepared(training, scheme.num_parts, work.fold_normalization), work.loss_rows_only)
     set_spmm_order(model, work.spmm_order)

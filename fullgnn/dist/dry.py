@@ -1,0 +1,37 @@
+"""One rank of a job that does not run: its real program over torch's fake process group.
+
+Its collectives return at once and move nothing, but are counted all the same. What rank 0 hands out, this process makes
+for itself. So memory and bytes are the rank's true ones, and so is its computation, while the numbers that it computes
+mean nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+from fullgnn.config import RuntimeConfig
+from fullgnn.dist.mesh import World, device_of, num_threads
+
+
+@contextmanager
+def dry_world(runtime: RuntimeConfig, rank: int, size: int, local_size: int = 1) -> Iterator[World]:
+    """The world of ``rank`` among ``size`` ranks.
+
+    Args:
+        local_size: how many of them are on one machine. On a CPU, if all are, the memory that they would share and that
+            others own is this process's too, though not counted as its tensors.
+
+    Raises:
+        UnsupportedError: ``runtime.device`` is not here.
+    """
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # changes torch.distributed as it is imported
+
+    device = device_of(runtime)
+    torch.set_num_threads(num_threads(runtime, 1))
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
+    try:
+        yield World(rank, size, local_size, device, "fake", runtime.timeout_s, dry=True)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,151 @@
+"""A job of more ranks than there are devices: each rank's real program, one after another on one device.
+
+Every rank is a dry run (``dist/dry.py``) on its real blocks: its computation is measured, its bytes are counted. What
+its collectives would take is the model's (``predict.py``), from a measured profile of the machine. The two are kept
+apart: ``Simulation`` adds them up only in ``epoch_ms``, which is to be labelled as simulated. With one rank nothing is
+simulated, and the result is a measurement.
+"""
+
+import gc
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fullgnn.cache import Cache
+from fullgnn.config import Config
+from fullgnn.dist import World, dry_world
+from fullgnn.engine import make_scheme
+from fullgnn.engine.fit import Epochs
+from fullgnn.engine.job import hand_out, with_allowed_work
+from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.prepare import Preparation, prepare
+from fullgnn.graph import Graph
+from fullgnn.meter import Meter
+from fullgnn.plan.grids import grid_of
+from fullgnn.plan.hardware import Hardware
+from fullgnn.plan.predict import communication_s
+from fullgnn.plan.statistics import counted_traffic, statistics_of
+from fullgnn.plan.trace import trace_epoch
+from fullgnn.process import keep_freed_memory
+from fullgnn.schemes.base import PreparedGraph
+
+PHASES = ("epoch", "spmm", "dense", "other")
+
+
+@dataclass(frozen=True)
+class RankRun:
+    """One rank, alone on the device."""
+
+    rank: int
+    time_ms: dict[str, float]  # epoch, spmm, dense, other: medians over the epochs after the first, without collectives
+    bytes_received: dict[str, int]  # an epoch, by collective
+    peak_tensor_bytes: int
+    nnz: int  # that it multiplies in one product with all rows
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A job, rank by rank."""
+
+    ranks: list[RankRun]
+    preparation: Preparation
+    comm_ms: list[float] | None  # of each rank, what the model says is not hidden; None: no profile was given
+
+    @property
+    def simulated(self) -> bool:
+        """Whether there is more than one rank."""
+        return len(self.ranks) > 1
+
+    @property
+    def compute_ms(self) -> float:
+        """An epoch of the slowest rank without its collectives: measured."""
+        return max(rank.time_ms["epoch"] for rank in self.ranks)
+
+    @property
+    def spmm_ms(self) -> float:
+        """The products of the slowest rank: measured."""
+        return max(rank.time_ms["spmm"] for rank in self.ranks)
+
+    @property
+    def epoch_ms(self) -> float | None:
+        """Of the slowest rank, measured computation and modelled waiting; None without a profile."""
+        if self.comm_ms is None:
+            return None
+        return max(rank.time_ms["epoch"] + comm_ms for rank, comm_ms in zip(self.ranks, self.comm_ms))
+
+
+def simulate(
+    cfg: Config,
+    world_size: int,
+    graph: Graph | None = None,
+    epochs: int = 5,
+    hardware: Hardware | None = None,
+    prepared: tuple[PreparedGraph, Preparation] | None = None,
+) -> Simulation:
+    """Run every rank of a job of ``world_size`` in this process, which is in no job itself.
+
+    Args:
+        graph: that ``cfg.dataset`` would load; None: it is loaded.
+        epochs: of each rank, the first not counted.
+        hardware: whose collectives to count; None: none.
+        prepared: what ``prepare_for`` returned; then ``graph`` is not used.
+
+    Raises:
+        FullGNNError: a user's mistake in ``cfg``.
+    """
+    assert epochs > 1, "the first epoch is not counted"
+    keep_freed_memory()
+    cfg = with_allowed_work(cfg)
+    if prepared is None:
+        prepared = prepare_for(cfg, world_size, graph)
+    ranks = []
+    for rank in range(world_size):
+        with dry_world(cfg.runtime, rank, world_size, local_size=world_size) as world:
+            ranks.append(_run(cfg, world, prepared, epochs))
+        gc.collect()  # a rank's blocks are large, and it is gone
+    comm_ms = None if hardware is None else _waiting_ms(cfg, prepared[0], ranks, hardware)
+    return Simulation(ranks, prepared[1], comm_ms)
+
+
+def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> tuple[PreparedGraph, Preparation]:
+    """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows, the same order and the same
+    normalisation can share it."""
+    cfg = with_allowed_work(cfg)
+    num_parts = world_size // int(cfg.scheme.get("replication", 1))
+    return prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
+
+
+def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hardware: Hardware) -> list[float]:
+    """What each rank waits for data in an epoch, by the model, behind products that took what was measured."""
+    grid = grid_of(cfg, len(ranks))
+    if hardware.network is None:  # a measured profile: its links are taken to hold for as many ranks
+        hardware = replace(hardware, ranks_per_node=len(ranks))
+    traffic = counted_traffic(prepared, grid, cfg.work.loss_rows_only)
+    trace = trace_epoch(cfg, statistics_of(prepared, 0.0), traffic, 0, local=True)
+    weights = [traffic.rank_nnz(name).ravel() * float(width) for name, width in trace.products]
+    total = np.maximum(sum(weights), 1)
+    measured = np.array([rank.time_ms["spmm"] for rank in ranks]) / 1e3
+    product_s = [(measured * weight / total).reshape(grid.num_parts, grid.replication) for weight in weights]
+    return (1e3 * communication_s(cfg, traffic, trace, product_s, hardware, local=True)).ravel().tolist()
+
+
+def _run(cfg: Config, world: World, prepared: tuple[PreparedGraph, Preparation], epochs: int) -> RankRun:
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = hand_out(cfg, world, scheme, prepared)
+    training = Epochs(job.model, job.graph, scheme, cfg.train, meter)
+    meter.take()
+    peak = TensorPeak(world.device)
+    with peak.watch(*job.graph.tensors(), *training.tensors()):
+        training(1).spent.read()
+    costs = [training(epoch).spent.read() for epoch in range(2, epochs + 1)]
+    times = {phase: np.array([cost.time_ms.get(phase, 0.0) for cost in costs]) for phase in ("epoch", "comm", *PHASES)}
+    computed = {"epoch": times["epoch"] - times["comm"], "spmm": times["spmm"], "other": times["other"]}
+    computed["dense"] = computed["epoch"] - computed["spmm"] - computed["other"]
+    return RankRun(
+        world.rank,
+        {phase: float(np.median(computed[phase])) for phase in PHASES},
+        dict(costs[-1].bytes_received),
+        peak.bytes,
+        job.graph.adj.multiply.nnz,  # type: ignore[attr-defined]
+    )

@@ -1,0 +1,152 @@
+"""What a plan needs to know of a graph: a few numbers, and how its non-zeros and reads fall on a grid.
+
+Of a prepared graph these are counted, so a plan's bytes are those of a run. Of numbers alone the graph is taken to be
+random: every non-zero off the diagonal anywhere, training nodes spread evenly.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fullgnn.errors import ConfigError
+from fullgnn.partition import Partition
+from fullgnn.reorder.measure import block_nnz
+from fullgnn.schemes.base import PreparedGraph
+from fullgnn.schemes.cut import Grid, lay_out
+from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz, stage_sources
+from fullgnn.schemes.stages import rank_sums, share_stages
+from fullgnn.schemes.traffic import Product, choose_ways
+
+
+@dataclass(frozen=True)
+class GraphStatistics:
+    """The numbers of a graph, as it is multiplied.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    name: str
+    num_nodes: int
+    nnz: int  # of the normalised adjacency, self-loops included
+    num_features: int
+    num_classes: int
+    num_train: int
+    symmetric: bool = True
+    pattern: bool = True  # no value is stored for an edge
+    locality: float = 0.0
+    """Of the reads of H that would miss a cache if columns were random, the share that a product finds there."""
+
+    def __post_init__(self) -> None:
+        for key, least in (("num_nodes", 1), ("nnz", 0), ("num_features", 1), ("num_classes", 1), ("num_train", 0)):
+            if getattr(self, key) < least:
+                raise ConfigError(f"{key}={getattr(self, key)} is too small: it must be at least {least}")
+        if self.num_train > self.num_nodes:
+            raise ConfigError(f"num_train={self.num_train} is more than the {self.num_nodes} nodes")
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """The products of one graph on one grid, named as in ``Layout``, and what falls on their blocks."""
+
+    grid: Grid
+    rows: Rows
+    products: dict[str, Product]
+    needed: dict[str, np.ndarray | None]  # (b, b, m) int64 as ``Reads.counts``; None: only whole blocks travel
+    nnz: dict[str, np.ndarray]  # (b, b) non-zeros of the blocks
+
+    def rank_nnz(self, name: str) -> np.ndarray:
+        """(b, r) non-zeros that each rank multiplies in product ``name``."""
+        product = self.products[name]
+        return rank_sums(stage_nnz(self.nnz[name], product.stage_order), product.stages)
+
+    def num_own_rows(self) -> np.ndarray:
+        """(b, r) rows of H that each rank holds."""
+        own = np.diff(self.rows.bounds, axis=1)
+        return own if own.shape[1] > 1 else np.repeat(own, self.grid.replication, axis=1)
+
+    def stage_sources(self) -> np.ndarray:
+        """(b, b): the block column of each block row in each stage."""
+        return stage_sources(self.grid.num_parts, self.grid.stage_order)
+
+
+def counted_traffic(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> Traffic:
+    """That of a prepared graph, exactly; the same arguments as for ``lay_out``."""
+    layout, reads = lay_out(prepared, grid, loss_rows)
+    adj, train = prepared.adj, prepared.graph.train_mask
+    transposed = adj.matrix if adj.matrix_t is None else adj.matrix_t
+    nnz = {"adj": block_nnz(adj.matrix, prepared.partition)}
+    nnz["adj_t"] = nnz["adj"] if adj.matrix_t is None else block_nnz(transposed, prepared.partition)
+    if loss_rows:
+        part_id = np.repeat(np.arange(grid.num_parts), prepared.partition.sizes)
+        row_part = part_id[train]
+        kept = adj.matrix[np.flatnonzero(train)]
+        pairs = np.repeat(row_part, np.diff(kept.indptr)) * grid.num_parts + part_id[kept.indices]
+        nnz["loss"] = np.bincount(pairs, minlength=grid.num_parts**2).reshape(grid.num_parts, -1)
+        nnz["loss_t"] = nnz["loss"].T
+    needed = {name: reads[name].counts if name in reads else None for name in layout.products}
+    return Traffic(grid, layout.rows, layout.products, needed, nnz)
+
+
+def estimated_traffic(graph: GraphStatistics, grid: Grid, loss_rows: bool) -> Traffic:
+    """That of a random graph with the numbers of ``graph``, in contiguous block rows of equal size."""
+    n, num_parts = graph.num_nodes, grid.num_parts
+    rows = cut_rows(Partition.equal(n, num_parts), grid.num_slices)
+    train = Rows(rows.bounds * graph.num_train // n)
+    sizes = {"all": np.diff(rows.bounds[:, [0, -1]])[:, 0], "train": np.diff(train.bounds[:, [0, -1]])[:, 0]}
+    diagonal = min(n, graph.nnz)
+
+    def nnz_of(out: str, into: str) -> np.ndarray:
+        anywhere = (graph.nnz - diagonal) * np.outer(sizes[out] / n, sizes[into] / n)
+        return np.rint(anywhere + np.diag(diagonal * np.minimum(sizes[out], sizes[into]) / n)).astype(np.int64)
+
+    stages = share_stages(stage_nnz(nnz_of("all", "all"), grid.stage_order), grid.replication)
+    products, needed, nnz = {}, {}, {}
+    kinds = {"adj": ("all", "all"), "adj_t": ("all", "all")}
+    kinds |= {"loss": ("train", "all"), "loss_t": ("all", "train")} if loss_rows else {}
+    bounds = {"all": rows, "train": train}
+    for name, (out, into) in kinds.items():
+        nnz[name] = nnz_of(out, into)
+        needed[name] = _distinct(nnz[name], bounds[into]) if grid.exchange != "broadcast" else None
+        ways = choose_ways(bounds[into], needed[name], grid.stage_order, grid.exchange)
+        products[name] = Product(bounds[into], bounds[out], stages, grid.stage_order, ways)
+    return Traffic(grid, rows, products, needed, nnz)
+
+
+def _distinct(nnz: np.ndarray, in_rows: Rows) -> np.ndarray:
+    """(b, b, m) int64 rows that are read if every non-zero of a block is in a random column of it."""
+    sizes = np.diff(in_rows.bounds, axis=1)  # (b, m)
+    per_row = nnz / np.maximum(sizes.sum(axis=1), 1)
+    return np.rint(sizes * -np.expm1(-per_row[:, :, None])).astype(np.int64)
+
+
+def statistics_of(prepared: PreparedGraph, locality: float) -> GraphStatistics:
+    graph, adj = prepared.graph, prepared.adj
+    return GraphStatistics(
+        graph.name,
+        graph.num_nodes,
+        adj.nnz,
+        graph.num_features,
+        graph.num_classes,
+        int(graph.train_mask.sum()),
+        adj.symmetric,
+        adj.pattern,
+        locality,
+    )
+
+
+def scaled(traffic: Traffic, factor: float) -> Traffic:
+    """The same grid with ``factor`` times the rows, and the reads in proportion; for its shapes alone."""
+
+    def rows(given: Rows) -> Rows:
+        return Rows(np.rint(given.bounds * factor).astype(np.int64))
+
+    products, needed = {}, {}
+    for name, product in traffic.products.items():
+        products[name] = replace(product, in_rows=rows(product.in_rows), out_rows=rows(product.out_rows))
+        counts = traffic.needed[name]
+        if counts is not None:
+            room = np.diff(products[name].in_rows.bounds, axis=1)
+            counts = np.minimum(np.rint(counts * factor).astype(np.int64), room)
+        needed[name] = counts
+    return replace(traffic, rows=rows(traffic.rows), products=products, needed=needed)

@@ -1,0 +1,281 @@
+"""One training epoch of one rank, as its real program goes through it, on a skeleton of its share of the graph.
+
+Two runs, neither of which needs the graph:
+
+    memory   on the CPU in a dry world: the scheme's own operators and exchange, with as many rows as a small share of
+             the rank's and a kernel that multiplies nothing. What it holds at most is a straight line in the number of
+             rows, of which two points give all others.
+    work     on the device "meta", where tensors have a size and no content: the dense products of the rank's own rows.
+
+So a new model, or another order of multiplying, is planned by the code that runs it, not by a formula for it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fullgnn.config import Config, build
+from fullgnn.dist import World, dry_world
+from fullgnn.engine.fit import Epochs
+from fullgnn.engine.job import build_model
+from fullgnn.engine.memory import TensorPeak
+from fullgnn.kernels import NOTHING, Epilogue, LocalCSR
+from fullgnn.meter import Meter
+from fullgnn.nn import set_epoch, set_spmm_order
+from fullgnn.plan.statistics import GraphStatistics, Traffic, estimated_traffic, scaled
+from fullgnn.schemes.adjacency import Adjacency
+from fullgnn.schemes.base import Aggregated, ShardedGraph
+from fullgnn.schemes.cut import Grid
+from fullgnn.schemes.one_and_half_d import OneAndHalfD
+from fullgnn.schemes.operator import Operator
+
+SAMPLE_ROWS = 4096
+"""Rows of the smaller of the two skeletons: enough that the program takes the ways of large matrices."""
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A dense product: (m, k) times (k, n)."""
+
+    m: int
+    k: int
+    n: int
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.k * self.n
+
+    @property
+    def numbers(self) -> int:
+        """That are read or written."""
+        return self.m * self.k + self.k * self.n + self.m * self.n
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One epoch of one rank."""
+
+    products: list[tuple[str, int]]  # name as in ``Layout`` and columns, in order
+    gemms: list[Gemm]
+    num_parameters: int
+    peak_tensor_bytes: int  # without the blocks of the adjacency
+
+
+def trace_epoch(cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool) -> Trace:
+    """Of ``rank`` on ``traffic.grid``.
+
+    Args:
+        cfg: ``with_allowed_work``.
+        local: the ranks are on one machine.
+    """
+    num_rows = max(1, int(traffic.num_own_rows()[traffic.grid.place(rank)]))
+
+    def memory(sample: int) -> tuple[int, list[tuple[str, int]], int]:
+        return _run(cfg, graph, scaled(traffic, sample / num_rows), rank, local)
+
+    if num_rows <= 2 * SAMPLE_ROWS:
+        peak, products, num_parameters = memory(num_rows)
+    else:
+        small, _, _ = memory(SAMPLE_ROWS)
+        large, products, num_parameters = memory(2 * SAMPLE_ROWS)
+        peak = round(small + (large - small) * (num_rows - SAMPLE_ROWS) / SAMPLE_ROWS)
+    return Trace(products, _gemms(cfg, graph, traffic, num_rows), num_parameters, peak)
+
+
+class _Nothing:
+    """A ``Kernel`` for blocks without content."""
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> LocalCSR:
+        return adj
+
+    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+        pass
+
+    def tensors(self, block: Any) -> list[Tensor]:
+        return []
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        return "nothing"
+
+
+class _Traced:
+    """An operator that tells what it multiplies."""
+
+    def __init__(self, name: str, operator: Operator, products: list[tuple[str, int]]):
+        self._name, self._operator, self._products = name, operator, products
+        self.input_scale, self.tensors = operator.input_scale, operator.tensors
+
+    def __call__(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+        self._products.append((self._name, x.shape[1]))
+        return self._operator(x, epilogue, scaled=scaled)
+
+
+def _run(
+    cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool
+) -> tuple[int, list[tuple[str, int]], int]:
+    """The first epoch: the most bytes of tensors, the products, and the number of parameters."""
+    size = traffic.grid.num_ranks
+    with _cpu_world(cfg, rank, size, size if local else 1) as world:
+        meter = Meter(world.device)
+        products: list[tuple[str, int]] = []
+        sharded = _skeleton(cfg, graph, traffic, world, meter, products)
+        model = _model(cfg, graph, world)
+        epochs = Epochs(model, sharded, _Sums(), cfg.train, meter)  # type: ignore[arg-type]
+        peak = TensorPeak(world.device)
+        with peak.watch(*sharded.tensors(), *epochs.tensors()):
+            epochs(1)
+        return peak.bytes, products, sum(parameter.numel() for parameter in model.parameters())
+
+
+def _gemms(cfg: Config, graph: GraphStatistics, traffic: Traffic, num_rows: int) -> list[Gemm]:
+    alone = Grid(1, 1, True, traffic.grid.stage_order, "broadcast")
+    share = num_rows / graph.num_nodes
+    part = replace(graph, num_nodes=num_rows, nnz=num_rows, num_train=min(num_rows, round(graph.num_train * share)))
+    loss_rows = "loss" in traffic.products
+    with _cpu_world(cfg, 0, 1, 1) as world:
+        world = replace(world, device=torch.device("meta"))
+        meter = Meter(torch.device("cpu"))
+        sharded = _skeleton(cfg, part, estimated_traffic(part, alone, loss_rows), world, meter, [])
+        model = _model(cfg, graph, world)
+        set_epoch(model, 1)
+        with _Gemms() as seen:
+            logits = model(sharded.features, sharded.train_adj or sharded.adj)
+            logits.backward(torch.empty_like(logits))
+        return seen.found
+
+
+class _Gemms(TorchDispatchMode):
+    """Collects the dense products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Gemm] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.mm.out):
+            (m, k), (_, n) = args[0].shape, args[1].shape
+            self.found.append(Gemm(m, k, n))
+        elif func is torch.ops.aten.addmm.default:
+            (m, k), (_, n) = args[1].shape, args[2].shape
+            self.found.append(Gemm(m, k, n))
+        return func(*args, **(kwargs or {}))
+
+
+class _Sums:
+    """What ``Epochs`` wants of a scheme."""
+
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+
+@contextmanager
+def _cpu_world(cfg: Config, rank: int, size: int, local_size: int) -> Iterator[World]:
+    """A dry world on the CPU that leaves the number of threads as it is."""
+    threads = torch.get_num_threads()
+    runtime = replace(cfg.runtime, device="cpu", backend="auto", threads=threads)
+    with dry_world(runtime, rank, size, local_size) as world:
+        yield world
+
+
+def _model(cfg: Config, graph: GraphStatistics, world: World) -> torch.nn.Module:
+    model = build_model(cfg, graph.num_features, graph.num_classes, world.device)
+    set_spmm_order(model, cfg.work.spmm_order)
+    return model
+
+
+def _skeleton(
+    cfg: Config,
+    graph: GraphStatistics,
+    traffic: Traffic,
+    world: World,
+    meter: Meter,
+    products: list[tuple[str, int]],
+) -> ShardedGraph:
+    """What ``shard`` gives this rank, with blocks that have the reads of the real ones and no other entries."""
+    options = {key: value for key, value in cfg.scheme.items() if key in ("wire_dtype", "shared_memory")}
+    grid = traffic.grid
+    scheme: OneAndHalfD = build(
+        {"_target_": "fullgnn.schemes.one_and_half_d.OneAndHalfD", **options},
+        world=world,
+        kernel=_Nothing(),
+        meter=meter,
+        replication=grid.replication,
+        stage_order=grid.stage_order,
+        exchange=grid.exchange,
+        split_rows=grid.split_rows,
+    )
+    dtype, device = getattr(torch, cfg.runtime.dtype), world.device
+    own = traffic.rows.own(scheme.place.part, scheme.place.replica)
+    num_own = own.stop - own.start
+    folded = graph.pattern and cfg.normalization != "none"
+
+    def operator(name: str) -> Operator:
+        product = traffic.products[name]
+        matrices, served = _blocks(traffic, name, scheme.place.part, scheme.place.replica)
+        made = Operator(scheme.place, scheme.kernel, product, matrices, served, True, dtype)
+        if not folded:
+            return made
+        in_own = product.in_rows.own(scheme.place.part, scheme.place.replica)
+        num_out = product.out_rows.block_size(scheme.place.part)
+        return made.scaled(np.ones(num_out), np.ones(in_own.stop - in_own.start))
+
+    def adjacency(forward: str, backward: str, index: Tensor | None, output: Any = None) -> Adjacency:
+        made = operator(forward)
+        shares = graph.symmetric and forward == "adj"
+        pair = (_Traced(forward, made, products), _Traced(backward, made if shares else operator(backward), products))
+        return Adjacency(*pair, node_id, index, output)  # type: ignore[arg-type]
+
+    node_id = torch.arange(num_own, device=device)
+    masks = torch.zeros(3, num_own, dtype=torch.bool)
+    num_train = num_own * graph.num_train // graph.num_nodes
+    if "loss" in traffic.products:
+        of_train = traffic.products["loss"].out_rows.own(scheme.place.part, scheme.place.replica)
+        num_train = of_train.stop - of_train.start
+    masks[0, :num_train] = True
+    train_adj = None
+    if "loss" in traffic.products:
+        output = adjacency("loss", "loss_t", torch.arange(num_train, device=device))
+        train_adj = adjacency("adj", "adj_t", None, output)
+    features = torch.zeros(num_own, graph.num_features, dtype=dtype, device=device)
+    if not cfg.work.cache_aggregation and not cfg.work.skip_input_gradient:
+        features.requires_grad_()
+    return ShardedGraph(
+        adj=adjacency("adj", "adj_t", None) if train_adj is None else train_adj,
+        train_adj=train_adj,
+        features=Aggregated(features) if cfg.work.cache_aggregation else features,
+        labels=torch.zeros(num_own, dtype=torch.int64),
+        masks=masks,
+        num_features=graph.num_features,
+        num_classes=graph.num_classes,
+        num_split_nodes=(max(1, num_train), 0, 0),
+    )
+
+
+def _blocks(traffic: Traffic, name: str, part: int, replica: int) -> tuple[list[csr_array], list[np.ndarray]]:
+    """A matrix for each stage of the rank, with all its entries in one row, and what the others read here."""
+    product, needed = traffic.products[name], traffic.needed[name]
+    num_rows, matrices = product.out_rows.block_size(part), []
+    for stage in product.stages[replica]:
+        source = product.source(part, stage)
+        num_columns = product.in_rows.block_size(source)
+        columns = np.arange(min(1, num_columns))
+        if needed is not None:
+            first = [rows.start for rows in product.in_rows.slices(source)]
+            counts = needed[part, source]
+            columns = np.concatenate([start + np.arange(count) for start, count in zip(first, counts)])
+        if num_rows == 0:
+            columns = columns[:0]
+        indptr = np.full(num_rows + 1, len(columns), np.int32)
+        indptr[0] = 0
+        shape = num_rows, num_columns
+        matrices.append(csr_array((np.ones(len(columns), np.int8), columns.astype(np.int32), indptr), shape))
+    slice_ = replica if product.in_rows.num_slices > 1 else 0
+    counts = np.zeros(traffic.grid.num_parts, np.int64) if needed is None else needed[:, part, slice_]
+    return matrices, [np.arange(count) for count in counts]

@@ -1,0 +1,166 @@
+"""Cutting the prepared matrix for 1.5D: which products there are, and what each rank gets of them.
+
+Functions of the grid and of what rank 0 has, without any process: ``one_and_half_d.py`` sends the result to the ranks,
+and a planner counts it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+
+from fullgnn.errors import PartitionError
+from fullgnn.reorder.measure import block_nnz, imbalance
+from fullgnn.schemes.base import Balance, PreparedGraph
+from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz
+from fullgnn.schemes.stages import rank_sums, share_stages
+from fullgnn.schemes.traffic import NEEDED, Product, Reads, choose_ways, find_reads
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The (b, r) mesh and the rules of 1.5D on it."""
+
+    num_parts: int  # block rows b
+    replication: int  # ranks that share one, r
+    split_rows: bool  # each replica holds 1/r of its block's rows, not all of them
+    stage_order: str  # diagonal or broadcast
+    exchange: str  # auto, broadcast or needed_rows
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_parts * self.replication
+
+    @property
+    def num_slices(self) -> int:
+        """Of the rows of a block."""
+        return self.replication if self.split_rows else 1
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """Block row and replica of ``rank``."""
+        return divmod(rank, self.replication)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What every rank knows of the cut. ``products`` holds
+
+    adj, adj_t      A and A^T; of a symmetric matrix they are the same blocks
+    loss, loss_t    A[train, :] and its transpose, if asked for
+    """
+
+    grid: Grid
+    rows: Rows
+    products: dict[str, Product]
+    symmetric: bool
+    pattern: bool
+    dtype: torch.dtype
+    num_classes: int
+    num_split_nodes: tuple[int, int, int]
+    balance: Balance
+
+
+def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layout, dict[str, Reads]]:
+    """The layout of ``prepared`` on ``grid``, and by product which rows the block rows read.
+
+    Args:
+        loss_rows: also the products of the rows with loss.
+    """
+    graph, adj = prepared.graph, prepared.adj
+    nnz = block_nnz(adj.matrix, prepared.partition)
+    if nnz.max() >= 2**31:
+        raise PartitionError(f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes")
+    rows = cut_rows(prepared.partition, grid.num_slices)
+    forward_nnz, backward_nnz = stage_nnz(nnz, grid.stage_order), stage_nnz(nnz.T, grid.stage_order)
+    forward = share_stages(forward_nnz, grid.replication)
+    backward = forward if adj.symmetric else share_stages(backward_nnz, grid.replication)
+
+    counted = grid.exchange != "broadcast" and grid.num_ranks > 1
+    reads: dict[str, Reads] = {}
+    train_rows = rows.restrict(graph.train_mask) if loss_rows else rows
+    if counted:
+        reads["adj"] = find_reads(_block_rows(adj.matrix, rows), rows)
+        reads["adj_t"] = reads["adj"] if adj.matrix_t is None else find_reads(_block_rows(adj.matrix_t, rows), rows)
+        if loss_rows:
+            reads["loss"] = find_reads(_block_rows(adj.matrix, rows, graph.train_mask), rows)
+            reads["loss_t"] = reads["adj_t"].restrict(graph.train_mask, train_rows)
+
+    def product(name: str, in_rows: Rows, out_rows: Rows, stages: list[list[int]]) -> Product:
+        counts = reads[name].counts if counted else None
+        ways = choose_ways(in_rows, counts, grid.stage_order, grid.exchange)
+        return Product(in_rows, out_rows, stages, grid.stage_order, ways)
+
+    products = {"adj": product("adj", rows, rows, forward), "adj_t": product("adj_t", rows, rows, backward)}
+    if loss_rows:
+        products["loss"] = product("loss", rows, train_rows, forward)
+        products["loss_t"] = product("loss_t", train_rows, rows, backward)
+    num_split_nodes = (int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum()))
+    layout = Layout(
+        grid,
+        rows,
+        products,
+        adj.symmetric,
+        adj.pattern,
+        getattr(torch, prepared.dtype.name),
+        graph.num_classes,
+        num_split_nodes,
+        _balance(forward_nnz, forward),
+    )
+    return layout, reads
+
+
+def cut(prepared: PreparedGraph, layout: Layout, reads: dict[str, Reads], rank: int) -> dict[str, np.ndarray]:
+    """The arrays of ``rank``: its rows of H and labels, one CSR triple for each block it multiplies, and which of its
+    rows the others read."""
+    grid = layout.grid
+    part, replica = grid.place(rank)
+    graph, adj, block = prepared.graph, prepared.adj, layout.rows.block(part)
+    own = layout.rows.own(part, replica)
+    rows = slice(block.start + own.start, block.start + own.stop)
+    arrays = {
+        "node_id": prepared.node_id[rows].copy(),
+        "features": graph.features[rows].astype(prepared.dtype),
+        "labels": graph.labels[rows].copy(),
+        "masks": np.stack([graph.train_mask[rows], graph.val_mask[rows], graph.test_mask[rows]]),
+    }
+    for name, scale in (("row_scale", adj.row_scale), ("col_scale", adj.col_scale)):
+        if scale is not None:
+            arrays[name] = scale[block]
+    if "loss" in layout.products:
+        arrays["train_mask"] = graph.train_mask
+    matrices = {"adj": adj.matrix} if adj.matrix_t is None else {"adj": adj.matrix, "adj_t": adj.matrix_t}
+    for name, matrix in matrices.items():
+        block_row, product = matrix[block], layout.products[name]
+        for stage in product.stages[replica]:
+            columns = layout.rows.block(product.source(part, stage))
+            stored = block_row[:, columns] if grid.num_parts > 1 else block_row
+            arrays[f"{name}.{stage}.indptr"] = stored.indptr.astype(np.int32)
+            arrays[f"{name}.{stage}.indices"] = stored.indices.astype(np.int32)
+            if not adj.pattern:
+                arrays[f"{name}.{stage}.values"] = stored.data
+    for name, product in layout.products.items():
+        served = [np.empty(0, np.int64)] * grid.num_parts
+        if (product.ways[:, part] == NEEDED).any():
+            served = reads[name].served(part, product.in_rows.own(part, replica))
+        arrays[f"{name}.served"] = np.concatenate(served)
+        arrays[f"{name}.num_served"] = np.array([len(index) for index in served])
+    return arrays
+
+
+def _block_rows(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) -> Iterator[csr_array]:
+    """The block rows of ``matrix``; of each, only the rows of the (num_rows,) ``mask``."""
+    for part in range(len(rows.bounds)):
+        block = rows.block(part)
+        yield matrix[block] if mask is None else matrix[block][np.flatnonzero(mask[block])]
+
+
+def _balance(nnz: np.ndarray, shares: list[list[int]]) -> Balance:
+    """Of (b, b) non-zeros by block row and stage, where the stages are shared over the replicas."""
+    load = rank_sums(nnz, shares)
+    if not nnz.any():
+        return Balance(1.0, 1.0)
+    steps = [[stages[step] for stages in shares if step < len(stages)] for step in range(max(map(len, shares)))]
+    waiting = sum(nnz[:, stages].max() for stages in steps)
+    return Balance(imbalance(load), float(waiting / load.mean()))

@@ -1,0 +1,187 @@
+"""How the rows of X come to the ranks in Y = M X: functions of what rank 0 knows of the whole matrix M.
+
+Every rank acts on the same table of ways, so none has to ask another; and a plan that nobody runs counts the same rows.
+For block row i and the rows of block j there are four ways:
+
+    OWN         they are here: nothing moves
+    BROADCAST   the owner sends the whole block along ``row``, after it has gathered the slices of its replicas
+    WHOLE       every holder sends all its rows to the reader by itself
+    NEEDED      every holder sends the rows that block row i has columns for
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fullgnn.schemes.layout import Rows, stage_source, stage_sources
+from fullgnn.schemes.stages import rank_sums
+
+OWN, BROADCAST, WHOLE, NEEDED = range(4)
+
+NEEDED_SHARE = 0.75
+"""``exchange=auto`` sends only the needed rows below this share of all rows: above, packing costs what it saves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """One distributed product on a (b, r) mesh, as every rank knows it."""
+
+    in_rows: Rows  # how the rows of X lie on the ranks
+    out_rows: Rows  # how the rows of Y do
+    stages: list[list[int]]  # of each replica, ascending
+    stage_order: str  # diagonal or broadcast
+    ways: np.ndarray  # (b, b) int8, how the rows of block j come to block row i
+
+    @property
+    def num_parts(self) -> int:
+        return len(self.ways)
+
+    @property
+    def num_steps(self) -> int:
+        return max(map(len, self.stages))
+
+    def source(self, part: int, stage: int) -> int:
+        """The block column that block row ``part`` multiplies in ``stage``."""
+        return stage_source(part, stage, self.num_parts, self.stage_order)
+
+    def reader(self, part: int, source: int) -> tuple[int, int]:
+        """The replica of block row ``part`` that multiplies block column ``source``, and in which of its steps."""
+        stage = source if self.stage_order == "broadcast" else (source - part) % self.num_parts
+        return next((replica, list_.index(stage)) for replica, list_ in enumerate(self.stages) if stage in list_)
+
+    def sends_needed(self, part: int, source: int) -> bool:
+        """Whether of block ``source`` only the rows that block row ``part`` has columns for come to it."""
+        return bool(self.ways[part, source] == NEEDED)
+
+    def gathering_replica(self, part: int) -> int | None:
+        """The replica that broadcasts block ``part``, where it must first gather the slices of the others."""
+        if self.in_rows.num_slices == 1 or self.ways[part, part] != BROADCAST:
+            return None
+        return self.reader(part, part)[0]
+
+    def rows_received(self, needed: np.ndarray | None) -> dict[str, np.ndarray]:
+        """(b, r) int64 rows of X that each rank receives in one product, by collective.
+
+        Args:
+            needed: as ``Reads.counts``; None where no way is NEEDED.
+        """
+        sizes = np.diff(self.in_rows.bounds, axis=1)  # (b, m)
+        travelling = np.broadcast_to(
+            sizes, (self.num_parts, *sizes.shape)
+        ).copy()  # (b, b, m): of a slice, to block row
+        if needed is not None:
+            chosen = self.ways == NEEDED
+            travelling[chosen] = needed[chosen]
+        gathered = np.zeros((self.num_parts, len(self.stages)), np.int64)
+        for part in range(self.num_parts):
+            replica = self.reader(part, part)[0]
+            own = replica % self.in_rows.num_slices
+            travelling[part, part, own] = 0
+            if self.gathering_replica(part) is not None:
+                gathered[part, replica] = sizes[part].sum() - sizes[part, own]
+        blocks = travelling.sum(axis=2)
+        broadcast = blocks * (self.ways == BROADCAST)
+        np.fill_diagonal(broadcast, 0)
+        exchanged = blocks * ((self.ways == WHOLE) | (self.ways == NEEDED))
+        return {
+            "broadcast": self._of_ranks(broadcast),
+            "exchange": self._of_ranks(exchanged),
+            "gather": gathered,
+        }
+
+    def bytes_received(self, needed: np.ndarray | None, width: int, itemsize: int, wire: int) -> dict[str, np.ndarray]:
+        """(b, r) int64 bytes that each rank receives in one product with X of ``width`` columns, by collective.
+
+        Args:
+            itemsize, wire: bytes of a number of Y, and of a number of X as it travels.
+        """
+        received = {name: rows * width * wire for name, rows in self.rows_received(needed).items()}
+        replication, out = len(self.stages), np.diff(self.out_rows.bounds, axis=1)
+        if out.shape[1] > 1:
+            received["reduce_scatter"] = (replication - 1) * out * width * itemsize
+        else:
+            of_block = 2 * (replication - 1) * out * width * itemsize // replication
+            received["all_reduce"] = np.repeat(of_block, replication, axis=1)
+        return received
+
+    def _of_ranks(self, blocks: np.ndarray) -> np.ndarray:
+        """(b, r): of a number for each (block row, block column), its sums over what each rank multiplies."""
+        by_stage = np.take_along_axis(blocks, stage_sources(self.num_parts, self.stage_order), axis=1)
+        return rank_sums(by_stage, self.stages)
+
+
+@dataclass(frozen=True, eq=False)
+class Reads:
+    """Which rows of X the block rows of a matrix have columns for."""
+
+    rows: list[np.ndarray]  # (num_read,) int32 GLOBAL and ascending, of each block row
+    in_rows: Rows
+
+    @property
+    def counts(self) -> np.ndarray:
+        """(b, b, m) int64: how many rows of slice q of block j block row i reads."""
+        return np.stack([self._by_slice(rows) for rows in self.rows])
+
+    def served(self, part: int, own: slice) -> list[np.ndarray]:
+        """For each block row, the rows that it reads of those ``own`` of block ``part``, counted from the first."""
+        start = self.in_rows.block(part).start + own.start
+        stop = start + own.stop - own.start
+        bounds = (np.searchsorted(rows, (start, stop)) for rows in self.rows)
+        return [rows[first:last].astype(np.int64) - start for rows, (first, last) in zip(self.rows, bounds)]
+
+    def restrict(self, mask: np.ndarray, in_rows: Rows) -> "Reads":
+        """The same without the rows of X that the (num_rows,) ``mask`` leaves out, numbered anew as in ``in_rows``."""
+        number = np.cumsum(mask, dtype=np.int32) - 1
+        return Reads([number[rows[mask[rows]]] for rows in self.rows], in_rows)
+
+    def only(self, chosen: np.ndarray) -> "Reads":
+        """What is left of it in the blocks that (b, b) bool ``chosen`` marks: the rest need not be kept."""
+        block_sizes = np.diff(self.in_rows.bounds[:, [0, -1]], axis=1)[:, 0]
+        kept = [rows[np.repeat(chosen[part], block_sizes)[rows]] for part, rows in enumerate(self.rows)]
+        return Reads(kept, self.in_rows)
+
+    def _by_slice(self, rows: np.ndarray) -> np.ndarray:
+        bounds = self.in_rows.bounds
+        return np.diff(np.searchsorted(rows, bounds), axis=1)
+
+
+def find_reads(block_rows: Iterator[csr_array], in_rows: Rows) -> Reads:
+    """The reads of a matrix whose block rows, (rows of block i, all columns), come one after the other."""
+    found = []
+    for matrix in block_rows:
+        is_read = np.zeros(matrix.shape[1], bool)
+        is_read[matrix.indices] = True
+        found.append(np.flatnonzero(is_read).astype(np.int32))
+    return Reads(found, in_rows)
+
+
+def choose_ways(rows: Rows, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
+    """(b, b) int8, how the rows of block j come to block row i.
+
+    In the order ``broadcast`` the readers of a block are served alike: all by a broadcast, or each by itself.
+
+    Args:
+        rows: how the rows of X lie.
+        counts: as ``Reads.counts``; None where only whole blocks travel.
+        exchange: ``broadcast``, ``needed_rows`` or ``auto``.
+    """
+    sizes = np.diff(rows.bounds[:, [0, -1]], axis=1)[:, 0]
+    num_parts, broadcast = len(sizes), stage_order == "broadcast"
+    if exchange == "broadcast" or counts is None:
+        sparse = np.zeros((num_parts, num_parts), bool)
+    elif exchange == "needed_rows":
+        sparse = np.ones((num_parts, num_parts), bool)
+    else:
+        needed = counts.sum(axis=2)
+        if broadcast:
+            of_others = needed.sum(axis=0) - np.diag(needed)
+            sparse = np.tile(of_others < NEEDED_SHARE * sizes * (num_parts - 1), (num_parts, 1))
+        else:
+            sparse = needed < NEEDED_SHARE * sizes
+    ways = np.where(sparse, NEEDED, BROADCAST if broadcast else WHOLE).astype(np.int8)
+    if rows.num_slices == 1:
+        diagonal = np.eye(num_parts, dtype=bool)
+        ways[diagonal & (ways != BROADCAST)] = OWN
+    return ways

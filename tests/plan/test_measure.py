@@ -1,0 +1,206 @@
+"""Measuring this machine, on sizes that take no time: what is found is possible, the same on every rank, and kept."""
+
+import math
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from fullgnn.compose import compose, load_config
+from fullgnn.config import RuntimeConfig
+from fullgnn.dist import Axis, World, can_share_memory, launch_workers
+from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.meter import Meter
+from fullgnn.plan import hardware, measure
+from fullgnn.plan.hardware import Hardware, Link, cached_hardware, load_hardware
+from fullgnn.plan.measure import Sizes, line, measured_hardware, random_pattern
+
+TINY = Sizes(tables=(1 << 12, 1 << 16), num_edges=5000, num_rows=300, messages=(1 << 12, 1 << 16), round_s=1e-3)
+ALONE = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
+
+
+def runtime(tmp_path: Path, *overrides: str) -> RuntimeConfig:
+    common = ("runtime.device=cpu", "runtime.threads=1", f"runtime.cache_dir={tmp_path}")
+    return load_config(compose(*common, *overrides)).runtime
+
+
+def is_possible(found: Hardware) -> bool:
+    """Every number is finite, and positive but for latencies and what a rank alone has none of."""
+    numbers = [getattr(found, field.name) for field in fields(found)]
+    numbers = [number for number in numbers if isinstance(number, (int, float))]
+    links = found.links.values()
+    rates = [*numbers, *found.gather.values(), *(link.bytes_per_s for link in links)]
+    return (
+        len(numbers) == 6
+        and all(0 < rate < math.inf for rate in rates)
+        and all(0 <= link.latency_s < math.inf for link in links)
+    )
+
+
+def test_one_rank_measures_itself_without_a_job() -> None:
+    torch.set_num_threads(1)
+    found = measure.measure(ALONE, TINY)
+    assert is_possible(found)
+    assert (found.name, found.device, found.ranks_per_node, found.network) == ("auto", "cpu", 1, None)
+    assert found.source.startswith("measured on ") and "1 ranks x 1 threads" in found.source
+    assert set(found.gather) == set(TINY.tables)
+    assert found.links == {}
+
+
+def test_tables_that_are_large_for_the_memory_are_left_out(monkeypatch) -> None:
+    monkeypatch.setattr(measure, "_memory_bytes", lambda world: 16 * TINY.tables[0])
+    assert set(measure.measure(ALONE, TINY).gather) == {TINY.tables[0]}
+
+
+def test_a_job_on_several_machines_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="hardware=auto measures one machine, and this job has more"):
+        measure.measure(replace(ALONE, size=2))
+
+
+def measured(world: World) -> tuple[Hardware, bool]:
+    return measure.measure(world, TINY), can_share_memory(world)
+
+
+def test_all_ranks_measure_the_same(ranks) -> None:
+    (first, shares), *others = ranks(2)(measured)
+    assert is_possible(first)
+    assert first.ranks_per_node == 2
+    assert set(first.links) == {"exchange", "broadcast", "all_reduce"} | ({"shared"} if shares else set())
+    assert all(other == (first, shares) for other in others)
+
+
+def kept(world: World, runtime: RuntimeConfig) -> tuple[int, Hardware, Hardware, Hardware | None]:
+    """How often it was measured, what two calls returned, and what is cached then."""
+    calls = []
+
+    def count(world: World) -> Hardware:
+        calls.append(world)
+        return original(world, TINY)
+
+    original, measure.measure = measure.measure, count
+    try:
+        found = [measured_hardware(world, runtime) for _ in range(2)]
+    finally:
+        measure.measure = original
+    torch.distributed.barrier()  # rank 0 has written it
+    return len(calls), found[0], found[1], cached_hardware(runtime, world.size)
+
+
+def test_ranks_of_a_job_measure_once(ranks, tmp_path: Path) -> None:
+    results = ranks(2)(kept, runtime(tmp_path))
+    assert results[0][0] == 1
+    assert all(result == (1, *[results[0][1]] * 3) for result in results)
+
+
+def timed(world: World) -> float:
+    return measure._Clock(world, 0.02).seconds(lambda: time.sleep(0.002 + 0.01 * world.rank))
+
+
+def test_the_slowest_rank_counts(ranks) -> None:
+    for seconds in ranks(2)(timed):
+        assert 0.012 <= seconds < 0.5
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_busy_machine_is_told_by_its_times(monkeypatch, caplog, busy: bool) -> None:
+    seconds = iter([9.0, 1.0, 1.0, *[1.3 if busy else 1.2] * 8])  # warm-up, repeats, rounds
+    monkeypatch.setattr(measure._Clock, "_round", lambda self, work, repeats: next(seconds, 1.0))
+    found = measure.measure(ALONE, TINY)
+    assert found.source.endswith(", while it was busy") == busy
+    assert ("one work took 1.3 times as long as it can" in caplog.text) == busy
+
+
+def counted(world: World) -> dict[str, tuple[float, float]]:
+    """Bytes that a rank receives each time: as the meter counts them in as many rounds as there are ranks, and as the
+    measurement takes them."""
+    meter = Meter(world.device)
+    axis = Axis(world.group, meter)
+    found = {}
+    for name, make in {"exchange": measure._ring, "broadcast": measure._turns, "all_reduce": measure._sum}.items():
+        move, num_bytes = make(axis, torch.ones(10 * world.size, measure.WIDTH, device=world.device))
+        for _ in range(world.size):
+            move()
+        found[name] = meter.take().bytes_received[name] / world.size, num_bytes
+    return found
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_bytes_are_counted_as_the_meter_counts_them(ranks, world_size: int) -> None:
+    for found in ranks(world_size)(counted):
+        for name, (metered, taken) in found.items():
+            received = (world_size - 1) / world_size if name == "broadcast" else 1  # a source receives nothing
+            assert metered == pytest.approx(received * taken), name
+
+
+def test_a_line_has_the_latency_and_rate_that_two_times_have() -> None:
+    link = Link(3e-5, 2e9)
+    found = line((1000, link.time_s(1000)), (8e6, link.time_s(8e6)))
+    assert (found.latency_s, found.bytes_per_s) == (pytest.approx(3e-5), pytest.approx(2e9))
+    assert line((1000, 1e-7), (2000, 4e-7)) == Link(0, 2000 / 4e-7)  # the line begins below zero
+    assert line((1000, 2e-5), (2000, 1e-5)) == Link(0, 2000 / 1e-5)  # more bytes in less time
+
+
+def test_a_random_pattern_is_uniform_and_sorted() -> None:
+    num_rows, num_cols, nnz = 50, 40, 20_000
+    adj = random_pattern(num_rows, num_cols, nnz, seed=1)
+    indptr, columns = adj.indptr.numpy(), adj.indices.numpy()
+    assert (adj.indptr.dtype, adj.indices.dtype, adj.values) == (torch.int32, torch.int32, None)
+    assert (indptr[0], indptr[-1], adj.nnz) == (0, nnz, nnz)
+    rows = np.repeat(np.arange(num_rows), np.diff(indptr))
+    assert (np.diff(columns)[np.diff(rows) == 0] >= 0).all()
+    assert chisquare(np.bincount(rows * num_cols + columns, minlength=num_rows * num_cols)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("local_size", "cores", "cache_bytes"),
+    [(1, [0, 1, 2, 3], 32 << 20), (2, [0, 1, 2, 3], 32 << 20), (4, [0, 1, 2, 3], 16 << 20), (2, [0, 1], 16 << 20)],
+)
+def test_ranks_share_the_last_level_caches(
+    tmp_path: Path, monkeypatch, local_size: int, cores: list[int], cache_bytes: int
+) -> None:
+    for core in range(4):  # two caches of 32 MiB, two cores each, which have an L2 of their own
+        for level, size, shared in ((2, "1024K", f"{core}"), (3, "32768K", ("0-1", "2-3")[core // 2])):
+            folder = tmp_path / f"cpu{core}" / "cache" / f"index{level}"
+            folder.mkdir(parents=True)
+            for name, text in (("level", f"{level}"), ("size", size), ("shared_cpu_list", shared)):
+                (folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(measure.os, "sched_getaffinity", lambda pid: set(cores))
+    world = replace(ALONE, size=local_size, local_size=local_size)
+    assert measure._cache_bytes(world, tmp_path) == cache_bytes
+
+
+def test_a_machine_that_hides_its_caches_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=f"hardware=auto finds no caches in {tmp_path}"):
+        measure._cache_bytes(ALONE, tmp_path)
+
+
+TINY_RANK = """
+import functools
+from fullgnn.plan import measure
+measure.measure = functools.partial(measure.measure, sizes=measure.{tiny!r})
+measure.main()
+"""
+
+
+def launch_tiny(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> None:
+    assert arguments[:2] == ["-m", "fullgnn.plan.measure"]
+    launch_workers(["-c", TINY_RANK.format(tiny=TINY), *arguments[2:]], nproc, runtime)
+
+
+def test_auto_starts_ranks_that_measure(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "launch_workers", launch_tiny)
+    found = load_hardware("auto", runtime(tmp_path), 2)
+    assert is_possible(found)
+    assert found.ranks_per_node == 2 and set(found.gather) == set(TINY.tables)
+    assert cached_hardware(runtime(tmp_path), 2) == found
+
+
+def test_a_mistake_that_the_ranks_find_is_one_error(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "launch_workers", launch_tiny)
+    with pytest.raises(FullGNNError, match="runtime.backend=nccl needs GPUs: use runtime.backend=gloo"):
+        load_hardware("auto", runtime(tmp_path, "runtime.backend=nccl"), 1)
+    assert cached_hardware(runtime(tmp_path, "runtime.backend=nccl"), 1) is None
