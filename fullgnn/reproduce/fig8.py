@@ -19,11 +19,12 @@ from fullgnn.partition.kway import MetisError
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, cases, order
-from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, Value, ratio_bars, speedups
+from fullgnn.reproduce.profiler import l2_hit_rates
+from fullgnn.reproduce.result import Bars, Cell, Origin, Result, Row, Series, Value, ratio_bars, speedups
 from fullgnn.reproduce.timing import interleaved
 
 BASE, BEST = "none", "best"
-MODEL = "hit rate, model"
+MODEL, PROFILER = "hit rate, model", "hit rate, profiler"
 
 
 @dataclass
@@ -57,21 +58,29 @@ def run(cfg: Config) -> Result:
             by_order = {name: measured[f"{kernel} {name}"] for name in matrices}
             times |= {f"{case.dataset}, {key}": asdict(one) for key, one in measured.items()}
             rows.append(Row((case.title, f"SpMM, kernel={label}"), _time_cells(by_order, missing, paper)))
-        rows.append(Row((case.title, MODEL), _model_cells(case, matrices, missing, paper)))
+        capacity = case.modelled_cache_rows
+        modelled: dict[str, Value] = {
+            name: 100 * hit_rate(matrix.indptr, matrix.indices, matrix.shape[1], capacity)
+            for name, matrix in matrices.items()
+        }
+        profiled = l2_hit_rates(matrices, case.hidden, cfg.torch_device)
+        rows.append(Row((case.title, MODEL), _rate_cells(modelled | missing, "simulated", paper)))
+        rows.append(Row((case.title, PROFILER), _rate_cells(profiled | missing, "measured", paper)))
     notes = [
         "SpMM: (A + I) H, all entries 1, H float32 of the hidden layer's width; medians of interleaved rounds.",
         "Model: an LRU cache in sets of 16 rows of H, which holds the share of H that the paper's L2 holds at full "
-        "size, read in the order of A's rows (fullgnn/reorder/cache_model.py). The paper's rates are a profiler's, of "
-        "all that is read through the L2.",
+        "size, read in the order of A's rows (fullgnn/reorder/cache_model.py). Profiler: of all that is read through "
+        "the L2, as the paper's rates are; it needs a GPU and ncu.",
         "none: a look-alike's node ids are shuffled, so its own order has no locality; a real graph's may have some.",
         "best: the order with the shortest time or the highest rate. The paper's numbers are read off its text.",
     ]
     return Result(("graph", "of"), (*cfg.orders, BEST), rows, _panels(cfg, rows), found, notes, {"times": times})
 
 
-def _ordered(cfg: Config, case: Case) -> tuple[dict[str, csr_array], dict[str, str]]:
+def _ordered(cfg: Config, case: Case) -> tuple[dict[str, csr_array], dict[str, Value]]:
     """The pattern of A + I in each order, and why an order is missing."""
-    matrices, missing = {}, {}
+    matrices: dict[str, csr_array] = {}
+    missing: dict[str, Value] = {}
     for name in cfg.orders:
         try:
             ordered = case.graph.permute(order(case, name, cfg))
@@ -95,22 +104,16 @@ def _times(cfg: Config, case: Case, matrices: dict[str, csr_array]) -> dict[str,
     return interleaved(steps, device, cfg.rounds)
 
 
-def _time_cells(times: dict[str, Measurement], missing: dict[str, str], paper: PaperOrders) -> dict[str, Cell]:
+def _time_cells(times: dict[str, Measurement], missing: dict[str, Value], paper: PaperOrders) -> dict[str, Cell]:
     ms: dict[str, Value] = {name: one.median_ms for name, one in times.items()}
     ms = {**ms, BEST: min(one.median_ms for one in times.values()), **missing}
     cells = {name: Cell(value, unit="ms", paper_ratio=paper.speedup.get(name)) for name, value in ms.items()}
     return speedups(cells, BASE) if BASE in times else cells
 
 
-def _model_cells(
-    case: Case, matrices: dict[str, csr_array], missing: dict[str, str], paper: PaperOrders
-) -> dict[str, Cell]:
-    rates: dict[str, float] = {
-        name: 100 * hit_rate(matrix.indptr, matrix.indices, matrix.shape[1], case.modelled_cache_rows)
-        for name, matrix in matrices.items()
-    }
-    found: dict[str, Value] = {**rates, BEST: max(rates.values()), **missing}
-    return {name: Cell(value, paper.hit_rate.get(name), "%", "simulated") for name, value in found.items()}
+def _rate_cells(rates: dict[str, Value], origin: Origin, paper: PaperOrders) -> dict[str, Cell]:
+    best = max((rate for rate in map(_number, rates.values()) if rate is not None), default=None)
+    return {name: Cell(value, paper.hit_rate.get(name), "%", origin) for name, value in {**rates, BEST: best}.items()}
 
 
 def _kernel_name(cfg: Config, kernel: str) -> str:
@@ -125,7 +128,7 @@ def _panels(cfg: Config, rows: list[Row]) -> list[Bars]:
         for name in cfg.orders
     ]
     panels = [Bars("hit rate of H (ours: model, paper: profiler)", "%", [row.labels[0] for row in modelled], series)]
-    for label in dict.fromkeys(row.labels[1] for row in rows if row.labels[1] != MODEL):
+    for label in dict.fromkeys(row.labels[1] for row in rows if row.labels[1] not in (MODEL, PROFILER)):
         of_kernel = [row for row in rows if row.labels[1] == label]
         panels.append(ratio_bars(f"{label}: speed-up over the original order", of_kernel, cfg.orders))
     return panels

@@ -1,17 +1,21 @@
 """Figures 5 and 8 on tiny graphs: what is counted against a dense count, what is claimed, and the paper's cells."""
 
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
+from fullgnn.bench.gpu.hits import METRIC
 from fullgnn.errors import UnsupportedError
 from fullgnn.partition import Partition
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.reproduce import fig5, fig8
 from fullgnn.reproduce.config import load_target
+from fullgnn.reproduce.profiler import l2_hit_rates
 from fullgnn.reproduce.result import Result, Row
 
 pytest.importorskip("pymetis")
@@ -93,6 +97,33 @@ def test_fig8_finds_metis_and_rcm_above_the_other_orders(orders: Result, graph: 
     assert min(rate["metis"], rate["rcm"]) > max(rate["none"], rate["degree"], rate["slashburn"])
     assert rate["best"] == max(rate.values())
     assert all(cell.origin == "simulated" for cell in cells(orders, graph, fig8.MODEL).cells.values())
+
+
+def test_fig8_measures_no_cache_without_a_gpu(orders: Result) -> None:
+    profiled = cells(orders, "Reddit", fig8.PROFILER).cells
+    assert {cell.ours for cell in profiled.values()} == {"not measured", None}
+    assert profiled["none"].paper == 57
+
+
+def test_a_profilers_rates_are_those_of_each_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = '"ID","Kernel Name","Metric Name","Metric Value"'
+    table = [(1, "mark", 0), (2, "csr", 57.5), (3, "mark", 0), (4, "csr", 70), (5, "sums", 80)]
+    lines = [head, *(f'"{number}","{kernel}","{METRIC}","{value}"' for number, kernel, value in table)]
+    script = "\n".join(["#!/bin/sh", "cat <<END", *lines, "END", """echo 'cases: [["a", 128], ["b", 128]]' >&2"""])
+    (tmp_path / "ncu").write_text(script + "\n")
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    matrices = dict.fromkeys("abc", sparse.csr_array(np.eye(3)))
+    found = l2_hit_rates(matrices, 128, torch.device("cuda"))
+    assert found == {"a": 57.5, "b": 75, "c": "not measured"}
+
+
+def test_a_profiler_that_may_not_count_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ncu").write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'\n")
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = l2_hit_rates({"a": sparse.csr_array(np.eye(3))}, 128, torch.device("cuda"))
+    assert found == {"a": "not measured: ==ERROR== ERR_NVGPUCTRPERM"}
 
 
 def test_fig8_models_the_product_with_the_self_loops(orders: Result) -> None:
