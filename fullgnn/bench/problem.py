@@ -77,6 +77,12 @@ def load_graph(cfg: BenchConfig) -> Graph:
 
 def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
     """``graph`` as the methods take it, on ``device``."""
+    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
+    return make_problem(graph, hidden, device)
+
+
+def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:
+    """``graph`` as the methods take it, for a model with ``hidden`` columns between its layers."""
     adj = with_self_loops(graph)
     on_device = {
         "indptr": adj.indptr.astype(np.int32),
@@ -85,7 +91,6 @@ def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
         "labels": graph.labels.copy(),
         "train_index": np.flatnonzero(graph.train_mask),
     }
-    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
     return Problem(graph, hidden, **{key: torch.from_numpy(array).to(device) for key, array in on_device.items()})
 
 

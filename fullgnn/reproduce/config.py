@@ -53,6 +53,8 @@ class TargetConfig:
     datasets: Optional[list[str]] = MISSING
     scale: Optional[float] = MISSING
     epochs: Optional[int] = MISSING
+    few_epochs: int = MISSING
+    paper_epochs: int = MISSING
     sizes: dict[str, Size] = field(default_factory=dict)
     device: str = MISSING
     nproc: Optional[int] = MISSING
@@ -74,7 +76,16 @@ class TargetConfig:
         return [name for name in self.sizes if self.datasets is None or name in self.datasets]
 
 
-_LEAST: dict[str, float] = {"epochs": 1, "nproc": 1, "threads": 1, "seed": 0, "rounds": 1, "paper_cache_bytes": 1}
+_LEAST: dict[str, float] = {
+    "epochs": 2,  # the first warms up and is not counted
+    "few_epochs": 2,
+    "paper_epochs": 2,
+    "nproc": 1,
+    "threads": 1,
+    "seed": 0,
+    "rounds": 1,
+    "paper_cache_bytes": 1,
+}
 
 
 def targets() -> list[str]:

@@ -52,6 +52,7 @@ class Case:
     hidden: int
     full: FullSize
     paper_cache_bytes: int
+    overrides: list[str]  # of a run on it
 
     @property
     def nnz(self) -> int:
@@ -106,16 +107,29 @@ def cases(cfg: TargetConfig, features: bool = True) -> list[Case]:
 def case(cfg: TargetConfig, dataset: str, features: bool = True) -> Case:
     """One graph of :func:`cases`."""
     known, size = cfg.graphs[dataset], cfg.sizes[dataset]
-    scale = size.scale if cfg.scale is None else cfg.scale
-    degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full_size(dataset))
-    graph = _real(cfg.data_root, known.file)
-    real = graph is not None
-    if graph is None:
-        graph = _look_alike(dataset, scale, degree_scale, features, cfg.cache_dir)
-    else:
+    path = _real_path(cfg.data_root, known.file)
+    if path is not None:
         scale = degree_scale = 1.0
-    common = known.hidden, full_size(dataset), cfg.paper_cache_bytes
-    return Case(dataset, known.title, graph, real, scale, degree_scale, *common)
+        overrides = ["dataset=npz", f"dataset.path={quote(str(path))}"]
+    else:
+        scale = size.scale if cfg.scale is None else cfg.scale
+        degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full_size(dataset))
+        overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}", f"dataset.degree_scale={degree_scale!r}"]
+    narrow = [] if features or path is not None else ["dataset.num_features=1"]
+    graph = _load((*overrides, *narrow), None if path is not None else cfg.cache_dir)
+    full = full_size(dataset)
+    return Case(
+        dataset,
+        known.title,
+        graph,
+        path is not None,
+        scale,
+        degree_scale,
+        known.hidden,
+        full,
+        cfg.paper_cache_bytes,
+        overrides,
+    )
 
 
 def degree_scale_for(density: float, scale: float, full: FullSize) -> float:
@@ -158,25 +172,22 @@ def cache_capacity(device: torch.device) -> int | None:
     return found[max(found)] if found else None
 
 
-@functools.lru_cache(maxsize=8)
-def _real(data_root: str | None, file: str) -> Graph | None:
-    """The graph in ``data_root/<file>.npz``; None where there is no such file."""
-    path = None if data_root is None else Path(data_root).expanduser() / f"{file}.npz"
-    if path is None or not path.is_file():
-        return None
-    return load_dataset(load_config(compose("dataset=npz", f"dataset.path={quote(str(path))}")).dataset)
+def _real_path(data_root: str | None, file: str) -> Path | None:
+    """``data_root/<file>.npz`` where it is a file."""
+    path = None if data_root is None else (Path(data_root).expanduser() / f"{file}.npz").absolute()
+    return path if path is not None and path.is_file() else None
 
 
 @functools.lru_cache(maxsize=8)
-def _look_alike(dataset: str, scale: float, degree_scale: float, features: bool, cache_dir: str | None) -> Graph:
-    overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}", f"dataset.degree_scale={degree_scale!r}"]
-    node = load_config(compose(*overrides, *([] if features else ["dataset.num_features=1"]))).dataset
+def _load(overrides: tuple[str, ...], cache_dir: str | None) -> Graph:
+    """The dataset of a run with ``overrides``, from ``cache_dir`` or for it."""
+    node = load_config(compose(*overrides)).dataset
     cache = Cache(cache_dir)
     key = cache.key(dataset=node)
     stored = cache.load("graph", key)
     if stored is not None:
         num_classes = int(stored.pop("num_classes"))
-        return Graph(**stored, num_classes=num_classes, name=dataset)
+        return Graph(**stored, num_classes=num_classes, name=str(node["name"]))
     graph = load_dataset(node)
     arrays = {name: getattr(graph, name) for name in _ARRAYS} | {"num_classes": np.array(graph.num_classes)}
     cache.store("graph", key, arrays)

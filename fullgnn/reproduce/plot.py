@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COLORS = ("#4477aa", "#ccbb44", "#228833", "#aa3377", "#66ccee", "#ee6677", "#777777", "#222255")
 """Paul Tol's "bright" scheme and two more: told apart also by the colour-blind."""
-_PANEL_INCHES = 4.6, 3.4
+_PANEL_INCHES = 5.8, 3.2
 _PANELS_ACROSS = 2
 _GROUP_WIDTH = 0.8  # of the distance of two groups of bars
 
@@ -36,18 +36,18 @@ def draw(panels: Sequence[Bars | Curves], title: str, path: Path) -> None:
     across = min(_PANELS_ACROSS, len(panels))
     down = -(-len(panels) // across)
     width, height = _PANEL_INCHES
-    figure = Figure(figsize=(width * across * (1.4 if across == 1 else 1), height * down + 0.4), layout="constrained")
+    figure = Figure(figsize=(width * across, height * down + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=11)
-    grid = figure.subplots(down, across, squeeze=False).flat
+    grid = list(figure.subplots(down, across, squeeze=False).flat)
     for axes, panel in zip(grid, panels):
         _bars(axes, panel) if isinstance(panel, Bars) else _curves(axes, panel)
         axes.set_title(panel.title, fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7, frameon=False)
-    for axes in list(grid)[len(panels) :]:
+            axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))  # beside the panel
+    for axes in grid[len(panels) :]:
         axes.set_axis_off()
     figure.savefig(path, dpi=150)
 

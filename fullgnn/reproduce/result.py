@@ -3,7 +3,7 @@
 Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.json`` keeps it as it is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -81,7 +81,7 @@ class Result:
     labels: tuple[str, ...]  # heads of the columns that name a row
     columns: tuple[str, ...]
     rows: list[Row]
-    panels: list[Bars | Curves]
+    panels: Sequence[Bars | Curves]
     cases: list[Case] = field(default_factory=list)  # the graphs that it ran on
     notes: list[str] = field(default_factory=list)  # a sentence each, below the table
     details: dict[str, Any] = field(default_factory=dict)  # for the record: all rounds, settings

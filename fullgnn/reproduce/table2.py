@@ -1,21 +1,18 @@
 """Table 2: blocks by scheme, read off the schemes themselves."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from omegaconf import MISSING
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from fullgnn.compose import compose, load_config
-from fullgnn.dist import World
+from fullgnn.dist import dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.meter import Meter
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series
+from fullgnn.schemes.base import Scheme
 from fullgnn.schemes.layout import stage_nnz
 from fullgnn.schemes.stages import rank_sums, share_stages
 
@@ -56,23 +53,19 @@ def run(cfg: Config) -> Result:
 
 def blocks(layout: Layout) -> dict[str, int]:
     """Of the scheme itself: b block rows of b blocks each, and the most that one rank multiplies."""
-    cfg = load_config(compose(f"scheme={layout.scheme}", f"scheme.replication={layout.r}"))
-    with _rank0_of(layout.p) as world:
-        scheme = make_scheme(cfg, world, Meter(world.device))
+    scheme = scheme_of(layout)
     b = scheme.num_parts
-    of_stage = stage_nnz(np.ones((b, b), np.int64), cfg.scheme["stage_order"])  # every block counts as one non-zero
+    of_stage = stage_nnz(np.ones((b, b), np.int64), "diagonal")  # every block counts as one non-zero
     per_rank = rank_sums(of_stage, share_stages(of_stage, scheme.replication))
     return {"block_rows": b, "block_columns": of_stage.shape[1], "blocks_per_rank": int(per_rank.max())}
 
 
-@contextmanager
-def _rank0_of(size: int) -> Iterator[World]:
-    """Rank 0 of a job whose other ranks do not exist."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
-    try:
-        yield World(0, size, size, torch.device("cpu"), "fake", 0.0)
-    finally:
-        dist.destroy_process_group()
+def scheme_of(layout: Layout) -> Scheme:
+    """The scheme as rank 0 of its ranks builds it; it can be asked what it holds, and moves nothing."""
+    runtime = ["runtime.device=cpu", f"runtime.threads={torch.get_num_threads()}"]  # as many as there were
+    cfg = load_config(compose(f"scheme={layout.scheme}", f"scheme.replication={layout.r}", *runtime))
+    with dry_world(cfg.runtime, 0, layout.p) as world:
+        return make_scheme(cfg, world, Meter(world.device))
 
 
 def _names(rows: list[Row]) -> list[str]:

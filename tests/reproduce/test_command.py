@@ -28,7 +28,7 @@ WRONG_KEYS = {
     "scale=x": "scale does not fit: it takes a number or null",
     "scale=0": "scale=0 is out of range: it must be above 0 and at most 1",
     "scale=2": "scale=2 is out of range: it must be above 0 and at most 1",
-    "epochs=0": "epochs=0 is out of range: it must be at least 1",
+    "epochs=1": "epochs=1 is out of range: it must be at least 2",
     "nproc=0": "nproc=0 is out of range: it must be at least 1",
     "device=gpu": "device=gpu is not known: choose one of cpu, cuda, auto",
     "datasets=[cora]": "datasets=cora is not known: choose one of reddit-like, ",

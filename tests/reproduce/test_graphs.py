@@ -61,7 +61,6 @@ def test_a_real_graph_is_taken_where_it_is(cfg: TargetConfig, tmp_path: Path) ->
     made = case(cfg, "reddit-like")
     assert not made.real
     small = case(load_target("table3", "scale=0.003", f"data_root={tmp_path}"), "reddit-like").graph
-    graphs._real.cache_clear()
     small.save(tmp_path / "reddit.npz")
     found = case(cfg, "reddit-like")
     assert found.real and found.scale == found.degree_scale == 1.0
@@ -73,7 +72,7 @@ def test_a_kept_graph_and_order_are_the_same(tmp_path: Path) -> None:
     cfg = load_target("table3", "scale=0.01", f"cache_dir={tmp_path}", f"data_root={tmp_path}")
 
     def made_and_ordered() -> tuple[Graph, np.ndarray]:
-        graphs._look_alike.cache_clear()
+        graphs._load.cache_clear()
         graphs._order.cache_clear()
         made = case(cfg, "reddit-like")
         return made.graph, graphs.order(made, "degree", cfg)

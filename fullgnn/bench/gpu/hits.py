@@ -21,8 +21,9 @@ METRIC = "lts__t_sector_hit_rate.pct"
 WIDTHS = (128, 41)
 
 
-def command(ncu: str, arguments: dict[str, Any]) -> list[str]:
-    own = [sys.executable, "-m", "fullgnn.bench.gpu.hits", json.dumps(arguments)]
+def command(ncu: str, arguments: dict[str, Any], module: str = "fullgnn.bench.gpu.hits") -> list[str]:
+    """ncu over ``python -m module``, a program that takes ``arguments`` as JSON."""
+    own = [sys.executable, "-m", module, json.dumps(arguments)]
     options = ["--clock-control", "none", "--profile-from-start", "off", "--metrics", METRIC, "--csv"]
     return [ncu, *options, *own]
 
@@ -64,15 +65,26 @@ def run(task: Task, report: Report) -> None:
             return
         arguments = {key: task.arguments[key] for key in ("graph", "scale")}
         try:
-            output, errors = _finished(command(ncu, arguments), max(5.0, report.budget.left - 3))
-            cases = json.loads(errors.rpartition("cases: ")[2].splitlines()[0]) if "cases: " in errors else []
-            report.put(["hits"], {"metric": METRIC, "launches": launches(output, cases)})
+            found = counted(command(ncu, arguments), max(5.0, report.budget.left - 3))
+            report.put(["hits"], {"metric": METRIC, "launches": found})
         except subprocess.TimeoutExpired:
             report.put(["hits"], {"reason": "ncu was not ready in time"})
         except ValueError as error:
             report.put(["hits"], {"reason": str(error)})
 
     report.item("ncu", count, limit_s=report.budget.left + 1)
+
+
+def counted(command: list[str], seconds: float) -> list[dict[str, Any]]:
+    """What :func:`launches` finds in the output of a ``command``, whose program prints its cases.
+
+    Raises:
+        ValueError: nothing was counted; it says why.
+        TimeoutExpired: it took longer.
+    """
+    output, errors = _finished(command, seconds)
+    cases = json.loads(errors.rpartition("cases: ")[2].splitlines()[0]) if "cases: " in errors else []
+    return launches(output, cases)
 
 
 def _finished(command: list[str], seconds: float) -> tuple[str, str]:

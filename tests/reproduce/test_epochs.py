@@ -1,0 +1,114 @@
+"""Targets that train: tables 4 and 5 and figure 10 on tiny graphs, and the epochs that they are made of."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullgnn.graph import load_dataset
+from fullgnn.reproduce import fig10, table4, table5
+from fullgnn.reproduce.config import load_target
+from fullgnn.reproduce.graphs import case
+from fullgnn.reproduce.result import Result
+from fullgnn.reproduce.runs import collectives, measure_epoch, num_epochs, prepare, run_config
+from fullgnn.reproduce.table2 import Layout
+
+pytest.importorskip("pymetis")
+
+TINY = ["device=cpu", "nproc=1", "threads=1", "data_root=null", "scale=0.01", "epochs=2"]
+
+
+@pytest.fixture(scope="module")
+def thresholds() -> Result:
+    return table5.run(load_target("table5", *TINY, "datasets=[reddit-like,proteins-like]"))
+
+
+@pytest.fixture(scope="module")
+def on_and_off() -> Result:
+    return fig10.run(load_target("fig10", *TINY, "datasets=[reddit-like]", "profile=titanrtx8"))
+
+
+def test_a_run_on_a_case_loads_its_graph() -> None:
+    cfg = load_target("table5", *TINY)
+    made = case(cfg, "reddit-like")
+    loaded = load_dataset(run_config(cfg, made).dataset)
+    assert np.array_equal(loaded.indices, made.graph.indices)
+    assert np.array_equal(loaded.features, made.graph.features)
+
+
+def test_epochs_are_those_asked_for_or_the_papers_at_full_size(tmp_path: Path) -> None:
+    few = load_target("table5", "scale=0.01", "data_root=null")
+    made = case(few, "reddit-like")
+    assert num_epochs(few, made) == few.few_epochs
+    assert num_epochs(load_target("table5", "epochs=7"), made) == 7
+    made.graph.save(tmp_path / "reddit.npz")
+    real = load_target("table5", f"data_root={tmp_path}")
+    assert num_epochs(real, case(real, "reddit-like")) == 100
+
+
+def test_table5_counts_the_non_zeros_in_dense_tiles(thresholds: Result) -> None:
+    made = thresholds.cases[0]
+    cfg = load_target("table5", *TINY)
+    prepared = prepare(cfg, made, cfg.choices, Layout("1d", 1, 1))
+    assert prepared is not None
+    dense = prepared[0].adj.matrix.toarray()
+    padded = np.zeros([-(-size // 32) * 32 for size in dense.shape], np.int64)
+    padded[: len(dense), : len(dense)] = dense
+    in_tile = padded.reshape(len(padded) // 32, 32, -1, 32).sum(axis=(1, 3))
+    shares = [100 * in_tile[in_tile > limit * 1024].sum() / dense.sum() for limit in cfg.thresholds]
+    (row,) = (row for row in thresholds.rows if row.labels == (made.title, table5.SHARE))
+    assert [cell.ours for cell in row.cells.values()] == pytest.approx(shares)
+    assert 0 < shares[2] < shares[0] < 100
+
+
+def test_table5_has_the_papers_seconds_beside_ours(thresholds: Result) -> None:
+    (epoch,) = (row for row in thresholds.rows if row.labels == ("Proteins", table5.EPOCH))
+    assert [cell.paper for cell in epoch.cells.values()] == [0.100, 0.060, 0.057]
+    assert [cell.paper_ratio for cell in epoch.cells.values()] == pytest.approx([1, 100 / 60, 100 / 57])
+    times = [one["epoch_ms"] for one in thresholds.details["proteins-like"]]
+    assert [cell.ours for cell in epoch.cells.values()] == pytest.approx([ms / 1e3 for ms in times])
+    assert all(cell.origin == "measured" for row in thresholds.rows for cell in row.cells.values())
+
+
+def test_fig10_measures_what_it_can_and_says_what_it_simulates(on_and_off: Result) -> None:
+    assert [row.labels[1] for row in on_and_off.rows[::3]] == ["single", "1D p=2", "1.5D p=4 r=2"]
+    for spmm, computation, epoch in zip(*(on_and_off.rows[k::3] for k in range(3))):
+        single = epoch.labels[1] == "single"
+        for key in (fig10.OFF, fig10.ON):
+            assert spmm.cells[key].origin == computation.cells[key].origin == "measured"
+            assert epoch.cells[key].origin == ("measured" if single else "simulated")
+            assert 0 < spmm.cells[key].ours < computation.cells[key].ours  # type: ignore[operator]
+            waits = epoch.cells[key].ours > computation.cells[key].ours  # type: ignore[operator]
+            assert waits != single
+    assert any("titanrtx8" in note for note in on_and_off.notes)
+
+
+def test_a_layout_that_fits_runs_on_all_of_its_ranks() -> None:
+    cfg = load_target("fig10", "device=cpu", "nproc=2", "threads=1", "data_root=null", "scale=0.01", "epochs=3")
+    layout = Layout("1d", 2, 1)
+    assert collectives(cfg, cfg.profile, 2) is None
+    made = case(cfg, "reddit-like")
+    assert prepare(cfg, made, cfg.choices, layout) is None
+    times = measure_epoch(cfg, made, [*cfg.choices, *cfg.plain], layout)
+    assert times.origin == "measured"
+    assert 0 < times.spmm_ms < times.compute_ms < times.epoch_ms
+
+
+def test_table4_does_the_same_training_in_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    result = table4.run(load_target("table4", *TINY, "epochs=4", "datasets=[archaea-like]", "scale=0.01"))
+    (row,) = result.rows
+    assert row.cells["DGL"].ours == "not installed"
+    assert row.cells["PyTorch"].paper == "OOM"
+    assert row.cells["PyTorch"].paper_ratio is None
+    assert row.cells["+ reorder"].paper_ratio == pytest.approx(0.980 / 0.306)
+    assert row.cells["+ everything"].paper is None
+    found = result.details["archaea-like"]
+    assert set(found) == {"PyTorch", "base", "+ reorder", "+ block-sparse", "+ everything", "missing"}
+    losses = [found[name]["values"] for name in found if name != "missing"]
+    assert all(len(values) == 4 for values in losses)
+    assert np.ptp(losses, axis=0).max() < 1e-4 * np.min(losses)  # the block-sparse product rounds at 2^-17
+    assert losses[0][0] != losses[0][-1]
+    assert row.cells["base"].ratio == 1.0
+    assert row.cells["PyTorch"].ratio == found["base"]["median_ms"] / found["PyTorch"]["median_ms"]
