@@ -21,8 +21,8 @@ from fullgnn.schemes.cut import Grid
 
 log = logging.getLogger(__name__)
 
-MAX_RANKS = 1 << 16
-"""Of the search for the smallest job that fits."""
+MAX_RANKS = 1 << 11
+"""Of the search for the smallest job that fits: a plan has tables of (block rows)^2."""
 
 LOCALITY_ROWS = 1 << 20
 """Rows of a large matrix that the cache model reads."""
@@ -165,9 +165,13 @@ def best(found: list[Option]) -> Option | None:
 def smallest_that_fits(
     runs: dict[tuple[str, str], Config], source: Source, hardware_for: Callable[[int], Hardware], beyond: int
 ) -> Option | None:
-    """The first number of ranks, twice ``beyond`` and twice again, with an option that fits; None up to MAX_RANKS."""
+    """The first number of ranks, twice ``beyond`` and twice again, with an option that fits; None up to the
+    largest such machine, or MAX_RANKS."""
     size = 2 * beyond
     while size <= MAX_RANKS:
+        hardware = hardware_for(size)
+        if hardware.network is None and size > hardware.ranks_per_node:
+            return None  # there is no larger machine of this kind
         found = best(list(options(runs, source, hardware_for, [size], ["auto"], [1])))
         if found is not None:
             return found

@@ -1,0 +1,122 @@
+"""``python -m fullgnn.plan`` and the dry run of ``python -m fullgnn.train``."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fullgnn.errors import ConfigError
+from fullgnn.plan.__main__ import run
+from fullgnn.plan.config import load_plan
+from fullgnn.plan.hardware import load_hardware
+from fullgnn.record import read_record
+from tests.cases import config
+from tests.commands import OWN, run_command
+
+NUMBERS = ["num_nodes=1000000", "num_edges=20000000", "num_features=100", "num_classes=40", "hardware=h200x8"]
+
+
+def planned(tmp_path: Path, *arguments: str) -> tuple[str, list[dict]]:
+    run(*load_plan([*arguments, f"out={tmp_path}"]), command="as it was typed")
+    return (tmp_path / "plan.md").read_text(), json.loads((tmp_path / "plan.json").read_text())
+
+
+def test_a_graph_of_numbers(tmp_path: Path) -> None:
+    text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4", "exchanges=auto,broadcast", "model.hidden_channels=64")
+    assert "Planned, not measured" in text and "as it was typed" in text
+    found = [(option["world_size"], option["replication"], option["exchange"]) for option in options]
+    larger = [(p, r, exchange) for p, r in ((2, 1), (4, 1), (4, 2)) for exchange in ("auto", "broadcast")]
+    assert sorted(found) == sorted([(1, 1, "auto"), *larger])
+    times = [option["epoch_time_ms"] for option in options]
+    (chosen,) = [line for line in text.splitlines() if line.endswith("best |")]
+    assert f"{min(times):.2f}" in chosen
+    for option in options:
+        prediction = option["prediction"]
+        assert option["epoch_time_ms"] == pytest.approx(sum(prediction["time_ms"].values()))
+        assert set(prediction["time_ms"]) == {"spmm", "comm", "dense", "other"}
+        assert prediction["memory_bytes"] == load_hardware("h200x8", config().runtime).memory_bytes
+
+
+def test_orders_and_kernels_of_a_dataset(tmp_path: Path) -> None:
+    arguments = [
+        "dataset=karate",
+        "hardware=h200x8",
+        "nproc=2",
+        "orders=none,rcm",
+        "kernels=torch,csr",
+        "exchanges=auto",
+    ]
+    text, options = planned(tmp_path, *arguments)
+    pairs = {(option["order"], option["kernel"]) for option in options}
+    assert pairs == {("none", "torch"), ("none", "csr"), ("rcm", "torch"), ("rcm", "csr")}
+
+
+def test_nothing_fits_names_the_smallest_that_does(tmp_path: Path) -> None:
+    huge = ["num_nodes=111059956", "num_edges=3200000000", "num_features=128", "num_classes=172", "hardware=h200x8"]
+    common = [*huge, "model.hidden_channels=256", "exchanges=auto", "replications=1"]
+    text, options = planned(tmp_path, *common, "nproc=1")
+    assert not fits(options[0]) and "Nothing fits" in text
+    smallest = int(text.partition("runtime.nproc=")[2].split()[0])
+    _, options = planned(tmp_path, *common, f"nproc={smallest // 2},{smallest}")
+    assert [fits(option) for option in options] == [False, True]
+
+
+def fits(option: dict) -> bool:
+    return option["prediction"]["peak_tensor_bytes"] <= option["prediction"]["memory_bytes"]
+
+
+def test_the_scaling_page_has_every_number_of_ranks(tmp_path: Path) -> None:
+    text, options = planned(tmp_path, *NUMBERS, "scaling=true")
+    assert {option["world_size"] for option in options} == {1 << k for k in range(11)}
+    assert {option["replication"] for option in options} == {1, 2, 4, 8, 16}
+    assert all(f"1.5D r={r} is ahead of 1D" in text for r in (2, 4, 8, 16))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["num_nodes=10"], "num_edges is missing"),
+        ([*NUMBERS, "dataset=karate"], "leave out one of them"),
+        ([*NUMBERS, "orders=rcm"], "orders need a graph"),
+        (["nproc=0"], "nproc=[0]"),
+        (["nprocs=1"], "nprocs"),
+        (["exchanges=fast"], "exchanges has fast"),
+        ([*NUMBERS, "num_train=2000000"], "more than the 1000000 nodes"),
+        (["model.hidden=3"], "hidden"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=None) as caught:
+        load_plan(arguments)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_unknown_hardware_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fullgnn.plan"]
+    done = run_command(command, "hardware=abacus", "dataset=karate", f"out={tmp_path}", cwd=tmp_path)
+    assert done.status == 1 and len(done.errors) == 1 and "Traceback" not in done.output
+    assert "hardware=abacus is not known" in done.errors[0]
+
+
+def test_a_dry_run_of_a_large_job(tmp_path: Path) -> None:
+    dry = ["runtime.dry_run=true", "world_size=12", "rank=7"]
+    done = run_command(OWN, "dataset=karate", *dry, "train.epochs=2", f"run_dir={tmp_path}", cwd=tmp_path)
+    assert done.status == 0, done.output
+    record = read_record(tmp_path)
+    assert (record.world_size, record.dry_run_rank, len(record.ranks)) == (12, 7, 1)
+    assert record.final_loss is None and record.test_accuracy is None
+    assert record.comm_bytes_per_epoch["exchange"] > 0 and record.peak_tensor_bytes > 0
+
+
+def test_auto_is_recorded_with_what_was_expected(tmp_path: Path) -> None:
+    arguments = ["dataset=karate", "scheme=auto", "scheme.hardware=h200x8", "runtime.nproc=2", "train.epochs=3"]
+    done = run_command(OWN, *arguments, f"run_dir={tmp_path}", cwd=tmp_path)
+    assert done.status == 0, done.output
+    record = read_record(tmp_path)
+    assert record.scheme == "1d" and record.predicted is not None
+    assert record.predicted["hardware"] == "h200x8"
+    measured = {name: count for name, count in record.comm_bytes_per_epoch.items() if count}
+    assert record.predicted["comm_bytes_per_epoch"] == measured
+    assert record.predicted["peak_tensor_bytes"] == pytest.approx(record.peak_tensor_bytes, rel=0.5)
+    assert "predicted" in done.output

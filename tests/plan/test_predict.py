@@ -1,0 +1,207 @@
+"""Predictions: what they say on machines with known answers, and what is chosen by them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn.config import Config
+from fullgnn.dist import dry_world
+from fullgnn.engine import fit
+from fullgnn.engine.job import hand_out, make_scheme, with_allowed_work
+from fullgnn.graph import load_dataset
+from fullgnn.meter import Meter
+from fullgnn.plan.auto import choose
+from fullgnn.plan.grids import grid, grid_of, replications
+from fullgnn.plan.hardware import Hardware, Link
+from fullgnn.plan.search import (
+    MAX_RANKS,
+    Option,
+    best,
+    from_numbers,
+    kernel_of,
+    options,
+    prediction_of,
+    smallest_that_fits,
+)
+from fullgnn.plan.simulate import prepare_for, simulate
+from fullgnn.plan.statistics import GraphStatistics, counted_traffic, estimated_traffic, statistics_of
+from fullgnn.plan.trace import SAMPLE_ROWS, Gemm, trace_epoch
+from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
+
+ENDLESS = 10**18
+GRAPH = GraphStatistics("made up", 100_000, 5_000_000, 128, 16, 60_000)
+
+
+def machine(bandwidth: float = float(ENDLESS), latency_s: float = 0.0, memory_bytes: int = ENDLESS) -> Hardware:
+    """One on which nothing but its links takes time."""
+    links = {name: Link(latency_s, bandwidth) for name in ("exchange", "broadcast", "all_reduce", "shared")}
+    rate = float(ENDLESS)
+    return Hardware("wire", "made up", "cuda", MAX_RANKS, memory_bytes, 1, rate, rate, 1e-18, {1: rate}, links, None)
+
+
+def run_of(*overrides: str) -> dict[tuple[str, str], Config]:
+    cfg = with_allowed_work(config("model.hidden_channels=64", *overrides))
+    return {(cfg.reorder.name, cfg.kernel["name"]): cfg}
+
+
+def found(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphStatistics = GRAPH) -> list[Option]:
+    return list(options(run_of(*overrides), from_numbers(graph), lambda _: hardware, sizes, ["broadcast"]))
+
+
+@pytest.mark.parametrize("work", ["model.input_dropout=0", "model.input_dropout=0.5", "work.loss_rows_only=false"])
+def test_two_replicas_are_first_on_eight_ranks_where_only_bandwidth_costs(work: str) -> None:
+    options_ = found(machine(bandwidth=1e9), [8], work)
+    ranked = sorted(options_, key=lambda option: option.prediction.epoch_time_ms)
+    assert [option.replication for option in ranked] == [2, 1]
+    for option in options_:
+        assert option.prediction.epoch_time_ms == pytest.approx(option.prediction.time_ms["comm"], rel=1e-6)
+
+
+def test_the_time_of_a_slow_wire_is_its_bytes() -> None:
+    """With products that take no time nothing is hidden: each rank waits for all that it receives."""
+    (option,) = options(
+        run_of("model.input_dropout=0"), from_numbers(GRAPH), lambda _: machine(1e9), [4], ["auto"], [1]
+    )
+    received = sum(np.array(counts) for counts in option.prediction.comm_bytes_per_rank.values())
+    assert option.prediction.time_ms["comm"] == pytest.approx(received.max() / 1e9 * 1e3, rel=1e-6)
+
+
+def test_latency_is_paid_for_every_message() -> None:
+    runs, source = run_of("scheme.stage_order=broadcast"), from_numbers(GRAPH)
+    quick, slow = (
+        next(options(runs, source, lambda _, s=s: machine(1e12, s), [4], ["broadcast"], [1])) for s in (0.0, 1.0)
+    )
+    products = 4  # forward and backward of two layers
+    more = (slow.prediction.time_ms["comm"] - quick.prediction.time_ms["comm"]) / 1e3
+    assert more == pytest.approx(products * 4 + 1)  # four broadcasts a product, one all-reduce
+
+
+def test_the_best_fits_and_the_smallest_job_that_fits_is_found() -> None:
+    every = found(machine(1e9), [1, 2, 4, 8])
+    sizes = {option.world_size: option.prediction.peak_tensor_bytes for option in every if option.replication == 1}
+    room = (sizes[2] + sizes[4]) // 2
+    fitting = found(machine(1e9, memory_bytes=room), [1, 2, 4, 8])
+    chosen = best(fitting)
+    assert chosen is not None and chosen.world_size >= 4
+    quickest = min(o.prediction.epoch_time_ms for o in fitting if o.prediction.peak_tensor_bytes <= room)
+    assert chosen.prediction.epoch_time_ms == quickest
+    small = machine(1e9, memory_bytes=sizes[4] * 11 // 10)
+    assert best(found(small, [1, 2])) is None
+    fallback = smallest_that_fits(run_of(), from_numbers(GRAPH), lambda _: small, beyond=2)
+    assert fallback is not None and fallback.world_size == 4
+    none = smallest_that_fits(run_of(), from_numbers(GRAPH), lambda _: machine(memory_bytes=1), beyond=MAX_RANKS // 2)
+    assert none is None
+    one_machine = replace(machine(memory_bytes=1), ranks_per_node=4)
+    assert smallest_that_fits(run_of(), from_numbers(GRAPH), lambda _: one_machine, beyond=2) is None
+
+
+def test_auto_takes_the_lowest_time_that_fits_else_the_smallest(caplog: pytest.LogCaptureFixture) -> None:
+    every = found(machine(1e9), [8])
+    by_time = sorted(every, key=lambda option: option.prediction.epoch_time_ms)
+    assert choose(every) is by_time[0]
+    first = by_time[0].prediction
+    slower_fits = [
+        replace(by_time[0], prediction=replace(first, memory_bytes=first.peak_tensor_bytes - 1)),
+        *by_time[1:],
+    ]
+    assert choose(slower_fits) is by_time[1]
+    nothing = [replace(option, prediction=replace(option.prediction, memory_bytes=1)) for option in every]
+    smallest = min(nothing, key=lambda option: option.prediction.peak_tensor_bytes)
+    assert choose(nothing) is smallest
+    assert "nothing fits" in caplog.text
+
+
+def test_compute_follows_the_rates() -> None:
+    """Half the gather rate is twice the SpMM time, half the arithmetic twice the dense time."""
+    base = replace(machine(), gather={1: 1e9}, gemm_flops_per_s=1e6)
+    slow = replace(base, gather={1: 5e8}, gemm_flops_per_s=5e5)
+    (one,), (two,) = (found(hardware, [1]) for hardware in (base, slow))
+    for phase in ("spmm", "dense"):
+        assert two.prediction.time_ms[phase] == pytest.approx(2 * one.prediction.time_ms[phase], rel=1e-3)
+    trained = 1e9 / GRAPH.nnz / 4  # columns a second of the products with all rows
+    assert one.prediction.time_ms["spmm"] > 1e3 * 16 / trained
+
+
+def test_locality_moves_reads_to_the_fast_rate() -> None:
+    hardware = replace(machine(), gather={1: 4e9, 1_000: 1e9})
+    far, near = (
+        found(hardware, [1], graph=replace(GRAPH, locality=share))[0].prediction.time_ms["spmm"] for share in (0.0, 1.0)
+    )
+    assert far == pytest.approx(4 * near, rel=1e-3)
+
+
+def test_the_traced_products_are_those_of_the_layers() -> None:
+    cfg = with_allowed_work(config("model.hidden_channels=64", "model.input_dropout=0", "work.loss_rows_only=false"))
+    traffic = estimated_traffic(GRAPH, grid(cfg.scheme, 1, 1), loss_rows=False)
+    trace = trace_epoch(cfg, GRAPH, traffic, 0, local=False)
+    n = GRAPH.num_nodes
+    assert trace.products == [("adj", 16), ("adj_t", 16)]  # A @ H0 is made once
+    expected = [Gemm(n, 128, 64), Gemm(n, 64, 16), Gemm(64, n, 16), Gemm(n, 16, 64), Gemm(128, n, 64)]
+    assert sorted(trace.gemms, key=repr) == sorted(expected, key=repr)
+    assert trace.num_parameters == 128 * 64 + 64 + 64 * 16 + 16
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (2, 1), (4, 2)])
+@pytest.mark.parametrize("loss_rows", ["true", "false"])
+def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows: str) -> None:
+    """More rows than the skeleton has: the line through two small ones meets the large one within 3 %."""
+    overrides = ["dataset=synthetic", "dataset.num_nodes=40000", "dataset.num_edges=600000", "dataset.num_features=32"]
+    cfg = with_allowed_work(
+        config(*layout_overrides(replication), *overrides, "model.input_dropout=0", f"work.loss_rows_only={loss_rows}")
+    )
+    graph = load_dataset(cfg.dataset)
+    assert graph.num_nodes / world_size > 2 * SAMPLE_ROWS
+    prepared = prepare_for(cfg, world_size, graph)
+    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, world_size, epochs=2, prepared=prepared).ranks)
+    traffic = counted_traffic(prepared[0], grid_of(cfg, world_size), cfg.work.loss_rows_only)
+    hardware = replace(machine(), device="cpu")
+    planned = prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel_of(cfg, hardware), True)
+    assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> None:
+    """Of a random graph: all non-zeros, and bytes of whole blocks exactly as counted ones."""
+    cfg = with_allowed_work(config(*layout_overrides(replication), "scheme.exchange=broadcast"))
+    prepared, _ = prepare_for(cfg, world_size, dense_graph("symmetric").graph())
+    counted = counted_traffic(prepared, grid_of(cfg, world_size), loss_rows=True)
+    estimated = estimated_traffic(statistics_of(prepared, 0.0), grid_of(cfg, world_size), loss_rows=True)
+    for name in ("adj", "adj_t", "loss", "loss_t"):
+        assert estimated.nnz[name].sum() == pytest.approx(counted.nnz[name].sum(), rel=0.35)
+        assert counted.rank_nnz(name).sum() == counted.nnz[name].sum()
+    assert estimated.nnz["adj"].sum() == pytest.approx(prepared.adj.nnz, abs=len(estimated.nnz["adj"]) ** 2)
+    of = [traffic.products["adj"].bytes_received(None, 7, 4, 4) for traffic in (counted, estimated)]
+    for name in of[0]:  # replicas may share their stages otherwise
+        assert of[0][name].sum() == pytest.approx(of[1][name].sum(), abs=7 * 4 * len(of[0][name]))
+
+
+def test_the_distinct_columns_of_a_random_block() -> None:
+    rng = np.random.default_rng(0)
+    n, nnz = 2000, 3000
+    graph = GraphStatistics("random", n, nnz + n, 4, 2, n)
+    traffic = estimated_traffic(graph, grid({**config().scheme, "exchange": "needed_rows"}, 2, 1), loss_rows=False)
+    half = n // 2
+    drawn = [len(np.unique(rng.integers(0, half, nnz // 4))) for _ in range(20)]
+    needed = traffic.needed["adj"]
+    assert needed is not None and needed[0, 1, 0] == pytest.approx(np.mean(drawn), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(1, [1]), (2, [1]), (4, [1, 2]), (8, [1, 2]), (16, [1, 2, 4]), (6, [1, 2])]
+)
+def test_replications_leave_every_replica_a_stage(size: int, expected: list[int]) -> None:
+    assert replications(size) == expected
+
+
+def test_a_dry_rank_trains(tmp_path) -> None:
+    """The losses of one rank that is alone are those of a job of one."""
+    cfg = with_allowed_work(config("dataset=karate", "train.epochs=3", "model.input_dropout=0"))
+    prepared = prepare_for(cfg, 1)
+    with dry_world(cfg.runtime, 0, 1) as world:
+        meter = Meter(world.device)
+        scheme = make_scheme(cfg, world, meter)
+        job = hand_out(cfg, world, scheme, prepared)
+        losses = [epoch.loss for epoch in fit(job.model, job.graph, scheme, cfg.train, meter).epochs]
+    assert losses[0] > losses[-1] and torch.isfinite(torch.tensor(losses)).all()
