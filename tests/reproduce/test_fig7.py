@@ -80,8 +80,9 @@ def test_curves_that_differ_are_called_so(cfg: fig7.Config) -> None:
 
 def test_time_to_a_loss_ends_with_the_first_epoch_that_has_it() -> None:
     one = fig7.Training([3.0, 2.0, 2.5, 1.0], [], [0.5, 0.25, 0.125, 1.0], 0.0)
-    assert one.seconds_to(2.2) == 0.75
-    assert one.seconds_to(3.0) == 0.5
+    assert one.elapsed_s == [0.0, 0.25, 0.375, 1.375]  # the first step warms up
+    assert one.seconds_to(2.2) == 0.25
+    assert one.seconds_to(1.0) == 1.375
     assert one.seconds_to(0.9) is None
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from fullgnn.reproduce import table4
 from fullgnn.reproduce.config import load_target
-from fullgnn.reproduce.result import Result
+from fullgnn.reproduce.plot import _bars
+from fullgnn.reproduce.result import Bars, Result
 
 TINY = ("datasets=[reddit-like]", "scale=0.008", "links=h200x8", "device=cpu", "epochs=2", "warmup=0")
 
@@ -60,6 +61,19 @@ def test_several_ranks_are_simulated_and_have_no_peers(result: Result) -> None:
     assert ranks.labels == ("Reddit", "1.5D p=4 r=2")
     assert set(ranks.cells) == {title for title in result.columns if "ours" in title or "+" in title}
     assert {cell.origin for cell in ranks.cells.values()} == {"simulated"}
+
+
+def test_the_figure_names_only_columns_with_bars(result: Result) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    here, ranks = result.panels
+    for panel, wanted in ((here, "DGL, paper"), (ranks, "+ reorder")):
+        axes = figure.Figure().subplots()
+        assert isinstance(panel, Bars)
+        _bars(axes, panel)
+        names = axes.get_legend_handles_labels()[1]
+        assert wanted in names
+        assert len(axes.containers) == len(names) and all(map(len, axes.containers))
+    assert names == ["+ reorder", "+ reorder + block-sparse", "+ reorder + everything"]
 
 
 def test_out_of_memory_is_a_word_of_the_paper() -> None:
