@@ -212,8 +212,8 @@ def _notes(cfg: Config, rows: Sequence[Row]) -> list[str]:
     return [
         f"The curves of the loss {same}: they differ by {largest:.1e} at most, {cfg.tolerance:g} counting as the same.",
         f"The same loss: PyTorch's last one, plus {cfg.tolerance:g}. Times are of the steps alone, without evaluation, "
-        "from the end of the first, which warms up. In the set-up ours reads the graph from a file, orders it, shares it "
-        "out and multiplies A H0; the start of its processes is not in it.",
+        "from the end of the first, which warms up. In the set-up ours reads the graph from a file, orders it, hands "
+        "it out and multiplies A H0; the start of its processes is not in it.",
         f"Every process, PyTorch's too, has {cfg.threads} thread(s); dropout and weight decay are off.",
         "The paper's speed-ups are its largest, over graphs and numbers of GPUs that our sources do not name.",
     ]
