@@ -5,6 +5,7 @@ for itself. So memory and bytes are the rank's true ones, and so is its computat
 mean nothing.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,11 +34,13 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int, local_size: int = 1)
 
     device = device_of(runtime)
     torch.set_num_threads(num_threads(runtime, 1))
+    hook = sys.excepthook  # which init_process_group wraps once more for each rank
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:
         yield World(rank, size, local_size, device, "fake", runtime.timeout_s, dry=True)
     finally:
         dist.destroy_process_group()
+        sys.excepthook = hook
 
 
 class SilentAxis(Axis):

@@ -53,10 +53,11 @@ def draw(panels: Sequence[Bars | Curves], title: str, path: Path) -> None:
 
 
 def _bars(axes: "Axes", panel: Bars) -> None:
-    """Groups of bars; each series has one bar of ours, and one of the paper's where it has any."""
+    """Groups of bars; each series has one bar of ours and one of the paper's, where it has any."""
     slots: list[tuple[str, str, bool, list[float | None]]] = []
     for color, series in zip(_cycle(len(panel.series)), panel.series):
-        slots.append((series.name, color, False, series.values))
+        if any(value is not None for value in series.values):
+            slots.append((series.name, color, False, series.values))
         if any(value is not None for value in series.paper):
             slots.append((f"{series.name}, paper", color, True, series.paper))
     width = _GROUP_WIDTH / max(1, len(slots))

@@ -1,0 +1,142 @@
+"""Figure 9: orders, who is measured and who simulated, and where the paper's numbers stand."""
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullgnn.errors import ConfigError
+from fullgnn.partition.kway import MetisError
+from fullgnn.plan.simulate import prepare_for
+from fullgnn.reproduce import fig9
+from fullgnn.reproduce.config import load_target
+from fullgnn.reproduce.graphs import case
+from fullgnn.reproduce.jobs import JobTimes, Layout, fastest, load_links, run_config
+from fullgnn.reproduce.result import Result
+
+TINY = ("datasets=[reddit-like]", "scale=0.01", "links=h200x8", "orders=[rcm]", "device=cpu")
+ONE_D, REPLICATED = "{scheme:1d,p:2,r:1}", "{scheme:1.5d,p:4,r:2}"
+
+
+@pytest.fixture(scope="module")
+def cfg(tmp_path_factory: pytest.TempPathFactory) -> fig9.Config:
+    root = tmp_path_factory.mktemp("data")
+    return load_target("fig9", *TINY, f"layouts=[{ONE_D},{REPLICATED}]", f"data_root={root}")
+
+
+@pytest.fixture(scope="module")
+def result(cfg: fig9.Config) -> Result:
+    return fig9.run(cfg)
+
+
+def test_there_is_a_row_for_each_layout_and_quantity(result: Result) -> None:
+    assert [row.labels for row in result.rows] == [
+        ("Reddit", layout, of) for layout in ("1D p=2", "1.5D p=4 r=2") for of in ("SpMM", "epoch")
+    ]
+    assert result.columns == ("none", "RCM whole", "RCM blockwise")
+    assert len(result.panels) == 2
+
+
+def test_products_are_measured_and_epochs_of_ranks_without_a_device_simulated(result: Result) -> None:
+    for row in result.rows:
+        for cell in row.cells.values():
+            assert cell.origin == {"SpMM": "measured", "epoch": "simulated"}[row.labels[2]]
+            assert isinstance(cell.ours, float) and cell.ours > 0
+            base = row.cells["none"].ours
+            assert isinstance(base, float)
+            assert cell.ratio == base / cell.ours
+
+
+def test_an_epoch_is_of_the_slowest_rank_and_has_its_waiting_in_it(result: Result) -> None:
+    for row in result.rows:
+        for column, cell in row.cells.items():
+            job = result.details["times_ms"][row.labels[0]][row.labels[1]][column]
+            assert len(job["epoch_ms"]) == int(row.labels[1].split("p=")[1][0])
+            assert cell.ours == max(job["spmm_ms" if row.labels[2] == "SpMM" else "epoch_ms"])
+            for spmm, epoch, waiting in zip(job["spmm_ms"], job["epoch_ms"], job["comm_ms"]):
+                assert epoch > spmm + waiting > spmm > 0
+
+
+def test_a_rank_is_as_fast_as_in_its_fastest_round() -> None:
+    rounds = [
+        JobTimes("simulated", [2.0, 3.0], [9.0, 5.0], [1.0, 1.0]),
+        JobTimes("simulated", [4.0, 1.0], [8.0, 7.0], [1.0, 2.0]),
+    ]
+    assert fastest(rounds) == JobTimes("simulated", [2.0, 1.0], [8.0, 5.0], [1.0, 1.0])
+
+
+def test_the_papers_speedups_stand_beside_the_blockwise_order(result: Result) -> None:
+    found = {
+        (*row.labels[1:], column): cell.paper_ratio
+        for row in result.rows
+        for column, cell in row.cells.items()
+        if cell.paper_ratio is not None
+    }
+    assert found == {
+        ("1.5D p=4 r=2", "SpMM", "RCM blockwise"): 2.41,
+        ("1D p=2", "epoch", "RCM blockwise"): 1.87,
+    }
+
+
+def test_all_of_the_papers_numbers_have_a_place() -> None:
+    cfg = load_target("fig9")
+    assert len(cfg.paper) == 7
+    for one in cfg.paper:
+        assert one.dataset in cfg.sizes and one.order in cfg.orders and one.of in fig9.QUANTITIES
+        assert any((one.scheme, one.p) == (layout.scheme, layout.p) for layout in cfg.layouts)
+
+
+def test_an_order_computed_beforehand_is_that_of_the_whole_scope(cfg: fig9.Config) -> None:
+    layout, made = Layout("1d", 4, 1), case(cfg, "reddit-like")
+    own = [*fig9._scheme(cfg, layout), "reorder=rcm", "reorder.scope=whole"]
+    wanted, _ = prepare_for(run_config(cfg, made.hidden, *own), layout.p, made.graph)
+    one = fig9._ordered(cfg, made, layout, "rcm", "whole")
+    assert isinstance(one, fig9.Ordered)
+    found = one.prepared[0]
+    assert np.array_equal(found.partition.bounds, wanted.partition.bounds)
+    assert (found.adj.matrix != wanted.adj.matrix).nnz == 0
+    assert np.array_equal(found.graph.features, wanted.graph.features)
+    assert not np.array_equal(wanted.graph.labels, made.graph.labels)  # so the order did something
+
+
+def test_without_metis_its_columns_say_so(cfg: fig9.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise MetisError("pymetis is not installed")
+
+    monkeypatch.setattr(fig9, "order", fail)
+    monkeypatch.setattr(import_module("fullgnn.reorder.metis"), "kway", fail)
+    layout, made = Layout("1d", 2, 1), case(cfg, "reddit-like")
+    assert fig9._ordered(cfg, made, layout, "metis", "whole") == "no metis: pymetis is not installed"
+    assert fig9._ordered(cfg, made, layout, "metis", "block") == "no metis: rcm took its place"
+
+
+def test_as_many_processes_as_ranks_are_measured(tmp_path: Path) -> None:
+    few = ("nproc=2", "orders=[]", f"layouts=[{ONE_D}]", f"data_root={tmp_path}", "scale=0.004")
+    result = fig9.run(load_target("fig9", *TINY, *few))
+    cells = [row.cells["none"] for row in result.rows]
+    assert [cell.origin for cell in cells] == ["measured", "measured"]
+    spmm, epoch = (cell.ours for cell in cells)
+    assert isinstance(spmm, float) and isinstance(epoch, float)
+    assert 0 < spmm < epoch
+    assert result.details["times_ms"]["Reddit"]["1D p=2"]["none"]["comm_ms"] == [0.0]  # nothing modelled
+
+
+def test_one_epoch_is_refused(cfg: fig9.Config) -> None:
+    one = load_target("fig9", *TINY, "epochs=1", f"data_root={cfg.data_root}")
+    with pytest.raises(ConfigError, match="^epochs=1 leaves nothing to count"):
+        one.epochs_on(case(one, "reddit-like"))
+
+
+def test_full_size_trains_as_long_as_the_paper(cfg: fig9.Config) -> None:
+    made = case(cfg, "reddit-like")
+    object.__setattr__(made, "scale", 1.0)
+    assert cfg.epochs_on(case(cfg, "reddit-like")) == cfg.few_epochs
+    assert cfg.epochs_on(made) == 100
+
+
+def test_one_gpu_has_no_links_to_measure(cfg: fig9.Config) -> None:
+    alone = load_target("fig9")
+    alone.device, alone.nproc = "cuda", 1
+    with pytest.raises(ConfigError, match="^links=auto: one GPU has none to measure"):
+        load_links(alone, "auto")
