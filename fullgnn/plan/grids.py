@@ -5,11 +5,18 @@ from typing import Any
 
 from fullgnn.config import Config
 from fullgnn.schemes.cut import Grid
+from fullgnn.schemes.one_and_half_d import check_replication
 
 
 def grid_of(cfg: Config, world_size: int) -> Grid:
-    """The grid of a run of ``cfg`` on ``world_size`` ranks."""
-    return grid(cfg.scheme, world_size, int(cfg.scheme["replication"]))
+    """The grid of a run of ``cfg`` on ``world_size`` ranks.
+
+    Raises:
+        ConfigError: its replication does not divide them.
+    """
+    replication = int(cfg.scheme["replication"])
+    check_replication(replication, world_size)
+    return grid(cfg.scheme, world_size, replication)
 
 
 def grid(scheme: Mapping[str, Any], world_size: int, replication: int) -> Grid:

@@ -111,8 +111,7 @@ def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> tup
     """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows, the same order and the same
     normalisation can share it."""
     cfg = with_allowed_work(cfg)
-    num_parts = world_size // int(cfg.scheme.get("replication", 1))
-    return prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
+    return prepare(cfg, grid_of(cfg, world_size).num_parts, graph, Cache(cfg.runtime.cache_dir))
 
 
 def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hardware: Hardware) -> list[float]:

@@ -4,16 +4,16 @@ from dataclasses import asdict, dataclass, field
 
 from omegaconf import MISSING
 
+from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.jobs import JobTimes, Layout, load_links, num_epochs, run_config, time_job
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, speedups
-from fullgnn.reproduce.runs import EpochTimes, collectives, measure_epoch, prepare
-from fullgnn.reproduce.table2 import Layout
 from fullgnn.reproduce.table5 import TILES_ON_CPU
 
 OFF, ON = "off", "on"
 SPMM, COMPUTE, EPOCH = "SpMM", "computation", "epoch"
-COLUMNS = {SPMM: "spmm_ms", COMPUTE: "compute_ms", EPOCH: "epoch_ms"}
+QUANTITIES = (SPMM, COMPUTE, EPOCH)
 
 
 @dataclass
@@ -24,41 +24,40 @@ class Config(TargetConfig):
     plain: list[str] = MISSING
     """Those of the runs without the block-sparse product."""
     block_sparse: list[str] = MISSING
-    profile: str = MISSING
+    links: str = MISSING
 
 
 def run(cfg: Config) -> Result:
     """For each graph and layout the products, the computation and the whole of an epoch, off and on."""
-    profile = collectives(cfg, cfg.profile, max(layout.p for layout in cfg.layouts.values()))
+    links = load_links(cfg, cfg.links) if any(layout.p > 1 for layout in cfg.layouts.values()) else None
     found, rows, details = cases(cfg), [], {}
     for case in found:
         for name, layout in cfg.layouts.items():
-            prepared = prepare(cfg, case, cfg.choices, layout)
+            common = [*cfg.choices, *layout.overrides()]
+            prepared = prepare_for(run_config(cfg, case.hidden, *common), layout.p, case.graph)
             times = {
-                key: measure_epoch(cfg, case, [*cfg.choices, *own], layout, profile, prepared)
+                key: time_job(cfg, [*common, *own], case, layout.p, num_epochs(cfg, case), prepared, case.graph, links)
                 for key, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
             }
             details[f"{case.dataset}, {name}"] = {key: asdict(one) for key, one in times.items()}
-            rows += [Row((case.title, name, what), _cells(times, what)) for what in COLUMNS]
+            rows += [Row((case.title, name, what), _cells(times, what)) for what in QUANTITIES]
     notes = [
         "Of the slowest rank. Computation: an epoch without its collectives. Speed-ups are over off.",
         "The paper's values of this figure are not known here; its table 4 has + reorder against + block-sparse.",
     ]
-    if profile is not None:
+    if links is not None:
         notes.append(
             f"A layout of more than {cfg.nproc} ranks is simulated: each rank's computation is measured, one after "
-            f"another on this device, and only its epoch has the waiting that a model adds from the measured profile "
-            f"{profile.name} ({profile.source})."
+            f"another on this device, and only its epoch has the waiting that a model adds from links={links.name} "
+            f"({links.source})."
         )
     if cfg.torch_device.type == "cpu":
         notes.append(TILES_ON_CPU)
     return Result(("graph", "layout", "of"), (OFF, ON), rows, _panels(cfg, rows), found, notes, details)
 
 
-def _cells(times: dict[str, EpochTimes], what: str) -> dict[str, Cell]:
-    origins = {key: one.origin if what == EPOCH else "measured" for key, one in times.items()}
-    cells = {key: Cell(getattr(one, COLUMNS[what]), unit="ms", origin=origins[key]) for key, one in times.items()}
-    return speedups(cells, OFF)
+def _cells(times: dict[str, JobTimes], what: str) -> dict[str, Cell]:
+    return speedups({key: one.cells()[what] for key, one in times.items()}, OFF)
 
 
 def _panels(cfg: Config, rows: list[Row]) -> list[Bars]:

@@ -21,8 +21,9 @@ from fullgnn.reorder import two_level
 from fullgnn.reorder.measure import imbalance
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
+from fullgnn.reproduce.jobs import Layout
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, Value, speedups
-from fullgnn.reproduce.table2 import Layout, scheme_of
+from fullgnn.reproduce.table2 import scheme_of
 from fullgnn.reproduce.timing import interleaved
 
 ORIGINAL, WHOLE, BLOCKWISE = "original", "whole METIS", "blockwise METIS"

@@ -21,8 +21,9 @@ from fullgnn.compose import compose, load_config
 from fullgnn.engine.job import build_model
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.overrides import quote
+from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.jobs import TrainingConfig, overrides, run_config
+from fullgnn.reproduce.jobs import num_epochs, overrides, run_config
 from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Result, Row, Value, speedups
 
 PLAIN = "PyTorch"
@@ -30,7 +31,7 @@ TIME = "time to the same loss"
 
 
 @dataclass
-class Config(TrainingConfig):
+class Config(TargetConfig):
     others: list[str] = field(default_factory=list)
     other_hidden: int = MISSING
     processes: list[int] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Training:
 def run(cfg: Config) -> Result:
     """Every process of ours is a real one: nothing is simulated."""
     found = cases(cfg)
-    chosen = [(case.title, case.graph, case.hidden, cfg.epochs_on(case)) for case in found]
+    chosen = [(case.title, case.graph, case.hidden, num_epochs(cfg, case)) for case in found]
     for name in cfg.others:
         graph = load_dataset(load_config(compose(f"dataset={name}")).dataset)
         chosen.append((name, graph, cfg.other_hidden, cfg.epochs or cfg.few_epochs))

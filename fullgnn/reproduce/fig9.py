@@ -12,14 +12,15 @@ from fullgnn.graph import Graph
 from fullgnn.partition.kway import MetisError
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.simulate import prepare_for
+from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, cases, order
 from fullgnn.reproduce.jobs import (
     JobTimes,
     Layout,
-    TrainingConfig,
     fastest,
     frozen_heap,
     load_links,
+    num_epochs,
     run_config,
     time_job,
 )
@@ -45,7 +46,7 @@ class PaperSpeedup:
 
 
 @dataclass
-class Config(TrainingConfig):
+class Config(TargetConfig):
     preset: str = MISSING
     links: str = MISSING
     rounds: int = MISSING
@@ -151,7 +152,7 @@ def _scheme(cfg: Config, layout: Layout) -> list[str]:
 
 def _time(cfg: Config, case: Case, layout: Layout, one: Ordered, hardware: Hardware) -> JobTimes:
     own = [*_scheme(cfg, layout), *one.own]
-    return time_job(cfg, own, case, layout.p, cfg.epochs_on(case), one.prepared, one.graph, hardware)
+    return time_job(cfg, own, case, layout.p, num_epochs(cfg, case), one.prepared, one.graph, hardware)
 
 
 def _cells(

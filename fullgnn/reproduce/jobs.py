@@ -27,27 +27,6 @@ _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_drop
 
 
 @dataclass
-class TrainingConfig(TargetConfig):
-    """The keys of targets that train."""
-
-    few_epochs: int = MISSING
-    """With ``epochs=null`` on a shrunk graph."""
-    full_epochs: int = MISSING
-    """With ``epochs=null`` at full size, as in the paper."""
-
-    def epochs_on(self, case: Case) -> int:
-        """How many to train on the graph of ``case``.
-
-        Raises:
-            ConfigError: 1, which leaves none to count after the first.
-        """
-        epochs = self.epochs or (self.full_epochs if case.real or case.scale == 1 else self.few_epochs)
-        if epochs < 2:
-            raise ConfigError("epochs=1 leaves nothing to count, since the first warms up: give 2 or more")
-        return epochs
-
-
-@dataclass
 class Layout:
     """A scheme on ``p`` ranks with ``r`` replicas."""
 
@@ -75,12 +54,20 @@ class JobTimes:
     origin: Origin  # of the epoch; simulated: a rank's computation is measured by itself, its communication modelled
     spmm_ms: list[float]  # measured
     epoch_ms: list[float]
-    comm_ms: list[float]  # the share of the model in the epoch
+    comm_ms: list[float]  # waiting for data, in the epoch: simulated, by the model
+
+    @property
+    def compute_ms(self) -> float:
+        """The slowest rank without its waiting: measured."""
+        return max(epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms))
 
     def cells(self) -> dict[str, Cell]:
-        """``SpMM`` and ``epoch`` of the slowest rank."""
-        spmm, epoch = Cell(max(self.spmm_ms), unit="ms"), Cell(max(self.epoch_ms), unit="ms", origin=self.origin)
-        return {"SpMM": spmm, "epoch": epoch}
+        """``SpMM``, ``computation`` (the epoch without its waiting) and ``epoch`` of the slowest rank."""
+        return {
+            "SpMM": Cell(max(self.spmm_ms), unit="ms"),
+            "computation": Cell(self.compute_ms, unit="ms"),
+            "epoch": Cell(max(self.epoch_ms), unit="ms", origin=self.origin),
+        }
 
 
 def fastest(rounds: Sequence[JobTimes]) -> JobTimes:
@@ -95,6 +82,13 @@ def fastest(rounds: Sequence[JobTimes]) -> JobTimes:
         least(one.epoch_ms for one in rounds),
         least(one.comm_ms for one in rounds),
     )
+
+
+def num_epochs(cfg: TargetConfig, case: Case) -> int:
+    """Epochs to run: as asked for, or as many as in the paper at full size, or a few on a shrunk graph."""
+    if cfg.epochs is not None:
+        return cfg.epochs
+    return cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs
 
 
 def overrides(cfg: TargetConfig, hidden: int, *own: str) -> list[str]:
@@ -130,25 +124,28 @@ def time_job(
     epochs: int,
     prepared: tuple[PreparedGraph, Preparation],
     graph: Graph,
-    hardware: Hardware,
+    hardware: Hardware | None = None,
 ) -> JobTimes:
-    """Train on ``world_size`` ranks: in real processes if ``cfg.nproc`` is that many, else by simulation.
+    """Train on ``world_size`` ranks: one in this process, several in real ones if ``cfg.nproc`` is that many, else by
+    simulation.
 
     Args:
         own: as in :func:`overrides`.
         prepared: ``graph`` as ``prepare_for`` returns it.
+        hardware: whose collectives simulated ranks have; they need one.
     """
     assert cfg.nproc is not None
-    if world_size > cfg.nproc:
+    if world_size > cfg.nproc or world_size == 1:
         run = simulate(run_config(cfg, case.hidden, *own), world_size, None, epochs, hardware, prepared)
-        assert run.comm_ms is not None
-        epoch_ms = [rank.time_ms["epoch"] + comm_ms for rank, comm_ms in zip(run.ranks, run.comm_ms)]
-        return JobTimes("simulated", [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, run.comm_ms)
+        comm_ms = run.comm_ms or [0.0]
+        epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
+        origin: Origin = "simulated" if run.simulated else "measured"
+        return JobTimes(origin, [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, comm_ms)
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         training = [f"train.epochs={epochs}", "train.eval_every=0", f"run_dir={quote(folder)}"]
         runtime = [f"runtime.nproc={world_size}", "runtime.cuda_graph=never"]  # a replayed epoch has no phases
         record = train_graph(graph, *overrides(cfg, case.hidden, *own), *training, *runtime)
-    return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [0.0])
+    return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
 
 
 @contextmanager

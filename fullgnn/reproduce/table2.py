@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from omegaconf import MISSING
 
 from fullgnn.compose import compose, load_config
 from fullgnn.dist import dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.meter import Meter
 from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.jobs import Layout
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series
 from fullgnn.schemes.base import Scheme
 from fullgnn.schemes.layout import stage_nnz
@@ -20,18 +20,15 @@ COLUMNS = {"block_rows": "block rows", "block_columns": "block columns", "blocks
 
 
 @dataclass
-class Layout:
-    """A scheme on ``p`` ranks with ``r`` replicas, and what the paper says of it, by the keys of ``COLUMNS``."""
+class PaperLayout(Layout):
+    """What the paper says of a layout, by the keys of ``COLUMNS``."""
 
-    scheme: str = MISSING
-    p: int = MISSING
-    r: int = MISSING
     paper: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
 class Config(TargetConfig):
-    layouts: list[Layout] = field(default_factory=list)
+    layouts: list[PaperLayout] = field(default_factory=list)
 
 
 def run(cfg: Config) -> Result:

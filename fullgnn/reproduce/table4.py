@@ -18,8 +18,9 @@ from fullgnn.dist import World
 from fullgnn.engine.graphed import EAGER_EPOCHS
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.simulate import prepare_for
+from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.jobs import Layout, TrainingConfig, frozen_heap, load_links, run_config, time_job
+from fullgnn.reproduce.jobs import Layout, frozen_heap, load_links, num_epochs, run_config, time_job
 from fullgnn.reproduce.result import Bars, Cell, Curves, Result, Row, ratio_bars, speedups
 from fullgnn.reproduce.timing import world_of_one
 
@@ -36,7 +37,7 @@ class MethodConfig:
 
 
 @dataclass
-class Config(TrainingConfig):
+class Config(TargetConfig):
     warmup: int = MISSING
     budget_s: float = MISSING
     base: str = MISSING
@@ -76,7 +77,7 @@ def _one_process(cfg: Config, case: Case, layout: Layout) -> tuple[dict[str, Cel
         methods, missing = _peers(cfg, case)
         methods += [_ours(cfg, case, layout, method, world) for method in cfg.methods if method.peer is None]
         warmup = max(cfg.warmup, EAGER_EPOCHS + 1) if cfg.device == "cuda" else cfg.warmup
-        measurements, failed = measure(methods, world, cfg.epochs_on(case), warmup, cfg.budget_s)
+        measurements, failed = measure(methods, world, num_epochs(cfg, case), warmup, cfg.budget_s)
     missing |= {one.method: one.reason for one in failed}
     times = {one.method: one for one in measurements}
     cells = {
@@ -129,7 +130,7 @@ def _ranks(cfg: Config, case: Case, layout: Layout, hardware: Hardware) -> dict[
         if method.peer is None:
             own = [*method.overrides, *layout.overrides()]
             prepared = prepare_for(run_config(cfg, case.hidden, *own), layout.p, case.graph)
-            epochs = cfg.epochs_on(case)
+            epochs = num_epochs(cfg, case)
             times = time_job(cfg, own, case, layout.p, epochs, prepared, case.graph, hardware)
             cells[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
     return cells

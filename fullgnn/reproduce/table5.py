@@ -7,11 +7,11 @@ from omegaconf import MISSING
 
 from fullgnn.kernels import LocalCSR
 from fullgnn.kernels.tiles import split_tiles
+from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.jobs import JobTimes, Layout, num_epochs, run_config, time_job
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, ratio_bars, speedups
-from fullgnn.reproduce.runs import EpochTimes, measure_epoch, prepare
-from fullgnn.reproduce.table2 import Layout
 from fullgnn.schemes.base import PreparedGraph
 
 EPOCH, SPMM, SHARE = "epoch", "SpMM of an epoch", "non-zeros in dense tiles"
@@ -37,13 +37,23 @@ def run(cfg: Config) -> Result:
     columns = [f"{100 * threshold:g} %" for threshold in cfg.thresholds]
     found, rows, details = cases(cfg), [], {}
     for case in found:
-        prepared = prepare(cfg, case, cfg.choices, _ONE_RANK)
-        assert prepared is not None
-        choices = [[*cfg.choices, f"kernel.density_threshold={threshold}"] for threshold in cfg.thresholds]
-        times = [measure_epoch(cfg, case, one, _ONE_RANK, prepared=prepared) for one in choices]
+        common = [*cfg.choices, *_ONE_RANK.overrides()]
+        prepared = prepare_for(run_config(cfg, case.hidden, *common), 1, case.graph)
+        times = [
+            time_job(
+                cfg,
+                [*common, f"kernel.density_threshold={threshold}"],
+                case,
+                1,
+                num_epochs(cfg, case),
+                prepared,
+                case.graph,
+            )
+            for threshold in cfg.thresholds
+        ]
         details[case.dataset] = [asdict(one) for one in times]
-        rows.append(Row((case.title, EPOCH), _time_cells(columns, times, "epoch_ms", cfg.paper.get(case.dataset, []))))
-        rows.append(Row((case.title, SPMM), _time_cells(columns, times, "spmm_ms", [])))
+        rows.append(Row((case.title, EPOCH), _time_cells(columns, times, "epoch", cfg.paper.get(case.dataset, []))))
+        rows.append(Row((case.title, SPMM), _time_cells(columns, times, "SpMM", [])))
         shares = [100 * dense_share(prepared[0], threshold) for threshold in cfg.thresholds]
         rows.append(Row((case.title, SHARE), {name: Cell(share, unit="%") for name, share in zip(columns, shares)}))
     notes = [f"Speed-ups are over a threshold of {columns[0]}. Share: counted on the ordered matrix."]
@@ -60,9 +70,10 @@ def dense_share(prepared: PreparedGraph, threshold: float) -> float:
     return tiles.nnz / max(1, tiles.nnz + rest.nnz)
 
 
-def _time_cells(columns: list[str], times: list[EpochTimes], key: str, paper: list[float]) -> dict[str, Cell]:
+def _time_cells(columns: list[str], times: list[JobTimes], what: str, paper: list[float]) -> dict[str, Cell]:
     theirs = dict(zip(columns, paper))
-    cells = {name: Cell(getattr(one, key) / 1e3, theirs.get(name), "s") for name, one in zip(columns, times)}
+    seconds = [float(str(one.cells()[what].ours)) / 1e3 for one in times]
+    cells = {name: Cell(value, theirs.get(name), "s") for name, value in zip(columns, seconds)}
     return speedups(cells, columns[0])
 
 

@@ -92,14 +92,19 @@ def one_and_half_d(
         if value not in CHOICES[key]:
             known = ", ".join("null" if choice is None else choice for choice in CHOICES[key])
             raise ConfigError(f"scheme.{key}={value} is not known: choose one of {known}")
-    if replication < 1 or world.size % replication:
-        divisors = ", ".join(str(r) for r in range(1, world.size + 1) if world.size % r == 0)
-        raise ConfigError(
-            f"scheme.replication={replication} does not divide the {world.size} processes: choose one of {divisors}"
-        )
+    check_replication(replication, world.size)
     if wire_dtype is not None:
         log.info("scheme.wire_dtype=%s rounds what travels: the run is not exact", wire_dtype)
     return OneAndHalfD(world, kernel, meter, replication, stage_order, exchange, split_rows, wire_dtype, shared_memory)
+
+
+def check_replication(replication: int, world_size: int) -> None:
+    """Refuse replicas that ``world_size`` processes cannot share block rows among."""
+    if replication < 1 or world_size % replication:
+        divisors = ", ".join(str(r) for r in range(1, world_size + 1) if world_size % r == 0)
+        raise ConfigError(
+            f"scheme.replication={replication} does not divide the {world_size} processes: choose one of {divisors}"
+        )
 
 
 class OneAndHalfD:
