@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from fullgnn.bench.environment import load_before
 from fullgnn.bench.harness import reason_of
 from fullgnn.cache import Cache
 from fullgnn.config import conf_dir
@@ -89,6 +90,7 @@ def main() -> None:
             print(help_text())
             return
         names, out, arguments = split_arguments(arguments)
+        load_before()
         label = names[0] if len(names) == 1 else ALL
         folder = Path(out or f"runs/reproduce/{label}-{datetime.now():%Y-%m-%d_%H-%M-%S.%f}")
         if len(names) == 1:

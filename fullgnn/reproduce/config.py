@@ -46,6 +46,31 @@ class Size:
 
 
 @dataclass
+class Layout:
+    """A scheme on ``p`` ranks with ``r`` replicas."""
+
+    scheme: str = MISSING
+    p: int = MISSING
+    r: int = MISSING
+
+    @property
+    def num_parts(self) -> int:
+        """Block rows."""
+        return self.p // self.r
+
+    @property
+    def name(self) -> str:
+        return f"{self.scheme.upper()} p={self.p}" + (f" r={self.r}" if self.r > 1 else "")
+
+    def overrides(self) -> list[str]:
+        """Those of a run with this layout, whatever its experiment has."""
+        return [f"scheme={self.scheme}", f"scheme.replication={self.r}"]
+
+
+ONE_RANK = Layout("1d", 1, 1)
+
+
+@dataclass
 class TargetConfig:
     """The keys of ``conf/reproduce.yaml``, which explains them; a target adds its own."""
 

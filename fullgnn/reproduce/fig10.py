@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from omegaconf import MISSING
 
 from fullgnn.plan.simulate import prepare_for
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.jobs import JobTimes, Layout, load_links, num_epochs, run_config, time_job
+from fullgnn.reproduce.jobs import JobTimes, load_links, num_epochs, run_config, time_job
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, speedups
 from fullgnn.reproduce.table5 import TILES_ON_CPU
 

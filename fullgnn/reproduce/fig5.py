@@ -19,11 +19,9 @@ from fullgnn.kernels import LocalCSR
 from fullgnn.partition import Partition
 from fullgnn.reorder import two_level
 from fullgnn.reorder.measure import imbalance
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.jobs import Layout
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, Value, speedups
-from fullgnn.reproduce.table2 import scheme_of
 from fullgnn.reproduce.timing import interleaved
 
 ORIGINAL, WHOLE, BLOCKWISE = "original", "whole METIS", "blockwise METIS"
@@ -46,9 +44,7 @@ class PaperBlocks:
 
 @dataclass
 class Config(TargetConfig):
-    scheme: str = MISSING
-    p: int = MISSING
-    r: int = MISSING
+    layout: Layout = field(default_factory=Layout)
     partition: str = MISSING
     orders: dict[str, OrderChoice] = field(default_factory=dict)
     kernels: list[str] = MISSING
@@ -60,7 +56,7 @@ class Config(TargetConfig):
 def run(cfg: Config) -> Result:
     """A column for each order; rows of non-zeros and of times, block by block."""
     (found,) = cases(cfg, features=False)
-    num_parts = scheme_of(Layout(cfg.scheme, cfg.p, cfg.r)).num_parts
+    num_parts = cfg.layout.num_parts
     blocks = {order: _blocks(cfg, found, choice, num_parts) for order, choice in cfg.orders.items()}
     names = [f"({i},{j})" for i in range(num_parts) for j in range(num_parts)]
     nnz = {order: np.array([block.nnz for block in of_order]) for order, of_order in blocks.items()}
@@ -186,7 +182,7 @@ def _facts(
     for label, by_order in times.items():
         slowest = _each(max, by_order)
         numbers = ", ".join(f"{order} {ms:.2f} ms" for order, ms in slowest.items())
-        facts[f"{label}: the slowest block is faster {BLOCKWISE} than in the other orders ({numbers})"] = all(
+        facts[f"{label}: the slowest block is faster under {BLOCKWISE} than under the others ({numbers})"] = all(
             slowest[BLOCKWISE] < slowest[other] for other in (ORIGINAL, WHOLE)
         )
     return facts

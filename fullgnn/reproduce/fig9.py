@@ -12,11 +12,10 @@ from fullgnn.graph import Graph
 from fullgnn.partition.kway import MetisError
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.simulate import prepare_for
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases, order
 from fullgnn.reproduce.jobs import (
     JobTimes,
-    Layout,
     fastest,
     frozen_heap,
     load_links,

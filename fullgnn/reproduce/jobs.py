@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from omegaconf import MISSING
-
 from fullgnn.api import train_graph
 from fullgnn.compose import compose, load_config
 from fullgnn.config import Config, RuntimeConfig
@@ -24,27 +22,6 @@ from fullgnn.schemes.base import PreparedGraph
 
 _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "train.weight_decay=0")
 """Without dropout, so that losses can be compared; Adam with learning rate 0.01, as all runs."""
-
-
-@dataclass
-class Layout:
-    """A scheme on ``p`` ranks with ``r`` replicas."""
-
-    scheme: str = MISSING
-    p: int = MISSING
-    r: int = MISSING
-
-    @property
-    def num_parts(self) -> int:
-        return self.p // self.r
-
-    @property
-    def name(self) -> str:
-        return f"{self.scheme.upper()} p={self.p}" + (f" r={self.r}" if self.r > 1 else "")
-
-    def overrides(self) -> list[str]:
-        """Those of a run with this layout, whatever its experiment has."""
-        return [f"scheme={self.scheme}", f"scheme.replication={self.r}"]
 
 
 @dataclass(frozen=True)

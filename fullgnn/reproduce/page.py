@@ -100,14 +100,14 @@ def table_text(result: Result) -> str:
     """The rows as Markdown; the paper's value in a column of its own beside ours, where a column has any."""
     header, body = list(result.labels), [list(map(_text, row.labels)) for row in result.rows]
     of_columns = [[row.cells.get(column, Cell(None)) for row in result.rows] for column in result.columns]
-    of_rows = [_origin(row.cells.values()) for row in result.rows]
-    by_row = all(of_rows) and not all(_origin(cells) for cells in of_columns)
+    of_rows = [_origins(row.cells.values()) for row in result.rows]
+    by_row = max(map(len, of_rows)) <= 1 < max(len(_origins(cells)) for cells in of_columns)
     if by_row:
         header.append("ours is")
-        body = [[*line, origin] for line, origin in zip(body, of_rows)]
+        body = [[*line, _text(_only(origins) or None)] for line, origins in zip(body, of_rows)]
     for column, cells in zip(result.columns, of_columns):
-        unit = _common(cell.unit for cell in cells if _is_number(cell.ours))
-        origin = "" if by_row else _origin(cells)
+        unit = _only({cell.unit for cell in cells if _is_number(cell.ours)})
+        origin = "" if by_row else _only(_origins(cells))
         header.append(", ".join(filter(None, [column, unit, origin])))
         for line, cell in zip(body, cells):
             own = [cell.unit] if cell.unit != unit and _is_number(cell.ours) else []
@@ -135,7 +135,7 @@ def csv_text(result: Result) -> str:
 
 def legend(result: Result) -> str:
     """How to read the table."""
-    origins = sorted({cell.origin for row in result.rows for cell in row.cells.values() if _is_number(cell.ours)})
+    origins = sorted(_origins(cell for row in result.rows for cell in row.cells.values()))
     text = f"Ours is {' or '.join(origins)}, as the table says where."
     if any(cell.ratio or cell.paper_ratio for row in result.rows for cell in row.cells.values()):
         text += " In parentheses: the speed-up within the row, of ours over ours and of the paper's over the paper's."
@@ -187,12 +187,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float))
 
 
-def _common(values: Iterable[str]) -> str:
-    """What all ``values`` are; empty where they differ."""
-    distinct = set(values)
-    return distinct.pop() if len(distinct) == 1 else ""
+def _only(values: set[str]) -> str:
+    """The one value that there is; empty where there are several, or none."""
+    return next(iter(values)) if len(values) == 1 else ""
 
 
-def _origin(cells: Iterable[Cell]) -> str:
-    """Of all numbers among ``cells``; empty where they have several, or where there is none."""
-    return _common(cell.origin for cell in cells if _is_number(cell.ours))
+def _origins(cells: Iterable[Cell]) -> set[str]:
+    """Of all numbers among ``cells``."""
+    return {cell.origin for cell in cells if _is_number(cell.ours)}

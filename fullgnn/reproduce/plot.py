@@ -56,10 +56,8 @@ def _bars(axes: "Axes", panel: Bars) -> None:
     """Groups of bars; each series has one bar of ours and one of the paper's, where it has any."""
     slots: list[tuple[str, str, bool, list[float | None]]] = []
     for color, series in zip(_cycle(len(panel.series)), panel.series):
-        if any(value is not None for value in series.values):
-            slots.append((series.name, color, False, series.values))
-        if any(value is not None for value in series.paper):
-            slots.append((f"{series.name}, paper", color, True, series.paper))
+        bars = [(series.name, color, False, series.values), (f"{series.name}, paper", color, True, series.paper)]
+        slots += [slot for slot in bars if any(value is not None for value in slot[-1])]
     width = _GROUP_WIDTH / max(1, len(slots))
     for place, (name, color, paper, values) in enumerate(slots):
         offset = (place - (len(slots) - 1) / 2) * width

@@ -9,8 +9,7 @@ from fullgnn.compose import compose, load_config
 from fullgnn.dist import dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.meter import Meter
-from fullgnn.reproduce.config import TargetConfig
-from fullgnn.reproduce.jobs import Layout
+from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series
 from fullgnn.schemes.base import Scheme
 from fullgnn.schemes.layout import stage_nnz
@@ -21,7 +20,7 @@ COLUMNS = {"block_rows": "block rows", "block_columns": "block columns", "blocks
 
 @dataclass
 class PaperLayout(Layout):
-    """What the paper says of a layout, by the keys of ``COLUMNS``."""
+    """A layout, and what the paper says of it, by the keys of ``COLUMNS``."""
 
     paper: dict[str, int] = field(default_factory=dict)
 
@@ -60,7 +59,7 @@ def blocks(layout: Layout) -> dict[str, int]:
 def scheme_of(layout: Layout) -> Scheme:
     """The scheme as rank 0 of its ranks builds it; it can be asked what it holds, and moves nothing."""
     runtime = ["runtime.device=cpu", f"runtime.threads={torch.get_num_threads()}"]  # as many as there were
-    cfg = load_config(compose(f"scheme={layout.scheme}", f"scheme.replication={layout.r}", *runtime))
+    cfg = load_config(compose(*layout.overrides(), *runtime))
     with dry_world(cfg.runtime, 0, layout.p) as world:
         return make_scheme(cfg, world, Meter(world.device))
 

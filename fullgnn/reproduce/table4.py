@@ -18,9 +18,9 @@ from fullgnn.dist import World
 from fullgnn.engine.graphed import EAGER_EPOCHS
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.simulate import prepare_for
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.jobs import Layout, frozen_heap, load_links, num_epochs, run_config, time_job
+from fullgnn.reproduce.jobs import frozen_heap, load_links, num_epochs, run_config, time_job
 from fullgnn.reproduce.result import Bars, Cell, Curves, Result, Row, ratio_bars, speedups
 from fullgnn.reproduce.timing import world_of_one
 

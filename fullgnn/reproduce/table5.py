@@ -8,14 +8,13 @@ from omegaconf import MISSING
 from fullgnn.kernels import LocalCSR
 from fullgnn.kernels.tiles import split_tiles
 from fullgnn.plan.simulate import prepare_for
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import ONE_RANK, TargetConfig
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.jobs import JobTimes, Layout, num_epochs, run_config, time_job
+from fullgnn.reproduce.jobs import JobTimes, num_epochs, run_config, time_job
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, ratio_bars, speedups
 from fullgnn.schemes.base import PreparedGraph
 
 EPOCH, SPMM, SHARE = "epoch", "SpMM of an epoch", "non-zeros in dense tiles"
-_ONE_RANK = Layout("1d", 1, 1)
 
 TILES_ON_CPU = (
     "A CPU has no tensor cores: kernel=tile32 unpacks its dense tiles there, and the more of them the slower. Only the "
@@ -37,7 +36,7 @@ def run(cfg: Config) -> Result:
     columns = [f"{100 * threshold:g} %" for threshold in cfg.thresholds]
     found, rows, details = cases(cfg), [], {}
     for case in found:
-        common = [*cfg.choices, *_ONE_RANK.overrides()]
+        common = [*cfg.choices, *ONE_RANK.overrides()]
         prepared = prepare_for(run_config(cfg, case.hidden, *common), 1, case.graph)
         times = [
             time_job(

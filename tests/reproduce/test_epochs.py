@@ -7,9 +7,9 @@ import pytest
 
 from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce import fig10, table5
-from fullgnn.reproduce.config import load_target
+from fullgnn.reproduce.config import Layout, load_target
 from fullgnn.reproduce.graphs import case
-from fullgnn.reproduce.jobs import Layout, num_epochs, run_config, time_job
+from fullgnn.reproduce.jobs import num_epochs, run_config, time_job
 from fullgnn.reproduce.result import Result
 
 pytest.importorskip("pymetis")

@@ -10,9 +10,9 @@ from fullgnn.errors import ConfigError
 from fullgnn.partition.kway import MetisError
 from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce import fig9
-from fullgnn.reproduce.config import load_target
+from fullgnn.reproduce.config import Layout, load_target
 from fullgnn.reproduce.graphs import case
-from fullgnn.reproduce.jobs import JobTimes, Layout, fastest, load_links, num_epochs, run_config
+from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, num_epochs, run_config
 from fullgnn.reproduce.result import Result
 
 TINY = ("datasets=[reddit-like]", "scale=0.01", "links=h200x8", "orders=[rcm]", "device=cpu")

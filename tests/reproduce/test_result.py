@@ -43,11 +43,13 @@ def test_the_table_says_where_each_number_is_from(result: Result) -> None:
 
 def test_rows_of_one_origin_each_share_a_column_for_it() -> None:
     rows = [Row(("here",), {"n": Cell(1)}), Row(("there",), {"n": Cell(2, origin="derived")})]
+    rows.append(Row(("nowhere",), {"n": Cell("not measured")}))
     lines = table_text(Result(("graph",), ("n",), rows, [])).splitlines()
     assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if ":-" not in line] == [
         ["graph", "ours is", "n"],
         ["here", "measured", "1"],
         ["there", "derived", "2"],
+        ["nowhere", "-", "not measured"],
     ]
 
 
