@@ -1,5 +1,6 @@
 """Figure 9: orders, who is measured and who simulated, and where the paper's numbers stand."""
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -12,10 +13,17 @@ from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce import fig9
 from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.graphs import case
-from fullgnn.reproduce.jobs import JobTimes, Layout, fastest, load_links, run_config
+from fullgnn.reproduce.jobs import JobTimes, Layout, fastest, load_links, run_config, thin
 from fullgnn.reproduce.result import Result
 
-TINY = ("datasets=[reddit-like]", "scale=0.01", "links=h200x8", "orders=[rcm]", "device=cpu")
+TINY = (
+    "datasets=[reddit-like]",
+    "scale=0.01",
+    "sizes.reddit-like.density=20",
+    "links=h200x8",
+    "orders=[rcm]",
+    "device=cpu",
+)
 ONE_D, REPLICATED = "{scheme:1d,p:2,r:1}", "{scheme:1.5d,p:4,r:2}"
 
 
@@ -122,6 +130,16 @@ def test_as_many_processes_as_ranks_are_measured(tmp_path: Path) -> None:
     assert result.details["times_ms"]["Reddit"]["1D p=2"]["none"]["comm_ms"] == [0.0]  # nothing modelled
 
 
+def test_features_are_fewer_by_as_much_as_the_degree(cfg: fig9.Config) -> None:
+    made = case(cfg, "reddit-like")
+    assert 0.19 < made.degree_scale < 0.20
+    one = thin(made)
+    assert np.array_equal(one.graph.features, made.graph.features[:, :119])
+    assert np.array_equal(one.graph.indices, made.graph.indices)
+    whole = replace(made, degree_scale=1.0)
+    assert thin(whole) is whole
+
+
 def test_one_epoch_is_refused(cfg: fig9.Config) -> None:
     one = load_target("fig9", *TINY, "epochs=1", f"data_root={cfg.data_root}")
     with pytest.raises(ConfigError, match="^epochs=1 leaves nothing to count"):
@@ -130,9 +148,8 @@ def test_one_epoch_is_refused(cfg: fig9.Config) -> None:
 
 def test_full_size_trains_as_long_as_the_paper(cfg: fig9.Config) -> None:
     made = case(cfg, "reddit-like")
-    object.__setattr__(made, "scale", 1.0)
-    assert cfg.epochs_on(case(cfg, "reddit-like")) == cfg.few_epochs
-    assert cfg.epochs_on(made) == 100
+    assert cfg.epochs_on(made) == cfg.few_epochs
+    assert cfg.epochs_on(replace(made, scale=1.0)) == cfg.epochs_on(replace(made, real=True)) == 100
 
 
 def test_one_gpu_has_no_links_to_measure(cfg: fig9.Config) -> None:
