@@ -1,10 +1,12 @@
 """Training of ours on a given graph, at the task that every method of a table has."""
 
+import functools
 import gc
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 
 from fullgnn.api import train_graph
 from fullgnn.compose import compose, load_config
@@ -22,6 +24,11 @@ from fullgnn.schemes.base import PreparedGraph
 
 _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "train.weight_decay=0")
 """Without dropout, so that losses can be compared; Adam with learning rate 0.01, as all runs."""
+
+THIN = (
+    "The features of a look-alike are fewer by its degree_scale, so that dense products keep their share of an epoch "
+    "beside the sparse ones."
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,14 @@ def num_epochs(cfg: TargetConfig, case: Case) -> int:
     return cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs
 
 
+def thin(case: Case) -> Case:
+    """``case`` with the first of its features, fewer by as much as its mean degree was scaled; see ``THIN``."""
+    num_features = max(1, round(case.graph.num_features * case.degree_scale))
+    if num_features == case.graph.num_features:
+        return case
+    return replace(case, graph=replace(case.graph, features=case.graph.features[:, :num_features].copy()))
+
+
 def overrides(cfg: TargetConfig, hidden: int, *own: str) -> list[str]:
     """Those of a run of ours for a target: the task, and where it runs; an experiment in ``own`` comes below both."""
     runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}"]
@@ -76,8 +91,14 @@ def overrides(cfg: TargetConfig, hidden: int, *own: str) -> list[str]:
 
 
 def run_config(cfg: TargetConfig, hidden: int, *own: str) -> Config:
-    """The configuration of :func:`overrides`."""
-    return load_config(compose(*overrides(cfg, hidden, *own)))
+    """The configuration of :func:`overrides`; not to be written to."""
+    return _loaded(*overrides(cfg, hidden, *own))
+
+
+@functools.cache
+def _loaded(*given: str) -> Config:
+    """Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
+    return load_config(compose(*given))
 
 
 def load_links(cfg: TargetConfig, name: str) -> Hardware:
@@ -131,6 +152,7 @@ def frozen_heap() -> Iterator[None]:
 
     ``simulate`` collects after every rank; beside the objects of imported libraries that takes as long as an epoch.
     """
+    import_module("torch._dynamo")  # most of them, and the first optimizer would import it
     gc.freeze()
     try:
         yield

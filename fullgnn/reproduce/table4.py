@@ -20,7 +20,7 @@ from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.jobs import frozen_heap, load_links, num_epochs, run_config, time_job
+from fullgnn.reproduce.jobs import THIN, frozen_heap, load_links, num_epochs, run_config, thin, time_job
 from fullgnn.reproduce.result import Bars, Cell, Curves, Result, Row, ratio_bars, speedups
 from fullgnn.reproduce.timing import world_of_one
 
@@ -49,7 +49,7 @@ class Config(TargetConfig):
 def run(cfg: Config) -> Result:
     """A row for each graph and layout."""
     hardware = load_links(cfg, cfg.links) if any(layout.p > 1 for layout in cfg.layouts) else None
-    found, rows, details = cases(cfg), [], {}
+    found, rows, details = list(map(thin, cases(cfg))), [], {}
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, frozen_heap():
         kept = cfg if cfg.cache_dir else replace(cfg, cache_dir=folder)  # METIS once, not once a method
         for case in found:
@@ -143,6 +143,7 @@ def _notes(cfg: Config, details: Mapping[str, Mapping[str, Any]], hardware: Hard
         f"Only ratios within a row are compared, over {cfg.base}. OOM is the paper's word: out of its GPU's memory.",
         "In one process all methods take turns, from the same weights and without dropout: their losses differ by "
         f"{error:.1e} at most. There is one block, so the blockwise METIS is that of the whole graph.",
+        THIN,
         "PyTorch: its CSR product with autograd's backward; PyTorch, backward by A: the same with a backward pass that "
         "knows that A is symmetric.",
     ]

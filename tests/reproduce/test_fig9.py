@@ -12,10 +12,17 @@ from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce import fig9
 from fullgnn.reproduce.config import Layout, load_target
 from fullgnn.reproduce.graphs import case
-from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, num_epochs, run_config
+from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, run_config
 from fullgnn.reproduce.result import Result
 
-TINY = ("datasets=[reddit-like]", "scale=0.01", "links=h200x8", "orders=[rcm]", "device=cpu")
+TINY = (
+    "datasets=[reddit-like]",
+    "scale=0.01",
+    "sizes.reddit-like.density=20",
+    "links=h200x8",
+    "orders=[rcm]",
+    "device=cpu",
+)
 ONE_D, REPLICATED = "{scheme:1d,p:2,r:1}", "{scheme:1.5d,p:4,r:2}"
 
 
@@ -119,15 +126,6 @@ def test_as_many_processes_as_ranks_are_measured(tmp_path: Path) -> None:
     spmm, epoch = (cell.ours for cell in cells)
     assert isinstance(spmm, float) and isinstance(epoch, float)
     assert 0 < spmm < epoch
-    (waiting,) = result.details["times_ms"]["Reddit"]["1D p=2"]["none"]["comm_ms"]
-    assert 0 < waiting < epoch  # measured as well
-
-
-def test_full_size_trains_as_long_as_the_paper(cfg: fig9.Config) -> None:
-    made = case(cfg, "reddit-like")
-    object.__setattr__(made, "scale", 1.0)
-    assert num_epochs(cfg, case(cfg, "reddit-like")) == cfg.few_epochs
-    assert num_epochs(cfg, made) == 100
 
 
 def test_one_gpu_has_no_links_to_measure(cfg: fig9.Config) -> None:
