@@ -12,8 +12,11 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+
+import torch
 
 from fullgnn.config import Config, conf_dir
 from fullgnn.errors import ConfigError, FullGNNError
@@ -49,7 +52,7 @@ def run(plan: PlanConfig, runs: dict[tuple[str, str], Config], graph: GraphStati
     log.info("\n%s\n%s", text, os.path.abspath(plan.out))
 
 
-def profiles(name: str, cfg: Config):
+def profiles(name: str, cfg: Config) -> Callable[[int], Hardware]:
     """The profile for a number of ranks. ``auto`` is measured with at most as many as there are cores or GPUs; of more
     ranks, each is taken to be as fast and as well connected, with its share of the memory."""
     known: dict[int, Hardware] = {}
@@ -69,8 +72,6 @@ def profiles(name: str, cfg: Config):
 
 def places(cfg: Config) -> int:
     """Ranks that this machine can run at full speed."""
-    import torch
-
     num_gpus = torch.cuda.device_count() if cfg.runtime.device != "cpu" else 0
     return num_gpus or len(os.sched_getaffinity(0))
 

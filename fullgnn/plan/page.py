@@ -1,5 +1,7 @@
 """Plans as Markdown."""
 
+from collections.abc import Callable
+
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.search import Option
 from fullgnn.report.table import format_table, num_bytes
@@ -61,7 +63,7 @@ def scaling_page(found: list[Option], hardware: Hardware, command: str) -> str:
     at = {(option.world_size, option.replication): option for option in found}
     names = ["1D" if r == 1 else f"1.5D r={r}" for r in replications]
 
-    def table(title: str, cell) -> list[str]:
+    def table(title: str, cell: Callable[[Option], str]) -> list[str]:
         rows = [[str(p), *(cell(at[p, r]) if (p, r) in at else "-" for r in replications)] for p in sizes]
         return [f"### {title}", "", format_table(["p", *names], rows), ""]
 
@@ -69,8 +71,7 @@ def scaling_page(found: list[Option], hardware: Hardware, command: str) -> str:
     lines += table("Epoch, ms (* does not fit)", lambda o: _marked(f"{o.prediction.epoch_time_ms:.1f}", o))
     lines += table("Waiting for data, ms", lambda o: f"{o.prediction.time_ms['comm']:.1f}")
     lines += table("Memory a rank", lambda o: num_bytes(o.prediction.peak_tensor_bytes))
-    received = lambda o: num_bytes(sum(o.prediction.comm_bytes_per_epoch.values()))  # noqa: E731
-    lines += table("Received a rank and epoch", received)
+    lines += table("Received a rank and epoch", lambda o: num_bytes(sum(o.prediction.comm_bytes_per_epoch.values())))
     for r in replications[1:]:
         faster = [
             p

@@ -71,7 +71,7 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
     setups = all_gather_objects(setup)
     busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
     received = _by_collective(ranks)
-    loads = scheme.balance.rank_nnz if not world.dry else scheme.balance.rank_nnz[world.rank :][:1]
+    loads = _of_ranks(scheme.balance.rank_nnz, world)
     best, last = result.best.accuracy, result.epochs[-1].accuracy
     assert best is not None and last is not None
     return RunRecord(
@@ -152,6 +152,13 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
             for rank, nnz in zip(ranks, loads, strict=True)
         ],
     )
+
+
+def _of_ranks(loads: Sequence[int], world: World) -> Sequence[int | None]:
+    """The ``loads`` of the ranks that ran; None for each where the scheme did not say."""
+    if not loads:
+        return [None] * (1 if world.dry else world.size)
+    return loads[world.rank :][:1] if world.dry else loads
 
 
 def _by_collective(ranks: Sequence[RankSummary] | Sequence[Cost]) -> dict[str, list[float]]:

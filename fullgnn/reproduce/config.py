@@ -12,11 +12,11 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from fullgnn.bench.config import explain_keys
 from fullgnn.compose import explain, is_user_mistake
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.dist.mesh import num_threads
 from fullgnn.errors import ConfigError
+from fullgnn.keys import explain_keys
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"

@@ -2,8 +2,9 @@
 
 import pytest
 
-from fullgnn.bench.config import BenchConfig, choices, load_bench, preset_config, presets
+from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets
 from fullgnn.errors import ConfigError
+from fullgnn.keys import choices
 
 WRONG = {
     "op=foo": "op=foo is not known: choose one of spmm, epoch, collectives, reorder",

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fullgnn.bench.alone import config_alone
-from fullgnn.bench.config import choices, load_bench
+from fullgnn.bench.config import load_bench
 from fullgnn.bench.epoch import single_process
 from fullgnn.dist import World
+from fullgnn.keys import choices
 from tests.bench.operations import SHORT, operate, read
 
 RECORD = {
