@@ -4,8 +4,8 @@
               the reads that an order keeps in cache comes at the rate of the smallest table
     comm      latency + bytes / bandwidth of each collective; rows of the next stage travel while this one multiplies,
               so that of every stage but the first only what takes longer than its product is seen
-    dense     each product at the machine's arithmetic or memory rate, whichever is slower, and the passes that have no
-              product to ride in
+    dense     each product's arithmetic and its matrices' way through memory, neither hiding the other, and the passes
+              that have no product to ride in
     other     update of the parameters
 
 The slowest rank counts. Bytes are exact; times are those of a machine that does nothing else.
@@ -100,7 +100,7 @@ def predict(
     share = own / max(1, own.max())
     for gemm in trace.gemms:
         arithmetic, memory = gemm.flops / hardware.gemm_flops_per_s, gemm.numbers * itemsize / hardware.copy_bytes_per_s
-        dense_s += share * max(arithmetic, memory) + hardware.op_s
+        dense_s += share * (arithmetic + memory) + hardware.op_s
     other_s = OPTIMIZER_PASSES * trace.num_parameters * itemsize / hardware.copy_bytes_per_s + 10 * hardware.op_s
 
     slowest = np.unravel_index(np.argmax(spmm_s + comm_s + dense_s), spmm_s.shape)
