@@ -22,6 +22,7 @@ from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
 from fullgnn.reproduce.jobs import THIN, frozen_heap, load_links, num_epochs, run_config, thin, time_job
 from fullgnn.reproduce.result import Bars, Cell, Curves, Result, Row, ratio_bars, speedups
+from fullgnn.reproduce.table5 import TILES_ON_CPU
 from fullgnn.reproduce.timing import world_of_one
 
 
@@ -147,6 +148,8 @@ def _notes(cfg: Config, details: Mapping[str, Mapping[str, Any]], hardware: Hard
         "PyTorch: its CSR product with autograd's backward; PyTorch, backward by A: the same with a backward pass that "
         "knows that A is symmetric.",
     ]
+    if cfg.torch_device.type == "cpu":
+        notes.append(f"{TILES_ON_CPU} What + block-sparse gains here is the kernel of all other rows, blocked.")
     if hardware is not None:
         notes.append(
             "Several ranks: each rank's computation is measured, one rank after another; an epoch adds the unhidden "
