@@ -1,15 +1,13 @@
 """What the blocks of the adjacency take of a rank's memory, in the form that its kernel wants."""
 
-import numpy as np
-
 from fullgnn.kernels.blocked import held_bytes
 from fullgnn.plan.statistics import GraphStatistics, Traffic
 
 
 def block_bytes(
-    traffic: Traffic, graph: GraphStatistics, products: list[tuple[str, int]], kernel: str, itemsize: int
-) -> np.ndarray:
-    """(b, r) bytes that each rank holds of the matrices of ``products``.
+    traffic: Traffic, graph: GraphStatistics, products: list[tuple[str, int]], kernel: str, itemsize: int, rank: int
+) -> float:
+    """What ``rank`` holds of the matrices of ``products``.
 
     Args:
         products: names and columns.
@@ -17,18 +15,15 @@ def block_bytes(
             would: it depends on the tiles.
         itemsize: bytes of a number.
     """
-    value_bytes = 0 if graph.pattern else itemsize
-    names = set(traffic.products) - ({"adj_t"} if graph.symmetric else set())
-    total = np.zeros((traffic.grid.num_parts, traffic.grid.replication))
-    for name in sorted(names):
+    value_bytes, total = 0 if graph.pattern else itemsize, 0.0
+    for name in sorted(set(traffic.products) - ({"adj_t"} if graph.symmetric else set())):
         multiplied = {"adj", "adj_t"} if name == "adj" and graph.symmetric else {name}
         row_bytes = {columns * itemsize for product, columns in products if product in multiplied}
-        for (part, replica), _ in np.ndenumerate(total):
-            total[part, replica] += _of_rank(traffic, name, part, replica, kernel, itemsize, value_bytes, row_bytes)
+        total += _of_product(traffic, name, *traffic.grid.place(rank), kernel, itemsize, value_bytes, row_bytes)
     return total
 
 
-def _of_rank(
+def _of_product(
     traffic: Traffic,
     name: str,
     part: int,

@@ -35,7 +35,7 @@ class Prediction:
     time_ms: dict[str, float]  # spmm, comm, dense, other; comm is what is not hidden
     comm_bytes_per_epoch: dict[str, float]  # by collective, mean over the ranks
     comm_bytes_per_rank: dict[str, list[int]]
-    peak_tensor_bytes: int  # of the largest rank
+    peak_tensor_bytes: int  # of the rank that was traced
     memory_bytes: int  # that a rank has
 
     @property
@@ -104,7 +104,7 @@ def predict(
     other_s = OPTIMIZER_PASSES * trace.num_parameters * itemsize / hardware.copy_bytes_per_s + 10 * hardware.op_s
 
     slowest = np.unravel_index(np.argmax(spmm_s + comm_s + dense_s), spmm_s.shape)
-    peak = trace.peak_tensor_bytes + block_bytes(traffic, graph, trace.products, kernel, itemsize).max()
+    peak = trace.peak_tensor_bytes + block_bytes(traffic, graph, trace.products, kernel, itemsize, trace.rank)
     return Prediction(
         hardware=hardware.name,
         time_ms={

@@ -141,7 +141,7 @@ def options(
 def prediction_of(
     cfg: Config, graph: GraphStatistics, traffic: Traffic, hardware: Hardware, kernel: str, local: bool
 ) -> Prediction:
-    """Of the run ``cfg`` on ``traffic.grid``; see ``predict``."""
+    """Of the run ``cfg`` on ``traffic.grid``, and of the memory of the rank that multiplies most; see ``predict``."""
     heaviest = int(traffic.rank_nnz("adj").argmax())
     trace = trace_epoch(cfg, graph, traffic, heaviest, local)
     return predict(cfg, graph, traffic, trace, hardware, kernel, local)

@@ -61,6 +61,7 @@ class Gemm:
 class Trace:
     """One epoch of one rank."""
 
+    rank: int
     products: list[tuple[str, int]]  # name as in ``Layout`` and columns, in order
     gemms: list[Gemm]
     num_parameters: int
@@ -90,7 +91,7 @@ def trace_epoch(cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int
         peak = line(peak, memory(2 * few)[0])
         pairs = zip(gemms, _gemms(cfg, graph, traffic, 2 * few))
         gemms = [Gemm(line(one.m, two.m), line(one.k, two.k), line(one.n, two.n)) for one, two in pairs]
-    return Trace(products, gemms, num_parameters, peak)
+    return Trace(rank, products, gemms, num_parameters, peak)
 
 
 class _Nothing:

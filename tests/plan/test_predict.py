@@ -209,7 +209,7 @@ def test_time_is_about_that_of_the_run() -> None:
     measured = simulate(cfg, 1, epochs=4, prepared=prepared).compute_ms
     traffic = counted_traffic(prepared[0], grid_of(cfg, 1), cfg.work.loss_rows_only)
     planned = prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel_of(cfg, hardware), True)
-    assert measured / 4 < planned.epoch_time_ms < measured * 4
+    assert measured / 10 < planned.epoch_time_ms < measured * 10
 
 
 def test_a_dry_rank_trains() -> None:

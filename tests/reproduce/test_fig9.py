@@ -1,7 +1,6 @@
 """Figure 9: orders, who is measured and who simulated, and where the paper's numbers stand."""
 
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,16 +115,6 @@ def test_without_metis_its_columns_say_so(cfg: fig9.Config, monkeypatch: pytest.
     layout, made = Layout("1d", 2, 1), case(cfg, "reddit-like")
     assert fig9._ordered(cfg, made, layout, "metis", "whole") == "no metis: pymetis is not installed"
     assert fig9._ordered(cfg, made, layout, "metis", "block") == "no metis: rcm took its place"
-
-
-def test_as_many_processes_as_ranks_are_measured(tmp_path: Path) -> None:
-    few = ("nproc=2", "orders=[]", f"layouts=[{ONE_D}]", f"data_root={tmp_path}", "scale=0.004")
-    result = fig9.run(load_target("fig9", *TINY, *few))
-    cells = [row.cells["none"] for row in result.rows]
-    assert [cell.origin for cell in cells] == ["measured", "measured"]
-    spmm, epoch = (cell.ours for cell in cells)
-    assert isinstance(spmm, float) and isinstance(epoch, float)
-    assert 0 < spmm < epoch
 
 
 def test_one_gpu_has_no_links_to_measure(cfg: fig9.Config) -> None:
