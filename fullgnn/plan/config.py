@@ -100,7 +100,11 @@ def _graph(plan: PlanConfig, run: Config, has_dataset: bool) -> GraphStatistics 
     assert plan.num_edges is not None
     nnz = plan.num_edges + (plan.num_nodes if run.self_loops else 0)
     num_train = plan.num_nodes if plan.num_train is None else plan.num_train
-    pattern = run.work.fold_normalization or run.normalization == "none"
     return GraphStatistics(
-        "numbers", nnz=nnz, num_train=num_train, symmetric=plan.symmetric, pattern=pattern, **numbers
+        "numbers",
+        nnz=nnz,
+        num_train=num_train,
+        symmetric=plan.symmetric,
+        pattern=run.work.fold_normalization,
+        **numbers,
     )

@@ -2,8 +2,8 @@
 
 Every rank is a dry run (``dist/dry.py``) on its real blocks: its computation is measured, its bytes are counted. What
 its collectives would take is the model's (``predict.py``), from a measured profile of the machine. The two are kept
-apart: ``Simulation`` adds them up only in ``epoch_ms``, which is to be labelled as simulated. With one rank nothing is
-simulated, and the result is a measurement.
+apart: whoever adds them up labels the sum as simulated. With one rank nothing is simulated, and the result is a
+measurement.
 """
 
 import gc
@@ -60,18 +60,6 @@ class Simulation:
     def compute_ms(self) -> float:
         """An epoch of the slowest rank without its collectives: measured."""
         return max(rank.time_ms["epoch"] for rank in self.ranks)
-
-    @property
-    def spmm_ms(self) -> float:
-        """The products of the slowest rank: measured."""
-        return max(rank.time_ms["spmm"] for rank in self.ranks)
-
-    @property
-    def epoch_ms(self) -> float | None:
-        """Of the slowest rank, measured computation and modelled waiting; None without a profile."""
-        if self.comm_ms is None:
-            return None
-        return max(rank.time_ms["epoch"] + comm_ms for rank, comm_ms in zip(self.ranks, self.comm_ms))
 
 
 def simulate(

@@ -13,7 +13,7 @@ from fullgnn.partition import Partition
 from fullgnn.reorder.measure import block_nnz
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.cut import Grid, lay_out
-from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz, stage_sources
+from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz
 from fullgnn.schemes.stages import rank_sums, share_stages
 from fullgnn.schemes.traffic import Product, choose_ways
 
@@ -64,10 +64,6 @@ class Traffic:
         """(b, r) rows of H that each rank holds."""
         own = np.diff(self.rows.bounds, axis=1)
         return own if own.shape[1] > 1 else np.repeat(own, self.grid.replication, axis=1)
-
-    def stage_sources(self) -> np.ndarray:
-        """(b, b): the block column of each block row in each stage."""
-        return stage_sources(self.grid.num_parts, self.grid.stage_order)
 
 
 def counted_traffic(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> Traffic:

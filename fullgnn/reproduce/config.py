@@ -1,22 +1,20 @@
 """The command line of the reproduction: the schema of all targets here, the values in ``conf/``."""
 
-import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Optional
 
-import hydra
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING
 
 from fullgnn.compose import explain, is_user_mistake
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.dist.mesh import num_threads
 from fullgnn.errors import ConfigError
-from fullgnn.keys import explain_keys
+from fullgnn.keys import load_keys
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"
@@ -156,15 +154,7 @@ def load_target(target: str, *overrides: str) -> Any:
         ConfigError: one line naming the key, what is wrong with it and what it may be.
     """
     schema = module_of(target).Config
-    try:
-        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            composed = hydra.compose(f"{_FOLDER}/{target}", overrides=list(overrides))
-        _check_complete(composed, schema)
-        cfg = typing.cast(TargetConfig, OmegaConf.to_object(OmegaConf.merge(schema, composed)))
-    except Exception as error:
-        if not is_user_mistake(error):
-            raise
-        raise ConfigError(explain_keys(error, schema)) from error
+    cfg = load_keys(f"{_FOLDER}/{target}", schema, list(overrides))
     _check(cfg)
     return cfg
 
@@ -178,12 +168,6 @@ def _value(argument: str) -> Any:
             raise
         raise ConfigError(explain(error)) from error
     return [str(one) for one in value] if isinstance(value, list) else None if value is None else str(value)
-
-
-def _check_complete(composed: DictConfig, schema: type) -> None:
-    for key in typing.get_type_hints(schema):
-        if key not in composed:
-            raise ConfigError(f"{key} cannot be removed: leave out ~{key}")
 
 
 def _check(cfg: TargetConfig) -> None:

@@ -38,7 +38,7 @@ class JobTimes:
     origin: Origin  # of the epoch; simulated: a rank's computation is measured by itself, its communication modelled
     spmm_ms: list[float]  # measured
     epoch_ms: list[float]
-    comm_ms: list[float]  # waiting for data, in the epoch: simulated, by the model
+    comm_ms: list[float]  # waiting for data, in the epoch: by the model where that is simulated
 
     @property
     def compute_ms(self) -> float:
