@@ -1,0 +1,163 @@
+"""The constants of the GPU kernels that only a GPU can judge, in one place.
+
+The defaults below are guesses until a GPU has measured them. ``./launch/gpu_bench --part products`` sweeps them and
+writes the winners as YAML; as ``conf/tuning/<name of the GPU>.yaml`` they replace the defaults on every GPU of that
+name:
+
+    csr:
+      elements: 8192             # for every width
+      widths:
+        16: {elements: 2048}     # for widths up to 16: the smallest bound that holds the width is taken
+
+No constant changes what is computed, only how it is spread over the GPU, and the order of sums with it.
+"""
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+import yaml
+
+from fullgnn.config import conf_dir
+from fullgnn.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class CSRTuning:
+    """Of ``triton_csr.py``."""
+
+    bins: tuple[int, ...] = (4, 16, 64)
+    """Edges of a row, at most, in each bin; the last bin has the rest."""
+    heavy: int = 2048
+    """Edges beyond which a row is cut into parts."""
+    part: int = 1024
+    """Edges of one part."""
+    elements: int = 4096
+    """Of the sums of one program: 32 registers of each of 128 threads."""
+    min_lanes: int = 16
+    max_lanes: int = 256
+    elements_per_warp: int = 1024
+
+
+@dataclass(frozen=True)
+class PanelTuning:
+    """Of ``panels.py``."""
+
+    split_groups: int = 192
+    """Groups beyond which a panel is cut into parts."""
+    part_groups: int = 128
+    """Groups of one part: 4,096 rows of X."""
+    num_stages: int = 3
+    num_warps: int = 4
+    """Of panels of up to 64 rows; those of 128 rows take twice as many."""
+
+
+@dataclass(frozen=True)
+class DenseTuning:
+    """Of ``nn/_dense_gpu.py``."""
+
+    mask_elements: int = 2048
+    """Of a tile of a gradient."""
+    mask_tiles: int = 16
+    """Of a program, one below the other: it adds their columns."""
+
+
+T = TypeVar("T", CSRTuning, PanelTuning, DenseTuning)
+
+
+@dataclass(frozen=True)
+class ByWidth(Generic[T]):
+    """The constants of one kernel: those of every width, and other values for some widths."""
+
+    general: T
+    widths: Mapping[int, T] = field(default_factory=dict)
+    """By the largest width that they hold for."""
+
+    def at(self, width: int) -> T:
+        """The constants for matrices of ``width`` columns."""
+        bounds = [bound for bound in self.widths if width <= bound]
+        return self.widths[min(bounds)] if bounds else self.general
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The constants of all kernels."""
+
+    csr: ByWidth[CSRTuning] = ByWidth(CSRTuning())
+    panels: ByWidth[PanelTuning] = ByWidth(PanelTuning())
+    dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
+
+
+_used: list[Tuning] = []
+
+
+def use(tuning: Tuning | None) -> None:
+    """Have every kernel of this process take ``tuning``; None: that of the GPU again."""
+    _used[:] = [] if tuning is None else [tuning]
+
+
+def tuning_for(device: torch.device) -> Tuning:
+    """The constants for ``device``: what ``use`` was given, else the file of this GPU, else the defaults.
+
+    Raises:
+        ConfigError: the file of this GPU cannot be read.
+    """
+    if _used:
+        return _used[0]
+    return _of_gpu(torch.cuda.get_device_name(device)) if device.type == "cuda" else Tuning()
+
+
+def file_name(gpu_name: str) -> str:
+    """The name of the file for a GPU: "NVIDIA H200" is ``nvidia-h200.yaml``."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-") + ".yaml"
+
+
+@functools.cache
+def _of_gpu(name: str) -> Tuning:
+    path = conf_dir() / "tuning" / file_name(name)
+    return read_tuning(path) if path.exists() else Tuning()
+
+
+def read_tuning(path: Path) -> Tuning:
+    """Read a tuning file.
+
+    Raises:
+        ConfigError: it is no YAML, or names a kernel or a constant that there is not.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    return tuning_of(tree, str(path))
+
+
+def tuning_of(tree: Mapping[str, Any], where: str = "the tuning") -> Tuning:
+    """The defaults with the values of a tree such as the one above in their place.
+
+    Args:
+        where: the tree comes from, for messages.
+    """
+    default = Tuning()
+    kernels = {one.name: getattr(default, one.name) for one in fields(default)}
+    if not isinstance(tree, Mapping) or not kernels.keys() >= tree.keys():
+        raise ConfigError(f"{where} must hold one mapping for each of {', '.join(kernels)}, and nothing else")
+    return replace(default, **{name: _by_width(kernels[name].general, part, where) for name, part in tree.items()})
+
+
+def _by_width(general: T, part: Any, where: str) -> ByWidth[T]:
+    values = dict(part or {})
+    widths = dict(values.pop("widths", None) or {})
+    general = _changed(general, values, where)
+    return ByWidth(general, {int(bound): _changed(general, dict(own), where) for bound, own in widths.items()})
+
+
+def _changed(general: T, values: Mapping[str, Any], where: str) -> T:
+    known = {one.name for one in fields(general)}
+    if unknown := sorted(values.keys() - known):
+        raise ConfigError(f"{where} names {', '.join(unknown)}: choose from {', '.join(sorted(known))}")
+    changes: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return replace(general, **changes)
