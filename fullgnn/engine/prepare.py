@@ -10,7 +10,8 @@ from scipy.sparse import csr_array
 
 from fullgnn.cache import Cache
 from fullgnn.config import Config, build
-from fullgnn.graph import Graph, adjacency_operator, load_dataset
+from fullgnn.graph import Graph, adjacency_operator, load_dataset, row_sums
+from fullgnn.graph.checks import check_range
 from fullgnn.kernels.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.reorder import check_order, two_level
@@ -68,15 +69,24 @@ def prepare(
     begin = time.perf_counter()
     if graph is None:
         graph = load_dataset(cfg.dataset)
-    num_edges = graph.num_edges
+    num_edges, dtype = graph.num_edges, np.dtype(cfg.runtime.dtype)
+    check_range(graph.features, dtype)
+    row_sum = None if cfg.normalization == "none" else row_sums(graph, cfg.self_loops)
     cache = cache or Cache(None)
     adjacency_key = cache.key(indptr=graph.indptr, indices=graph.indices, weight=graph.weight)
     order = _order(cfg, num_parts, graph, cache, adjacency_key)
     aggregation_key = _aggregation_key(cfg, graph, order, cache, adjacency_key) if cfg.work.cache_aggregation else ""
     nnz_before = cell_nnz(graph)
     graph = graph.permute(order.perm)
-    dtype = np.dtype(cfg.runtime.dtype)
-    adj = adjacency_operator(graph, cfg.normalization, cfg.self_loops, dtype, cfg.work.fold_normalization)
+    adj = adjacency_operator(
+        graph,
+        cfg.normalization,
+        cfg.self_loops,
+        dtype,
+        cfg.work.fold_normalization,
+        None if row_sum is None else row_sum[order.perm],
+        order.perm,
+    )
     structure = Structure(
         cells(graph.num_nodes).bounds,
         nnz_before,

@@ -3,7 +3,13 @@
 from fullgnn.graph.datasets import load_dataset
 from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.normalize import NormalizedAdjacency, adjacency_operator, is_symmetric, normalized_adjacency
+from fullgnn.graph.normalize import (
+    NormalizedAdjacency,
+    adjacency_operator,
+    is_symmetric,
+    normalized_adjacency,
+    row_sums,
+)
 
 __all__ = [
     "GeneratedGraph",
@@ -15,4 +21,5 @@ __all__ = [
     "load_dataset",
     "normalized_adjacency",
     "rmat",
+    "row_sums",
 ]

@@ -109,6 +109,19 @@ def check_features(value: Any, num_nodes: int) -> np.ndarray:
     return features
 
 
+def check_range(features: np.ndarray, dtype: Any) -> None:
+    """Refuse features that would become infinite as ``dtype``."""
+    if np.can_cast(features.dtype, dtype):
+        return
+    limit = np.finfo(dtype).max
+    if max(-features.min(), features.max()) > limit:
+        node, column = np.argwhere(np.abs(features) > limit)[0]
+        raise DataError(
+            f"feature {column} of node {node} is {features[node, column]:g}, beyond {np.dtype(dtype)}: scale the"
+            " features, or set runtime.dtype=float64"
+        )
+
+
 def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarray, int]:
     """Class of every node: (num_nodes,) int64, -1 if unknown; and the class count, derived if 0."""
     labels = to_integers(value, "labels").astype(np.int64, copy=False)

@@ -46,29 +46,39 @@ class NormalizedAdjacency:
 
 
 def adjacency_operator(
-    graph: Graph, normalization: str = "sym", self_loops: bool = True, dtype: Any = np.float32, fold: bool = True
+    graph: Graph,
+    normalization: str = "sym",
+    self_loops: bool = True,
+    dtype: Any = np.float32,
+    fold: bool = True,
+    row_sum: np.ndarray | None = None,
+    node_id: np.ndarray | None = None,
 ) -> NormalizedAdjacency:
     """The matrix of one propagation step, as ``normalized_adjacency`` defines it.
 
     Args:
         dtype: of the entries, where there are any.
         fold: keep the 0/1 pattern and the scales apart. A weighted graph always keeps its entries.
+        row_sum, node_id: see ``normalized_adjacency``.
     """
     if not fold or graph.weight is not None:
-        matrix = normalized_adjacency(graph, normalization, self_loops, dtype)
+        matrix = normalized_adjacency(graph, normalization, self_loops, dtype, row_sum, node_id)
         return NormalizedAdjacency(matrix, _transpose(matrix), pattern=False)
     _check(normalization)
-    pattern = graph.adjacency(np.int8)
-    if self_loops:
-        pattern = _with_unit_diagonal(pattern)
+    pattern = _with_self_loops(graph) if self_loops else graph.adjacency(np.int8)
     if normalization == "none":
         return NormalizedAdjacency(pattern, _transpose(pattern), pattern=True)
-    scale = _scale(np.diff(pattern.indptr).astype(np.float64), normalization)
+    scale = _scale(np.diff(pattern.indptr).astype(np.float64) if row_sum is None else row_sum, normalization)
     return NormalizedAdjacency(pattern, _transpose(pattern), True, scale, scale if normalization == "sym" else None)
 
 
 def normalized_adjacency(
-    graph: Graph, normalization: str = "sym", self_loops: bool = True, dtype: Any = np.float32
+    graph: Graph,
+    normalization: str = "sym",
+    self_loops: bool = True,
+    dtype: Any = np.float32,
+    row_sum: np.ndarray | None = None,
+    node_id: np.ndarray | None = None,
 ) -> csr_array:
     """The matrix of one propagation step, computed in float64 and cast to ``dtype`` at the end.
 
@@ -81,34 +91,85 @@ def normalized_adjacency(
 
     A node of degree 0 scales by 0. Entries keep their places, int32 and sorted, even where they become 0.
 
+    Args:
+        row_sum: (num_nodes,) D, as ``row_sums`` returns it; None: it is computed here. Whoever permutes a graph sums
+            before, so that every order of the nodes has the same D.
+        node_id: (num_nodes,) the user's ids of the nodes, for messages; None: their numbers.
+
     Returns:
         (num_nodes, num_nodes) CSR, global.
+
+    Raises:
+        DataError: a row sum is negative, or an entry is beyond what ``dtype`` holds.
     """
     _check(normalization)
-    unweighted = graph.weight is None
-    adj = graph.adjacency(np.int8 if unweighted else np.float64)
-    if self_loops:
-        adj = _with_unit_diagonal(adj)
-    if normalization == "none":
-        return adj.astype(dtype)
+    adj = _with_self_loops(graph) if self_loops else graph.adjacency(_exact_type(graph))
+    names = np.arange(graph.num_nodes) if node_id is None else node_id
     num_entries = np.diff(adj.indptr)
-    row_sum = num_entries.astype(np.float64) if unweighted else adj.sum(axis=1)
-    if row_sum.min() < 0:
-        row = int(row_sum.argmin())
-        raise DataError(
-            f"row {row} of the adjacency sums to {row_sum[row]:g}: normalization={normalization} needs"
-            " sums >= 0; use normalization=none or weights that are not negative"
-        )
-    scale = _scale(row_sum, normalization)
+    scale = None
+    if normalization != "none":
+        scale = _scale(row_sums(graph, self_loops) if row_sum is None else row_sum, normalization)
     data = np.empty(adj.nnz, dtype=dtype)
     for first, last in _row_blocks(adj.indptr):
         block = slice(adj.indptr[first], adj.indptr[last])
-        factor = np.repeat(scale[first:last], num_entries[first:last])
-        if normalization == "sym":
-            factor *= scale[adj.indices[block]]  # s_i * s_j commutes: a symmetric A stays symmetric to the bit
-        data[block] = factor * adj.data[block]
+        entries = adj.data[block]
+        if scale is not None:
+            factor = np.repeat(scale[first:last], num_entries[first:last])
+            if normalization == "sym":
+                factor *= scale[adj.indices[block]]  # s_i * s_j commutes: a symmetric A stays symmetric to the bit
+            entries = factor * entries
+        with np.errstate(over="ignore"):
+            data[block] = entries
+        if not np.isfinite(data[block]).all():
+            edge = int(adj.indptr[first] + np.flatnonzero(~np.isfinite(data[block]))[0])
+            row = int(np.searchsorted(adj.indptr, edge, side="right")) - 1
+            raise DataError(
+                f"the weight {entries[edge - block.start]:g} of what node {names[row]} reads from node"
+                f" {names[adj.indices[edge]]} is beyond {np.dtype(dtype)}: scale the weights, or set"
+                " runtime.dtype=float64"
+            )
     adj.data = data
     return adj
+
+
+def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
+    """(num_nodes,) float64 row sums of A', see ``normalized_adjacency``, the same for any order of the nodes.
+
+    Stored weights are rounded, each by up to a relative u (2^-24 in float32, 2^-53 in float64). A sum of at most u
+    times the sum of their magnitudes may be nothing but these roundings, as that of 3.9 - 1.9 - 1.9 - 0.1 is, and
+    counts as 0; so does one below the smallest normal number, whose reciprocal would be infinite.
+
+    Raises:
+        DataError: a sum is negative or beyond float64; the message names the node.
+    """
+    if graph.weight is None:
+        adj = _with_self_loops(graph) if self_loops else graph.adjacency(np.int8)
+        return np.diff(adj.indptr).astype(np.float64)
+    from fullgnn.graph._row_sums_cpu import accurate_row_sums  # here, not above: it imports numba
+
+    adj = _with_self_loops(graph) if self_loops else graph.adjacency(np.float64)
+    total, magnitude = accurate_row_sums(adj.indptr, adj.data)
+    roundoff = np.finfo(graph.weight.dtype).eps / 2
+    total[np.abs(total) <= np.maximum(roundoff * magnitude, np.finfo(np.float64).tiny)] = 0
+    if not np.isfinite(total).all():
+        node = int(np.flatnonzero(~np.isfinite(total))[0])
+        raise DataError(f"the weights of what node {node} reads sum to more than float64 holds: scale the weights")
+    if total.min() < 0:
+        node = int(total.argmin())
+        raise DataError(
+            f"the weights of what node {node} reads sum to {total[node]:g}: normalization=sym and row need"
+            " sums >= 0; use normalization=none or weights that are not negative"
+        )
+    return total
+
+
+def _exact_type(graph: Graph) -> Any:
+    """A type that holds the weights of a graph as they are."""
+    return np.int8 if graph.weight is None else np.float64
+
+
+def _with_self_loops(graph: Graph) -> csr_array:
+    return _with_unit_diagonal(graph.adjacency(_exact_type(graph)))
 
 
 def _check(normalization: str) -> None:

@@ -1,12 +1,16 @@
 """Normalised adjacency against a dense float64 oracle, element by element."""
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse
 
 import fullgnn.graph.normalize
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph import Graph, is_symmetric, normalized_adjacency
+from fullgnn.graph import Graph, is_symmetric, normalized_adjacency, row_sums
+from fullgnn.graph.checks import check_range
 
 
 def random_dense(directed, weighted, seed=0, num_nodes=40):
@@ -63,9 +67,67 @@ def test_graph_without_edges(fields):
 def test_negative_row_sum_is_refused_unless_unused(fields):
     graph = Graph.from_scipy(scipy.sparse.csr_array([[0.0, -3.0], [1.0, 0.0]]), **fields(2))
     for normalization in ("sym", "row"):
-        with pytest.raises(DataError, match="row 0 of the adjacency sums to -2"):
+        with pytest.raises(DataError, match="what node 0 reads sum to -2"):
             normalized_adjacency(graph, normalization)
     assert normalized_adjacency(graph, "none")[0, 1] == -3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_that_are_nothing_but_rounding_are_zero(dtype, fields):
+    """3.9 - 1.9 - 1.9 - 1.1 + 1 (the self-loop) = 0, whatever is added first; neither amplified nor refused."""
+    weights = np.array([3.9, -1.9, -1.9, -1.1], dtype)
+    for number, order in enumerate(itertools.permutations(range(4))):
+        dense = np.zeros((5, 5), dtype)
+        dense[0, 1:] = weights[list(order)]
+        dense[1, 2] = 2.5
+        graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(5))
+        assert row_sums(graph).tolist() == [0, 3.5, 1, 1, 1], order
+        perm = np.random.default_rng(number).permutation(5)
+        permuted = normalized_adjacency(graph.permute(perm), "sym", row_sum=row_sums(graph)[perm], node_id=perm)
+        expected = normalized_adjacency(graph, "sym").toarray()[np.ix_(perm, perm)]
+        np.testing.assert_array_equal(permuted.toarray(), expected)
+    small = Graph.from_scipy(scipy.sparse.csr_array(np.diag([3e-6], 1).astype(dtype)), **fields(2))
+    np.testing.assert_allclose(row_sums(small, self_loops=False), [3e-6, 0], rtol=1e-7)  # small, yet no rounding
+
+
+def test_row_sums_are_exact(fields):
+    """Ten thousand weights that cancel to a millionth, against sums of fractions."""
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal(5000) * 10.0 ** rng.integers(-8, 8, 5000)
+    row = rng.permutation(np.concatenate([half, -half, [3.5e-6]]))
+    dense = scipy.sparse.csr_array((row, (np.zeros(10_001, int), np.arange(10_001))), shape=(10_001, 10_001))
+    graph = Graph.from_scipy(dense, **fields(10_001))
+    assert row_sums(graph, self_loops=False)[0] == pytest.approx(float(sum(map(Fraction, row.tolist()))), rel=1e-15)
+
+
+def test_denormal_sums_are_zero(fields):
+    dense = np.array([[0, 1e-310, 0], [0, 0, 3e-320], [0, 2.5, 0]])
+    graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(3))
+    for normalization in ("sym", "row"):
+        assert np.isfinite(normalized_adjacency(graph, normalization, self_loops=False).data).all()
+    assert row_sums(graph, self_loops=False).tolist() == [0, 0, 2.5]
+
+
+def test_what_float32_does_not_hold_is_refused_by_name(fields):
+    dense = np.array([[0, 2.0, 0], [0, 0, 1e39], [3.0, 0, 0]])
+    graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(3))
+    perm = np.array([2, 0, 1])
+    with pytest.raises(DataError, match=r"weight 1e\+39 of what node 1 reads from node 2 is beyond float32: scale"):
+        normalized_adjacency(graph.permute(perm), "none", node_id=perm)
+    assert normalized_adjacency(graph, "none", self_loops=False, dtype=np.float64)[1, 2] == 1e39
+    assert normalized_adjacency(graph, "row", self_loops=False)[1, 2] == 1
+    huge = Graph.from_scipy(scipy.sparse.csr_array(np.full((2, 2), 1.7e308)), **fields(2))
+    with pytest.raises(DataError, match="what node 0 reads sum to more than float64 holds"):
+        row_sums(huge, self_loops=False)
+
+
+def test_features_that_float32_does_not_hold_are_refused_by_name():
+    features = np.zeros((4, 3))
+    features[2, 1] = -1e39
+    with pytest.raises(DataError, match=r"feature 1 of node 2 is -1e\+39, beyond float32: scale"):
+        check_range(features, np.float32)
+    check_range(features, np.float64)
+    check_range(np.clip(features, -3e38, 0), np.float32)
 
 
 def test_unknown_name(fields):
