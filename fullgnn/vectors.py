@@ -112,6 +112,39 @@ def add(_, a, b):
 
 
 @intrinsic
+def lost(_, a, b):
+    """What ``add(a, b)`` rounds away, exactly: a + b = add(a, b) + lost(a, b).
+
+    Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2, theorem B.
+    """
+
+    def codegen(context, builder, signature, args):
+        def error(u: ir.Value, v: ir.Value) -> ir.Value:
+            total = builder.fadd(u, v)
+            of_v = builder.fsub(total, u)
+            of_u = builder.fsub(total, of_v)
+            return builder.fadd(builder.fsub(u, of_u), builder.fsub(v, of_v))
+
+        return _each_vector(builder, a, error, *args)
+
+    return a(a, a), codegen
+
+
+@intrinsic
+def add_lost(_, row, missing):
+    """``row + missing``, where ``missing`` is a sum of what was ``lost``; ``row`` where ``missing`` is a nan, as it is
+    after additions to an infinity."""
+
+    def codegen(context, builder, signature, args):
+        def choose(u: ir.Value, v: ir.Value) -> ir.Value:
+            return builder.select(builder.fcmp_unordered("uno", v, v), u, builder.fadd(u, v))
+
+        return _each_vector(builder, row, choose, *args)
+
+    return row(row, row), codegen
+
+
+@intrinsic
 def times(_, row, factor):
     """``factor * row``, by a single number. With an ``add`` after it, this may become one fused operation."""
 

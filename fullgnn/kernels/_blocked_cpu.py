@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fullgnn.vectors import add, compiled, load, prefetch, store, times, unless_negative, zeros
+from fullgnn.vectors import add, add_lost, compiled, load, lost, prefetch, store, times, unless_negative, zeros
 
+CHAIN_EDGES = 32  # that are added one after the other
+GROUP_EDGES = 16 * CHAIN_EDGES  # of up to 16 chains, which are added one after the other
 PADDING = 32  # column ids past the last one that ``multiply`` may read, though never use
 
 
@@ -35,7 +37,10 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
         relu,
         accumulate,
     ):
-        """Compute some rows, block after block: each adds to what those before it have left in the output.
+        """Compute some rows, block after block: a row's sum is added to what the blocks before have left in the output.
+
+        A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains
+        and chains form groups; where groups are added, what each addition loses is kept and added in the end.
 
         Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
 
@@ -49,21 +54,43 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             bias: address of the first column's, or 0 for none.
         """
         zero = zeros(bits, lanes, num_vectors)
+        chain, group = np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
         for block in range(num_blocks):
             base = x + block * x_block
             keep = accumulate or block > 0
             done = block == num_blocks - 1
             scaled, biased, cut = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
-                total = load(out + row * out_stride, last, zero) if keep else zero
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                while edge < end:
+                total = zero
+                end_of_chain = edge + (end - edge) % chain  # what fills no chain comes first
+                while edge < end_of_chain:
                     prefetch(base + np.intp(columns[edge + np.uint64(lookahead)]) * x_stride, zero)
                     neighbour = load(base + np.intp(columns[edge]) * x_stride, last, zero)
                     if values is not None:
                         neighbour = times(neighbour, values[edge])
                     total = add(total, neighbour)
                     edge += np.uint64(1)
+                if edge < end:
+                    missing = zero
+                    while edge < end:
+                        end_of_group = min(edge + group, end)
+                        group_sum = zero
+                        while edge < end_of_group:
+                            chain_sum = zero
+                            for _ in range(CHAIN_EDGES):
+                                prefetch(base + np.intp(columns[edge + np.uint64(lookahead)]) * x_stride, zero)
+                                neighbour = load(base + np.intp(columns[edge]) * x_stride, last, zero)
+                                if values is not None:
+                                    neighbour = times(neighbour, values[edge])
+                                chain_sum = add(chain_sum, neighbour)
+                                edge += np.uint64(1)
+                            group_sum = add(group_sum, chain_sum)
+                        missing = add(missing, lost(total, group_sum))
+                        total = add(total, group_sum)
+                    total = add_lost(total, missing)
+                if keep:
+                    total = add(load(out + row * out_stride, last, zero), total)
                 if scaled:
                     total = times(total, scale[row])
                 if biased:

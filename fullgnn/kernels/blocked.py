@@ -32,6 +32,7 @@ from fullgnn.threads import parallel_for
 
 MAX_LINES = 8  # of a row's sum, all in AVX-512 registers: a wider matrix is multiplied a slice of columns at a time
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
+MAX_BLOCKS = 32  # whose sums a row adds one after the other: more would cost it accuracy
 MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # of a row in one block, in the mean; narrow: rows of X within one cache line
 CHUNKS_PER_THREAD = 2  # of rows. Each walks through all of X: more share the work better, fewer the cache
 MIN_SHARED_LINES = 1 << 18  # cache lines of X to read, about 0.2 ms of work: below, waking other threads costs as much
@@ -135,7 +136,7 @@ class Layout:
 def block_width(num_rows: int, num_cols: int, nnz: int, edges: int) -> int:
     """Columns of a block in which a row has about so many ``edges`` in the mean: all blocks are equal."""
     wanted = max(MIN_BLOCK_COLUMNS, edges * num_rows * num_cols // max(1, nnz))
-    num_blocks = max(1, round(num_cols / wanted))
+    num_blocks = min(MAX_BLOCKS, max(1, round(num_cols / wanted)))
     return -(-num_cols // num_blocks)
 
 

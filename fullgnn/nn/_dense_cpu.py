@@ -9,6 +9,9 @@ result that fit into the vector registers take the chunk one after another:
         for each slice of columns of X
             for each tile of columns of G'
                 for each row           tile += outer(G' row, X row), in registers
+
+A float32 that is added to a sum many times its size loses bits. So a tile in registers takes a chain of 32 rows, the
+chains of a chunk are added, then the chunks of a stretch of about 2,048 rows, and many stretches in float64.
 """
 
 import functools
@@ -23,8 +26,10 @@ from fullgnn.lines import LINE_BYTES
 from fullgnn.threads import even_slices, parallel_for
 from fullgnn.vectors import add, add_outer, compiled, load, prefetch, registers, store, times, unless_negative, zeros
 
-CHUNK_ROWS = 128  # of X and G, which then lie in the L2 cache, a slice and a tile of them in L1
-MIN_ROWS, MAX_RANGES = 2048, 32  # ranges of rows for threads: each has a sum of its own, and they are added in the end
+CHAIN_ROWS = 32  # whose products are added one after the other
+CHUNK_ROWS = 4 * CHAIN_ROWS  # of X and G, which then lie in the L2 cache, a slice and a tile of them in L1
+STRETCH_ROWS = 16 * CHUNK_ROWS  # whose sum has the type of X; twice as many are not cut
+MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for threads: each has a sum of its own, and they are added in the end
 
 
 class _Shape(NamedTuple):
@@ -36,6 +41,11 @@ class _Shape(NamedTuple):
     width: int  # of a slice
     tile: int  # columns of G
     g_lanes: int  # of a vector of G, for mask and sums
+
+    @property
+    def registers(self) -> int:
+        """Numbers of a tile of the result."""
+        return self.tile * self.num_vectors * self.lanes
 
 
 def weight_gradient_cpu(
@@ -54,8 +64,10 @@ def weight_gradient_cpu(
     shape = _shape(f, h, size)
     num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
     lanes, g_lanes = shape.num_vectors * shape.lanes, shape.g_lanes
-    totals = x.new_zeros(num_ranges, len(shape.slices), h, lanes)
-    sums = x.new_zeros(num_ranges, -(-h // g_lanes), g_lanes)
+    stretches = x.new_zeros(num_ranges, len(shape.slices), h, lanes)
+    many = num_rows > 2 * num_ranges * STRETCH_ROWS
+    totals = torch.zeros_like(stretches, dtype=torch.float64) if many else stretches.new_empty(num_ranges, 0).double()
+    sums = x.new_zeros(num_ranges, -(-h // g_lanes), g_lanes, dtype=torch.float64)
     loop = _accumulator(
         8 * size, shape.lanes, shape.num_vectors, shape.tile, h % shape.tile, g_lanes, output is not None
     )
@@ -65,6 +77,7 @@ def weight_gradient_cpu(
         kept = masked
         if output is not None and masked is None:
             kept = x.new_empty(min(CHUNK_ROWS, rows.stop - rows.start), h)
+        chain = x.new_empty(max(sums[index].numel(), shape.registers))
         loop(
             rows.start,
             rows.stop,
@@ -80,12 +93,17 @@ def weight_gradient_cpu(
             scale,
             *_place(kept),
             masked is not None,
-            totals[index].data_ptr(),
-            sums[index].data_ptr(),
+            stretches[index].flatten().numpy(),
+            chain.numpy(),
+            totals[index].flatten().numpy(),
+            sums[index].flatten().numpy(),
         )
 
     parallel_for(accumulate, enumerate(even_slices(num_rows, num_ranges)))
-    return _columns(totals.sum(0), shape, f).t(), _overlapped(sums.sum(0).flatten(), g_lanes, h)
+    total, column_sums = stretches.sum(0), sums.sum(0).flatten().to(x.dtype)
+    if many:
+        total = (totals.sum(0) + total).to(x.dtype)
+    return _columns(total, shape, f).t(), _overlapped(column_sums, g_lanes, h)
 
 
 def _place(matrix: Tensor | None) -> tuple[int, int]:
@@ -157,10 +175,12 @@ def _accumulator(
         kept,
         kept_stride,
         keeps_all,
+        stretch,
+        chain,
         totals,
         sums,
     ):
-        """Add the products of some rows to ``totals`` and ``sums``.
+        """Add the products of some rows to ``stretch`` and ``totals``, and the column sums to ``sums``.
 
         Args:
             x, g, output, kept: addresses of matrices; ``*_stride``: from one row to the next, in bytes. ``kept`` has
@@ -168,50 +188,71 @@ def _accumulator(
             scale: of G where it is masked.
             x_lines: cache lines of a row of X.
             x_last_slice, x_last, g_last: from the start of a row, or of a slice, to its last slice or vector, in bytes.
-            totals: address of (num_slices, h, num_vectors * lanes) numbers.
-            sums: address of the column sums of G', in vectors.
+            stretch: (num_slices * h * num_vectors * lanes,) sums of the type of X, 0 at first.
+            chain: scratch of the type of X for column sums, or a tile, of some chains.
+            totals: the same in float64, to which ``stretch`` is added once in a while; (0,): never.
+            sums: float64 column sums of G', in vectors.
         """
         factor = number(scale)
         line, row_of_slice, vector = zeros(bits, lanes, 1), zeros(bits, lanes, num_vectors), zeros(bits, g_lanes, 1)
         some_tile, last_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_rest)
         tile_last, rest_last = (in_tile - 1) * lanes * size, (in_rest - 1) * lanes * size
+        chain_address, stretch_address = chain.ctypes.data, stretch.ctypes.data
+        num_g_vectors = (h + g_lanes - 1) // g_lanes
         for first in range(first_row, stop_row, CHUNK_ROWS):
-            num_rows = min(CHUNK_ROWS, stop_row - first)
-            for row in range(first, first + num_rows):
-                ahead = x + (row + CHUNK_ROWS) * x_stride
-                for k in range(x_lines):
-                    prefetch(ahead + k * LINE_BYTES, line)
-                for k in range((h + g_lanes - 1) // g_lanes):
-                    at = min(k * g_lanes * size, g_last)
-                    gradient = load(g + row * g_stride + at, 0, vector)
-                    if has_output:
-                        gradient = unless_negative(gradient, load(output + row * output_stride + at, 0, vector))
-                        gradient = times(gradient, factor)
-                        store(kept + (row if keeps_all else row - first) * kept_stride + at, 0, gradient)
-                    total = sums + k * g_lanes * size
-                    store(total, 0, add(load(total, 0, vector), gradient))
+            stop = min(first + CHUNK_ROWS, stop_row)
+            for chain_row in range(first, stop, CHAIN_ROWS):
+                for row in range(chain_row, min(chain_row + CHAIN_ROWS, stop)):
+                    ahead = x + (row + CHUNK_ROWS) * x_stride
+                    for k in range(x_lines):
+                        prefetch(ahead + k * LINE_BYTES, line)
+                    for k in range(num_g_vectors):
+                        at = min(k * g_lanes * size, g_last)
+                        gradient = load(g + row * g_stride + at, 0, vector)
+                        if has_output:
+                            gradient = unless_negative(gradient, load(output + row * output_stride + at, 0, vector))
+                            gradient = times(gradient, factor)
+                            store(kept + (row if keeps_all else row - first) * kept_stride + at, 0, gradient)
+                        total = chain_address + k * g_lanes * size
+                        store(total, 0, gradient if row == chain_row else add(load(total, 0, vector), gradient))
+                for k in range(num_g_vectors * g_lanes):
+                    sums[k] += chain[k]
             if has_output:
                 chunk, chunk_stride = kept + (first if keeps_all else 0) * kept_stride, kept_stride
             else:
                 chunk, chunk_stride = g + first * g_stride, g_stride
-            total = totals
+            total = stretch_address
             for k in range(num_slices):
                 x_chunk = x + first * x_stride + min(k * num_vectors * lanes * size, x_last_slice)
                 for t in range(h // tile):
-                    x_row, g_row, part = x_chunk, chunk + t * tile * size, load(total, tile_last, some_tile)
-                    for _ in range(num_rows):
-                        part = add_outer(part, g_row, load(x_row, x_last, row_of_slice))
-                        x_row += x_stride
-                        g_row += chunk_stride
-                    store(total, tile_last, part)
+                    x_row, g_row = x_chunk, chunk + t * tile * size
+                    store(chain_address, tile_last, some_tile)
+                    for chain_row in range(first, stop, CHAIN_ROWS):
+                        part = some_tile
+                        for _ in range(min(CHAIN_ROWS, stop - chain_row)):
+                            part = add_outer(part, g_row, load(x_row, x_last, row_of_slice))
+                            x_row += x_stride
+                            g_row += chunk_stride
+                        store(chain_address, tile_last, add(load(chain_address, tile_last, some_tile), part))
+                    part = load(chain_address, tile_last, some_tile)
+                    store(total, tile_last, add(load(total, tile_last, some_tile), part))
                     total += in_tile * lanes * size
                 if rest:
-                    x_row, g_row, tail = x_chunk, chunk + (h - rest) * size, load(total, rest_last, last_tile)
-                    for _ in range(num_rows):
-                        tail = add_outer(tail, g_row, load(x_row, x_last, row_of_slice))
-                        x_row += x_stride
-                        g_row += chunk_stride
-                    store(total, rest_last, tail)
+                    x_row, g_row = x_chunk, chunk + (h - rest) * size
+                    store(chain_address, rest_last, last_tile)
+                    for chain_row in range(first, stop, CHAIN_ROWS):
+                        tail = last_tile
+                        for _ in range(min(CHAIN_ROWS, stop - chain_row)):
+                            tail = add_outer(tail, g_row, load(x_row, x_last, row_of_slice))
+                            x_row += x_stride
+                            g_row += chunk_stride
+                        store(chain_address, rest_last, add(load(chain_address, rest_last, last_tile), tail))
+                    tail = load(chain_address, rest_last, last_tile)
+                    store(total, rest_last, add(load(total, rest_last, last_tile), tail))
                     total += in_rest * lanes * size
+            if len(totals) > 0 and (stop - first_row) % STRETCH_ROWS == 0:
+                for k in range(len(totals)):
+                    totals[k] += stretch[k]
+                    stretch[k] = 0
 
     return accumulate

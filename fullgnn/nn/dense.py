@@ -116,7 +116,11 @@ def linear_gradients(
     if output is not None:
         g = torch.ops.aten.threshold_backward(g, output, 0)
         g = g if scale == 1 else g.mul_(scale)
-    return x.t() @ g, g.sum(0), g if keep_masked else None
+    kept = g if keep_masked else None
+    if x.device.type == "cpu":  # little work, or a type that nobody trains in
+        x, exact = x.double(), g.double()
+        return (x.t() @ exact).to(g.dtype), exact.sum(0).to(g.dtype), kept
+    return x.t() @ g, g.sum(0), kept
 
 
 def _suits_triton(x: Tensor, weight: Tensor) -> bool:

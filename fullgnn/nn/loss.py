@@ -33,4 +33,4 @@ def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor,
     gradient = torch.log_softmax(logits, dim=1)
     chosen = gradient.gather(1, labels[:, None])
     gradient.exp_().scatter_add_(1, labels[:, None], chosen.new_full((1, 1), -1).expand_as(chosen))
-    return chosen.sum().mul_(-scale), gradient.mul_(scale)
+    return chosen.sum(dtype=torch.float64).mul_(-scale).to(logits.dtype), gradient.mul_(scale)

@@ -60,6 +60,39 @@ def local_csr(mask: np.ndarray, weighted: bool) -> tuple[LocalCSR, Tensor]:
     return LocalCSR(*indices, values, *mask.shape), dense
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
+@pytest.mark.parametrize("degree", [100, 13_161, 1 << 22])
+def test_long_sums_are_exact_to_working_precision(degree: int, weighted: bool) -> None:
+    """Rows of equal addends, where every rounding of a running sum goes the same way, and of random ones: at most 1e-6
+    of the sum of magnitudes, in one block of columns and in many, also where a product is added to."""
+    generator = torch.Generator().manual_seed(0)
+    width = 16 if degree < 1 << 20 else 2
+    indptr = torch.tensor([0, degree, degree + 1, 2 * degree + 1], dtype=torch.int32)
+    every = torch.arange(degree, dtype=torch.int32)
+    indices = torch.cat([every, torch.zeros(1, dtype=torch.int32), every])
+    values = torch.full((len(indices),), 0.7) if weighted else None
+    kernel = BlockedCSR()
+    block = kernel.prepare(LocalCSR(indptr, indices, values, 3, degree), torch.float32)
+    equal = torch.rand(width, generator=generator) + 0.05
+    for x in (equal.expand(degree, width).contiguous(), torch.rand(degree, width, generator=generator)):
+        for before in (0.0, 3.0):
+            out = torch.full((3, width), before)
+            kernel.spmm(block, x, out, accumulate=before > 0)
+            exact = (np.float32(0.7) if weighted else 1.0) * x.double().sum(0) + before
+            assert ((out[0].double() - exact).abs() <= 1e-6 * exact).all(), (degree, before)
+            assert torch.equal(out[0], out[2])
+
+
+@pytest.mark.parametrize("degree", [20, 5000])
+def test_infinities_and_nans_stay_what_they_are(degree: int) -> None:
+    x = torch.ones(degree, 3)
+    x[7, 0], x[9, 1] = torch.inf, torch.nan
+    indptr, indices = torch.tensor([0, degree], dtype=torch.int32), torch.arange(degree, dtype=torch.int32)
+    kernel, out = BlockedCSR(), torch.empty(1, 3)
+    kernel.spmm(kernel.prepare(LocalCSR(indptr, indices, None, 1, degree), torch.float32), x, out, accumulate=False)
+    torch.testing.assert_close(out, torch.tensor([[torch.inf, torch.nan, degree]]), rtol=0, atol=0, equal_nan=True)
+
+
 def integers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 

@@ -68,6 +68,19 @@ def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
     assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other))
 
 
+@pytest.mark.parametrize("num_rows", [1000, 70_001, 1 << 22])
+def test_long_sums_are_exact_to_working_precision(num_rows: int) -> None:
+    """Over equal rows, where all roundings of a running sum go the same way: at most 1e-6 of the sum of magnitudes."""
+    generator = torch.Generator().manual_seed(0)
+    row_of_x, row_of_g = (torch.rand(width, generator=generator) + 0.05 for width in (3, 5))
+    x, g = (row.expand(num_rows, len(row)).contiguous() for row in (row_of_x, row_of_g))
+    for output in (None, torch.ones_like(g)):
+        gradient, sums, _ = linear_gradients(x, g, output, 1.0, keep_masked=False)
+        exact = num_rows * torch.outer(row_of_x.double(), row_of_g.double())
+        assert ((gradient.double() - exact).abs() <= 1e-6 * exact).all()
+        assert ((sums.double() - num_rows * row_of_g.double()).abs() <= 1e-6 * num_rows * row_of_g.double()).all()
+
+
 def test_a_nan_is_not_hidden() -> None:
     """As in torch: where the output of the ReLU is no number, its gradient passes, and the run is seen to diverge."""
     x, g = torch.ones(3, 2), torch.ones(3, 4)
