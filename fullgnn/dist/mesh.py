@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.dist.store import job_store
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class World:
 
 @contextmanager
 def init_world(runtime: RuntimeConfig) -> Iterator[World]:
-    """Join the job that torchrun's environment describes, and leave it at the end.
+    """Join the job that torchrun's environment describes, and leave it at the end; a process may do so repeatedly.
 
     Every rank first publishes in the key-value store whether its machine can serve ``runtime``; only when all can is
     a process group made. So a mistake on one node is the same error on all of them, at once.
@@ -70,8 +71,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device_type, backend, problem = _resolve(runtime, local_size)
-    timeout = timedelta(seconds=runtime.timeout_s)
-    store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
+    store = job_store("world", runtime.timeout_s)
     _agree(store, rank, size, problem)
 
     device = torch.device(device_type)
@@ -80,6 +80,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         torch.cuda.set_device(device)
     torch.set_num_threads(num_threads(runtime, local_size))
     backends = "cpu:gloo" + (f",cuda:{backend}" if device_type == "cuda" else "")
+    timeout = timedelta(seconds=runtime.timeout_s)
     dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
         yield World(rank, size, local_size, device, backend, runtime.timeout_s)
@@ -134,8 +135,8 @@ def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNN
 def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None) -> None:
     """Raise the lowest rank's problem on every rank, or return on every rank."""
     kind = type(problem).__name__ if problem else ""
-    store.set(f"fullgnn/problem/{rank}", f"{kind}|{problem or ''}")
+    store.set(f"problem/{rank}", f"{kind}|{problem or ''}")
     for other in range(size):
-        kind, _, message = store.get(f"fullgnn/problem/{other}").decode().partition("|")
+        kind, _, message = store.get(f"problem/{other}").decode().partition("|")
         if kind:
             raise (ConfigError if kind == "ConfigError" else UnsupportedError)(message)
