@@ -357,12 +357,15 @@ from pathlib import Path
 import fullgnn
 from fullgnn.dist import wait_for_others
 from fullgnn.graph.datasets import karate
+from tests.dist.recorded import recorded
 
 graph = karate.load(train_per_class=4, num_val=8, seed=0)
 options = ["train.epochs=3", "runtime.device=cpu", "runtime.timeout_s=20"]
 mistakes = ["scheme.replicas=2"], ["runtime.backend=nccl"], ["scheme=1.5d", "scheme.replication=3"]
 losses, errors = [], []
-losses.append(fullgnn.train_graph(graph, *options, "run_dir=first").final_loss)
+with recorded() as operations:
+    losses.append(fullgnn.train_graph(graph, *options, "run_dir=first").final_loss)
+assert operations[0] == ("all_reduce", None)  # makes NCCL's connections
 for number, mistake in enumerate(mistakes):
     try:
         fullgnn.train_graph(graph, *options, *mistake, f"run_dir=mistake{number}")
