@@ -17,7 +17,8 @@ def train_graph(graph: Graph, *overrides: str) -> RunRecord:
     """Train on a graph held in Python, with the ``overrides`` of the command line.
 
     In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Elsewhere the
-    ranks are started here. Either way the graph travels through a temporary file, as ``dataset=npz``.
+    ranks are started here. Either way the graph travels through a temporary file, as ``dataset=npz``. A script may
+    call this several times, on all ranks alike, also after a call that raised.
 
     Raises:
         FullGNNError: a user's mistake.

@@ -7,7 +7,8 @@ the current stream reads the other,
     current              | X_0 ... | X_1 ... | X_2 ...
 
 Events order both directions: a chunk is read only after its copy, and a buffer is filled again only after the reader
-before has done. The host waits for neither. On a CPU a chunk is a view of the matrix.
+before has done. The host waits for neither. Rows lie in lines of the GPU (``lines.py``) in all three places, so that a
+chunk travels in one piece. On a CPU a chunk is a view of the matrix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+
+from fullgnn.lines import line_stride, pads_rows
 
 CHUNK_BYTES = 32 << 20
 """Of the rows that travel at a time; a GPU holds two chunks."""
@@ -33,14 +36,18 @@ class HostRows:
         self.num_rows, self.num_columns = rows.shape
         self._device = device
         self._selected: tuple[Tensor, HostRows] | None = None
-        self._chunk_rows = max(1, CHUNK_BYTES // max(1, self.num_columns * rows.element_size()))
-        self._chunks: Sequence[Tensor] = rows.split(self._chunk_rows)  # one, empty, of no rows
+        stride = line_stride(device, self.num_columns, rows.dtype) if pads_rows(device) else self.num_columns
+        self._chunk_rows = max(1, CHUNK_BYTES // max(1, stride * rows.element_size()))
+        self._chunks: Sequence[Tensor] = rows.split(self._chunk_rows)  # (num, stride) each; one, empty, of no rows
+        if pads_rows(device) or device.type == "cuda":
+            # Pinned chunk by chunk, since torch rounds what it pins up to a power of two.
+            padding = (0, stride - self.num_columns)
+            padded = (torch.nn.functional.pad(chunk, padding) for chunk in self._chunks)
+            self._chunks = [chunk.pin_memory() if device.type == "cuda" else chunk for chunk in padded]
         if device.type == "cuda":
-            # Chunk by chunk, since torch rounds what it pins up to a power of two.
-            self._chunks = [chunk.pin_memory() for chunk in self._chunks]
             if whole is None:
                 buffer_rows = min(self._chunk_rows, self.num_rows)
-                self._buffers = rows.new_empty(2, buffer_rows, self.num_columns, device=device)
+                self._buffers = rows.new_empty(2, buffer_rows, stride, device=device)
                 self._copies = torch.cuda.Stream(device)
             else:
                 self._buffers, self._copies = whole._buffers, whole._copies
@@ -55,7 +62,7 @@ class HostRows:
             on_device = staged(self._chunks, self._buffers, self._copies)
         first = 0
         for chunk in on_device:
-            yield slice(first, first + len(chunk)), chunk
+            yield slice(first, first + len(chunk)), chunk[:, : self.num_columns]
             first += len(chunk)
 
     def index_select(self, dim: int, index: Tensor) -> "HostRows":
@@ -67,7 +74,7 @@ class HostRows:
             for number, chunk in enumerate(self._chunks):
                 first = number * self._chunk_rows
                 here = (where >= first) & (where < first + len(chunk))
-                rows[here] = chunk[where[here] - first]
+                rows[here] = chunk[:, : self.num_columns][where[here] - first]
             self._selected = index, HostRows(rows, self._device, self)
         return self._selected[1]
 

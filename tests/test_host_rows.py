@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn import host_rows
+from fullgnn import host_rows, lines
 from fullgnn.host_rows import HostRows, staged
 
 CPU = torch.device("cpu")
@@ -57,6 +57,22 @@ def test_it_names_all_that_it_holds(monkeypatch) -> None:
     assert sum(tensor.nbytes for tensor in whole.tensors()) == 7 * ROW_BYTES
     whole.index_select(0, torch.tensor([1, 2]))
     assert sum(tensor.nbytes for tensor in whole.tensors()) == 9 * ROW_BYTES
+
+
+def test_chunks_lie_in_lines_where_the_device_wants_them(monkeypatch) -> None:
+    """A line has 8 numbers here."""
+    monkeypatch.setattr(lines, "PADDED_DEVICES", ("cpu",))
+    monkeypatch.setattr(host_rows, "CHUNK_BYTES", 3 * 8 * 8)
+    rows = matrix(7)
+    whole = HostRows(rows, CPU)
+    found = list(whole.chunks())
+    assert [(tuple(chunk.shape), chunk.stride()) for _, chunk in found] == [((n, 5), (8, 1)) for n in (3, 3, 1)]
+    assert all(torch.equal(rows[where], chunk) for where, chunk in found)
+    assert all(held.is_contiguous() and not held[:, 5:].any() for held in whole.tensors())
+    assert sum(tensor.nbytes for tensor in whole.tensors()) == 7 * 8 * 8
+    some = whole.index_select(0, torch.tensor([6, 0]))
+    assert torch.equal(torch.cat([chunk for _, chunk in some.chunks()]), rows[[6, 0]])
+    assert all(chunk.stride() == (8, 1) for _, chunk in some.chunks())
 
 
 # ---- the two buffers of a GPU, on streams that run when the test lets them -------------------------------------------

@@ -350,6 +350,50 @@ def test_a_graph_held_in_python(tmp_path: Path) -> None:
     assert len(outputs[0]) == 1 and outputs[0][0].startswith("RECORD my 'ring', directed 80 2 ")
 
 
+SEVERAL_CALLS = """\
+import os
+import time
+from pathlib import Path
+import fullgnn
+from fullgnn.dist import wait_for_others
+from fullgnn.graph.datasets import karate
+from tests.dist.recorded import recorded
+
+graph = karate.load(train_per_class=4, num_val=8, seed=0)
+options = ["train.epochs=3", "runtime.device=cpu", "runtime.timeout_s=20"]
+mistakes = ["scheme.replicas=2"], ["runtime.backend=nccl"], ["scheme=1.5d", "scheme.replication=3"]
+losses, errors = [], []
+with recorded() as operations:
+    losses.append(fullgnn.train_graph(graph, *options, "run_dir=first").final_loss)
+assert operations[0] == ("all_reduce", None)  # makes NCCL's connections
+for number, mistake in enumerate(mistakes):
+    try:
+        fullgnn.train_graph(graph, *options, *mistake, f"run_dir=mistake{number}")
+    except fullgnn.ConfigError as error:
+        errors.append(str(error))
+losses.append(fullgnn.train_graph(graph, *options, "run_dir=second").final_loss)
+for number in range(2):
+    failing = Path(f"failing{number}")
+    if os.environ["RANK"] == "1":
+        time.sleep(0.3)
+        failing.touch()
+    wait_for_others()
+    assert failing.exists()  # rank 0 has waited, the second time too
+assert losses[0] == losses[1] and len(errors) == 3, (losses, errors)
+print("RANK", os.environ["RANK"], "ends well")
+"""
+
+
+def test_a_torchrun_script_trains_several_times(tmp_path: Path) -> None:
+    """Between two calls that train, one fails before the ranks meet, one as they meet, one after."""
+    (tmp_path / "script.py").write_text(SEVERAL_CALLS)
+    done = run_command(torchrun(2), "script.py", cwd=tmp_path)
+    assert done.status == 0, done.output
+    assert all(done.output.count(f"RANK {rank} ends well") == 1 for rank in range(2)), done.output
+    for run_dir in ("first", "second"):
+        assert read_record(tmp_path / run_dir).world_size == 2
+
+
 def test_train_graph_refuses_a_second_dataset() -> None:
     graph = karate.load(train_per_class=4, num_val=8, seed=0)
     assert isinstance(graph, Graph)

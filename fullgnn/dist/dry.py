@@ -20,12 +20,11 @@ from fullgnn.meter import Meter
 
 
 @contextmanager
-def dry_world(runtime: RuntimeConfig, rank: int, size: int, local_size: int = 1) -> Iterator[World]:
-    """The world of ``rank`` among ``size`` ranks.
+def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
+    """The world of ``rank`` among ``size`` ranks, of which ``runtime.nproc`` are on each machine; None: all on one.
 
-    Args:
-        local_size: how many of them are on one machine. On a CPU, if all are, the memory that they would share and that
-            others own is this process's too, though not counted as its tensors.
+    On a CPU, if all are on one machine, they share memory. What others own of that is this process's too, and is not
+    counted as its tensors.
 
     Raises:
         UnsupportedError: ``runtime.device`` is not here.
@@ -34,6 +33,7 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int, local_size: int = 1)
 
     device = device_of(runtime)
     torch.set_num_threads(num_threads(runtime, 1))
+    local_size = min(runtime.nproc or size, size)
     hook = sys.excepthook  # which init_process_group wraps once more for each rank
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:

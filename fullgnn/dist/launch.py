@@ -12,16 +12,15 @@ import traceback
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 
-import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.dist.mesh import num_threads
+from fullgnn.dist.store import job_store
 from fullgnn.errors import FullGNNError
 
 
@@ -89,14 +88,14 @@ def wait_for_others(timeout_s: float = 5.0) -> None:
 
     The launcher ends all ranks as soon as it sees one leave; each shall have said its line before.
     """
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    size = int(os.environ["WORLD_SIZE"])
     deadline = time.monotonic() + timeout_s
     with suppress(RuntimeError):  # the launcher has gone already
-        store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout_s)))
-        num_failed = store.add("fullgnn/failed", 1)
+        store = job_store("failure", timeout_s)
+        num_failed = store.add("failed", 1)
         while num_failed < size and time.monotonic() < deadline:
             time.sleep(0.05)
-            num_failed = store.add("fullgnn/failed", 0)
+            num_failed = store.add("failed", 0)
 
 
 @contextmanager

@@ -12,9 +12,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.dist.store import job_store
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 
 log = logging.getLogger(__name__)
+
+NCCL_VARIABLES = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
+"""Set before NCCL starts, unless the user has. Its kernels go before those of a product that is under way, since other
+ranks wait for them. Operations of several groups begin in the order of their launches on every rank, so that they
+cannot wait for each other crosswise (read by NCCL 2.26 and later)."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +59,30 @@ class World:
         if key not in self._meshes:
             # With ranks that share a GPU, a mesh on "cuda" would bind rank i to a GPU i that does not exist.
             device_type = "cuda" if self.backend == "nccl" else "cpu"
-            self._meshes[key] = init_device_mesh(device_type, shape, mesh_dim_names=axes)
+            mesh = init_device_mesh(device_type, shape, mesh_dim_names=axes)
+            if not self.dry:
+                for axis in axes:
+                    meet(mesh.get_group(axis), self.device)
+            self._meshes[key] = mesh
         return self._meshes[key]
+
+
+def meet(group: dist.ProcessGroup, device: torch.device) -> None:
+    """Make the connections of ``group`` by one all-reduce of a number, before anything else travels in it.
+
+    NCCL makes them in the first operation of a group, and torch asks all of its ranks to take part in that one
+    (``torch.distributed.batch_isend_irecv``). An exchange does not: a rank may have nothing to send or to receive.
+    """
+    size = dist.get_world_size(group)
+    if size > 1:
+        one = torch.ones((), device=device)
+        dist.all_reduce(one, group=group)
+        assert one.item() == size  # waits for it
 
 
 @contextmanager
 def init_world(runtime: RuntimeConfig) -> Iterator[World]:
-    """Join the job that torchrun's environment describes, and leave it at the end.
+    """Join the job that torchrun's environment describes, and leave it at the end; a process may do so repeatedly.
 
     Every rank first publishes in the key-value store whether its machine can serve ``runtime``; only when all can is
     a process group made. So a mistake on one node is the same error on all of them, at once.
@@ -70,8 +93,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device_type, backend, problem = _resolve(runtime, local_size)
-    timeout = timedelta(seconds=runtime.timeout_s)
-    store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
+    store = job_store("world", runtime.timeout_s)
     _agree(store, rank, size, problem)
 
     device = torch.device(device_type)
@@ -80,9 +102,15 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         torch.cuda.set_device(device)
     torch.set_num_threads(num_threads(runtime, local_size))
     backends = "cpu:gloo" + (f",cuda:{backend}" if device_type == "cuda" else "")
+    if backend == "nccl":
+        for name, value in NCCL_VARIABLES.items():
+            os.environ.setdefault(name, value)
+    timeout = timedelta(seconds=runtime.timeout_s)
     dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
-        yield World(rank, size, local_size, device, backend, runtime.timeout_s)
+        world = World(rank, size, local_size, device, backend, runtime.timeout_s)
+        meet(world.group, device)
+        yield world
     finally:
         dist.destroy_process_group()
 
@@ -134,8 +162,8 @@ def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNN
 def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None) -> None:
     """Raise the lowest rank's problem on every rank, or return on every rank."""
     kind = type(problem).__name__ if problem else ""
-    store.set(f"fullgnn/problem/{rank}", f"{kind}|{problem or ''}")
+    store.set(f"problem/{rank}", f"{kind}|{problem or ''}")
     for other in range(size):
-        kind, _, message = store.get(f"fullgnn/problem/{other}").decode().partition("|")
+        kind, _, message = store.get(f"problem/{other}").decode().partition("|")
         if kind:
             raise (ConfigError if kind == "ConfigError" else UnsupportedError)(message)

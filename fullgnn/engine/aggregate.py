@@ -9,6 +9,7 @@ from torch import Tensor
 from fullgnn.cache import Cache
 from fullgnn.dist import World, all_gather_objects
 from fullgnn.host_rows import HostRows
+from fullgnn.lines import line_stride, to_lines
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,9 @@ def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
     if choice != "auto" or world.device.type != "cuda":
         return choice == "always"
     assert isinstance(graph.features, Tensor)
-    needed, free = graph.features.nbytes, torch.cuda.mem_get_info(world.device)[0]
+    num_rows, width = graph.features.shape
+    row_bytes = line_stride(world.device, width, graph.features.dtype) * graph.features.itemsize
+    needed, free = num_rows * row_bytes, torch.cuda.mem_get_info(world.device)[0]
     too_large = [pair for pair in all_gather_objects((needed, free)) if pair[0] > OFFLOAD_SHARE * pair[1]]
     if too_large:
         log.info("A @ H0 stays in host memory: a rank's %d bytes are much of the %d free on its GPU", *too_large[0])
@@ -46,7 +49,7 @@ def aggregate_features(graph: ShardedGraph, device: torch.device, offload: bool)
     x = _placed(graph, device, offload)
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
         columns = x[:, first : first + COLUMNS_AT_ONCE]
-        columns.copy_(graph.adj.multiply(columns.to(device)))
+        columns.copy_(graph.adj.multiply(to_lines(columns, device)))
     graph.adj.release()
     return _with_product(graph, x, device, offload)
 
@@ -77,9 +80,9 @@ def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: 
 
 
 def _placed(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
-    """The features where their product will be."""
+    """The features where their product will be; in lines on a GPU, since every epoch multiplies it."""
     assert isinstance(graph.features, Tensor)
-    return graph.features.to("cpu" if offload else device)
+    return graph.features.to("cpu") if offload else to_lines(graph.features, device)
 
 
 def _with_product(graph: ShardedGraph, product: Tensor, device: torch.device, offload: bool) -> ShardedGraph:

@@ -14,6 +14,7 @@ from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.work import applicable
 from fullgnn.graph import Graph
 from fullgnn.kernels import AutoKernel
+from fullgnn.lines import to_lines
 from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
 from fullgnn.reorder.structure import Structure
@@ -117,7 +118,7 @@ def make_input(
     if work.cache_aggregation:
         return aggregate_features(graph, world.device, offload), work
     assert isinstance(graph.features, torch.Tensor)
-    features = graph.features.to(world.device)
+    features = to_lines(graph.features, world.device)
     return replace(graph, features=features if work.skip_input_gradient else features.requires_grad_()), work
 
 

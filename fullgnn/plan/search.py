@@ -10,6 +10,7 @@ from fullgnn.cache import Cache
 from fullgnn.config import Config, build
 from fullgnn.engine.prepare import prepare
 from fullgnn.graph import Graph, load_dataset
+from fullgnn.lines import pads_rows
 from fullgnn.plan.grids import grid, replications
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.predict import Prediction, predict
@@ -143,7 +144,7 @@ def prediction_of(
 ) -> Prediction:
     """Of the run ``cfg`` on ``traffic.grid``, and of the memory of the rank that multiplies most; see ``predict``."""
     heaviest = int(traffic.rank_nnz("adj").argmax())
-    trace = trace_epoch(cfg, graph, traffic, heaviest, local)
+    trace = trace_epoch(cfg, graph, traffic, heaviest, local, padded=pads_rows(torch.device(hardware.device)))
     return predict(cfg, graph, traffic, trace, hardware, kernel, local)
 
 

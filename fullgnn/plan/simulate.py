@@ -86,9 +86,9 @@ def simulate(
     cfg = with_allowed_work(cfg)
     if prepared is None:
         prepared = prepare_for(cfg, world_size, graph)
-    ranks = []
+    ranks, runtime = [], replace(cfg.runtime, nproc=None)  # all on one machine
     for rank in range(world_size):
-        with dry_world(cfg.runtime, rank, world_size, local_size=world_size) as world:
+        with dry_world(runtime, rank, world_size) as world:
             ranks.append(_run(cfg, world, prepared, epochs))
         gc.collect()  # a rank's blocks are large, and it is gone
     comm_ms = None if hardware is None else _waiting_ms(cfg, prepared[0], ranks, hardware)

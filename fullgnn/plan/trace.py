@@ -26,6 +26,7 @@ from fullgnn.engine.fit import Epochs
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.kernels import NOTHING, Epilogue, LocalCSR
+from fullgnn.lines import padded_lines
 from fullgnn.meter import Meter
 from fullgnn.nn import set_epoch, set_spmm_order
 from fullgnn.plan.statistics import GraphStatistics, Traffic, estimated_traffic, scaled
@@ -68,12 +69,15 @@ class Trace:
     peak_tensor_bytes: int  # without the blocks of the adjacency
 
 
-def trace_epoch(cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool) -> Trace:
+def trace_epoch(
+    cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool, padded: bool = False
+) -> Trace:
     """Of ``rank`` on ``traffic.grid``.
 
     Args:
         cfg: ``with_allowed_work``.
         local: the ranks are on one machine.
+        padded: rows that arrive or stay are laid out in lines, as on a GPU, see ``lines.py``.
     """
     num_rows = max(1, int(traffic.num_own_rows()[traffic.grid.place(rank)]))
     few = min(num_rows, SAMPLE_ROWS)
@@ -83,7 +87,7 @@ def trace_epoch(cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int
         return round(small + (large - small) * beyond)
 
     def memory(sample: int) -> tuple[int, list[tuple[str, int]], int]:
-        return _run(cfg, graph, scaled(traffic, sample / num_rows), rank, local)
+        return _run(cfg, graph, scaled(traffic, sample / num_rows), rank, local, padded)
 
     peak, products, num_parameters = memory(few)
     gemms = _gemms(cfg, graph, traffic, few)
@@ -123,10 +127,10 @@ class _Traced:
 
 
 def _run(
-    cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool
+    cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool, padded: bool
 ) -> tuple[int, list[tuple[str, int]], int]:
     """The first epoch: the most bytes of tensors, the products, and the number of parameters."""
-    place = _place(cfg, traffic.grid, rank, torch.device("cpu"), local)
+    place = _place(cfg, traffic.grid, rank, torch.device("cpu"), local, padded)
     products: list[tuple[str, int]] = []
     sharded = _skeleton(cfg, graph, traffic, place, products)
     model = _model(cfg, graph, place.device)
@@ -141,7 +145,7 @@ def _gemms(cfg: Config, graph: GraphStatistics, traffic: Traffic, num_rows: int)
     alone = Grid(1, 1, True, traffic.grid.stage_order, "broadcast")
     share = num_rows / graph.num_nodes
     part = replace(graph, num_nodes=num_rows, nnz=num_rows, num_train=min(num_rows, round(graph.num_train * share)))
-    place = _place(cfg, alone, 0, torch.device("meta"), local=False)
+    place = _place(cfg, alone, 0, torch.device("meta"), local=False, padded=False)
     sharded = _skeleton(cfg, part, estimated_traffic(part, alone, "loss" in traffic.products), place, [])
     model = _model(cfg, graph, place.device)
     set_epoch(model, 1)
@@ -175,7 +179,7 @@ class _Sums:
         return tensor
 
 
-def _place(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool) -> Place:
+def _place(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool, padded: bool) -> Place:
     """Where ``rank`` stands, with nobody around it."""
     part, replica = grid.place(rank)
     meter, wire_dtype = Meter(torch.device("cpu")), cfg.scheme.get("wire_dtype")
@@ -191,6 +195,7 @@ def _place(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool
         wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
         shared_memory=local and grid.num_ranks > 1 and cfg.scheme.get("shared_memory", False),
         timeout_s=1.0,
+        pads_rows=padded,
         dry=True,
     )
 
@@ -242,6 +247,8 @@ def _skeleton(
         output = adjacency("loss", "loss_t", torch.arange(num_train, device=device))
         train_adj = adjacency("adj", "adj_t", None, output)
     features = torch.zeros(num_own, graph.num_features, dtype=dtype, device=device)
+    if place.pads_rows:
+        features = padded_lines(num_own, graph.num_features, like=features)
     if not cfg.work.cache_aggregation and not cfg.work.skip_input_gradient:
         features.requires_grad_()
     return ShardedGraph(

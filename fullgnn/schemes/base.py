@@ -13,6 +13,7 @@ from torch import Tensor
 from fullgnn.graph import Graph, NormalizedAdjacency
 from fullgnn.host_rows import HostRows
 from fullgnn.kernels import NOTHING, Epilogue
+from fullgnn.lines import select_rows
 from fullgnn.partition import Partition
 from fullgnn.reorder.structure import Structure
 
@@ -58,7 +59,13 @@ class Aggregated:
 
     def rows(self, index: Tensor | None) -> Tensor | HostRows:
         """The rows ``index`` of the product; None: all, in order."""
-        return self.product if index is None else self.product.index_select(0, index)
+        if index is None:
+            return self.product
+        return (
+            self.product.index_select(0, index)
+            if isinstance(self.product, HostRows)
+            else select_rows(self.product, index)
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,10 @@ those that the reader's block has columns for, and the reader's block counts its
 The last is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
 rank never receives what it holds. The next stage's rows travel while this one multiplies: two buffers take turns. The
 ranks of one machine without GPUs need not send at all: with ``shared_memory`` they read each other's rows in place.
+
+On a GPU products read rows that begin a line each (``lines.py``), and rows travel without gaps. What has arrived is
+copied to lines before its product, while the next stage's rows arrive; own rows lie in lines, and where whole blocks
+of them leave, a copy without gaps leaves.
 """
 
 from collections.abc import Iterator
@@ -17,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.dist import Axis, Pending, SharedSlots
-from fullgnn.lines import as_rows, empty_lines
+from fullgnn.lines import as_rows, begins_lines, empty_lines, padded_lines, to_lines
 from fullgnn.schemes.traffic import BROADCAST, NEEDED, OWN, Product
 
 
@@ -36,6 +40,7 @@ class Place:
     wire_dtype: torch.dtype | None  # in which rows travel; None: as they are
     shared_memory: bool  # whether the ranks may read each other's rows in place
     timeout_s: float
+    pads_rows: bool  # whether products read rows in lines, see ``lines.py``
     dry: bool = False  # no other rank is there
 
     @property
@@ -90,6 +95,7 @@ class Exchange:
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
         self._in_place = place.shared_memory and not (product.ways == BROADCAST).any()
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._lines: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
 
     def arrivals(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
@@ -107,10 +113,15 @@ class Exchange:
             yield from self._receive(self._own(x, scale))
 
     def _own(self, x: Tensor, scale: Tensor | None) -> Tensor:
-        """``x`` after ``scale``, in rows that begin a line each if it is made here; whole blocks leave as they lie."""
+        """``x`` after ``scale``, in rows that begin a line each if it is made here. Without ``pads_rows`` whole blocks
+        leave as they lie."""
+        pads_rows = self.place.pads_rows
+        contiguous = self._sends_whole and not pads_rows
+        if scale is None and pads_rows:
+            return to_lines(as_rows(x), x.device)
         if scale is None:
-            return x.contiguous() if self._sends_whole else as_rows(x)
-        lies = x.new_empty(x.shape) if self._sends_whole else empty_lines(len(x), x.shape[1], like=x)
+            return x.contiguous() if contiguous else as_rows(x)
+        lies = x.new_empty(x.shape) if contiguous else empty_lines(len(x), x.shape[1], like=x)
         return torch.mul(x, scale[:, None], out=lies)
 
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
@@ -152,6 +163,7 @@ class Exchange:
     def _receive(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
         """``arrivals`` by messages; ``x`` is read until the last stage was yielded."""
         wire = x if self.place.wire_dtype is None else x.to(self.place.wire_dtype)
+        wire = wire.contiguous() if self._sends_whole else wire
         buffers = self._receive_buffers(wire)
         sent: list[Pending] = []
         whole = self._gather(wire, sent)
@@ -166,15 +178,16 @@ class Exchange:
                 if plan.way == OWN:
                     yield step - 1, x
                 elif plan.way == BROADCAST and plan.source == self.place.part:
-                    yield step - 1, x if self.rows.num_slices == 1 else whole.to(x.dtype)
+                    yield step - 1, x if self.rows.num_slices == 1 else self._laid_out(whole, x.dtype)
                 else:
-                    yield step - 1, buffers[(step - 1) % 2, : plan.num_rows].to(x.dtype)
+                    yield step - 1, self._laid_out(buffers[(step - 1) % 2, : plan.num_rows], x.dtype)
         for pending in sent:
             pending.wait()
 
     def release(self) -> None:
         """Free what was made for the widths so far; called on every rank, between products."""
         self._buffers.clear()
+        self._lines.clear()
         self._slots.clear()
 
     def tensors(self) -> list[Tensor]:
@@ -182,7 +195,8 @@ class Exchange:
         sent = [send.index for sends in self._sends for send in sends]
         read = [part.index for plan in self.plans for part in plan.parts]
         slots = [slot for slots in self._slots.values() for slot in slots.own]
-        return [*(index for index in (*sent, *read) if index is not None), *self._buffers.values(), *slots]
+        buffers = [*self._buffers.values(), *self._lines.values()]
+        return [*(index for index in (*sent, *read) if index is not None), *buffers, *slots]
 
     # ---- the plan ------------------------------------------------------------------------------------------------
 
@@ -265,9 +279,22 @@ class Exchange:
         """(2, most rows that arrive in a stage, F): one stage arrives while the other is read."""
         key = (wire.shape[1], wire.dtype)
         if key not in self._buffers:
-            received = [plan.num_rows for plan in self.plans if plan.way != OWN]
-            self._buffers[key] = wire.new_zeros(2, max(received, default=0), wire.shape[1])
+            self._buffers[key] = wire.new_zeros(2, self._most_arriving(), wire.shape[1])
         return self._buffers[key]
+
+    def _most_arriving(self) -> int:
+        """The most rows that arrive in a stage."""
+        return max((plan.num_rows for plan in self.plans if plan.way != OWN), default=0)
+
+    def _laid_out(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """(num, F) ``rows`` that have arrived, as a product reads them, until the next stage's are laid out."""
+        if not self.place.pads_rows or (rows.dtype == dtype and begins_lines(rows)):
+            return rows.to(dtype)
+        key = (rows.shape[1], dtype)
+        if key not in self._lines:
+            like = rows.new_empty(0, dtype=dtype)
+            self._lines[key] = padded_lines(self._most_arriving(), rows.shape[1], like)
+        return self._lines[key][: len(rows)].copy_(rows)
 
     def _shared_slots(self, width: int, dtype: torch.dtype) -> SharedSlots:
         key = (width, dtype)

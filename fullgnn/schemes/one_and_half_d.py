@@ -29,6 +29,7 @@ from torch import Tensor
 from fullgnn.dist import Axis, World, can_share_memory, from_rank0, receive_arrays, send_arrays, share
 from fullgnn.errors import ConfigError
 from fullgnn.kernels import Kernel
+from fullgnn.lines import pads_rows
 from fullgnn.meter import Meter
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
@@ -140,6 +141,7 @@ class OneAndHalfD:
             wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
             shared_memory=shared_memory and can_share_memory(world),
             timeout_s=world.timeout_s,
+            pads_rows=pads_rows(world.device),
             dry=world.dry,
         )
         self._rows: Rows

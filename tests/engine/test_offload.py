@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,6 +74,21 @@ def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
         training.assert_equal_on_all_ranks(outcomes)
 
 
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("offload", ["never", "always"])
+def test_training_on_lines_as_on_a_gpu_equals_the_oracle(
+    ranks, world_size: int, replication: int, num_layers: int, offload: str
+) -> None:
+    """With one layer, the rows with loss alone are multiplied."""
+    shared = "scheme.shared_memory=false"  # ranks on GPUs have none
+    cfg = case(replication, f"work.offload={offload}", f"model.num_layers={num_layers}", shared)
+    for kind in ("directed", "weighted", "corner"):
+        expected = training.expected_training(cfg, kind)
+        for found in ranks(world_size)(training.in_lines, in_chunks, 4, training.trained, cfg, kind):
+            assert training.difference(found, expected) < 1e-9, kind
+
+
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_one_chunk_is_the_run_without_to_the_bit(ranks, world_size: int, replication: int, num_layers: int) -> None:
@@ -132,6 +148,51 @@ def test_what_is_applied_is_recorded_and_what_is_held_is_counted(ranks) -> None:
         assert not any(rank["lines"] for rank in [*never, *auto, *always])
 
 
+LINE = 8  # numbers in float64 of a line of a CPU; two sectors of a GPU
+
+
+def lines_held(world: World, cfg: Config) -> dict[str, Any]:
+    """The matrices of A @ H0, and of its rows with loss: one, or chunks of the host; and what they take of memory."""
+    scheme = make_scheme(cfg, world, Meter(world.device))
+    graph = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None).graph
+    assert isinstance(graph.features, Aggregated)
+    product, some = graph.features.product, graph.features.rows(graph.train_index)
+    chunks, parts = (
+        [chunk for _, chunk in held.chunks()] if isinstance(held, HostRows) else [held] for held in (product, some)
+    )
+    lined = [matrix for matrix in (*chunks, *parts) if matrix.stride(0) == LINE]
+    return {
+        "in_lines": len(lined) == len(chunks) + len(parts),
+        "behind": [matrix.as_strided((len(matrix), LINE), (LINE, 1))[:, 5:].cpu().numpy() for matrix in lined],
+        "bytes": sum(matrix.untyped_storage().nbytes() for matrix in chunks),
+        "rows": torch.cat(chunks).cpu().numpy(),
+        "loss_rows": torch.cat(parts).cpu().numpy(),
+        "train": graph.train_index.cpu().numpy(),
+    }
+
+
+def stored_products(folder: Path) -> dict[str, np.ndarray]:
+    """The products that a cache holds, by file."""
+    return {path.name: np.load(path)["product"] for path in folder.glob("aggregation/*.npz")}
+
+
+@pytest.mark.parametrize("offload", ["never", "always"])
+def test_on_a_gpu_the_product_lies_in_lines_and_its_cached_file_does_not(ranks, tmp_path, offload: str) -> None:
+    caches = tmp_path / "plain", tmp_path / "lines"
+    plain_cfg, lines_cfg = (case(1, f"work.offload={offload}", f"runtime.cache_dir={cache}") for cache in caches)
+    plain = ranks(2)(lines_held, plain_cfg)
+    for _ in range(2):  # computed, and loaded
+        for one, other in zip(plain, ranks(2)(training.in_lines, lines_held, lines_cfg), strict=True):
+            assert other["in_lines"]
+            assert not any(behind.any() for behind in other["behind"])
+            assert other["bytes"] == len(one["rows"]) * LINE * 8
+            assert np.array_equal(one["rows"], other["rows"])
+            assert np.array_equal(other["loss_rows"], one["rows"][one["train"]])
+    stored, in_lines = (stored_products(cache) for cache in caches)
+    assert len(stored) == 2 and stored.keys() == in_lines.keys()
+    assert all(np.array_equal(stored[name], in_lines[name]) for name in stored)
+
+
 @pytest.mark.parametrize("switch", ["model.input_dropout=0.4", "work.cache_aggregation=false"])
 def test_without_a_product_offload_is_off_with_a_line(ranks, switch: str) -> None:
     (outcome,) = ranks(1)(held, case(1, "work.offload=always", switch))
@@ -155,10 +216,10 @@ def test_the_cache_serves_runs_with_offload_and_without(ranks, tmp_path) -> None
 @pytest.mark.parametrize(
     ("free", "others", "expected"),
     [
-        (1000, [], False),  # 400 of 1000 bytes
-        (799, [], True),
-        (1000, [(400, 799)], True),  # another rank has less room
-        (1000, [(400, 801)], False),
+        (2000, [], False),  # 640 of 2000 bytes: rows of 16 numbers
+        (1279, [], True),
+        (2000, [(400, 799)], True),  # another rank has less room
+        (2000, [(400, 801)], False),
     ],
 )
 def test_auto_looks_at_the_free_memory_of_every_gpu(monkeypatch, caplog, free, others, expected) -> None:

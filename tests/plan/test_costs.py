@@ -55,7 +55,7 @@ def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, ch
     real = ranks(world_size)(cost, cfg, kind)
     assert planned_bytes(cfg, world_size, kind) == [rank["bytes"] for rank in real]
     for rank, expected in enumerate(real):
-        with dry_world(cfg.runtime, rank, world_size, local_size=world_size) as world:
+        with dry_world(cfg.runtime, rank, world_size) as world:
             found = cost(world, cfg, kind)
         peak = expected.pop("peak")  # gloo's threads let go of what has travelled sooner or later
         assert found.pop("peak") == pytest.approx(peak, rel=0.1)

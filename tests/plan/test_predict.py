@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fullgnn import lines
 from fullgnn.config import Config
 from fullgnn.dist import World, dry_world
 from fullgnn.engine import fit
@@ -160,6 +161,30 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
     hardware = replace(machine(), device="cpu")
     planned = prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel_of(cfg, hardware), True)
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
+
+
+def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 33 features and of 41 hidden numbers take 48 each."""
+    monkeypatch.setattr(lines, "PADDED_DEVICES", ("cpu",))
+    cfg = with_allowed_work(
+        config(
+            "dataset=synthetic", "dataset.num_nodes=20000", "dataset.num_edges=100000", "dataset.num_features=33",
+            "model.hidden_channels=41", "model.num_layers=3", "model.input_dropout=0", "scheme.shared_memory=false",
+            "scheme.exchange=broadcast",
+        )
+    )  # fmt: skip
+    prepared = prepare_for(cfg, 2)
+    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, epochs=2, prepared=prepared).ranks)
+    traffic = counted_traffic(prepared[0], grid_of(cfg, 2), cfg.work.loss_rows_only)
+    hardware = replace(machine(), device="cpu")
+
+    def planned() -> int:
+        kernel = kernel_of(cfg, hardware)
+        return prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel, True).peak_tensor_bytes
+
+    assert planned() == pytest.approx(measured, rel=0.03)
+    monkeypatch.setattr(lines, "PADDED_DEVICES", ())
+    assert planned() < 0.9 * measured
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)

@@ -9,9 +9,10 @@ import torch
 from fullgnn.config import Config
 from fullgnn.dist import World
 from fullgnn.lines import empty_lines
+from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.traffic import OWN
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
-from tests.schemes.training import prepare
+from tests.schemes.training import in_lines, prepare
 
 WIDTH = 6
 
@@ -203,3 +204,64 @@ def test_own_rows_begin_a_line_unless_whole_blocks_leave(ranks, world_size: int,
         whole = exchange == "broadcast"
         stride = WIDTH if whole else 8  # float64: of a line of a CPU and two sectors of a GPU
         assert rank == [(stride, False, True), (stride, not whole, True)]
+
+
+LINE = 8  # numbers in float64 of a line of a CPU; two sectors of a GPU
+
+
+def rows_read(world: World, cfg: Config) -> dict:
+    """One forward product and one backward: results, bytes, and the strides of the rows that were multiplied."""
+    meter, _, job = prepare(world, cfg, "directed")
+    adj = job.graph.adj
+    strides: list[int] = []
+    multiply = Operator._multiply
+
+    def noted(self, piece, h, *args) -> None:
+        strides.append(h.stride(0))
+        multiply(self, piece, h, *args)
+
+    # The whole numbers of each row: its node's, so that every sum is exact.
+    x = adj.node_id[:, None].to(torch.float64) + torch.arange(WIDTH, device=world.device)
+    meter.take()
+    Operator._multiply = noted
+    try:
+        results = [adj.multiply(x), adj.multiply_t(x)]
+    finally:
+        Operator._multiply = multiply
+    held = [(tensor.shape, tensor.stride(0)) for tensor in adj.multiply.exchange.tensors() if tensor.dim() == 2]
+    adj.release()
+    return {
+        "results": [result.cpu().numpy() for result in results],
+        "bytes": meter.take().bytes_received,
+        "strides": strides,
+        "in_lines": [shape for shape, stride in held if stride == LINE],
+        "num_held": len([tensor for tensor in adj.multiply.exchange.tensors() if tensor.dim() > 1]),
+    }
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
+@pytest.mark.parametrize("normalization", ["sym", "none"])
+def test_products_on_a_gpu_read_lines_and_rows_travel_without_gaps(
+    ranks, world_size: int, replication: int, exchange: str, normalization: str
+) -> None:
+    for stage_order, wire in product(("diagonal", "broadcast"), ("null", "bfloat16")):
+        cfg = case(
+            replication, f"scheme.exchange={exchange}", f"scheme.stage_order={stage_order}",
+            f"scheme.wire_dtype={wire}", f"normalization={normalization}", "scheme.shared_memory=false",
+        )  # fmt: skip
+        plain = ranks(world_size)(rows_read, cfg)
+        padded = ranks(world_size)(in_lines, rows_read, cfg)
+        for one, other in zip(plain, padded, strict=True):
+            assert all(np.array_equal(*pair) for pair in zip(one["results"], other["results"], strict=True))
+            assert one["bytes"] == other["bytes"]
+            assert len(one["strides"]) == len(other["strides"])
+            assert set(other["strides"]) <= {LINE}
+            assert one["num_held"] == other["num_held"] == 0  # once released
+
+
+def test_the_lines_of_a_gpu_are_counted(ranks) -> None:
+    """As many rows as arrive at most in a stage, once: two buffers receive, and one is read."""
+    cfg = case(1, "scheme.exchange=broadcast", "scheme.shared_memory=false")
+    for rank in ranks(3)(in_lines, rows_read, cfg):
+        assert rank["in_lines"] in ([(10, WIDTH)], [(9, WIDTH)])

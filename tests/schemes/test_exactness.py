@@ -7,6 +7,10 @@ from tests.cases import LAYOUTS, config, layout_overrides
 from tests.schemes.training import (
     assert_one_step_is_exact,
     assert_training_is_exact,
+    difference,
+    expected_step,
+    in_lines,
+    one_step,
     one_step_compiled,
     one_step_in_triton,
 )
@@ -57,6 +61,23 @@ def test_compiled_gradients_equal_the_oracle(ranks, world_size: int, replication
     cfg = config(*preset_overrides(preset, replication), *CASE)
     for kind in KINDS:
         assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_compiled)
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
+def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, replication: int, exchange: str) -> None:
+    """In both orders of stages, with A H0 made once and without."""
+    choices = (
+        ("scheme.stage_order=diagonal", "normalization=row"),
+        ("scheme.stage_order=broadcast", "model.input_dropout=0", "model.num_layers=1"),
+    )
+    for overrides in choices:
+        shared = "scheme.shared_memory=false"  # ranks on GPUs have none
+        cfg = case(replication, *overrides, f"scheme.exchange={exchange}", shared)
+        for kind in ("directed", "weighted", "tiny"):
+            expected = expected_step(cfg, kind)
+            for found in ranks(world_size)(in_lines, one_step, cfg, kind):
+                assert difference(found, expected) < 1e-11, (overrides, kind)
 
 
 @needs_triton

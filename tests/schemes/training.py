@@ -1,11 +1,12 @@
 """What the tests of exactness run on each rank, and what must come of it."""
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from fullgnn import gpu
+from fullgnn import gpu, lines
 from fullgnn.config import Config
 from fullgnn.dist import World
 from fullgnn.engine import Job, fit, make_scheme, predict, set_up
@@ -19,6 +20,8 @@ from fullgnn.schemes import Scheme
 from tests.cases import NUM_CLASSES, dense_graph
 from tests.oracle import DenseGCN, normalize
 from tests.ranks import Ranks
+
+T = TypeVar("T")
 
 STEP = 5  # the epoch that ``one_step`` takes
 
@@ -70,6 +73,15 @@ def one_step_in_triton(world: World, cfg: Config, kind: str) -> dict[str, np.nda
         return one_step(world, cfg, kind)
     finally:
         gpu.INTERPRETED = before
+
+
+def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
+    """``run(world, *args)`` with rows laid out as on a GPU, wherever the ranks are."""
+    before, lines.PADDED_DEVICES = lines.PADDED_DEVICES, ("cpu", "cuda")
+    try:
+        return run(world, *args)
+    finally:
+        lines.PADDED_DEVICES = before
 
 
 def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:

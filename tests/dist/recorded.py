@@ -1,0 +1,32 @@
+"""The operations of torch.distributed that a program starts, in order."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch.distributed as dist
+
+OPERATIONS = ("all_reduce", "broadcast", "batch_isend_irecv", "all_gather_object", "broadcast_object_list", "send")
+
+
+@contextmanager
+def recorded() -> Iterator[list[tuple[str, Any]]]:
+    """The names of the operations started inside, each with its group; None: all ranks."""
+    found: list[tuple[str, Any]] = []
+    originals = {name: getattr(dist, name) for name in OPERATIONS}
+
+    def recording(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            group = args[0][0].group if name == "batch_isend_irecv" else kwargs.get("group")
+            found.append((name, None if group is dist.group.WORLD else group))
+            return originals[name](*args, **kwargs)
+
+        return call
+
+    for name in OPERATIONS:
+        setattr(dist, name, recording(name))
+    try:
+        yield found
+    finally:
+        for name, original in originals.items():
+            setattr(dist, name, original)
