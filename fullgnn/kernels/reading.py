@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 FULL_PIECE = 128  # columns; what is left of a width is cut into smaller pieces
 MIN_PIECE = 8  # a sector of 32 bytes
+FEW_LANES = 64  # columns: in a program of more there are so few lanes that a piece of 8 is no whole vector a thread
 VECTOR_BYTES = 16  # of one load of one thread
 
 
@@ -74,6 +75,8 @@ class Columns:
 def cut_columns(width: int, smallest: int = MIN_PIECE) -> list[Columns]:
     """As many full pieces as there are, and the rest in pieces of at least ``smallest`` columns."""
     full, rest = divmod(width, FULL_PIECE)
+    if rest > FEW_LANES:
+        smallest = max(smallest, 2 * MIN_PIECE)
     cuts = [Columns(0, full, (FULL_PIECE, 0, 0))] if full else []
     return cuts + ([Columns(full * FULL_PIECE, 1, pieces(rest, smallest))] if rest else [])
 
