@@ -32,15 +32,45 @@ class CSRTuning:
 
     bins: tuple[int, ...] = (4, 16, 64)
     """Edges of a row, at most, in each bin; the last bin has the rest."""
-    heavy: int = 2048
-    """Edges beyond which a row is cut into parts."""
-    part: int = 1024
-    """Edges of one part."""
+    heavy: int = 512
+    """Edges beyond which a row is cut into parts, or fewer, so that no lane adds too many: see ``reading.CHAIN``."""
+    part: int = 512
+    """Edges of one part, or fewer."""
     elements: int = 4096
     """Of the sums of one program: 32 registers of each of 128 threads."""
     min_lanes: int = 16
-    max_lanes: int = 256
+    max_lanes: int = 128
+    """Of a program; a lane adds every so many edges of an item."""
     elements_per_warp: int = 1024
+    """At most."""
+
+
+@dataclass(frozen=True)
+class PersistentTuning:
+    """Of ``persistent.py``. Lanes are powers of two."""
+
+    short_edges: int = 16
+    """Of a short row, at most."""
+    middle_edges: int = 64
+    """Of a middle one."""
+    short_lanes: int = 4
+    """That share a short row, at most."""
+    middle_lanes: int = 8
+    """That share a middle one."""
+    heavy: int = 512
+    """Edges beyond which a row is cut into parts of as many, or fewer: see ``reading.CHAIN``."""
+    columns_a_pass: int = 0
+    """Of X, a multiple of 8 up to 128; 0: 128."""
+    elements: int = 2048
+    """Of the sums of one program."""
+    min_lanes: int = 16
+    max_lanes: int = 128
+    """Of a program, at most one a thread: an index is read by the threads that want it, and by no others."""
+    programs_a_processor: int = 5
+    """Of 128 threads with 96 registers."""
+    num_stages: int = 1
+    """Of the pipeline of rows of X through shared memory; 1: they go to registers, and no thread waits for another."""
+    num_warps: int = 4
 
 
 @dataclass(frozen=True)
@@ -66,7 +96,7 @@ class DenseTuning:
     """Of a program, one below the other: it adds their columns."""
 
 
-T = TypeVar("T", CSRTuning, PanelTuning, DenseTuning)
+T = TypeVar("T", CSRTuning, PersistentTuning, PanelTuning, DenseTuning)
 
 
 @dataclass(frozen=True)
@@ -88,6 +118,7 @@ class Tuning:
     """The constants of all kernels."""
 
     csr: ByWidth[CSRTuning] = ByWidth(CSRTuning())
+    persistent: ByWidth[PersistentTuning] = ByWidth(PersistentTuning())
     panels: ByWidth[PanelTuning] = ByWidth(PanelTuning())
     dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
 
