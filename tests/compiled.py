@@ -15,15 +15,14 @@ and for each variant and target one line of JSON comes out, or ``error`` in it.
 import importlib
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from fullgnn.bench.gpu.machine_code import resources, tensor_core_instructions
+
 CAPABILITIES = (80, 90, 100)
-MMA = re.compile(r"^\s*(?:@\S+\s+)?(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", re.MULTILINE)
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
 
 
@@ -44,30 +43,13 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     except Exception as error:  # one variant that fails does not hide the others
         return line | {"error": f"{type(error).__name__}: {error}"}
-    found, wide = MMA.findall(compiled.asm["ptx"]), WIDE.findall(compiled.asm["ptx"])
     return line | {
         "options": options,
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
-        "wide_accesses": len(wide),
-        "mma": {name: found.count(name) for name in sorted(set(found))},
-        **_resources(compiled.asm["cubin"]),
-    }
-
-
-def _resources(cubin: bytes) -> dict[str, int]:
-    """Registers of a thread, and the bytes of its stack, where those that do not fit are spilled."""
-    from triton import knobs
-
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    return {
-        name: int(value)
-        for key, name in (("REG", "registers"), ("STACK", "stack_bytes"))
-        for value in re.findall(rf"{key}:(\d+)", said)
+        "wide_accesses": len(WIDE.findall(compiled.asm["ptx"])),
+        "mma": tensor_core_instructions(compiled.asm["ptx"]),
+        **resources(compiled.asm["cubin"]),
     }
 
 

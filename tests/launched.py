@@ -1,5 +1,4 @@
-"""All that a GPU would be given, up to the launch: the host's side of each kernel runs on CPU tensors, its arguments
-are packed, the kernel that they ask for is compiled, and then nothing is launched.
+"""Every kernel in calls that training makes rarely, up to the launch (``fullgnn.bench.gpu.absent``).
 
     python -m tests.launched
 
@@ -9,49 +8,15 @@ Run it without TRITON_INTERPRET. It prints the number of launches, and of kernel
 from typing import Any
 
 import torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
 
-from fullgnn import gpu
 from fullgnn._philox_gpu import dropout_gpu
+from fullgnn.bench.gpu.absent import recorded
 from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, panels, triton_csr
 from fullgnn.kernels._epilogue_gpu import apply_gpu
 from fullgnn.nn._dense_gpu import activation_gradients_gpu, matmul_gpu
 from fullgnn.nn._loss_gpu import cross_entropy_gpu
 from fullgnn.philox import Mask
 from tests.kernels.test_kernels import Matrix, local_csr
-
-
-class NoGPU:
-    """The driver of a GPU of the Hopper generation that is not there."""
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-
-launches: list[str] = []
-compiled: set[int] = set()
-
-
-def hold_launches() -> None:
-    driver.set_active(NoGPU())
-    run = JITFunction.run
-
-    def compile_only(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
-        assert all(0 < size < 2**31 for size in grid), grid
-        launches.append(self.__name__)
-        compiled.add(id(kernel))
-        return kernel
-
-    JITFunction.run = compile_only
 
 
 def finished(num_rows: int, width: int, dtype: torch.dtype, seed: int) -> Epilogue:
@@ -91,10 +56,9 @@ def neighbours() -> None:
 
 
 if __name__ == "__main__":
-    assert not gpu.interpreting()
-    gpu.INTERPRETED = True
     triton_csr.HEAVY, triton_csr.PART, panels.SPLIT_GROUPS, panels.PART_GROUPS = 100, 40, 3, 2
-    hold_launches()
-    products()
-    neighbours()
-    print(len(launches), len(compiled), *sorted(set(launches)))
+    with recorded() as launches:
+        products()
+        neighbours()
+    compiled = {id(launch.compiled) for launch in launches}
+    print(len(launches), len(compiled), *sorted({launch.function for launch in launches}))
