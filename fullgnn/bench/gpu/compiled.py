@@ -3,13 +3,12 @@
     python -m fullgnn.bench.gpu.compiled --out compiled.json --page compiled.md [--before earlier.json]
 
 It needs Triton and no GPU, and runs without TRITON_INTERPRET. The host's own code chooses what is compiled
-(``absent.py``, ``compiled_cases.py``); ``machine_code.py`` reads the result. The JSON has a line for each compiled
-kernel; the page has a row for each function at each width, with the worst of its compiled kernels in every column.
-With ``--before``, a cell that differs from that file's shows both.
+(``absent.py``, ``compiled_cases.py``); ``machine_code.py`` reads the result. A row stands for all that is compiled of
+one function at one width, with the worst of it in every column. With ``--before``, a cell that differs from that
+file's shows both. An earlier checkout makes its file with these four modules copied into it.
 """
 
 import argparse
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ HEADER = (
     "width",
     "function",
     "compiled",
-    "loads of 16 / 8 / 4 bytes",
+    "loads of 16 / 8 / fewer bytes",
     "registers",
     "spilled bytes",
     "shared KB",
@@ -51,20 +50,13 @@ def compile_cases(wanted: Callable[[Case], bool]) -> Iterator[dict[str, Any]]:
 
 def compiled_kernels(case: Case, launches: list[Launch]) -> list[dict[str, Any]]:
     """What the launches of a case have compiled: a dictionary for each distinct compiled kernel."""
-    found: dict[str, dict[str, Any]] = {}
-    for launch in launches:
-        cubin = launch.compiled.asm["cubin"]
-        name = hashlib.sha256(cubin).hexdigest()[:12]
-        if name in found:
-            found[name]["launches"] += 1
-        else:
-            about = {"kernel": case.kernel, "width": case.shape, "models": list(case.models)}
-            found[name] = about | {"function": launch.function, "cubin": name, "launches": 1} | describe(launch)
-    return list(found.values())
+    distinct = {launch.compiled.asm["cubin"]: launch for launch in launches}
+    about = {"kernel": case.kernel, "width": case.shape, "models": list(case.models)}
+    return [about | {"function": launch.function} | describe(launch) for launch in distinct.values()]
 
 
 def describe(launch: Launch) -> dict[str, Any]:
-    """Of one ``absent.Launch``: options, resources, and how it reads its matrices.
+    """Resources of one compiled kernel, and how it reads its matrices.
 
     A matrix that is read is an argument in floating point with two dimensions that the kernel does not write; where
     there is none, one that it reads and writes. An iteration is one of the innermost loop that reads such a matrix.
@@ -72,7 +64,7 @@ def describe(launch: Launch) -> dict[str, Any]:
     compiled, names = launch.compiled, launch.pointer_names()
     program = Program(compiled.asm["ptx"], names)
     matrices = {
-        number
+        number: tensor
         for number, name in names.items()
         if isinstance(tensor := launch.arguments[name], torch.Tensor)
         and tensor.is_floating_point()
@@ -81,84 +73,73 @@ def describe(launch: Launch) -> dict[str, Any]:
     }
     loaded = {number for one in program.accesses if one.is_load for number in one.parameters}
     stored = {number for one in program.accesses if not one.is_load for number in one.parameters}
-    read = frozenset(matrices & loaded - stored or matrices & loaded)
-    loads = [one.num_bytes for one in program.accesses if one.is_load and one.parameters & read]
+    read = frozenset(matrices.keys() & loaded - stored or matrices.keys() & loaded)
+    loads = [one for one in program.accesses if one.is_load and one.parameters & read]
     loops = program.innermost(read)
-    in_loops = [
-        one.num_bytes
-        for one in program.accesses
-        if one.is_load and one.parameters & read and any(one.block in loop for loop in loops)
-    ]
+    in_loops = [one for one in loads if any(one.block in loop for loop in loops)]
+    widths = [one.num_bytes for one in in_loops or loads]
     used = resources(compiled.asm["cubin"])
     num_warps, shared_bytes = compiled.metadata.num_warps, compiled.metadata.shared
     return {
-        "matrices": sorted(names[number] for number in read),
-        "loads": {str(size): loads.count(size) for size in sorted(set(loads), reverse=True)},
-        "loads_in_loop": {str(size): in_loops.count(size) for size in sorted(set(in_loops), reverse=True)},
-        "barriers_in_loop": max((program.barriers(loop) for loop in loops), default=None),
+        "loads": {str(size): widths.count(size) for size in sorted(set(widths), reverse=True)},
+        "scalar_loads": sum(
+            one.num_bytes == min(matrices[number].itemsize for number in one.parameters & read) for one in loads
+        ),
+        "barriers": max((program.barriers(loop) for loop in loops), default=None),
         **used,
         "shared_bytes": shared_bytes,
-        "num_warps": num_warps,
         "ctas": resident_ctas(used["registers"], shared_bytes, num_warps),
-        "constants": constants(launch),
     }
 
 
-def constants(launch: Launch) -> dict[str, Any]:
-    """The compile-time constants of a launch that are numbers or words, by name."""
-    names = list(launch.compiled.src.signature)
-    held = {names[place[0]]: value for place, value in launch.compiled.src.constants.items()}
-    return {name: value for name, value in held.items() if isinstance(value, (int, str)) and name.isupper()}
-
-
-def is_vectorized(one: dict[str, Any]) -> bool:
-    """Whether a compiled kernel reads its matrices with whole vectors alone."""
-    return all(int(size) >= VECTOR_BYTES for size in one["loads"])
-
-
-def summarize(lines: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """The worst of the compiled kernels of each function, by kernel, width and function."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+def summarize(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each function of each kernel at each width: the worst of what was compiled in every column."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for one in lines:
-        groups.setdefault((one["kernel"], one["width"], one["function"]), []).append(one)
-    return {key: _worst(group) for key, group in groups.items()}
+        groups.setdefault(key_of(one), []).append(one)
+    return [_worst(group) for group in groups.values()]
+
+
+def key_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """What two files have in common for the same row."""
+    return row["kernel"], row["width"], row["function"]
 
 
 def _worst(group: list[dict[str, Any]]) -> dict[str, Any]:
     def narrowness(one: dict[str, Any]) -> tuple[int, int]:
         narrow = sum(count for size, count in one["loads"].items() if int(size) < VECTOR_BYTES)
-        return narrow, sum(one["loads_in_loop"].values())
+        return narrow, sum(one["loads"].values())
 
-    loads = max(group, key=narrowness)
-    barriers = [one["barriers_in_loop"] for one in group if one["barriers_in_loop"] is not None]
-    return {
+    barriers = [one["barriers"] for one in group if one["barriers"] is not None]
+    largest = ("scalar_loads", "registers", "stack_bytes", "shared_bytes")
+    return group[0] | {
         "compiled": len(group),
-        "loads": loads["loads_in_loop"] or loads["loads"],
-        **{key: max(one[key] for one in group) for key in ("registers", "stack_bytes", "shared_bytes")},
+        "loads": max(group, key=narrowness)["loads"],
+        **{key: max(one[key] for one in group) for key in largest},
         "ctas": min(one["ctas"] for one in group),
         "barriers": max(barriers, default=None),
     }
 
 
-def make_page(lines: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
-    """The table as Markdown. The rows that panel kernels leave to ``csr`` are not repeated under each of them."""
-    now, then = summarize(lines), summarize(before)
-    rows = []
-    for key in dict.fromkeys((*then, *now)):
+def make_page(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
+    """The table as Markdown. What the panels' kernels leave to ``csr`` is not repeated under each of them."""
+    now, then = ({key_of(row): row for row in table} for table in (rows, before))
+    cells = []
+    for key in dict.fromkeys((*now, *then)):
         kernel, _, function = key
         if function == "sum_rows" and kernel.startswith(("tile32", "packed")):
             continue
         new, old = (_cells(table[key]) if key in table else None for table in (now, then))
-        rows.append([*key, *_change(old, new, bool(before))])
-    return format_table(list(HEADER), rows) + "\n"
+        cells.append([*key, *_change(old, new, bool(before))])
+    return format_table(list(HEADER), cells) + "\n"
 
 
-def _cells(one: dict[str, Any]) -> list[str]:
-    sizes = " / ".join(str(one["loads"].get(size, 0)) for size in ("16", "8", "4"))
-    barriers = "-" if one["barriers"] is None else str(one["barriers"])
-    shared = f"{one['shared_bytes'] / 1024:.1f}"
-    compiled, registers, stack, ctas = (str(one[key]) for key in ("compiled", "registers", "stack_bytes", "ctas"))
-    return [compiled, sizes, registers, stack, shared, ctas, barriers]
+def _cells(row: dict[str, Any]) -> list[str]:
+    counts = {int(size): count for size, count in row["loads"].items()}
+    sizes = (counts.get(16, 0), counts.get(8, 0), sum(count for size, count in counts.items() if size < 8))
+    numbers = [str(row[key]) for key in ("registers", "stack_bytes")]
+    shared, barriers = f"{row['shared_bytes'] / 1024:.1f}", "-" if row["barriers"] is None else str(row["barriers"])
+    return [str(row["compiled"]), " / ".join(map(str, sizes)), *numbers, shared, str(row["ctas"]), barriers]
 
 
 def _change(old: list[str] | None, new: list[str] | None, compared: bool) -> list[str]:
@@ -183,13 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def wanted(case: Case) -> bool:
         return (kernels is None or case.kernel in kernels) and (widths is None or case.shape in widths)
 
-    lines = list(compile_cases(wanted))
+    rows = summarize(compile_cases(wanted))
     if options.out is not None:
-        about = {"target": "sm_90", "triton": triton.__version__}
-        body = ",\n".join(json.dumps(line) for line in lines)
-        options.out.write_text(f'{{"about": {json.dumps(about)}, "compiled": [\n{body}\n]}}\n')
-    before = [] if options.before is None else json.loads(options.before.read_text())["compiled"]
-    page = make_page(lines, before)
+        body = ",\n".join(json.dumps(row) for row in rows)
+        options.out.write_text(f'{{"target": "sm_90", "triton": "{triton.__version__}", "rows": [\n{body}\n]}}\n')
+    before = [] if options.before is None else json.loads(options.before.read_text())["rows"]
+    page = make_page(rows, before)
     if options.page is None:
         print(page, end="")
     else:
