@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu.machine_code import resources, tensor_core_instructions
+from fullgnn.bench.gpu.machine_code import Program, resources, tensor_core_instructions
 
 CAPABILITIES = (80, 90, 100)
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
@@ -47,10 +47,20 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         "options": options,
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
+        "bytes_of_loads_of_x": bytes_of_loads(compiled, "x"),
         "wide_accesses": len(WIDE.findall(compiled.asm["ptx"])),
         "mma": tensor_core_instructions(compiled.asm["ptx"]),
         **resources(compiled.asm["cubin"]),
     }
+
+
+def bytes_of_loads(compiled: Any, argument: str) -> list[int]:
+    """The different sizes of the loads from what an argument of a kernel points to, in ascending order."""
+    passed = [name for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+    if argument not in passed:
+        return []
+    accesses = Program(compiled.asm["ptx"], [passed.index(argument)]).accesses
+    return sorted({one.num_bytes for one in accesses if one.is_load and one.parameters})
 
 
 def gpu_modules() -> list[str]:
