@@ -1,6 +1,7 @@
 """How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits."""
 
 import logging
+import math
 from dataclasses import dataclass
 
 import torch
@@ -79,22 +80,33 @@ def cut_columns(width: int, smallest: int = MIN_PIECE) -> list[Columns]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a kernel may read the rows of X: with whole vectors where they are aligned, past the width where it may."""
+    """How a kernel may read the rows of X: with whole vectors where they are aligned, past the width where it may.
 
-    columns: int  # that there is memory for, in every row; at least the width
-    aligned: int  # elements that the stride and ``columns`` are multiples of, at most a vector
+    The compiler moves 16 bytes at once only where it sees that addresses and masks are multiples of that. It knows
+    nothing of a number that is an argument, and ``tl.multiple_of`` of an argument does nothing. So a kernel is given
+    ``stride_units`` and ``column_units``, and multiplies each by the constant ``aligned``.
+    """
+
+    columns: int  # that there is memory for, in every row; at least the width, and the whole stride where it may be
+    stride: int  # elements from one row to the next
+    aligned: int  # elements that ``stride`` and ``columns`` are multiples of, at most a vector
 
     @classmethod
     def of(cls, x: Tensor) -> "Reading":
         width, stride = x.shape[1], x.stride(0)
         vector = VECTOR_BYTES // x.element_size()
-        padded = -(-width // vector) * vector
+        # The last row may end with the memory, and a single row, or one that is repeated, may have any stride.
         behind = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - (len(x) - 1) * stride
-        columns = padded if padded <= min(stride, behind) else width
-        aligned = vector
-        while stride % aligned or columns % aligned:
-            aligned //= 2
-        return cls(columns, aligned)
+        columns = max(width, min(stride, behind) // vector * vector)
+        return cls(columns, stride, math.gcd(vector, stride, columns))
+
+    @property
+    def column_units(self) -> int:
+        return self.columns // self.aligned
+
+    @property
+    def stride_units(self) -> int:
+        return self.stride // self.aligned
 
 
 def wide(*tensors: Tensor) -> bool:
