@@ -38,6 +38,16 @@ HEADER = (
     "barriers an iteration",
 )
 
+INTRODUCTION = """## Compiled for sm_90
+
+What the host asks a GPU for at the widths of the four models, compiled without a GPU and read from the PTX and the
+machine code by `python -m fullgnn.bench.gpu.compiled`. A row is one function of a kernel at one width of X (or one
+shape of a dense product) and has the worst of its compiled kernels in each column: rows of every number of edges, the
+parts of heavy rows and of long panels, with and without an epilogue. "Loads" are those of X, or of the other tall
+matrices, that one thread makes in an iteration of the innermost loop, by the bytes that a load moves; CTAs an SM follow
+from registers, shared memory and warps. "a → b" is before and after.
+"""
+
 
 def compile_cases(wanted: Callable[[Case], bool]) -> Iterator[dict[str, Any]]:
     """The distinct compiled kernels of all cases that are ``wanted``."""
@@ -122,7 +132,7 @@ def _worst(group: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def make_page(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
-    """The table as Markdown. What the panels' kernels leave to ``csr`` is not repeated under each of them."""
+    """The section for a page. What the panels' kernels leave to ``csr`` is not repeated under each of them."""
     now, then = ({key_of(row): row for row in table} for table in (rows, before))
     cells = []
     for key in dict.fromkeys((*now, *then)):
@@ -131,7 +141,7 @@ def make_page(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
             continue
         new, old = (_cells(table[key]) if key in table else None for table in (now, then))
         cells.append([*key, *_change(old, new, bool(before))])
-    return format_table(list(HEADER), cells) + "\n"
+    return f"{INTRODUCTION}\n{format_table(list(HEADER), cells)}\n"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
