@@ -132,15 +132,18 @@ def _worst(group: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def make_page(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
-    """The section for a page. What the panels' kernels leave to ``csr`` is not repeated under each of them."""
+    """The section for a page. What the panels' kernels leave to ``csr`` is not repeated under each of them, and widths
+    at which a function has the same cells share a row."""
     now, then = ({key_of(row): row for row in table} for table in (rows, before))
-    cells = []
-    for key in dict.fromkeys((*now, *then)):
-        kernel, _, function = key
+    places = {key[:2]: place for place, key in reversed([*enumerate((*now, *then))])}
+    widths: dict[tuple[str, ...], list[str]] = {}
+    for key in sorted({*now, *then}, key=lambda key: (places[key[:2]], key)):
+        kernel, width, function = key
         if function == "sum_rows" and kernel.startswith(("tile32", "packed")):
             continue
         new, old = (_cells(table[key]) if key in table else None for table in (now, then))
-        cells.append([*key, *_change(old, new, bool(before))])
+        widths.setdefault((kernel, function, *_change(old, new, bool(before))), []).append(width)
+    cells = [[kernel, "; ".join(found), *rest] for (kernel, *rest), found in widths.items()]
     return f"{INTRODUCTION}\n{format_table(list(HEADER), cells)}\n"
 
 
