@@ -18,7 +18,9 @@ import triton.language as tl
 
 from fullgnn._philox_gpu import STREAM_TYPES
 from fullgnn.kernels._epilogue_gpu import NO_STREAM, store_rows
-from fullgnn.kernels.reading import cut_columns
+from fullgnn.kernels.reading import CHAIN, cut_columns
+
+MAX_CHAIN = tl.constexpr(CHAIN)
 
 
 @triton.jit(
@@ -95,15 +97,15 @@ def sum_rows(
 
     item = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     stored = tl.load(target + item, mask=item < num_items, other=num_rows)
-    total = tl.sum(tl.reshape(sum_0, (ROWS, EDGES, PIECE_0)), axis=1)
+    total = add_lanes(sum_0, ROWS, EDGES)
     store_rows(total, stored, num_rows, first_column, width, out, out_stride, scale, bias, relu,
                node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_1:
-        total = tl.sum(tl.reshape(sum_1, (ROWS, EDGES, PIECE_1)), axis=1)
+        total = add_lanes(sum_1, ROWS, EDGES)
         store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, scale, bias, relu,
                    node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_2:
-        total = tl.sum(tl.reshape(sum_2, (ROWS, EDGES, PIECE_2)), axis=1)
+        total = add_lanes(sum_2, ROWS, EDGES)
         store_rows(total, stored, num_rows, first_column + PIECE_0 + PIECE_1, width, out, out_stride, scale, bias,
                    relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
 
@@ -115,6 +117,20 @@ def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
     within = here[:, None] if EVEN else here[:, None] & (column < readable)[None, :]
     part = tl.load(row[:, None] + column[None, :], mask=within, other=0).to(total.dtype)  # of X
     return total + (part * value[:, None] if value is not None else part)
+
+
+@triton.jit
+def add_lanes(sums, ROWS: tl.constexpr, EDGES: tl.constexpr):
+    """(ROWS, COLUMNS) sums over the EDGES lanes of each item in (ROWS x EDGES, COLUMNS) ``sums``.
+
+    In two steps, so that no more than ``MAX_CHAIN`` numbers are ever added one after the other.
+    """
+    if EDGES > MAX_CHAIN:
+        split = tl.reshape(sums, (ROWS, EDGES // MAX_CHAIN, MAX_CHAIN, sums.shape[1]))
+        total = tl.sum(tl.sum(split, axis=1), axis=1)
+    else:
+        total = tl.sum(tl.reshape(sums, (ROWS, EDGES, sums.shape[1])), axis=1)
+    return total
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:

@@ -1,4 +1,5 @@
-"""How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits."""
+"""How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits;
+and how it adds them."""
 
 import logging
 import math
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 FULL_PIECE = 128  # columns; what is left of a width is cut into smaller pieces
 MIN_PIECE = 8  # a sector of 32 bytes
 FEW_LANES = 64  # columns: in a program of more there are so few lanes that a piece of 8 is no whole vector a thread
+CHAIN = 16  # float32 numbers that are added one after the other, at most: the error of a sum grows with this number
 VECTOR_BYTES = 16  # of one load of one thread
 
 

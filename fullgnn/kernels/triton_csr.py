@@ -1,7 +1,7 @@
 """The GPU kernel without values: each row gathers rows of X, and rows of like degree are summed alike.
 
     bins          rows with up to 4, 16, 64 and more edges; the more edges, the more lanes take turns on one row
-    heavy rows    beyond 1,024 edges a row is cut into parts; their sums are added in order by the same kernel, again in
+    heavy rows    beyond 512 edges a row is cut into parts; their sums are added in order by the same kernel, again in
                   parts where there are many
     the order     within a bin, and so on the GPU, is that of the rows: a reordering keeps what it gained
 
@@ -9,7 +9,7 @@ A 0/1 pattern costs four bytes an edge; the normalisation is in the scales befor
 atomics, so a product is the same to the bit every time.
 
 The error does not grow with the length of a row: no lane adds more than ``CHAIN`` numbers one after the other, then
-lanes are added in a tree, and the sums of parts like the edges. For 4 million equal addends, the worst case, the
+lanes are added in groups of as many, and the sums of parts like the edges. For 4 million equal addends, the worst case, the
 error is below 1e-6 of the sum of their magnitudes; one running sum would be off by 1e-2 (Higham, "Accuracy and
 Stability of Numerical Algorithms", 2002, section 4.2).
 
@@ -26,11 +26,9 @@ from torch import Tensor
 from fullgnn.errors import PartitionError
 from fullgnn.gpu import vector_unit
 from fullgnn.kernels.base import NOTHING, Epilogue, LocalCSR
-from fullgnn.kernels.reading import FULL_PIECE, Reading, check_mode, check_served, cut_columns, rounded, wide
+from fullgnn.kernels.reading import CHAIN, FULL_PIECE, Reading, check_mode, check_served, cut_columns, rounded, wide
 from fullgnn.kernels.tuning import CSRTuning, tuning_for
 from fullgnn.lines import empty_lines
-
-CHAIN = 32  # numbers that a lane adds one after the other, at most
 
 
 class TritonCSR:

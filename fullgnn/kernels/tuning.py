@@ -32,9 +32,9 @@ class CSRTuning:
 
     bins: tuple[int, ...] = (4, 16, 64)
     """Edges of a row, at most, in each bin; the last bin has the rest."""
-    heavy: int = 1024
-    """Edges beyond which a row is cut into parts, or fewer, so that no lane adds too many: see ``triton_csr.CHAIN``."""
-    part: int = 1024
+    heavy: int = 512
+    """Edges beyond which a row is cut into parts, or fewer, so that no lane adds too many: see ``reading.CHAIN``."""
+    part: int = 512
     """Edges of one part, or fewer."""
     elements: int = 4096
     """Of the sums of one program: 32 registers of each of 128 threads."""
