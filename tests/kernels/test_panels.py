@@ -5,13 +5,17 @@ import logging
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn import gpu
+from fullgnn.graph import Graph
 from fullgnn.kernels import Packed, Tile32, fastest
 from fullgnn.kernels.panels import MODES, PanelKernel, split_planes
+from tests.cases import config
 from tests.kernels.test_gpu_kernels import dense_mask, on_device
 from tests.kernels.test_kernels import local_csr
+from tests.schemes.training import final_losses
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy, of infinities
@@ -46,14 +50,15 @@ def product(kernel: PanelKernel, mask: np.ndarray, x: Tensor, device: torch.devi
 def test_one_entry_a_row_gives_back_what_a_mode_keeps(rows: int, mode: str, device: torch.device) -> None:
     """Where no row adds, nothing is left but the split of X: all bits in bf16x3, by whatever rounds bfloat16."""
     x = floats()
+    if mode in ("bf16x2", "bf16"):
+        x[x.abs() > 1e38] = 1.3  # they may round to infinity
     mask = np.zeros((rows + 3, 64), bool)
     mask[np.arange(rows + 3), np.arange(rows + 3) // 2 % 64] = True  # each column twice in its panel
     found, expected = product(Packed(rows, mode), mask, x, device), x[torch.arange(rows + 3) // 2 % 64]
     if mode in ("ieee", "bf16x3"):
         assert torch.equal(found, expected)
     else:
-        large = expected.abs() < 1e38  # those beyond may round to infinity
-        error = ((found.double() - expected) / expected.double().where(expected != 0, 1)).abs()[large]
+        error = ((found.double() - expected) / expected.double().where(expected != 0, 1)).abs()
         kept = {"bf16x2": 15, "bf16": 7}[mode]  # where bfloat16 is cut off, as by the interpreter
         assert 2.0 ** -(kept + 4) < error.max() <= 2.0**-kept
 
@@ -102,3 +107,30 @@ def test_only_modes_of_float32_quality_are_the_default_and_chosen(
         assert caplog.records[number].getMessage() == (
             f"kernel.mode={mode} rounds what is multiplied: the run is not exact"
         )
+
+
+def hub_graph() -> Graph:
+    """200 nodes with a few hubs, about 12 edges a node, binary features, and labels that the graph knows nothing of: a
+    model has to learn them by heart, and small differences grow."""
+    random = np.random.default_rng(0)
+    weight = (1.0 + np.arange(200)) ** -0.7
+    ends = random.choice(200, 1500, p=weight / weight.sum()), random.choice(200, 1500, p=weight / weight.sum())
+    adj = np.zeros((200, 200))
+    adj[ends] = 1
+    order = random.permutation(200)
+    adj = np.maximum(adj, adj.T)[np.ix_(order, order)]
+    features, labels = random.random((200, 60)) < 0.05, random.integers(0, 5, 200)
+    train = random.random(200) < 0.6
+    return Graph.from_scipy(
+        csr_array(adj), features=features.astype(np.float32), labels=labels, train_mask=train, val_mask=~train
+    )
+
+
+def test_loss_of_200_epochs_is_that_of_float32_sums(ranks) -> None:
+    """In the default mode; 16 bits of X are not enough. Measured: 2e-7 with bf16x3, 2e-3 with bf16x2, and between
+    ``blocked`` in float32 and in float64 2e-7."""
+    training = ["model.dropout=0.0", "train.epochs=200", "train.eval_every=0"]
+    cases = [["kernel=blocked"], ["kernel=packed"], ["kernel=packed", "kernel.mode=bf16x2"]]
+    exact, default, rounded = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
+    assert default == pytest.approx(exact, rel=1e-6, abs=0)
+    assert rounded != pytest.approx(exact, rel=1e-5, abs=0)
