@@ -80,8 +80,8 @@ class DenseTuning:
     """Columns of such a tile, at most."""
     gradient_rows: int = 32
     """Rows of X and G in one step."""
-    gradient_steps: int = 32
-    """Of a program, at most: the longest sum of parts in float32."""
+    gradient_steps: int = 24
+    """Of a program, at most: with more, sums of equal addends may be off by more than 1e-6 (``_gradient_gpu.py``)."""
     gradient_programs: int = 528
     """That a product has at least, where X has rows enough."""
     gradient_warps: int = 8
@@ -97,9 +97,9 @@ class DenseTuning:
     mask_tiles: int = 16
     """Of a program, one below the other: it adds their columns."""
     sum_parts: int = 256
-    """Of the parts of a sum, those that a program adds at once."""
-    sum_elements: int = 16
-    """Of such a program."""
+    """Of the parts of a sum, those that a program adds at once, at most."""
+    sum_elements: int = 4096
+    """Numbers that such a program adds at once, of all these parts."""
 
 
 T = TypeVar("T", CSRTuning, PanelTuning, DenseTuning)

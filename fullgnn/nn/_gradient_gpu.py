@@ -10,11 +10,12 @@ most layers. Each program takes a tile of the result and a range of rows ("split
 How rows are cut into ranges depends on the shape and the constants of ``DenseTuning`` alone, and nothing is added with
 atomics: every run has the same bits. Products are of float32 quality ("tf32x3", see ``_dense_gpu.py``).
 
-Sums are short, so that their rounding does not grow with the number of rows. A tensor core, which truncates where
-float32 rounds, adds the rows of one step; a program adds at most ``gradient_steps`` steps in float32, from 0 each; the
-second kernel adds the programs. With the default constants, 32 steps of 32 rows, and for equal addends, the worst case
-is 7e-7 of the sum of magnitudes, whatever the number of rows: 32 float32 additions to a running sum lose at most
-(16 + 8/2 + 4/4 + ...) 2^-25 = 6.4e-7, four additions of a tensor core less than 2^-23 each of a 32nd part as much.
+Sums are short, so that their rounding does not grow with the number of rows. The tensor cores, which truncate where
+float32 rounds, add the rows of one step, from 0; a program adds at most ``gradient_steps`` steps in float32; the second
+kernel adds the programs. With the default constants, 24 steps of 32 rows, sums of equal addends are off by at most 1e-6
+of the sum of magnitudes, whatever the number of rows. In units of 2^-24 of it: a running sum of 24 loses at most 9.4,
+half a unit in the last place of each sum on the way; four times eight products, each sum truncated, at most
+2 (1/4 + 2/4 + 3/4 + 1) = 5; the last rounding 1.
 """
 
 from collections.abc import Iterator
@@ -48,20 +49,22 @@ class _Split(NamedTuple):
         return min(self.rows, max(1, self.num_warps * 32 * 4 // self.columns))
 
 
-def split_for(num_rows: int, num_inputs: int, num_columns: int, masks: bool, tuning: DenseTuning) -> _Split:
+def split_for(num_rows: int, num_inputs: int, num_columns: int, streams: int, tuning: DenseTuning) -> _Split:
     """The tiles and ranges of X^T G, of (num_rows, num_inputs) and (num_rows, num_columns).
 
     Args:
-        masks: whether the output is read, too.
+        streams: 1 where G is read, 2 where the output is read, too, 3 where G' is written, too.
     """
     inputs = _tile(num_inputs, tuning.gradient_inputs)
     columns = _tile(num_columns, tuning.gradient_columns)
     input_tiles, column_tiles = triton.cdiv(num_inputs, inputs), triton.cdiv(num_columns, columns)
     rows = tuning.gradient_rows
+    if streams == 3 and inputs * columns > 128 * 64:  # as many numbers as fit into the registers
+        rows = max(16, rows // 2)
     steps = triton.cdiv(num_rows * input_tiles * column_tiles, rows * tuning.gradient_programs)
     range_rows = rows * min(max(steps, 1), tuning.gradient_steps)
     halves = 2 * 4 * rows * columns  # G' is split into two numbers of TF32's precision in shared memory
-    ahead = (tuning.gradient_shared_bytes - halves) // (4 * rows * (inputs + columns * (2 if masks else 1)))
+    ahead = (tuning.gradient_shared_bytes - halves) // (4 * rows * (inputs + columns * min(streams, 2)))
     return _Split(
         triton.cdiv(num_rows, range_rows),
         range_rows,
@@ -96,8 +99,8 @@ def linear_gradients_gpu(
     (num_rows, num_inputs), num_columns = x.shape, g.shape[1]
     x, g, output = as_rows(x), as_rows(g), None if output is None else as_rows(output)
     tuning = tuning_for(x.device).dense.at(num_columns)
-    split = split_for(num_rows, num_inputs, num_columns, output is not None, tuning)
     masked = empty_lines(num_rows, num_columns, like=g) if output is not None and keep_masked else None
+    split = split_for(num_rows, num_inputs, num_columns, 1 + (output is not None) + (masked is not None), tuning)
     parts = _empty_parts(split.num_ranges, num_inputs + wants_sums, num_columns, like=g)
     x_unit, g_unit = row_unit(x), row_unit(g) if output is None else row_unit(g, output)
     part_unit = vector_unit(parts)
@@ -338,9 +341,10 @@ def add_parts(parts: Tensor, num_columns: int) -> Tensor:
     tuning = tuning_for(parts.device).dense.at(num_columns)
     out = parts.new_empty(num_rows, num_columns)
     unit = vector_unit(parts, columns)
-    grid = (triton.cdiv(num_rows * columns, tuning.sum_elements),)
+    at_once = min(tuning.sum_parts, triton.next_power_of_2(num_parts))
+    elements = tuning.sum_elements // at_once
     sizes = (num_parts, num_rows * columns // unit, columns // unit, num_columns)
-    _add[grid](parts, out, *sizes, unit, tuning.sum_parts, tuning.sum_elements)
+    _add[(triton.cdiv(num_rows * columns, elements),)](parts, out, *sizes, unit, at_once, elements)
     return out
 
 
@@ -383,7 +387,8 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (128, 112, "output masked sums"),
         (64, 16, ""),
     ):
-        split = split_for(1_000_000, num_inputs, num_columns, "output" in parts, DenseTuning())
+        streams = 1 + ("output" in parts) + ("masked" in parts)
+        split = split_for(1_000_000, num_inputs, num_columns, streams, DenseTuning())
         signature = {name: "*fp32:16" for name in ("x", "g", "output", "masked", "parts")}
         signature |= {f"{name}_stride": "i32" for name in ("x", "g", "output", "masked", "part")}
         signature |= {"factor": "fp64", "num_rows": "i64", "range_rows": "i32"}
@@ -405,5 +410,5 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         yield _mask, signature, constants, {"num_warps": 4}
         signature = {"parts": f"*{dtype}:16", "out": f"*{dtype}:16"}
         signature |= {name: "i32" for name in ("num_parts", "size", "columns", "num_columns")}
-        constants = {"UNIT": unit, "PARTS": tuning.sum_parts, "ELEMENTS": tuning.sum_elements}
+        constants = {"UNIT": unit, "PARTS": tuning.sum_parts, "ELEMENTS": tuning.sum_elements // tuning.sum_parts}
         yield _add, signature, constants, {"num_warps": 4}
