@@ -41,11 +41,12 @@ HEADER = (
 INTRODUCTION = """## Compiled for sm_90
 
 What the host asks a GPU for at the widths of the four models, compiled without a GPU and read from the PTX and the
-machine code by `python -m fullgnn.bench.gpu.compiled`. A row is one function of a kernel at one width of X (or one
-shape of a dense product) and has the worst of its compiled kernels in each column: rows of every number of edges, the
-parts of heavy rows and of long panels, with and without an epilogue. "Loads" are those of X, or of the other tall
-matrices, that one thread makes in an iteration of the innermost loop, by the bytes that a load moves; CTAs an SM follow
-from registers, shared memory and warps. "a → b" is before and after.
+machine code by `python -m fullgnn.bench.gpu.compiled`. A row is one function of a kernel at one width of X, or one
+shape of a dense product (602/608 x 128: X has 602 columns in rows 608 apart), and has the worst of its compiled kernels
+in each column: rows of every number of edges, the parts of heavy rows and of long panels, with and without an
+epilogue. "Loads" are those of X, or of the other tall matrices, that one thread makes in an iteration of the innermost
+loop, by the bytes that a load moves; CTAs an SM follow from registers, shared memory and warps. "a → b" is before and
+after; "none": there is no such kernel.
 """
 
 

@@ -127,10 +127,10 @@ def _dense(f: int, h: int, c: int, models: tuple[str, ...]) -> Iterator[Case]:
 
     ones, labels = torch.ones(DENSE_ROWS), torch.zeros(DENSE_ROWS, dtype=torch.int64)
     for stride in sorted({f, -(-f // 8) * 8}):  # A H0 as it comes, and in rows that begin a sector each
-        yield case("act(X W + b)", f"{f} x {h}, rows {stride} apart", lambda s=stride: layer(s))  # type: ignore[misc]
+        yield case("act(X W + b)", f"{f}/{stride} x {h}", lambda s=stride: layer(s))  # type: ignore[misc]
         yield case(
             "X^T G, masked",
-            f"{f} x {h}, rows {stride} apart",
+            f"{f}/{stride} x {h}",
             lambda s=stride: dense.linear_gradients(tall(f, s), tall(h), tall(h), 2.0, keep_masked=False),  # type: ignore[misc]
         )
     for g in (h, c):
