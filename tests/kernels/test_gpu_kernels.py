@@ -17,10 +17,12 @@ from fullgnn.kernels import (
     Kernel,
     LocalCSR,
     Packed,
+    PersistentCSR,
     Tile32,
     TritonCSR,
     _panels_cpu,
     panel_plan,
+    persistent,
     tiles,
     triton_csr,
     tuning,
@@ -35,6 +37,8 @@ pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")
 KERNELS: dict[str, Callable[[], Kernel]] = {
     "csr": TritonCSR,
     "csr bf16": lambda: TritonCSR("bf16"),
+    "persistent": PersistentCSR,
+    "persistent bf16, passes": lambda: PersistentCSR("bf16", columns_a_pass=32),
     "tile32": Tile32,
     "tile32, every tile": lambda: Tile32(0.0, "ieee"),
     "packed 32": lambda: Packed(32),
@@ -49,7 +53,11 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 WIDTHS = [1, 8, 41, 100, 129]
 
 
-SMALL = {"csr": {"heavy": 64, "part": 40}, "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2}}
+SMALL = {
+    "csr": {"heavy": 64, "part": 40},
+    "persistent": {"heavy": 64, "short_edges": 3, "middle_edges": 20, "elements": 8192},
+    "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +130,7 @@ def test_product(name: str, matrix: str) -> None:
         check(KERNELS[name](), MATRICES[matrix], False, torch.float32, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "tile32", "packed 32", "packed 64 planes"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
 def test_every_width(name: str) -> None:
     """From 1 to 700 on a GPU; the interpreter takes some of each kind."""
     widths = range(1, 701) if DEVICE.type == "cuda" else [*range(1, 18), *range(31, 130, 14), 256, 602, 700]
@@ -132,16 +140,16 @@ def test_every_width(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
-@pytest.mark.parametrize("name", ["csr", "tile32", "packed 32", "packed 64 planes"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
 def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dtype) -> None:
     """Neither is for tensor cores: all edges go to the rows."""
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], weighted, dtype, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "tile32", "packed 32", "packed 64 planes"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
 def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (triton_csr, panel_plan):
+    for module in (triton_csr, persistent, panel_plan):
         monkeypatch.setattr(module, "wide", lambda *_: True)
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], False, torch.float32, width, number)
@@ -195,7 +203,7 @@ def test_memory_is_counted(name: str) -> None:
     adj, _ = local_csr(np.ones((64, 64), bool), weighted=False)
     kernel = KERNELS[name]()
     found = sum(tensor.nbytes for tensor in kernel.tensors(kernel.prepare(on_device(adj), torch.float32)))
-    if name.startswith("csr"):
+    if name.startswith(("csr", "persistent")):
         assert found == 4 * 64 * 64 + 3 * 4 * 64
     else:
         bits = 64 * 64 // 8
