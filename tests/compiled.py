@@ -15,39 +15,15 @@ and for each variant and target one line of JSON comes out, or ``error`` in it.
 import importlib
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from fullgnn.bench.gpu.machine_code import Program, resources, tensor_core_instructions
+
 CAPABILITIES = (80, 90, 100)
-MMA = re.compile(r"^\s*(?:@\S+\s+)?(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", re.MULTILINE)
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
-
-LOCATION = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
-FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
-LOAD = re.compile(
-    r"\b(?:ld\.global\S*?(?:\.v(?P<count>\d))?\.[bfus](?P<bits>\d+)\s|cp\.async\.c[ag]\S+ .*, (?P<bytes>0x\w+))"
-)
-OF_X = "# of X"  # ends a line of a kernel that loads X
-
-
-def bytes_of_loads(ptx: str) -> list[int]:
-    """The different sizes of the loads that lines with the comment ``OF_X`` became, in ascending order."""
-    files = {
-        int(number): Path(path).read_text().splitlines() for number, path in FILE.findall(ptx) if path[-3:] == ".py"
-    }
-    found, marked = set(), False
-    for line in ptx.splitlines():
-        if location := LOCATION.match(line):
-            file, number = (int(part) for part in location.groups())
-            marked = OF_X in files[file][number - 1] if file in files else False
-        elif marked and (load := LOAD.search(line)):
-            whole, count, bits = load["bytes"], load["count"], load["bits"]
-            found.add(int(whole, 16) if whole else int(count or 1) * int(bits) // 8)
-    return sorted(found)
 
 
 def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any], int]) -> dict[str, Any]:
@@ -67,32 +43,24 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     except Exception as error:  # one variant that fails does not hide the others
         return line | {"error": f"{type(error).__name__}: {error}"}
-    found, wide = MMA.findall(compiled.asm["ptx"]), WIDE.findall(compiled.asm["ptx"])
     return line | {
         "options": options,
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
-        "wide_accesses": len(wide),
-        "bytes_of_loads_of_x": bytes_of_loads(compiled.asm["ptx"]),
-        "mma": {name: found.count(name) for name in sorted(set(found))},
-        **_resources(compiled.asm["cubin"]),
+        "bytes_of_loads_of_x": bytes_of_loads(compiled, "x"),
+        "wide_accesses": len(WIDE.findall(compiled.asm["ptx"])),
+        "mma": tensor_core_instructions(compiled.asm["ptx"]),
+        **resources(compiled.asm["cubin"]),
     }
 
 
-def _resources(cubin: bytes) -> dict[str, int]:
-    """Registers of a thread, and the bytes of its stack, where those that do not fit are spilled."""
-    from triton import knobs
-
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    return {
-        name: int(value)
-        for key, name in (("REG", "registers"), ("STACK", "stack_bytes"))
-        for value in re.findall(rf"{key}:(\d+)", said)
-    }
+def bytes_of_loads(compiled: Any, argument: str) -> list[int]:
+    """The different sizes of the loads from what an argument of a kernel points to, in ascending order."""
+    passed = [name for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+    if argument not in passed:
+        return []
+    accesses = Program(compiled.asm["ptx"], [passed.index(argument)]).accesses
+    return sorted({one.num_bytes for one in accesses if one.is_load and one.parameters})
 
 
 def gpu_modules() -> list[str]:

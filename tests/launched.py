@@ -1,5 +1,4 @@
-"""All that a GPU would be given, up to the launch: the host's side of each kernel runs on CPU tensors, its arguments
-are packed, the kernel that they ask for is compiled, and then nothing is launched.
+"""Every kernel in calls that training makes rarely, up to the launch (``fullgnn.bench.gpu.absent``).
 
     python -m tests.launched
 
@@ -9,50 +8,17 @@ Run it without TRITON_INTERPRET. It prints the number of launches, and of kernel
 from typing import Any
 
 import torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
 
-from fullgnn import gpu
 from fullgnn._philox_gpu import dropout_gpu
-from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, panels, tuning
+from fullgnn.bench.gpu.absent import recorded
+from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, tuning
 from fullgnn.kernels._epilogue_gpu import apply_gpu
 from fullgnn.kernels.tuning import tuning_of
-from fullgnn.nn._dense_gpu import activation_gradients_gpu, matmul_gpu
+from fullgnn.nn._dense_gpu import matmul_gpu
+from fullgnn.nn._gradient_gpu import activation_gradients_gpu, linear_gradients_gpu
 from fullgnn.nn._loss_gpu import cross_entropy_gpu
 from fullgnn.philox import Mask
 from tests.kernels.test_kernels import Matrix, local_csr
-
-
-class NoGPU:
-    """The driver of a GPU of the Hopper generation that is not there."""
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-
-launches: list[str] = []
-compiled: set[int] = set()
-
-
-def hold_launches() -> None:
-    driver.set_active(NoGPU())
-    run = JITFunction.run
-
-    def compile_only(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
-        assert all(0 < size < 2**31 for size in grid), grid
-        launches.append(self.__name__)
-        compiled.add(id(kernel))
-        return kernel
-
-    JITFunction.run = compile_only
 
 
 def finished(num_rows: int, width: int, dtype: torch.dtype, seed: int) -> Epilogue:
@@ -73,7 +39,7 @@ def products() -> None:
             multiply(TritonCSR(), adj, width, torch.float32, accumulate, finished(200, width, torch.float32, seed))
     multiply(TritonCSR("bf16"), adj, 100, torch.float32, False, Epilogue())
     multiply(TritonCSR(), weighted, 41, torch.float64, True, finished(200, 41, torch.float64, 0))
-    for kernel in (Tile32(0.0), Packed(32), Packed(64, "bf16"), Packed(128, "ieee")):
+    for kernel in (Tile32(0.0), Packed(32), Packed(64, "bf16"), Packed(128, "ieee"), Packed(64, planes=True)):
         multiply(kernel, adj, 41, torch.float32, True, Epilogue())
 
 
@@ -86,17 +52,18 @@ def neighbours() -> None:
         g = torch.ones(rows, width)
         for output, scale in ((None, ends.scale), (g, None), (g, ends.scale)):
             activation_gradients_gpu(g, output, 2.0, scale)
+        for output, keep in ((None, False), (g, False), (g, True)):
+            linear_gradients_gpu(x, g, output, 2.0, keep, wants_sums=output is not None)
         dropout_gpu(g, g, ends.dropout)
         apply_gpu(g, ends)
         cross_entropy_gpu(g, torch.zeros(rows, dtype=torch.int64), 1.0)
 
 
 if __name__ == "__main__":
-    assert not gpu.interpreting()
-    gpu.INTERPRETED = True
-    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}}))
-    panels.SPLIT_GROUPS, panels.PART_GROUPS = 3, 2
-    hold_launches()
-    products()
-    neighbours()
-    print(len(launches), len(compiled), *sorted(set(launches)))
+    panels = {"split_groups": 3, "part_groups": 2}
+    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}, "panels": panels}))
+    with recorded() as launches:
+        products()
+        neighbours()
+    compiled = {id(launch.compiled) for launch in launches}
+    print(len(launches), len(compiled), *sorted({launch.function for launch in launches}))

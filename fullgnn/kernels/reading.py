@@ -35,8 +35,8 @@ def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
     """Refuse a mode that the kernel ``kernel`` does not know, and say so where it is not exact."""
     if mode not in known:
         raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
-    if mode == "bf16":
-        log.info("kernel.mode=bf16 rounds what is multiplied: the run is not exact")
+    if mode in ("bf16x2", "bf16"):
+        log.info("kernel.mode=%s rounds what is multiplied: the run is not exact", mode)
 
 
 def rounded(x: Tensor) -> Tensor:
@@ -74,13 +74,14 @@ class Columns:
         return self.first + self.count * self.total
 
 
-def cut_columns(width: int, smallest: int = MIN_PIECE) -> list[Columns]:
-    """As many full pieces as there are, and the rest in pieces of at least ``smallest`` columns."""
-    full, rest = divmod(width, FULL_PIECE)
+def cut_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE) -> list[Columns]:
+    """As many pieces of ``largest`` columns as there are, and the rest in pieces of at least ``smallest``; both are
+    powers of two."""
+    full, rest = divmod(width, largest)
     if rest > FEW_LANES:
         smallest = max(smallest, 2 * MIN_PIECE)
-    cuts = [Columns(0, full, (FULL_PIECE, 0, 0))] if full else []
-    return cuts + ([Columns(full * FULL_PIECE, 1, pieces(rest, smallest))] if rest else [])
+    cuts = [Columns(0, full, (largest, 0, 0))] if full else []
+    return cuts + ([Columns(full * largest, 1, pieces(rest, smallest))] if rest else [])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""Every width of the four models is read with whole vectors and without spills, in what the host asks for."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.triton_device import needs_triton
+
+pytestmark = needs_triton
+
+ROOT = Path(__file__).parents[3]
+KERNELS, WIDTHS = ("csr", "packed 128"), ("41", "10")
+"""A sample: the whole table takes the command minutes."""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the command finds for the sample, in a process without the interpreter."""
+    out = tmp_path_factory.mktemp("compiled") / "compiled.json"
+    environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "fullgnn.bench.gpu.compiled", "--kernels", ",".join(KERNELS)]
+    done = subprocess.run(
+        [*command, "--widths", ",".join(WIDTHS), "--out", str(out)],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(f"| {kernel} " in done.stdout for kernel in KERNELS)
+    return json.loads(out.read_text())["rows"]
+
+
+def test_rows_of_x_are_read_in_vectors(compiled: list[dict[str, Any]]) -> None:
+    for row in compiled:
+        assert row["loads"] and row["scalar_loads"] == 0, row
+
+
+def test_no_register_is_spilled(compiled: list[dict[str, Any]]) -> None:
+    for row in compiled:
+        assert row["stack_bytes"] == 0 and row["ctas"] >= 1, row
+
+
+def test_every_kind_of_row_is_met(compiled: list[dict[str, Any]]) -> None:
+    """Bins of rows, the parts of heavy rows and their sums; and panels."""
+    kinds = {(row["kernel"], row["width"], row["function"]): row["compiled"] for row in compiled}
+    for width in WIDTHS:
+        assert kinds["csr", width, "sum_rows"] >= 6 and kinds["packed 128", width, "multiply_panels"] >= 1, kinds
+
+
+def test_the_page_shows_what_has_changed() -> None:
+    from fullgnn.bench.gpu.compiled import make_page
+
+    row = {"kernel": "csr", "width": "41", "function": "sum_rows", "compiled": 7, "stack_bytes": 0, "barriers": 8}
+    old = row | {"loads": {"4": 48}, "registers": 134, "shared_bytes": 1024, "ctas": 6}
+    new = row | {"loads": {"16": 12}, "registers": 96, "shared_bytes": 1024, "ctas": 10, "barriers": None}
+    cells = [cell.strip() for cell in make_page([new], [old]).splitlines()[-1].strip("|").split("|")]
+    expected = ["csr", "41", "sum_rows", "7", "0 / 0 / 48 → 12 / 0 / 0", "134 → 96", "0", "1.0", "6 → 10", "8 → -"]
+    assert cells == expected
+    assert "134 → none" in make_page([], [old]).splitlines()[-1]
