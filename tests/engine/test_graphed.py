@@ -5,10 +5,12 @@ and a replay runs it for its numbers and nothing else.
 """
 
 import dataclasses
+import gc
 import inspect
 import json
 import logging
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +25,7 @@ from fullgnn.config import Config
 from fullgnn.dist import World
 from fullgnn.engine import fit, graphed, make_scheme, set_up
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.fit import EpochRecord, Epochs, FitResult
+from fullgnn.engine.fit import EpochRecord, Epochs, FitResult, TrainingStep
 from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, CudaStepGraph, Replay, replay_for
 from fullgnn.meter import Cost, Meter
 from fullgnn.report import summary
@@ -55,21 +57,24 @@ class StandIn:
         if self.fails == "early":
             raise RuntimeError("no graph\nto be had")
         self.step = step
-        self.epochs: Epochs = step.__self__  # type: ignore[attr-defined]
+        self.training: TrainingStep = step.__self__  # type: ignore[attr-defined]
         if not self.runs:
             return
-        state = self.epochs._save()
+        state = self.training.save()
         step()
         if self.fails == "late":  # the worst: everything has moved, and gradients are other tensors
-            for parameter in self.epochs._model.parameters():
+            for parameter in self.training.model.parameters():
                 parameter.grad = torch.ones_like(parameter)
             raise RuntimeError("no graph\nto be had")
         state.restore()
 
     def replay(self) -> None:
         self.calls.append("replay")
-        with self.epochs._meter.untimed():
+        with self.training.meter.untimed():
             self.step()
+
+    def reset(self) -> None:
+        self.calls.append("reset")
 
 
 def case(replication: int, *overrides: str) -> Config:
@@ -142,7 +147,7 @@ def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replica
     plain, replayed = (ranks(world_size)(train, cfg, fails) for fails in (None, {}))
     for one, other in zip(plain, replayed):
         assert_the_same_training(one, other)
-        assert other.calls == ["capture"] + ["replay"] * (EPOCHS - EAGER_EPOCHS)
+        assert other.calls == ["capture"] + ["replay"] * (EPOCHS - EAGER_EPOCHS) + ["reset"]
         assert (one.result.cuda_graph, other.result.cuda_graph) == ("no: not here", REPLAYED)
         assert [record.replayed for record in other.result.epochs] == [
             number > EAGER_EPOCHS for number in range(1, EPOCHS + 1)
@@ -166,16 +171,98 @@ def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: lis
         for rank, (one, other) in enumerate(zip(plain, fallen)):
             assert_the_same_training(one, other)
             assert not any(record.replayed for record in other.result.epochs)
-            assert other.calls == ([] if rank == failing and fails == "made" else ["capture"])
+            assert other.calls == ([] if rank == failing and fails == "made" else ["capture", "reset"])
             assert other.result.cuda_graph == f"no: {reason}"
             assert other.lines == [f"epochs are not replayed as a CUDA graph: {reason}"]
 
 
 def test_a_run_that_ends_before_says_so(ranks) -> None:
-    for epochs, calls in ((EAGER_EPOCHS, []), (EAGER_EPOCHS + 1, ["capture", "replay"])):
+    for epochs, calls in ((EAGER_EPOCHS, []), (EAGER_EPOCHS + 1, ["capture", "replay", "reset"])):
         (outcome,) = ranks(1)(train, case(1, f"train.epochs={epochs}"), {})
         assert outcome.calls == calls
         assert outcome.result.cuda_graph == (REPLAYED if calls else "no: the run ended before its step was captured")
+
+
+class Breaks(StandIn):
+    """A graph whose ``replay`` number ``at`` raises, counted from 1."""
+
+    at = 3
+
+    def replay(self) -> None:
+        super().replay()
+        if self.calls.count("replay") == self.at:
+            raise RuntimeError("the step broke")
+
+
+def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str], int]:
+    """How a run ended, what was asked of its graph, and how many graphs are alive then, without garbage collection."""
+    calls: list[str] = []
+    made: list[weakref.ref[StandIn]] = []
+
+    def make_graph() -> StandIn:
+        graph = (Breaks if breaks == "step" else StandIn)(calls, {}, world.rank)
+        made.append(weakref.ref(graph))
+        return graph
+
+    def on_epoch(record: EpochRecord) -> None:
+        if breaks == "on_epoch" and record.epoch == EAGER_EPOCHS + 2:
+            raise RuntimeError("on_epoch broke")
+
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    ended = "whole"
+    gc.collect()
+    gc.disable()
+    try:
+        try:
+            result = fit(job.model, job.graph, scheme, cfg.train, meter, on_epoch, Replay(make_graph))
+            assert result.cuda_graph == REPLAYED
+        except RuntimeError as error:
+            ended = str(error)
+        assert len(made) == 1
+        return ended, calls, sum(graph() is not None for graph in made)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "ended"), [("", "whole"), ("on_epoch", "on_epoch broke"), ("step", "the step broke")]
+)
+def test_the_graph_is_gone_with_fit(ranks, breaks: str, ended: str) -> None:
+    """NCCL waits for graphs that hold its collectives, as its process group is destroyed."""
+    for found, calls, alive in ranks(2)(graphs_alive, case(1), breaks):
+        assert found == ended and "replay" in calls and calls[-1] == "reset"
+        assert alive == 0
+
+
+def test_the_graph_is_gone_with_the_epochs_that_made_it(ranks) -> None:
+    assert ranks(1)(alive_without_fit, case(1)) == [(True, False)]
+
+
+def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
+    """Whether a graph is alive while ``Epochs`` is, and after it."""
+    made: list[weakref.ref[StandIn]] = []
+
+    def make_graph() -> StandIn:
+        graph = StandIn([], {}, world.rank)
+        made.append(weakref.ref(graph))
+        return graph
+
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    gc.collect()
+    gc.disable()
+    try:
+        epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+        for epoch in range(1, EAGER_EPOCHS + 2):
+            epochs(epoch)
+        before = made[0]() is not None
+        del epochs
+        return before, made[0]() is not None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("eval_every", [0, 1, 2, 3])
@@ -275,14 +362,20 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
         def replay(self) -> None:
             said.append(f"replay on {streams[-1].name}")
 
-    repeated = graphed.RepeatedStep(
-        lambda epoch: said.append(f"begin {epoch} on {streams[-1].name}"),
-        lambda: said.append(f"step on {streams[-1].name}"),
-        lambda: None,  # type: ignore[arg-type,return-value]
-        Meter(torch.device("cpu")),
-        Replay(Graph),
-        torch.device("cuda"),
-    )
+        def reset(self) -> None:
+            pass
+
+    class Step:
+        def begin(self, epoch: int) -> None:
+            said.append(f"begin {epoch} on {streams[-1].name}")
+
+        def run(self) -> None:
+            said.append(f"step on {streams[-1].name}")
+
+        def save(self) -> Any:
+            return None
+
+    repeated = graphed.RepeatedStep(Step(), Meter(torch.device("cpu")), Replay(Graph), torch.device("cuda"))
     expected = []
     for epoch in range(1, EAGER_EPOCHS + 3):
         repeated(epoch)
@@ -368,7 +461,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter)
     epochs(1).loss.read()
     with Waits() as waits:
-        epochs._step()
+        epochs.step.run()
     return waits.seen, waits.total
 
 
