@@ -1,8 +1,9 @@
 """Full-batch training: one gradient step an epoch, exactly the single-process step on any number of ranks."""
 
 import copy
+import logging
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,8 @@ from fullgnn.meter import Cost, Meter, Spent
 from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import Scheme, ShardedGraph
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,9 @@ def fit(
     stale = 0
     late: Launched | None = None  # launched, and not yet read
 
+    def watched() -> AbstractContextManager[None]:
+        return peak.watch(*graph.tensors(), *epochs.tensors())
+
     def read(launched: Launched, accuracy: Accuracies | None) -> EpochRecord:
         record = EpochRecord(launched.epoch, launched.loss.read(), launched.spent.read(), accuracy, launched.replayed)
         records.append(record)
@@ -72,9 +78,9 @@ def fit(
     try:
         for epoch in range(1, train.epochs + 1):
             meter.cut()
-            watching = peak.watch(*graph.tensors(), *epochs.tensors()) if epoch == 1 else nullcontext()
-            with watching:
+            with watched() if epoch == 1 else nullcontext():
                 launched = epochs(epoch)
+            peak.hold(epochs.idle_bytes)
             if late is not None:
                 on_epoch(read(late, None))
                 late = None
@@ -84,7 +90,8 @@ def fit(
                 else:
                     on_epoch(read(launched, None))
                 continue
-            accuracy = evaluate(model, graph, scheme)
+            with watched() if best is None else nullcontext():
+                accuracy = evaluate(model, graph, scheme)
             record = read(launched, accuracy)
             if best is None or _is_better(accuracy, best.accuracy):
                 best, stale = record, 0
@@ -95,6 +102,8 @@ def fit(
             if train.patience and stale >= train.patience:
                 break
         assert best is not None  # the last epoch is always evaluated
+        if peak.trial_bytes > peak.bytes:
+            log.info("trying kernels took %.0f MB, beside %.0f MB of the run", peak.trial_bytes / 1e6, peak.bytes / 1e6)
         return FitResult(records, best, best_state, peak.bytes, epochs.outcome)
     finally:
         epochs.close()
@@ -188,9 +197,16 @@ class Epochs:
         """Whether epochs were replayed, or why not; see ``RunRecord.cuda_graph``."""
         return self._repeated.outcome
 
+    @property
+    def idle_bytes(self) -> int:
+        """Memory of the CUDA graph beyond the tensors that the allocator counts; 0 without a graph."""
+        return self._repeated.idle_bytes
+
     def tensors(self) -> list[Tensor]:
-        """What training holds, for counting memory."""
-        return [*self.step.model.parameters(), self.step.gradients.flat]
+        """What training holds, for counting memory: before the first epoch, the optimizer has no state yet."""
+        states = self.step.optimizer.state.values()
+        kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        return [*self.step.model.parameters(), self.step.gradients.flat, *kept]
 
     def close(self) -> None:
         """Free the CUDA graph. NCCL leaves its process group only when no graph holds its collectives any more

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.dist import World, all_gather_objects
+from fullgnn.engine.graph_pool import GraphPool
 from fullgnn.meter import Cost, Meter
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,9 @@ class StepGraph(Protocol):
     def replay(self) -> None:
         """Launch all of it."""
 
+    def idle_bytes(self) -> int:
+        """Memory that the graph holds beyond the tensors that the allocator counts."""
+
     def reset(self) -> None:
         """Free it, also after a capture that failed; it is not replayed again."""
 
@@ -47,19 +51,25 @@ class CudaStepGraph:
     """``StepGraph`` on the current stream of a GPU."""
 
     def __init__(self) -> None:
-        self._graph = torch.cuda.CUDAGraph()
+        self._graph, self._pool, self._whole = torch.cuda.CUDAGraph(), GraphPool(), False
 
     def capture(self, step: Callable[[], None]) -> None:
         # thread_local: NCCL's watchdog, a thread, may look at its events meanwhile.
-        stream = torch.cuda.current_stream()
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+        stream, mode = torch.cuda.current_stream(), "thread_local"
+        with torch.cuda.graph(self._graph, pool=self._pool.id, stream=stream, capture_error_mode=mode):
             step()
+        self._whole = True
 
     def replay(self) -> None:
         self._graph.replay()
 
+    def idle_bytes(self) -> int:
+        return self._pool.idle_bytes()
+
     def reset(self) -> None:
         self._graph.reset()
+        if not self._whole:
+            self._pool.abandon()
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ def replay_for(choice: str, world: World) -> Replay:
 
 
 class TrainingState:
-    """Parameters, gradients and optimizer as they are now, to be put back.
+    """Parameters, gradients, optimizer and random numbers as they are now, to be put back.
 
     Args:
         inputs: other leaves of the model's graph; their gradients are put back as well.
@@ -103,6 +113,9 @@ class TrainingState:
         self._values = [tensor.detach().clone() for tensor in self._tensors]
         self._grads = [(leaf, leaf.grad) for leaf in (*model.parameters(), *inputs)]
         self._optimizer_state = copy.deepcopy(optimizer.state_dict())
+        self._device = gradients.device
+        self._random = torch.get_rng_state()
+        self._random_on_gpu = torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -111,6 +124,9 @@ class TrainingState:
         for leaf, grad in self._grads:
             leaf.grad = grad
         self._optimizer.load_state_dict(self._optimizer_state)
+        torch.set_rng_state(self._random)
+        if self._random_on_gpu is not None:
+            torch.cuda.set_rng_state(self._random_on_gpu, self._device)
 
 
 class Step(Protocol):
@@ -134,6 +150,7 @@ class RepeatedStep:
         self._num_eager = 0
         self._graph: StepGraph | None = None
         self._captured = Cost()
+        self.idle_bytes = 0  # of the graph, see ``StepGraph``
         self.outcome = f"no: {replay.why_not or 'the run ended before its step was captured'}"
         aside = replay.make_graph is not None and device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if aside else None
@@ -159,7 +176,7 @@ class RepeatedStep:
 
     def close(self) -> None:
         """Free the graph. The collectives that it holds are free as well."""
-        graph, self._graph = self._graph, None
+        graph, self._graph, self.idle_bytes = self._graph, None, 0
         if graph is not None:
             graph.reset()
 
@@ -183,8 +200,8 @@ class RepeatedStep:
                 if graph is not None:
                     graph.reset()
                 state.restore()
-        if whole:
-            self.outcome = REPLAYED
+        if graph is not None and whole:
+            self.outcome, self.idle_bytes = REPLAYED, graph.idle_bytes()
             return graph
         failed = next((rank, problem) for rank, problem in enumerate(problems) if problem)
         self.outcome = f"no: rank {failed[0]}: {failed[1]}"

@@ -19,7 +19,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter
 
 from fullgnn.config import Config
 from fullgnn.dist import World
@@ -72,6 +73,9 @@ class StandIn:
         self.calls.append("replay")
         with self.training.meter.untimed():
             self.step()
+
+    def idle_bytes(self) -> int:
+        return 0
 
     def reset(self) -> None:
         self.calls.append("reset")
@@ -174,6 +178,119 @@ def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: lis
             assert other.calls == ([] if rank == failing and fails == "made" else ["capture", "reset"])
             assert other.result.cuda_graph == f"no: {reason}"
             assert other.lines == [f"epochs are not replayed as a CUDA graph: {reason}"]
+
+
+class Midway(TorchDispatchMode):
+    """Breaks off at operator number ``last``, and knows what memory the operators before it made."""
+
+    def __init__(self, last: int):
+        super().__init__()
+        self.last, self.count = last, 0
+        self.made: list[weakref.ref[Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        if self.count > self.last:
+            raise RuntimeError("broken off")
+        result = func(*args, **(kwargs or {}))
+        given = {one.untyped_storage().data_ptr() for one in tree_iter((args, kwargs)) if isinstance(one, torch.Tensor)}
+        for leaf in tree_iter(result):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().data_ptr() not in given:
+                self.made.append(weakref.ref(leaf.untyped_storage()))
+        return result
+
+
+class BreaksOff(StandIn):
+    """A capture whose step is broken off after ``last`` operators, or after the last of them."""
+
+    last = 0
+
+    def capture(self, step: Callable[[], None]) -> None:
+        with Midway(self.last) as self.midway:
+            step()
+            raise RuntimeError("broken off at the end")
+
+
+def all_tensors(training: TrainingStep) -> list[torch.Tensor]:
+    """Whatever a step may change."""
+    leaves = [*training.model.parameters(), training._graph.features]
+    states = [value for state in training.optimizer.state.values() for value in state.values()]
+    grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    return [*leaves, training.gradients.flat, *grads, *(one for one in states if isinstance(one, torch.Tensor))]
+
+
+def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, Any]:
+    """What differs before and after it: the names of what does, the tensors that it has left alive, and how far it
+    came."""
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    drawn: list[float] = []
+    job.model.register_forward_pre_hook(lambda module, args: drawn.append(torch.rand(5, device=world.device)[0]))
+    graphs: list[BreaksOff] = []
+
+    def make_graph() -> BreaksOff:
+        graph = BreaksOff([], {}, world.rank)
+        graph.last = last
+        graphs.append(graph)
+        return graph
+
+    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+    seen: list[dict[str, Any]] = []
+    run = TrainingStep.run
+
+    def look(training: TrainingStep) -> None:
+        with _disable_current_modes():
+            drawn.clear()
+            tensors = all_tensors(training)
+            leaves = [*training.model.parameters(), training._graph.features]
+            seen.append(
+                {
+                    "values": [tensor.detach().clone() for tensor in tensors],
+                    "gradients": [id(leaf.grad) for leaf in leaves],
+                    "settings": [
+                        {key: value for key, value in group.items() if key != "params"}
+                        for group in training.optimizer.param_groups
+                    ],
+                    "random": torch.get_rng_state(),
+                    "random on the GPU": torch.cuda.get_rng_state(world.device)
+                    if world.device.type == "cuda"
+                    else None,
+                    "alive": [sum(one() is not None for one in graph.midway.made) for graph in graphs],
+                }
+            )
+        run(training)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with mock.patch.object(TrainingStep, "run", look):
+            for epoch in range(1, EAGER_EPOCHS + 2):
+                epochs(epoch)
+    finally:
+        gc.enable()
+    assert len(graphs) == 1 and epochs.outcome.startswith("no: rank 0: RuntimeError: broken off"), epochs.outcome
+    before, after = seen[EAGER_EPOCHS], seen[EAGER_EPOCHS + 1]
+    same = {
+        "gradients": before["gradients"] == after["gradients"],
+        "settings": before["settings"] == after["settings"],
+        "values": all(torch.equal(a, b) for a, b in zip(before["values"], after["values"], strict=True)),
+        "random": torch.equal(before["random"], after["random"]),
+        "random on the GPU": before["random on the GPU"] is None
+        or torch.equal(before["random on the GPU"], after["random on the GPU"]),
+    }
+    differ = [name for name, equal in same.items() if not equal]
+    return {"differ": differ, "alive": after["alive"], "made": len(graphs[0].midway.made)}
+
+
+@pytest.mark.parametrize("last", [1, 12, 30, 45, 10_000])
+@pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
+def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, optimizer: list[str]) -> None:
+    """Wherever it is broken off: no tensor of it is alive, and no value, gradient or random number has changed."""
+    cfg = case(1, "work.skip_input_gradient=false", *optimizer)
+    (found,) = ranks(1)(around_a_failed_capture, cfg, last)
+    assert found["differ"] == [] and found["alive"] == [0]
+    assert found["made"] > 0 or last == 1
 
 
 def test_a_run_that_ends_before_says_so(ranks) -> None:
@@ -361,6 +478,9 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
 
         def replay(self) -> None:
             said.append(f"replay on {streams[-1].name}")
+
+        def idle_bytes(self) -> int:
+            return 0
 
         def reset(self) -> None:
             pass
