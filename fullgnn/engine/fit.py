@@ -17,6 +17,7 @@ from fullgnn.meter import Cost, Meter, Spent
 from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.trials import settle
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ def fit(
                 continue
             with watched() if best is None else nullcontext():
                 accuracy = evaluate(model, graph, scheme)
+            if best is None:
+                settle()
             record = read(launched, accuracy)
             if best is None or _is_better(accuracy, best.accuracy):
                 best, stale = record, 0
@@ -186,9 +189,13 @@ class Epochs:
     ):
         self.step = TrainingStep(model, graph, scheme, train, meter)
         self._repeated = RepeatedStep(self.step, meter, replay, graph.labels.device)
+        self._launched = 0
 
     def __call__(self, epoch: int) -> Launched:
         """What it costs is what the meter has counted since it was last read."""
+        self._launched += 1
+        if self._launched == 2:
+            settle()  # every width of an epoch has been seen
         replayed = self._repeated(epoch)
         return Launched(epoch, LateNumber(self.step.gradients.flat[-1]), self.step.meter.cut(), replayed)
 

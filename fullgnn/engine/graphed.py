@@ -19,8 +19,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fullgnn.cuda_graph import CudaGraph
 from fullgnn.dist import World, all_gather_objects
-from fullgnn.engine.graph_pool import GraphPool
 from fullgnn.meter import Cost, Meter
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ REPLAYED = "replayed"
 
 
 class StepGraph(Protocol):
-    """The recording of one step."""
+    """The recording of one step: ``CudaGraph``."""
 
     def capture(self, step: Callable[[], None]) -> None:
         """Record what ``step`` launches. Nothing of it runs."""
@@ -45,31 +45,6 @@ class StepGraph(Protocol):
 
     def reset(self) -> None:
         """Free it, also after a capture that failed; it is not replayed again."""
-
-
-class CudaStepGraph:
-    """``StepGraph`` on the current stream of a GPU."""
-
-    def __init__(self) -> None:
-        self._graph, self._pool, self._whole = torch.cuda.CUDAGraph(), GraphPool(), False
-
-    def capture(self, step: Callable[[], None]) -> None:
-        # thread_local: NCCL's watchdog, a thread, may look at its events meanwhile.
-        stream, mode = torch.cuda.current_stream(), "thread_local"
-        with torch.cuda.graph(self._graph, pool=self._pool.id, stream=stream, capture_error_mode=mode):
-            step()
-        self._whole = True
-
-    def replay(self) -> None:
-        self._graph.replay()
-
-    def idle_bytes(self) -> int:
-        return self._pool.idle_bytes()
-
-    def reset(self) -> None:
-        self._graph.reset()
-        if not self._whole:
-            self._pool.abandon()
 
 
 @dataclass(frozen=True)
@@ -91,7 +66,7 @@ def replay_for(choice: str, world: World) -> Replay:
         return Replay(None, "the device is a CPU")
     if world.size > 1 and world.backend != "nccl":
         return Replay(None, f"the ranks exchange over {world.backend}, which is the host's work")
-    return Replay(CudaStepGraph)
+    return Replay(CudaGraph)
 
 
 class TrainingState:

@@ -23,11 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_iter
 
 from fullgnn.config import Config
+from fullgnn.cuda_graph import CudaGraph
 from fullgnn.dist import World
 from fullgnn.engine import fit, graphed, make_scheme, set_up
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.fit import EpochRecord, Epochs, FitResult, TrainingStep
-from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, CudaStepGraph, Replay, replay_for
+from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, Replay, replay_for
 from fullgnn.meter import Cost, Meter
 from fullgnn.report import summary
 from fullgnn.train import run_on
@@ -442,7 +443,7 @@ def test_when_epochs_may_be_replayed(choice, device, backend, size, why_not) -> 
     world = World(0, size, size, torch.device(device), backend, 1.0)
     found = replay_for(choice, world)
     assert found.why_not == why_not
-    assert found.make_graph is (None if why_not else CudaStepGraph)
+    assert found.make_graph is (None if why_not else CudaGraph)
 
 
 class FakeStream:

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fullgnn.config import Config
+from fullgnn.cuda_graph import CudaGraph, GraphPool
 from fullgnn.dist import World
 from fullgnn.engine import evaluate, fit, make_scheme, set_up
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.graph_pool import GraphPool
-from fullgnn.engine.graphed import EAGER_EPOCHS, CudaStepGraph, Replay
+from fullgnn.engine.graphed import EAGER_EPOCHS, Replay
 from fullgnn.engine.memory import TensorPeak, peak_process_bytes
 from fullgnn.meter import Meter
 from fullgnn.trials import trial
@@ -175,12 +175,12 @@ def test_a_failed_capture_gives_its_pool_back_once(monkeypatch: pytest.MonkeyPat
     def breaks() -> None:
         raise RuntimeError("no graph to be had")
 
-    failed = CudaStepGraph()
+    failed = CudaGraph()
     with pytest.raises(RuntimeError, match="no graph"):
         failed.capture(breaks)
     failed.reset()
     assert said == ["reset", "end"] and count == [0] and len(allocator.segments) == 1
-    whole = CudaStepGraph()
+    whole = CudaGraph()
     whole.capture(lambda: None)
     whole.reset()
     assert said == ["reset", "end", "reset"], "torch ends a capture that succeeded"

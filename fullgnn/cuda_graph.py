@@ -1,10 +1,40 @@
-"""The private memory pool of a CUDA graph: its size, and its end after a capture that failed."""
+"""A CUDA graph: capture, replay, the size of its private memory pool, and its end after a capture that failed."""
 
 import logging
+from collections.abc import Callable
 
 import torch
 
 log = logging.getLogger(__name__)
+
+
+class CudaGraph:
+    """What is launched on the current stream of a GPU, to be launched again as a whole."""
+
+    def __init__(self) -> None:
+        self._graph, self._pool, self._whole = torch.cuda.CUDAGraph(), GraphPool(), False
+
+    def capture(self, launch: Callable[[], None]) -> None:
+        """Record what ``launch`` launches; nothing of it runs. The current stream is not the default one."""
+        # thread_local: NCCL's watchdog, a thread, may look at its events meanwhile.
+        stream, mode = torch.cuda.current_stream(), "thread_local"
+        with torch.cuda.graph(self._graph, pool=self._pool.id, stream=stream, capture_error_mode=mode):
+            launch()
+        self._whole = True
+
+    def replay(self) -> None:
+        """Launch all of it, on the current stream."""
+        self._graph.replay()
+
+    def idle_bytes(self) -> int:
+        """Memory that the graph holds beyond the tensors that the allocator counts."""
+        return self._pool.idle_bytes()
+
+    def reset(self) -> None:
+        """Free it, also after a capture that failed; it is not replayed again."""
+        self._graph.reset()
+        if not self._whole:
+            self._pool.abandon()
 
 
 class GraphPool:
