@@ -89,6 +89,8 @@ class RuntimeConfig:
     """``auto``: on GPUs, capture the training step as a CUDA graph and replay it every epoch; ``never``."""
     dry_run: bool = MISSING
     """Run one ``rank`` of ``world_size`` alone, over collectives that move nothing: for its memory and bytes."""
+    deterministic: bool = False
+    """The same bits in every run of the same configuration on the same machines; see ``dist/determinism.py``."""
 
 
 @dataclass

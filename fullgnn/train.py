@@ -34,7 +34,16 @@ from fullgnn.dist import (
     under_torchrun,
     wait_for_others,
 )
-from fullgnn.engine import EpochRecord, check_preparation, fit, make_scheme, predict, replay_for, set_up
+from fullgnn.engine import (
+    EpochRecord,
+    check_deterministic,
+    check_preparation,
+    fit,
+    make_scheme,
+    predict,
+    replay_for,
+    set_up,
+)
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.logger import setup_logging
 from fullgnn.meter import Meter
@@ -65,6 +74,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     """``run`` in a world that has been joined already."""
     meter = Meter(world.device)
     check_preparation(cfg)
+    check_deterministic(cfg, world.device)
     plan = planned(cfg, world)
     cfg = plan.cfg
     scheme = make_scheme(cfg, world, meter)

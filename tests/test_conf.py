@@ -68,6 +68,7 @@ KEYS = {
     "runtime.threads": NoneType,
     "runtime.cache_dir": NoneType,
     "runtime.cuda_graph": str,
+    "runtime.deterministic": bool,
 }
 """The public keys and the types of their defaults."""
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.dist.determinism import prepare_environment
 from fullgnn.dist.store import job_store
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 
@@ -100,6 +101,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     if device_type == "cuda":
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
+    prepare_environment(runtime)
     torch.set_num_threads(num_threads(runtime, local_size))
     backends = "cpu:gloo" + (f",cuda:{backend}" if device_type == "cuda" else "")
     if backend == "nccl":

@@ -1,5 +1,6 @@
 """Preparing the graph and training on it."""
 
+from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.evaluate import Accuracies, evaluate, predict
 from fullgnn.engine.fit import EpochRecord, FitResult, fit
 from fullgnn.engine.graphed import replay_for
@@ -14,6 +15,7 @@ __all__ = [
     "Job",
     "Preparation",
     "build_model",
+    "check_deterministic",
     "check_preparation",
     "evaluate",
     "fit",

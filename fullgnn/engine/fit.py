@@ -1,8 +1,9 @@
 """Full-batch training: one gradient step an epoch, exactly the single-process step on any number of ranks."""
 
 import copy
+import logging
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,9 @@ from fullgnn.meter import Cost, Meter, Spent
 from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.trials import settle
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,37 +68,48 @@ def fit(
     stale = 0
     late: Launched | None = None  # launched, and not yet read
 
+    def watched() -> AbstractContextManager[None]:
+        return peak.watch(*graph.tensors(), *epochs.tensors())
+
     def read(launched: Launched, accuracy: Accuracies | None) -> EpochRecord:
         record = EpochRecord(launched.epoch, launched.loss.read(), launched.spent.read(), accuracy, launched.replayed)
         records.append(record)
         return record
 
-    for epoch in range(1, train.epochs + 1):
-        meter.cut()
-        watching = peak.watch(*graph.tensors(), *epochs.tensors()) if epoch == 1 else nullcontext()
-        with watching:
-            launched = epochs(epoch)
-        if late is not None:
-            on_epoch(read(late, None))
-            late = None
-        if epoch < train.epochs and not (train.eval_every and epoch % train.eval_every == 0):
-            if reads_late(graph.labels.device):
-                late = launched
+    try:
+        for epoch in range(1, train.epochs + 1):
+            meter.cut()
+            with watched() if epoch == 1 else nullcontext():
+                launched = epochs(epoch)
+            peak.hold(epochs.idle_bytes)
+            if late is not None:
+                on_epoch(read(late, None))
+                late = None
+            if epoch < train.epochs and not (train.eval_every and epoch % train.eval_every == 0):
+                if reads_late(graph.labels.device):
+                    late = launched
+                else:
+                    on_epoch(read(launched, None))
+                continue
+            with watched() if best is None else nullcontext():
+                accuracy = evaluate(model, graph, scheme)
+            if best is None:
+                settle()
+            record = read(launched, accuracy)
+            if best is None or _is_better(accuracy, best.accuracy):
+                best, stale = record, 0
+                best_state = copy.deepcopy(model.state_dict())
             else:
-                on_epoch(read(launched, None))
-            continue
-        accuracy = evaluate(model, graph, scheme)
-        record = read(launched, accuracy)
-        if best is None or _is_better(accuracy, best.accuracy):
-            best, stale = record, 0
-            best_state = copy.deepcopy(model.state_dict())
-        else:
-            stale += 1
-        on_epoch(record)
-        if train.patience and stale >= train.patience:
-            break
-    assert best is not None  # the last epoch is always evaluated
-    return FitResult(records, best, best_state, peak.bytes, epochs.outcome)
+                stale += 1
+            on_epoch(record)
+            if train.patience and stale >= train.patience:
+                break
+        assert best is not None  # the last epoch is always evaluated
+        if peak.trial_bytes > peak.bytes:
+            log.info("trying kernels took %.0f MB, beside %.0f MB of the run", peak.trial_bytes / 1e6, peak.bytes / 1e6)
+        return FitResult(records, best, best_state, peak.bytes, epochs.outcome)
+    finally:
+        epochs.close()
 
 
 def reads_late(device: torch.device) -> bool:
@@ -117,9 +132,51 @@ class Launched:
     replayed: bool
 
 
+class TrainingStep:
+    """The gradient step of one run on this rank: forward, backward, sum of the gradients over the ranks, update.
+
+    It does not refer to whoever repeats it: the CUDA graph of the step is freed with its last user, without a garbage
+    collection.
+    """
+
+    def __init__(self, model: torch.nn.Module, graph: ShardedGraph, scheme: Scheme, train: TrainConfig, meter: Meter):
+        self.model, self.meter = model, meter
+        self.optimizer, self.gradients = make_optimizer(model, train), FlatGradients(model)
+        self._graph, self._scheme = graph, scheme
+        self._device = graph.labels.device
+
+    def begin(self, epoch: int) -> None:
+        """What differs from one epoch to the next: the number that dropout masks are drawn from."""
+        self.model.train()
+        set_epoch(self.model, epoch)
+
+    def run(self) -> None:
+        """CUDA-graph safe: the same launches on the same memory every time, no host synchronisation."""
+        graph, meter = self._graph, self.meter
+        with meter.phase("other"):
+            self.gradients.flat.zero_()
+            if isinstance(graph.features, Tensor):
+                graph.features.grad = None  # there is one where it is asked for, see WorkConfig
+        logits = loss_logits(self.model, graph)
+        loss, gradient = node_loss(logits, graph)
+        logits.backward(gradient)
+        del logits, gradient
+        self.gradients.sum_with(loss, self._scheme)
+        with meter.phase("other"):
+            self.optimizer.step()
+
+    def save(self) -> TrainingState:
+        """All that ``run`` changes, to be put back after a capture that failed."""
+        inputs = [self._graph.features] if isinstance(self._graph.features, Tensor) else []
+        state = TrainingState(self.model, self.optimizer, self.gradients.flat, inputs)
+        if self._device.type == "cuda":
+            for group in self.optimizer.param_groups:
+                group["capturable"] = True  # Adam refuses a capture otherwise; its state is on the GPU already
+        return state
+
+
 class Epochs:
-    """The training of one run on this rank. Each call launches one epoch: forward, backward, sum of the gradients
-    over the ranks, update."""
+    """The training of one run on this rank: each call launches one epoch. ``close`` frees the CUDA graph, if any."""
 
     def __init__(
         self,
@@ -130,50 +187,38 @@ class Epochs:
         meter: Meter,
         replay: Replay = EAGER,
     ):
-        self._model, self._graph, self._scheme, self._meter = model, graph, scheme, meter
-        self._device = graph.labels.device
-        self._optimizer, self._gradients = make_optimizer(model, train), FlatGradients(model)
-        self._repeated = RepeatedStep(self._begin, self._step, self._save, meter, replay, self._device)
+        self.step = TrainingStep(model, graph, scheme, train, meter)
+        self._repeated = RepeatedStep(self.step, meter, replay, graph.labels.device)
+        self._launched = 0
 
     def __call__(self, epoch: int) -> Launched:
         """What it costs is what the meter has counted since it was last read."""
+        self._launched += 1
+        if self._launched == 2:
+            settle()  # every width of an epoch has been seen
         replayed = self._repeated(epoch)
-        return Launched(epoch, LateNumber(self._gradients.flat[-1]), self._meter.cut(), replayed)
+        return Launched(epoch, LateNumber(self.step.gradients.flat[-1]), self.step.meter.cut(), replayed)
 
     @property
     def outcome(self) -> str:
         """Whether epochs were replayed, or why not; see ``RunRecord.cuda_graph``."""
         return self._repeated.outcome
 
+    @property
+    def idle_bytes(self) -> int:
+        """Memory of the CUDA graph beyond the tensors that the allocator counts; 0 without a graph."""
+        return self._repeated.idle_bytes
+
     def tensors(self) -> list[Tensor]:
-        """What training holds, for counting memory."""
-        return [*self._model.parameters(), self._gradients.flat]
+        """What training holds, for counting memory: before the first epoch, the optimizer has no state yet."""
+        states = self.step.optimizer.state.values()
+        kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        return [*self.step.model.parameters(), self.step.gradients.flat, *kept]
 
-    def _begin(self, epoch: int) -> None:
-        self._model.train()
-        set_epoch(self._model, epoch)
-
-    def _step(self) -> None:
-        """The same launches on the same memory every time, and no wait for a GPU: it may be captured."""
-        graph, meter = self._graph, self._meter
-        with meter.phase("other"):
-            self._gradients.flat.zero_()
-            if isinstance(graph.features, Tensor):
-                graph.features.grad = None  # there is one where it is asked for, see WorkConfig
-        logits = loss_logits(self._model, graph)
-        loss, gradient = node_loss(logits, graph)
-        logits.backward(gradient)
-        del logits, gradient
-        self._gradients.sum_with(loss, self._scheme)
-        with meter.phase("other"):
-            self._optimizer.step()
-
-    def _save(self) -> TrainingState:
-        state = TrainingState(self._model, self._optimizer, self._gradients.flat)
-        if self._device.type == "cuda":
-            for group in self._optimizer.param_groups:
-                group["capturable"] = True  # Adam refuses a capture otherwise; its state is on the GPU already
-        return state
+    def close(self) -> None:
+        """Free the CUDA graph. NCCL leaves its process group only when no graph holds its collectives any more
+        (github.com/pytorch/pytorch/issues/115388)."""
+        self._repeated.close()
 
 
 class LateNumber:

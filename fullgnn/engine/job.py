@@ -10,6 +10,7 @@ from fullgnn.cache import Cache
 from fullgnn.config import Config, WorkConfig, build
 from fullgnn.dist import World, from_rank0, share
 from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, offloads
+from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.work import applicable
 from fullgnn.graph import Graph
@@ -35,10 +36,17 @@ class Job:
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
-    """The scheme of ``cfg`` on this rank, with its kernel."""
+    """The scheme of ``cfg`` on this rank, with its kernel.
+
+    Raises:
+        ConfigError: ``runtime.deterministic`` with a kernel that is not, the same on every rank.
+    """
+    check_deterministic(cfg, world.device)
     kernel = build(cfg.kernel)
     if isinstance(kernel, AutoKernel):
         kernel.remember_in(Cache(cfg.runtime.cache_dir))
+        if cfg.runtime.deterministic:
+            kernel.choose_by_rule()
     return build(cfg.scheme, world=world, kernel=kernel, meter=meter)
 
 

@@ -10,6 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from fullgnn.trials import tell
+
 
 def peak_process_bytes() -> int:
     """Most resident memory that this process has held since it started."""
@@ -22,33 +24,72 @@ def peak_process_bytes() -> int:
 
 
 class TensorPeak:
-    """Most bytes of tensors alive at one time on ``device`` while ``watch`` was active.
+    """Most bytes of tensors alive at one time on ``device``, without what trials took meanwhile (``trials.py``).
 
-    On a GPU this is the allocator's own count. The CPU allocator keeps none, so there the tensors that exist are
-    counted once and those that operators make are followed until they are freed. That costs a Python call an operator:
-    one epoch is enough, since all epochs allocate alike.
+    On a GPU this is the allocator's own count, of all that happens after this object was made. The CPU allocator keeps
+    none, so there the tensors that exist are counted once, and those that operators make are followed until they are
+    freed, while ``watch`` is active. That costs a Python call an operator: one epoch and one evaluation are enough,
+    since all of them allocate alike.
     """
 
     def __init__(self, device: torch.device):
-        self._device = device
-        self.bytes = 0
+        self._device, self._cuda = device, device.type == "cuda"
+        self._most = self._held = self._left_out = 0
+        self._ledger: _Ledger | None = None
+        self.trial_bytes = 0
+        """The most that there was at one time during a trial, the run's own tensors included."""
+        self._start_again()
+        tell(self)
+
+    @property
+    def bytes(self) -> int:
+        """The most so far."""
+        return max(self._most, self._now())
 
     @contextmanager
     def watch(self, *existing: torch.Tensor) -> Iterator[None]:
-        """Follow the operators inside; ``existing`` are the tensors held before, any layout. Where several are made of
-        the same memory, as tensors of one NumPy array, it counts once."""
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
+        """On a CPU, follow the operators inside; ``existing`` are the tensors held before, any layout. Where several
+        are made of the same memory, as tensors of one NumPy array, it counts once."""
+        if self._cuda:
             yield
-            self.bytes = max(self.bytes, torch.cuda.max_memory_allocated(self._device))
             return
-        ledger = _Ledger()
+        self._ledger = _Ledger()
         held = {part.untyped_storage().data_ptr(): part for tensor in existing for part in _strided(tensor)}
         for part in held.values():
-            ledger.add(part)
-        with ledger:
-            yield
-        self.bytes = max(self.bytes, ledger.peak)
+            self._ledger.add(part)
+        try:
+            with self._ledger:
+                yield
+        finally:
+            self._most, self._ledger = self.bytes, None
+
+    def hold(self, num_bytes: int) -> None:
+        """From now on there are ``num_bytes`` beside what the allocator counts, as in the pool of a CUDA graph."""
+        if num_bytes != self._held:
+            self._most = self.bytes
+            self._start_again()
+            self._held = num_bytes
+
+    def begin_trial(self) -> None:
+        self._most = self.bytes
+        self._start_again()
+
+    def end_trial(self, kept_bytes: int) -> None:
+        self.trial_bytes = max(self.trial_bytes, self._now() + self._left_out)
+        self._start_again()
+        self._left_out = kept_bytes
+
+    def _now(self) -> int:
+        """The most since ``_start_again``."""
+        if self._cuda:
+            return torch.cuda.max_memory_allocated(self._device) + self._held - self._left_out
+        return 0 if self._ledger is None else self._ledger.peak + self._held - self._left_out
+
+    def _start_again(self) -> None:
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats(self._device)
+        elif self._ledger is not None:
+            self._ledger.start_again()
 
 
 class _Ledger(TorchDispatchMode):
@@ -58,6 +99,10 @@ class _Ledger(TorchDispatchMode):
         super().__init__()
         self._known: dict[int, weakref.ref] = {}
         self._live = self.peak = 0
+
+    def start_again(self) -> None:
+        """Forget the maximum so far."""
+        self.peak = self._live
 
     def add(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

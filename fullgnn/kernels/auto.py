@@ -7,9 +7,9 @@ from torch import Tensor
 
 from fullgnn import gpu
 from fullgnn.cache import Cache
+from fullgnn.kernels.autotune import Autotune
 from fullgnn.kernels.base import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.blocked import BlockedCSR
-from fullgnn.kernels.fastest import Fastest
 from fullgnn.kernels.torch_csr import TorchCSR
 
 
@@ -17,11 +17,15 @@ class AutoKernel:
     """``BlockedCSR`` on a CPU and the fastest of all on a GPU, for float32 and float64; else ``TorchCSR``."""
 
     def __init__(self) -> None:
-        self._blocked, self._torch, self._fastest = BlockedCSR(), TorchCSR(), Fastest()
+        self._blocked, self._torch, self._autotune = BlockedCSR(), TorchCSR(), Autotune()
 
     def remember_in(self, cache: Cache) -> None:
         """Keep there what is found out about blocks on a GPU, and look there first."""
-        self._fastest.cache = cache
+        self._autotune.cache = cache
+
+    def choose_by_rule(self) -> None:
+        """On a GPU, choose without timing, for ``runtime.deterministic``."""
+        self._autotune.deterministic = True
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> tuple[Kernel, Any]:
         kernel = self._choose(adj.indices.device, dtype)
@@ -42,5 +46,5 @@ class AutoKernel:
 
     def _choose(self, device: torch.device, dtype: torch.dtype) -> Kernel:
         if gpu.serves(device) and dtype in (torch.float32, torch.float64):
-            return self._fastest
+            return self._autotune
         return self._blocked if self._blocked.supports(device, dtype) else self._torch

@@ -5,10 +5,12 @@ and a replay runs it for its numbers and nothing else.
 """
 
 import dataclasses
+import gc
 import inspect
 import json
 import logging
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,14 +19,16 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter
 
 from fullgnn.config import Config
+from fullgnn.cuda_graph import CudaGraph
 from fullgnn.dist import World
 from fullgnn.engine import fit, graphed, make_scheme, set_up
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.fit import EpochRecord, Epochs, FitResult
-from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, CudaStepGraph, Replay, replay_for
+from fullgnn.engine.fit import EpochRecord, Epochs, FitResult, TrainingStep
+from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, Replay, replay_for
 from fullgnn.meter import Cost, Meter
 from fullgnn.report import summary
 from fullgnn.train import run_on
@@ -55,21 +59,27 @@ class StandIn:
         if self.fails == "early":
             raise RuntimeError("no graph\nto be had")
         self.step = step
-        self.epochs: Epochs = step.__self__  # type: ignore[attr-defined]
+        self.training: TrainingStep = step.__self__  # type: ignore[attr-defined]
         if not self.runs:
             return
-        state = self.epochs._save()
+        state = self.training.save()
         step()
         if self.fails == "late":  # the worst: everything has moved, and gradients are other tensors
-            for parameter in self.epochs._model.parameters():
+            for parameter in self.training.model.parameters():
                 parameter.grad = torch.ones_like(parameter)
             raise RuntimeError("no graph\nto be had")
         state.restore()
 
     def replay(self) -> None:
         self.calls.append("replay")
-        with self.epochs._meter.untimed():
+        with self.training.meter.untimed():
             self.step()
+
+    def idle_bytes(self) -> int:
+        return 0
+
+    def reset(self) -> None:
+        self.calls.append("reset")
 
 
 def case(replication: int, *overrides: str) -> Config:
@@ -142,7 +152,7 @@ def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replica
     plain, replayed = (ranks(world_size)(train, cfg, fails) for fails in (None, {}))
     for one, other in zip(plain, replayed):
         assert_the_same_training(one, other)
-        assert other.calls == ["capture"] + ["replay"] * (EPOCHS - EAGER_EPOCHS)
+        assert other.calls == ["capture"] + ["replay"] * (EPOCHS - EAGER_EPOCHS) + ["reset"]
         assert (one.result.cuda_graph, other.result.cuda_graph) == ("no: not here", REPLAYED)
         assert [record.replayed for record in other.result.epochs] == [
             number > EAGER_EPOCHS for number in range(1, EPOCHS + 1)
@@ -166,16 +176,211 @@ def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: lis
         for rank, (one, other) in enumerate(zip(plain, fallen)):
             assert_the_same_training(one, other)
             assert not any(record.replayed for record in other.result.epochs)
-            assert other.calls == ([] if rank == failing and fails == "made" else ["capture"])
+            assert other.calls == ([] if rank == failing and fails == "made" else ["capture", "reset"])
             assert other.result.cuda_graph == f"no: {reason}"
             assert other.lines == [f"epochs are not replayed as a CUDA graph: {reason}"]
 
 
+class Midway(TorchDispatchMode):
+    """Breaks off at operator number ``last``, and knows what memory the operators before it made."""
+
+    def __init__(self, last: int):
+        super().__init__()
+        self.last, self.count = last, 0
+        self.made: list[weakref.ref[Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        if self.count > self.last:
+            raise RuntimeError("broken off")
+        result = func(*args, **(kwargs or {}))
+        given = {one.untyped_storage().data_ptr() for one in tree_iter((args, kwargs)) if isinstance(one, torch.Tensor)}
+        for leaf in tree_iter(result):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().data_ptr() not in given:
+                self.made.append(weakref.ref(leaf.untyped_storage()))
+        return result
+
+
+class BreaksOff(StandIn):
+    """A capture whose step is broken off after ``last`` operators, or after the last of them."""
+
+    last = 0
+
+    def capture(self, step: Callable[[], None]) -> None:
+        with Midway(self.last) as self.midway:
+            step()
+            raise RuntimeError("broken off at the end")
+
+
+def all_tensors(training: TrainingStep) -> list[torch.Tensor]:
+    """Whatever a step may change."""
+    leaves = [*training.model.parameters(), training._graph.features]
+    states = [value for state in training.optimizer.state.values() for value in state.values()]
+    grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    return [*leaves, training.gradients.flat, *grads, *(one for one in states if isinstance(one, torch.Tensor))]
+
+
+def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, Any]:
+    """What differs before and after it: the names of what does, the tensors that it has left alive, and how far it
+    came."""
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    drawn: list[float] = []
+    job.model.register_forward_pre_hook(lambda module, args: drawn.append(torch.rand(5, device=world.device)[0]))
+    graphs: list[BreaksOff] = []
+
+    def make_graph() -> BreaksOff:
+        graph = BreaksOff([], {}, world.rank)
+        graph.last = last
+        graphs.append(graph)
+        return graph
+
+    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+    seen: list[dict[str, Any]] = []
+    run = TrainingStep.run
+
+    def look(training: TrainingStep) -> None:
+        with _disable_current_modes():
+            drawn.clear()
+            tensors = all_tensors(training)
+            leaves = [*training.model.parameters(), training._graph.features]
+            seen.append(
+                {
+                    "values": [tensor.detach().clone() for tensor in tensors],
+                    "gradients": [id(leaf.grad) for leaf in leaves],
+                    "settings": [
+                        {key: value for key, value in group.items() if key != "params"}
+                        for group in training.optimizer.param_groups
+                    ],
+                    "random": torch.get_rng_state(),
+                    "random on the GPU": torch.cuda.get_rng_state(world.device)
+                    if world.device.type == "cuda"
+                    else None,
+                    "alive": [sum(one() is not None for one in graph.midway.made) for graph in graphs],
+                }
+            )
+        run(training)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with mock.patch.object(TrainingStep, "run", look):
+            for epoch in range(1, EAGER_EPOCHS + 2):
+                epochs(epoch)
+    finally:
+        gc.enable()
+    assert len(graphs) == 1 and epochs.outcome.startswith("no: rank 0: RuntimeError: broken off"), epochs.outcome
+    before, after = seen[EAGER_EPOCHS], seen[EAGER_EPOCHS + 1]
+    same = {
+        "gradients": before["gradients"] == after["gradients"],
+        "settings": before["settings"] == after["settings"],
+        "values": all(torch.equal(a, b) for a, b in zip(before["values"], after["values"], strict=True)),
+        "random": torch.equal(before["random"], after["random"]),
+        "random on the GPU": before["random on the GPU"] is None
+        or torch.equal(before["random on the GPU"], after["random on the GPU"]),
+    }
+    differ = [name for name, equal in same.items() if not equal]
+    return {"differ": differ, "alive": after["alive"], "made": len(graphs[0].midway.made)}
+
+
+@pytest.mark.parametrize("last", [1, 12, 30, 45, 10_000])
+@pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
+def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, optimizer: list[str]) -> None:
+    """Wherever it is broken off: no tensor of it is alive, and no value, gradient or random number has changed."""
+    cfg = case(1, "work.skip_input_gradient=false", *optimizer)
+    (found,) = ranks(1)(around_a_failed_capture, cfg, last)
+    assert found["differ"] == [] and found["alive"] == [0]
+    assert found["made"] > 0 or last == 1
+
+
 def test_a_run_that_ends_before_says_so(ranks) -> None:
-    for epochs, calls in ((EAGER_EPOCHS, []), (EAGER_EPOCHS + 1, ["capture", "replay"])):
+    for epochs, calls in ((EAGER_EPOCHS, []), (EAGER_EPOCHS + 1, ["capture", "replay", "reset"])):
         (outcome,) = ranks(1)(train, case(1, f"train.epochs={epochs}"), {})
         assert outcome.calls == calls
         assert outcome.result.cuda_graph == (REPLAYED if calls else "no: the run ended before its step was captured")
+
+
+class Breaks(StandIn):
+    """A graph whose ``replay`` number ``at`` raises, counted from 1."""
+
+    at = 3
+
+    def replay(self) -> None:
+        super().replay()
+        if self.calls.count("replay") == self.at:
+            raise RuntimeError("the step broke")
+
+
+def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str], int]:
+    """How a run ended, what was asked of its graph, and how many graphs are alive then, without garbage collection."""
+    calls: list[str] = []
+    made: list[weakref.ref[StandIn]] = []
+
+    def make_graph() -> StandIn:
+        graph = (Breaks if breaks == "step" else StandIn)(calls, {}, world.rank)
+        made.append(weakref.ref(graph))
+        return graph
+
+    def on_epoch(record: EpochRecord) -> None:
+        if breaks == "on_epoch" and record.epoch == EAGER_EPOCHS + 2:
+            raise RuntimeError("on_epoch broke")
+
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    ended = "whole"
+    gc.collect()
+    gc.disable()
+    try:
+        try:
+            result = fit(job.model, job.graph, scheme, cfg.train, meter, on_epoch, Replay(make_graph))
+            assert result.cuda_graph == REPLAYED
+        except RuntimeError as error:
+            ended = str(error)
+        assert len(made) == 1
+        return ended, calls, sum(graph() is not None for graph in made)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "ended"), [("", "whole"), ("on_epoch", "on_epoch broke"), ("step", "the step broke")]
+)
+def test_the_graph_is_gone_with_fit(ranks, breaks: str, ended: str) -> None:
+    """NCCL waits for graphs that hold its collectives, as its process group is destroyed."""
+    for found, calls, alive in ranks(2)(graphs_alive, case(1), breaks):
+        assert found == ended and "replay" in calls and calls[-1] == "reset"
+        assert alive == 0
+
+
+def test_the_graph_is_gone_with_the_epochs_that_made_it(ranks) -> None:
+    assert ranks(1)(alive_without_fit, case(1)) == [(True, False)]
+
+
+def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
+    """Whether a graph is alive while ``Epochs`` is, and after it."""
+    made: list[weakref.ref[StandIn]] = []
+
+    def make_graph() -> StandIn:
+        graph = StandIn([], {}, world.rank)
+        made.append(weakref.ref(graph))
+        return graph
+
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    job = set_up(cfg, world, scheme)
+    gc.collect()
+    gc.disable()
+    try:
+        epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+        for epoch in range(1, EAGER_EPOCHS + 2):
+            epochs(epoch)
+        before = made[0]() is not None
+        del epochs
+        return before, made[0]() is not None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("eval_every", [0, 1, 2, 3])
@@ -238,7 +443,7 @@ def test_when_epochs_may_be_replayed(choice, device, backend, size, why_not) -> 
     world = World(0, size, size, torch.device(device), backend, 1.0)
     found = replay_for(choice, world)
     assert found.why_not == why_not
-    assert found.make_graph is (None if why_not else CudaStepGraph)
+    assert found.make_graph is (None if why_not else CudaGraph)
 
 
 class FakeStream:
@@ -275,14 +480,23 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
         def replay(self) -> None:
             said.append(f"replay on {streams[-1].name}")
 
-    repeated = graphed.RepeatedStep(
-        lambda epoch: said.append(f"begin {epoch} on {streams[-1].name}"),
-        lambda: said.append(f"step on {streams[-1].name}"),
-        lambda: None,  # type: ignore[arg-type,return-value]
-        Meter(torch.device("cpu")),
-        Replay(Graph),
-        torch.device("cuda"),
-    )
+        def idle_bytes(self) -> int:
+            return 0
+
+        def reset(self) -> None:
+            pass
+
+    class Step:
+        def begin(self, epoch: int) -> None:
+            said.append(f"begin {epoch} on {streams[-1].name}")
+
+        def run(self) -> None:
+            said.append(f"step on {streams[-1].name}")
+
+        def save(self) -> Any:
+            return None
+
+    repeated = graphed.RepeatedStep(Step(), Meter(torch.device("cpu")), Replay(Graph), torch.device("cuda"))
     expected = []
     for epoch in range(1, EAGER_EPOCHS + 3):
         repeated(epoch)
@@ -368,7 +582,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter)
     epochs(1).loss.read()
     with Waits() as waits:
-        epochs._step()
+        epochs.step.run()
     return waits.seen, waits.total
 
 

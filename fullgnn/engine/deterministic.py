@@ -1,0 +1,36 @@
+"""What ``runtime.deterministic`` refuses: choices by time, and kernels without a fixed order of sums."""
+
+import torch
+
+from fullgnn import gpu
+from fullgnn.config import Config, build
+from fullgnn.errors import ConfigError
+from fullgnn.kernels import AutoKernel, TorchCSR
+
+
+def check_deterministic(cfg: Config, device: torch.device) -> None:
+    """Return where ``cfg`` may keep what ``runtime.deterministic`` promises on ``device``, or was not asked to.
+
+    Raises:
+        ConfigError: the same on every rank.
+    """
+    if not cfg.runtime.deterministic:
+        return
+    if cfg.scheme["name"] == "auto" and cfg.scheme["hardware"] == "auto":
+        raise ConfigError(
+            "runtime.deterministic=true: scheme=auto chooses by what this machine measures: name a scheme, or a "
+            "profile with scheme.hardware=..."
+        )
+    if device.type != "cuda":
+        return
+    kernel = build(cfg.kernel)
+    if isinstance(kernel, TorchCSR):
+        raise ConfigError(
+            "runtime.deterministic=true: kernel=torch is cuSPARSE on a GPU, which may differ from run to run: use "
+            "kernel=auto, csr, packed or tile32"
+        )
+    if isinstance(kernel, AutoKernel) and not gpu.serves(device):
+        raise ConfigError(
+            "runtime.deterministic=true: without Triton, which is not installed, kernel=auto is cuSPARSE on a GPU, "
+            "which may differ from run to run: install Triton"
+        )

@@ -1,0 +1,170 @@
+"""``runtime.deterministic``: what it refuses, what it sets, and that a CPU keeps its promise.
+
+What a GPU would be given is in ``tests/kernels/test_autotune.py``: kernels that do not depend on times.
+"""
+
+import dataclasses
+import hashlib
+import os
+import socket
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn import gpu
+from fullgnn.config import Config
+from fullgnn.dist import World, init_world
+from fullgnn.dist.determinism import VARIABLES
+from fullgnn.engine import check_deterministic, fit, make_scheme, predict, set_up
+from fullgnn.errors import ConfigError
+from fullgnn.kernels import blocked
+from fullgnn.meter import Meter
+from fullgnn.nn import dense, loss
+from fullgnn.train import run_on
+from tests.cases import config
+
+REPEATS = 10
+
+
+def digest(*arrays: np.ndarray) -> str:
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
+def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[str], int]:
+    """A digest of losses, parameters and logits for each repeat, and how often several threads were at work."""
+    from fullgnn import threads as pool
+
+    found, shared = [], 0
+    submit = pool._pool(threads).submit
+
+    def counted(*args: Any) -> Any:
+        nonlocal shared
+        shared += 1
+        return submit(*args)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        # Every product, gradient and loss on all threads: the graph is small.
+        with (
+            mock.patch.object(blocked, "MIN_SHARED_LINES", 1),
+            mock.patch.object(dense, "MIN_WORK", 1),
+            mock.patch.object(loss, "MIN_ELEMENTS", 1),
+            mock.patch("fullgnn._philox_cpu.PARALLEL_ELEMENTS", 1),
+            mock.patch.object(pool._pool(threads), "submit", counted),
+        ):
+            for _ in range(repeats):
+                meter = Meter(world.device)
+                scheme = make_scheme(cfg, world, meter)
+                job = set_up(cfg, world, scheme)
+                result = fit(job.model, job.graph, scheme, cfg.train, meter)
+                losses = np.array([record.loss for record in result.epochs])
+                parameters = [parameter.detach().cpu().numpy() for parameter in job.model.parameters()]
+                found.append(digest(losses, *parameters, predict(job.model, job.graph).cpu().numpy()))
+    finally:
+        torch.set_num_threads(before)
+    return found, shared
+
+
+CASE = [
+    "dataset=synthetic", "dataset.num_nodes=900", "dataset.num_edges=18000", "dataset.num_features=40",
+    "model.hidden_channels=24", "train.epochs=3", "train.eval_every=3", "runtime.deterministic=true",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "repeats"), [("float32", REPEATS), ("float64", 3)])
+def test_every_run_on_a_cpu_has_the_same_bits(ranks, dtype: str, repeats: int) -> None:
+    """With one thread a rank, and with two, which take the tasks of each product as they come."""
+    cfg = config(*CASE, f"runtime.dtype={dtype}")
+    alone, together = (ranks(2)(runs, cfg, threads, repeats) for threads in (1, 2))
+    for (one, shared_by_one), (two, shared_by_two) in zip(alone, together):
+        assert len(set(one)) == 1 and len(set(two)) == 1
+        assert shared_by_one == 0 and shared_by_two > 10 * repeats
+        assert one[0] == two[0], "nor do the threads change a bit"
+    other = ranks(2)(runs, config(*CASE, f"runtime.dtype={dtype}", "seed=1"), 1, 1)
+    assert other[0][0][0] != alone[0][0][0], "the digest sees what is trained"
+
+
+def refused(world: World, cfg: Config, device: str) -> str:
+    """The message of a run on ``device``, of which nothing may have begun."""
+    there = dataclasses.replace(world, device=torch.device(device))
+    try:
+        run_on(there, cfg)
+    except ConfigError as error:
+        return "" if Path(cfg.run_dir).exists() else str(error)
+    return "nothing was refused"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "device", "what"),
+    [
+        (["kernel=torch"], "cuda", "kernel=torch is cuSPARSE on a GPU"),
+        (["scheme=auto"], "cpu", "scheme=auto chooses by what this machine measures"),
+    ],
+)
+def test_what_is_not_deterministic_is_refused_on_every_rank(ranks, tmp_path, overrides, device: str, what: str) -> None:
+    cfg = config("runtime.deterministic=true", f"run_dir={tmp_path / 'run'}", *overrides)
+    messages = ranks(2)(refused, cfg, device)
+    assert messages[0] == messages[1] and "\n" not in messages[0]
+    assert messages[0].startswith("runtime.deterministic=true: ") and what in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "device"),
+    [
+        (["kernel=torch"], "cpu"),
+        (["kernel=auto"], "cuda"),
+        (["kernel=csr"], "cuda"),
+        (["scheme=auto", "scheme.hardware=h200x8"], "cpu"),
+        (["kernel=torch", "runtime.deterministic=false"], "cuda"),
+    ],
+)
+def test_what_is_deterministic_is_not(monkeypatch: pytest.MonkeyPatch, overrides: list[str], device: str) -> None:
+    monkeypatch.setattr(gpu, "has_triton", lambda: True)
+    check_deterministic(config("runtime.deterministic=true", *overrides), torch.device(device))
+
+
+def test_without_triton_auto_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "has_triton", lambda: False)
+    with pytest.raises(ConfigError, match="install Triton"):
+        check_deterministic(config("runtime.deterministic=true"), torch.device("cuda"))
+
+
+def chooses_by_rule(world: World, cfg: Config) -> bool:
+    return make_scheme(cfg, world, Meter(world.device)).kernel._autotune.deterministic
+
+
+def test_auto_chooses_by_rule_where_it_is_asked_for(ranks) -> None:
+    for switch, expected in (("true", True), ("false", False)):
+        assert ranks(1)(chooses_by_rule, config(f"runtime.deterministic={switch}")) == [expected]
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_the_environment_is_set_before_a_group_is_made(monkeypatch: pytest.MonkeyPatch, deterministic: bool) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    here = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
+    for name, value in here.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("NCCL_ALGO", "Ring")  # the user's own stays
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # to be put back
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    seen: dict[str, str | None] = {}
+
+    def stop(*args: Any, **settings: Any) -> None:
+        seen.update({name: os.environ.get(name) for name in VARIABLES})
+        raise RuntimeError("no group here")
+
+    runtime = config(f"runtime.deterministic={str(deterministic).lower()}", "runtime.device=cpu").runtime
+    with mock.patch("torch.distributed.init_process_group", stop), pytest.raises(RuntimeError, match="no group"):
+        with init_world(runtime):
+            pass
+    workspace = VARIABLES["CUBLAS_WORKSPACE_CONFIG"] if deterministic else None
+    assert seen == {"NCCL_ALGO": "Ring", "CUBLAS_WORKSPACE_CONFIG": workspace}
+    assert VARIABLES["NCCL_ALGO"].startswith("^NVLS")
