@@ -183,7 +183,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
             "num_rows": "i64",
             "depth": "i32",
             "x_columns": "i32",
-            "num_columns": "i32",
+            "num_columns": "i32" if num_columns % 16 else "i32:16",
             **EPILOGUE_TYPES,
         }
         constants: dict[str, Any] = {"weight_step": 1, "relu": "dropout" in parts, "X_PADDED": depth % 4 > 0}
