@@ -47,7 +47,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 WIDTHS = [1, 8, 41, 100, 129]
 
 
-PERSISTENT = {"heavy": 64, "short_edges": 3, "middle_edges": 20, "elements": 8192}
+PERSISTENT = {"heavy": 64, "short_edges": 5, "short_lanes": 2, "elements": 8192}
 SMALL = {"csr": {"heavy": 64, "part": 40}, "persistent": PERSISTENT}
 
 
