@@ -49,14 +49,10 @@ class CSRTuning:
 class PersistentTuning:
     """Of ``persistent.py``. Lanes are powers of two."""
 
-    short_edges: int = 16
-    """Of a short row, at most."""
-    middle_edges: int = 64
-    """Of a middle one."""
+    short_edges: int = 32
+    """Of a short row, at most; several of these share a program."""
     short_lanes: int = 4
     """That share a short row, at most."""
-    middle_lanes: int = 8
-    """That share a middle one."""
     heavy: int = 512
     """Edges beyond which a row is cut into parts of as many, or fewer: see ``reading.CHAIN``."""
     columns_a_pass: int = 0
@@ -64,7 +60,7 @@ class PersistentTuning:
     elements: int = 2048
     """Of the sums of one program."""
     min_lanes: int = 16
-    max_lanes: int = 128
+    max_lanes: int = 64
     """Of a program, at most one a thread: an index is read by the threads that want it, and by no others."""
     programs_a_processor: int = 5
     """Of 128 threads with 96 registers."""
