@@ -72,7 +72,7 @@ def test_compiles(compiled: list[dict[str, Any]], module: str) -> None:
         assert line["stack_bytes"] == 0, ("registers are spilled", line)
 
 
-@pytest.mark.parametrize("module", ["fullgnn.kernels._csr_gpu"])
+@pytest.mark.parametrize("module", [f"fullgnn.kernels._{name}_gpu" for name in ("csr", "panels", "planes")])
 def test_rows_of_x_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]], module: str) -> None:
     """At the widths 41, 47, 10 ... as well: the compiler must see that rows are padded."""
     for line in compiled:
@@ -83,7 +83,7 @@ def test_rows_of_x_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]],
 def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -> None:
     """Of the generation: all of them in the bfloat16 modes, and none in float32."""
     units = {80: {"mma.sync"}, 90: {"mma.sync", "wgmma.mma_async"}, 100: {"mma.sync", "tcgen05.mma"}}
-    lines = [line for line in compiled if line["kernel"] == "multiply_panels"]
+    lines = [line for line in compiled if line["kernel"] in ("multiply_panels", "multiply_planes")]
     modes = {mode for line in lines for mode in re.findall(r"'MODE': '(\w+)'", line["constants"])}
     assert modes == {"bf16x3", "bf16x2", "bf16", "ieee"}
     for line in lines:
@@ -91,9 +91,20 @@ def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -
         assert used <= units[line["capability"]] and bool(used) == ("'ieee'" not in line["constants"]), line
 
 
+def test_panels_leave_room_for_three_programs_on_a_multiprocessor(compiled: list[dict[str, Any]]) -> None:
+    """Of the Hopper generation: 65,536 registers, given out by eights to each thread, and 228 KB of shared memory, 1 of
+    them for each program. One of eight warps, for 128 rows, counts for two."""
+    lines = [line for line in compiled if line["kernel"] in ("multiply_panels", "multiply_planes")]
+    for line in (line for line in lines if line["capability"] == 90):
+        warps = line["options"]["num_warps"]
+        registers = -(-line["registers"] // 8) * 8
+        programs = min(65_536 // (registers * 32 * warps), 228 * 1024 // (line["shared_bytes"] + 1024))
+        assert programs * warps // 4 >= 3, line
+
+
 def test_the_host_asks_for_what_can_be_launched(printed: dict[str, str]) -> None:
     """Arguments, grids and options of real calls, up to the launch."""
     launches, kernels, *names = printed["tests.launched"].split()
     assert int(launches) >= int(kernels) > 40
     dense = {"_apply", "_matmul", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"}
-    assert {*names} >= {"multiply_panels", "sum_rows", *dense}
+    assert {*names} >= {"multiply_panels", "multiply_planes", "_split", "sum_rows", *dense}

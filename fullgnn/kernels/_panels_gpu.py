@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from fullgnn.kernels._epilogue_gpu import store_rows
+from fullgnn.kernels.panel_plan import smallest_piece
 from fullgnn.kernels.reading import cut_columns
 from fullgnn.kernels.tuning import PanelTuning
 
@@ -176,6 +177,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         shared = dict(PANEL=panel, ADJACENT=adjacent, MODE=mode, WIDE=wide, ACCUMULATE=wide, INTERPRETED=False)
         shared |= dict(ALIGNED=8 if mode == "bf16" else 4, OUT_ALIGNED=1 if width % 4 else 4, CHAIN=tuning.chain_groups)
         options = {"num_warps": tuning.num_warps * (2 if panel == 128 else 1), "num_stages": tuning.num_stages}
-        for columns in cut_columns(width, 16, tuning.piece):
+        smallest = smallest_piece(options["num_warps"], 2 if mode == "bf16" else 4)
+        for columns in cut_columns(width, smallest, tuning.piece):
             constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), columns.pieces))
             yield multiply_panels, signature | types, constants | shared | {"EVEN": columns.end <= stride}, options

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from fullgnn.kernels._epilogue_gpu import store_rows
 from fullgnn.kernels._panels_gpu import GROUP, cut_off
-from fullgnn.kernels.reading import Reading, cut_columns
+from fullgnn.kernels.panel_plan import planes_columns
+from fullgnn.kernels.reading import Reading
 from fullgnn.kernels.tuning import PanelTuning
 
 PLANES = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
@@ -110,8 +111,8 @@ def multiply_planes(
     out_stride,
     plane,  # columns of a plane, in units of 16
     PANEL: tl.constexpr,
-    PIECE_0: tl.constexpr,
-    PIECE_1: tl.constexpr,  # 0: there is none
+    PIECE: tl.constexpr,
+    EVEN: tl.constexpr,  # all columns of the piece are in a plane
     PLANES: tl.constexpr,
     OUT_ALIGNED: tl.constexpr,
     ADJACENT: tl.constexpr,  # the columns of a group are 32 in a row
@@ -127,12 +128,9 @@ def multiply_planes(
     plane *= 16
     width *= OUT_ALIGNED
     out_stride *= OUT_ALIGNED
-    first_column = first_column * 16 + tl.program_id(1) * (PIECE_0 + PIECE_1)
-    sum_0 = tl.zeros((PANEL, PIECE_0), tl.float32)
-    chain_0 = sum_0
-    if PIECE_1:
-        sum_1 = tl.zeros((PANEL, PIECE_1), tl.float32)
-        chain_1 = sum_1
+    first_column = first_column * 16 + tl.program_id(1) * PIECE
+    total = tl.zeros((PANEL, PIECE), tl.float32)
+    chain = total
 
     first, last = tl.load(begin + item), tl.load(end + item)
     ahead = _pattern(bits, first, last, PANEL, INTERPRETED)
@@ -142,23 +140,15 @@ def multiply_planes(
         here = source < num_cols
         source = source.to(tl.int64) if WIDE else source
         row = planes + source * (plane * PLANES)
-        chain_0 = _add(chain_0, pattern, row, plane, first_column, here, PLANES, INTERPRETED)
-        if PIECE_1:
-            chain_1 = _add(chain_1, pattern, row, plane, first_column + PIECE_0, here, PLANES, INTERPRETED)
+        chain = _add(chain, pattern, row, plane, first_column, here, EVEN, PLANES, INTERPRETED)
         ahead = _pattern(bits, group + 1, last, PANEL, INTERPRETED)
         if (group - first) % CHAIN == CHAIN - 1:
-            sum_0 += chain_0
-            chain_0 = tl.zeros_like(sum_0)
-            if PIECE_1:
-                sum_1 += chain_1
-                chain_1 = tl.zeros_like(sum_1)
+            total += chain
+            chain = tl.zeros_like(total)
 
     stored = tl.load(target + item) * PANEL + r
-    store_rows(sum_0 + chain_0, stored, num_rows, first_column, width, out, out_stride, None, None, False,
+    store_rows(total + chain, stored, num_rows, first_column, width, out, out_stride, None, None, False,
                None, None, 0, 0, 0, 1.0, ACCUMULATE, WIDE)  # fmt: skip
-    if PIECE_1:
-        store_rows(sum_1 + chain_1, stored, num_rows, first_column + PIECE_0, width, out, out_stride, None, None, False,
-                   None, None, 0, 0, 0, 1.0, ACCUMULATE, WIDE)  # fmt: skip
 
 
 @triton.jit
@@ -170,14 +160,26 @@ def _pattern(bits, group, last, PANEL: tl.constexpr, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _add(total, pattern, row, plane, first_column, here, PLANES: tl.constexpr, INTERPRETED: tl.constexpr):
+def _add(
+    total,
+    pattern,
+    row,
+    plane,
+    first_column,
+    here,
+    EVEN: tl.constexpr,
+    PLANES: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
     """``total`` + ``pattern`` X: the loads of all planes stand before the products."""
-    at = row[:, None] + (first_column + tl.arange(0, total.shape[1]))[None, :]
-    hi = tl.load(at, mask=here[:, None], other=0)  # of X
+    column = first_column + tl.arange(0, total.shape[1])
+    at = row[:, None] + column[None, :]
+    within = here[:, None] if EVEN else here[:, None] & (column < plane)[None, :]
+    hi = tl.load(at, mask=within, other=0)  # of X
     if PLANES > 1:
-        mid = tl.load(at + plane, mask=here[:, None], other=0)  # of X
+        mid = tl.load(at + plane, mask=within, other=0)  # of X
     if PLANES > 2:
-        lo = tl.load(at + 2 * plane, mask=here[:, None], other=0)  # of X
+        lo = tl.load(at + 2 * plane, mask=within, other=0)  # of X
     total = _dot(pattern, hi, total, INTERPRETED)
     if PLANES > 1:
         total = _dot(pattern, mid, total, INTERPRETED)
@@ -209,9 +211,8 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (64, 41, 1, False, True),
     ]
     for panel, width, num_planes, adjacent, wide in calls:
-        largest = tuning.planes_piece // 2 if panel == 128 else tuning.planes_piece
-        for cut in cut_columns(width, UNIT, largest):
-            constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1"), cut.pieces))
+        for cut in planes_columns(width, panel, tuning):
+            constants: dict[str, Any] = dict(PIECE=cut.total, EVEN=cut.end <= -(-width // UNIT) * UNIT)
             constants |= dict(PANEL=panel, ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=tuning.chain_groups)
             constants |= dict(OUT_ALIGNED=1 if width % 4 else 4, ACCUMULATE=wide, INTERPRETED=False)
             options = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}

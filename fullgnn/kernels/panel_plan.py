@@ -10,7 +10,7 @@ from fullgnn.gpu import vector_unit
 from fullgnn.kernels.base import NOTHING
 from fullgnn.kernels.reading import Columns, Reading, cut_columns, wide
 from fullgnn.kernels.tiles import Panels
-from fullgnn.kernels.triton_csr import Items, cut_items, cut_levels, sum_levels
+from fullgnn.kernels.triton_csr import Items, cut_items, cut_levels, power_of_two, sum_levels
 from fullgnn.kernels.tuning import PanelTuning, tuning_for
 from fullgnn.lines import empty_lines
 
@@ -84,21 +84,24 @@ class _Rows:
 
         panels, x, reading = self._panels, self._x, Reading.of(self._x)
         tuning = tuning_for(out.device).panels.at(out.shape[1])
-        for columns in cut_columns(out.shape[1], MIN_PIECE, tuning.piece):
+        num_warps = tuning.num_warps * (2 if panels.rows == 128 else 1)
+        for columns in cut_columns(out.shape[1], smallest_piece(num_warps, x.element_size()), tuning.piece):
             multiply_panels[(len(items.target), columns.count)](
                 *_items(items, panels),
                 x,
                 *_sizes(panels, out, columns),
                 reading.column_units,
                 reading.stride_units,
-                **_constants(panels, out, columns, accumulate),
+                **_constants(panels, out, accumulate),
+                PIECE_0=columns.pieces[0],
+                PIECE_1=columns.pieces[1],
                 PIECE_2=columns.pieces[2],
                 ALIGNED=reading.aligned,
                 EVEN=columns.end <= reading.columns,
                 MODE=self._mode,
                 CHAIN=tuning.chain_groups,
                 WIDE=wide(x, out),
-                num_warps=tuning.num_warps * (2 if panels.rows == 128 else 1),
+                num_warps=num_warps,
                 num_stages=tuning.num_stages,
             )
 
@@ -116,13 +119,15 @@ class _Planes:
 
         panels, planes = self._panels, self._planes
         tuning = tuning_for(out.device).panels.at(out.shape[1])
-        for columns in cut_columns(out.shape[1], MIN_PIECE, planes_piece(tuning, panels.rows)):
+        for columns in planes_columns(out.shape[1], panels.rows, tuning):
             multiply_planes[(len(items.target), columns.count)](
                 *_items(items, panels),
                 planes,
                 *_sizes(panels, out, columns),
                 planes.stride(1) // MIN_PIECE,
-                **_constants(panels, out, columns, accumulate),
+                **_constants(panels, out, accumulate),
+                PIECE=columns.total,
+                EVEN=columns.end <= planes.stride(1),
                 PLANES=planes.shape[1],
                 CHAIN=tuning.chain_groups,
                 WIDE=wide(planes.flatten(1), out),
@@ -131,9 +136,16 @@ class _Planes:
             )
 
 
-def planes_piece(tuning: PanelTuning, panel_rows: int) -> int:
-    """Columns of one program of ``multiply_planes``: half as many for panels of twice 64 rows."""
-    return tuning.planes_piece // 2 if panel_rows == 128 else tuning.planes_piece
+def planes_columns(width: int, panel_rows: int, tuning: PanelTuning) -> list[Columns]:
+    """Columns of ``multiply_planes``, in single pieces: half as many in one for panels of twice 64 rows."""
+    largest = tuning.planes_piece // 2 if panel_rows == 128 else tuning.planes_piece
+    rest = width % largest
+    return cut_columns(width, max(smallest_piece(tuning.planes_warps, 2), power_of_two(2 * rest - 1)), largest)
+
+
+def smallest_piece(num_warps: int, element_size: int) -> int:
+    """Columns of which 32 rows are 16 bytes for each thread, so that all of them load whole vectors."""
+    return max(MIN_PIECE, num_warps * 16 // element_size)
 
 
 def _items(items: Items, panels: Panels) -> tuple[Tensor, ...]:
@@ -146,12 +158,10 @@ def _sizes(panels: Panels, out: Tensor, columns: Columns) -> tuple[Any, ...]:
     return out, len(out), panels.num_cols, columns.first // MIN_PIECE, out.shape[1] // unit, out.stride(0) // unit
 
 
-def _constants(panels: Panels, out: Tensor, columns: Columns, accumulate: bool) -> dict[str, Any]:
+def _constants(panels: Panels, out: Tensor, accumulate: bool) -> dict[str, Any]:
     """Of both kernels."""
     return {
         "PANEL": panels.rows,
-        "PIECE_0": columns.pieces[0],
-        "PIECE_1": columns.pieces[1],
         "OUT_ALIGNED": vector_unit(out, out.stride(0), out.shape[1]),
         "ADJACENT": panels.adjacent,
         "ACCUMULATE": accumulate,

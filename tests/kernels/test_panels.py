@@ -10,9 +10,11 @@ from torch import Tensor
 
 from fullgnn import gpu
 from fullgnn.graph import Graph
-from fullgnn.kernels import Packed, Tile32, fastest
-from fullgnn.kernels._panels_cpu import split_planes
+from fullgnn.kernels import Packed, Tile32, fastest, panel_plan, tuning
+from fullgnn.kernels._panels_cpu import multiply_on_cpu, split_planes
+from fullgnn.kernels.panel_plan import PanelPlan
 from fullgnn.kernels.panels import MODES, PanelKernel
+from fullgnn.kernels.tiles import Panels
 from tests.cases import config
 from tests.kernels.test_gpu_kernels import dense_mask, on_device
 from tests.kernels.test_kernels import local_csr
@@ -135,3 +137,70 @@ def test_loss_of_200_epochs_is_that_of_float32_sums(ranks) -> None:
     exact, default, rounded = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
     assert default == pytest.approx(exact, rel=1e-6, abs=0)
     assert rounded != pytest.approx(exact, rel=1e-5, abs=0)
+
+
+def one_row(num_groups: int, panel_rows: int = 32) -> Panels:
+    """A row of ones, 32 in each of ``num_groups`` groups."""
+    columns = torch.arange(num_groups, dtype=torch.int32) * 32
+    bits = torch.zeros(num_groups, panel_rows, dtype=torch.int32)
+    bits[:, 0] = -1
+    ptr = torch.tensor([0, num_groups], dtype=torch.int32)
+    return Panels(panel_rows, 1, 32 * num_groups, 32 * num_groups, ptr, columns, bits)
+
+
+def test_four_million_equal_addends_on_a_cpu() -> None:
+    panels = one_row(1 << 17, panel_rows=1)
+    x = torch.full((panels.num_cols, 2), 0.1)
+    x[:, 1] = 1 / 3
+    out = torch.empty(1, 2)
+    multiply_on_cpu(panels, x, out, False, "bf16x3")
+    assert out[0].double().tolist() == pytest.approx((x[0].double() * panels.num_cols).tolist(), rel=1e-6, abs=0)
+
+
+@pytest.fixture
+def cutting_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter's products as tensor cores may compute them: 16 addends at a time are added to the sum exactly,
+    which is then cut off to float32 (Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021)."""
+    if DEVICE.type == "cuda":
+        pytest.skip("there, tensor cores are what they are")
+    from triton.runtime import interpreter
+
+    def create_dot(builder, a, b, total, *_):
+        found = total.data.astype(np.float32)
+        for k in range(0, a.data.shape[1], 16):
+            product = a.data[:, k : k + 16].astype(np.float64) @ b.data[k : k + 16].astype(np.float64)
+            exact = product + found
+            found = exact.astype(np.float32)
+            found = np.where(np.abs(found) > np.abs(exact), np.nextafter(found, np.float32(0)), found)
+        return interpreter.TensorHandle(found, total.dtype.scalar)
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
+
+
+@needs_triton
+@pytest.mark.parametrize("planes", [False, True])
+def test_sums_on_tensor_cores_that_cut_off_do_not_drift(planes: bool, cutting_tensor_cores: None) -> None:
+    """2,048 equal addends, by the default constants, whole and in parts. In one chain they are off by more."""
+    panels, value = one_row(64), torch.tensor([[0.1, 1 / 3, 1.9999]])
+    out, expected = torch.empty(1, 3), value.double() * panels.num_cols
+
+    def error(**constants: int) -> float:
+        tuning.use(tuning.tuning_of({"panels": constants}))
+        try:
+            PanelPlan(panels).multiply(value.expand(panels.num_cols, 3).contiguous(), out, False, "bf16x3", planes)
+        finally:
+            tuning.use(None)
+        return float(((out - expected).abs() / expected).max())
+
+    assert error() <= 1e-6 and error(split_groups=32, part_groups=16) <= 1e-6
+    assert error(chain_groups=64) > 2e-6, "a chain this long drifts"
+
+
+def test_every_level_of_a_sum_is_short() -> None:
+    """By the default constants: a chain, the chains of a part, and the parts that csr adds at once."""
+    defaults = tuning.PanelTuning()
+    assert defaults.chain_groups <= 8 and defaults.split_groups <= 32 * defaults.chain_groups
+    assert defaults.part_groups <= defaults.split_groups and panel_plan.FEW_SUMS <= 16 * 32
+    plan = PanelPlan(one_row(FOUR_MILLION := 1 << 17))
+    assert [items.most for items in plan._sums] == [panel_plan.FEW_SUMS, FOUR_MILLION // defaults.part_groups // 256]
