@@ -175,15 +175,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     kernels, widths = (None if text is None else text.split(",") for text in (options.kernels, options.widths))
 
-    def wanted(case: Case) -> bool:
-        return (kernels is None or case.kernel in kernels) and (widths is None or case.shape in widths)
+    def wanted(kernel: str, width: str) -> bool:
+        return (kernels is None or kernel in kernels) and (widths is None or width in widths)
 
-    rows = summarize(compile_cases(wanted))
+    rows = summarize(compile_cases(lambda case: wanted(case.kernel, case.shape)))
     if options.out is not None:
         body = ",\n".join(json.dumps(row) for row in rows)
         options.out.write_text(f'{{"target": "sm_90", "triton": "{triton.__version__}", "rows": [\n{body}\n]}}\n')
     before = [] if options.before is None else json.loads(options.before.read_text())["rows"]
-    page = make_page(rows, before)
+    page = make_page(rows, [row for row in before if wanted(row["kernel"], row["width"])])
     if options.page is None:
         print(page, end="")
     else:

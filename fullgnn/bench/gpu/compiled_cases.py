@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,13 +49,14 @@ def models_by_width() -> dict[int, tuple[str, ...]]:
 
 def sparse_kernels() -> dict[str, Kernel]:
     """The kernels of float32 quality that this checkout has, by name."""
-    made: dict[str, Kernel] = {"csr": kernels.TritonCSR(), "tile32": kernels.Tile32()}
-    made |= {f"packed {rows}": kernels.Packed(rows) for rows in (32, 64, 128)}
-    if "planes" in inspect.signature(kernels.Packed).parameters:
-        made["tile32 planes"] = kernels.Tile32(planes=True)  # type: ignore[call-arg]
-        made |= {f"packed {rows} planes": kernels.Packed(rows, planes=True) for rows in (32, 64, 128)}  # type: ignore[call-arg]
-    if hasattr(kernels, "PersistentCSR"):
-        made["persistent"] = kernels.PersistentCSR()
+    offered: Any = kernels  # an earlier checkout offers less
+    made: dict[str, Kernel] = {"csr": offered.TritonCSR()}
+    if hasattr(offered, "PersistentCSR"):
+        made["persistent"] = offered.PersistentCSR()
+    with_planes = "planes" in inspect.signature(offered.Packed).parameters
+    for name, options in {"": {}, " planes": {"planes": True}}.items() if with_planes else [("", {})]:
+        made[f"tile32{name}"] = offered.Tile32(**options)
+        made |= {f"packed {rows}{name}": offered.Packed(rows, **options) for rows in (32, 64, 128)}
     return made
 
 
