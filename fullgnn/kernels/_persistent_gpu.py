@@ -31,7 +31,6 @@ from fullgnn.kernels.tuning import PersistentTuning
         "num_short",
         "num_rows",
         "first_column",
-        "num_passes",
         "width",
         "readable",
         "x_stride",
@@ -49,8 +48,7 @@ def walk_rows(
     num_long,
     num_short,
     num_rows,
-    first_column,  # of the first pass
-    num_passes,  # the list is walked once for every PIECE or 3 PIECE columns
+    first_column,  # of the first pass; a pass is PIECE or 3 PIECE columns, and the grid's slow axis
     width,  # in units of OUT_ALIGNED, as out_stride is
     readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is
     x_stride,
@@ -79,19 +77,16 @@ def walk_rows(
     x_stride *= ALIGNED
     width *= OUT_ALIGNED
     out_stride *= OUT_ALIGNED
-    program, num_programs = tl.program_id(0), tl.num_programs(0)
-    task = program
-    for number in range(0, num_passes):
-        column = first_column + number * (3 * PIECE if THREE else PIECE)
-        column = tl.multiple_of(column, 8)
-        # Each stretch of the list ends for this program with the number of its next task, in the next stretch.
-        task = _walk(begin, end, target, task, num_programs, num_long, indices, values, x, out, num_rows, column, width,
-                     readable, x_stride, out_stride, scale, bias, relu, node_id, epoch, seed, layer, threshold,
-                     drop_scale, ACCUMULATE, LANES, LANES, PIECE, THREE, STAGES, EVEN, WIDE)  # fmt: skip
-        task = _walk(begin + num_long, end + num_long, target + num_long, task, num_programs, num_short, indices, values, x,
-                     out, num_rows, column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch,
-                     seed, layer, threshold, drop_scale, ACCUMULATE, LANES, SHORT, PIECE, THREE, STAGES, EVEN,
-                     WIDE)  # fmt: skip
+    num_programs = tl.num_programs(0)
+    column = first_column + tl.program_id(1) * (3 * PIECE if THREE else PIECE)
+    column = tl.multiple_of(column, 8)
+    # The first stretch of the list ends for this program with the number of its next task, in the second.
+    task = _walk(begin, end, target, tl.program_id(0), num_programs, num_long, indices, values, x, out, num_rows,
+                 column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch, seed, layer,
+                 threshold, drop_scale, ACCUMULATE, LANES, LANES, PIECE, THREE, STAGES, EVEN, WIDE)  # fmt: skip
+    _walk(begin + num_long, end + num_long, target + num_long, task, num_programs, num_short, indices, values, x, out,
+          num_rows, column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch, seed, layer,
+          threshold, drop_scale, ACCUMULATE, LANES, SHORT, PIECE, THREE, STAGES, EVEN, WIDE)  # fmt: skip
 
 
 @triton.jit
@@ -203,7 +198,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
     """
     signature = dict.fromkeys(("begin", "end", "target", "indices"), "*i32:16")
-    sizes = ("num_long", "num_short", "num_rows", "first_column", "num_passes", "width", "readable")
+    sizes = ("num_long", "num_short", "num_rows", "first_column", "width", "readable")
     signature |= dict.fromkeys((*sizes, "x_stride", "out_stride"), "i32")
     calls = [  # width, stride, dtypes of X and of the output, weighted, bias and dropout, wide
         (128, 128, "fp32", "fp32", False, True, False),
@@ -211,7 +206,6 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (64, 64, "fp32", "fp32", False, False, False),
         (41, 48, "fp32", "fp32", False, True, False),
         (8, 8, "fp32", "fp32", False, True, False),
-        (10, 16, "bf16", "fp32", False, False, False),
         (41, 48, "fp64", "fp64", True, False, True),
     ]
     tuning = PersistentTuning()

@@ -155,7 +155,7 @@ def walk(
     for cut in cut_passes(width, columns_a_pass or tuning.columns_a_pass or FULL_PIECE, whole=x.element_size() < 4):
         lanes = lanes_of(tuning, cut.total)
         num_tasks = work.num_long + -(-work.num_short * lanes["SHORT"] // lanes["LANES"])
-        walk_rows[(min(num_programs(out.device, tuning), num_tasks),)](
+        walk_rows[(min(num_programs(out.device, tuning), num_tasks), cut.count)](
             work.begin,
             work.end,
             work.target,
@@ -167,7 +167,6 @@ def walk(
             work.num_short,
             len(out),
             cut.first,
-            cut.count,
             width // unit,
             reading.column_units,
             reading.stride_units,

@@ -62,8 +62,8 @@ class PersistentTuning:
     min_lanes: int = 16
     max_lanes: int = 64
     """Of a program, at most one a thread: an index is read by the threads that want it, and by no others."""
-    programs_a_processor: int = 5
-    """Of 128 threads with 96 registers."""
+    programs_a_processor: int = 6
+    """Of 128 threads with up to 80 registers."""
     num_stages: int = 1
     """Of the pipeline of rows of X through shared memory; 1: they go to registers, and no thread waits for another."""
     num_warps: int = 4
