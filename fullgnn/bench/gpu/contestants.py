@@ -70,6 +70,10 @@ def _packed(rows: int, mode: str, **options: Any) -> Contestant:
     return Contestant(f"packed{rows}", mode, "Packed", {"panel_rows": rows, "mode": mode, **options})
 
 
+def _panels(mode: str) -> list[Contestant]:
+    return [_tile32(mode), *(_packed(rows, mode) for rows in PANEL_ROWS)]
+
+
 BASELINE = Contestant("torch", "ieee", "TorchCSR")
 CSR = Contestant("csr", "ieee", "TritonCSR", {"mode": "ieee"})
 PERSISTENT = Contestant("persistent", "ieee", "PersistentCSR")
@@ -78,10 +82,7 @@ AUTO = Contestant("auto", "bf16x3", "AutoKernel")
 
 _PLANES = [_tile32("bf16x3", planes=True), *(_packed(rows, "bf16x3", planes=True) for rows in PANEL_ROWS)]
 _EXACT = [BASELINE, CSR, PERSISTENT, TILE32, *(_packed(rows, "bf16x3") for rows in PANEL_ROWS), *_PLANES, AUTO]
-_ROUNDED = [
-    one for mode in ("bf16x2", "bf16") for one in (_tile32(mode), *(_packed(rows, mode) for rows in PANEL_ROWS))
-]
-_IEEE = [_tile32("ieee"), *(_packed(rows, "ieee") for rows in PANEL_ROWS)]
+_ROUNDED, _IEEE = [*_panels("bf16x2"), *_panels("bf16")], _panels("ieee")
 
 CONTESTANTS = {
     one.name: one for one in (*_EXACT, *_ROUNDED, Contestant("csr", "bf16", "TritonCSR", {"mode": "bf16"}), *_IEEE)

@@ -1,4 +1,4 @@
-"""What a product reads from DRAM, the L2 and the L1, and how often it hits: ncu's counts, where ncu is there and may count.
+"""What a product reads from DRAM, the L2 and the L1, and how often it hits, as ncu counts it, where ncu may count.
 
 The worker starts ncu over this same file as a program (``python -m fullgnn.bench.gpu.hits``), which multiplies once
 with each kernel, and before each launches ``mark``: so the launches between two marks are one kernel's. Clocks are left
@@ -29,16 +29,8 @@ METRICS = {
 """By ncu's name, the key in the record."""
 
 WIDTHS = (128, 41)
-_SECONDS = {
-    "nsecond": 1e-9,
-    "usecond": 1e-6,
-    "msecond": 1e-3,
-    "second": 1.0,
-    "s": 1.0,
-    "ns": 1e-9,
-    "us": 1e-6,
-    "ms": 1e-3,
-}
+_FRACTIONS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_SECONDS = {f"{prefix}{unit}": scale for prefix, scale in _FRACTIONS.items() for unit in ("second", "s")}
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 

@@ -1,4 +1,4 @@
-"""A graph of a job: its size chosen, made on the device and ordered. A worker that takes over finds what was decided."""
+"""A graph of a job: its size chosen, made on the device, ordered. A later worker finds what was decided."""
 
 import json
 import time

@@ -8,7 +8,6 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from fullgnn.bench.gpu.training import LEARNING_RATE, Settings, Start, Step, Training

@@ -74,7 +74,7 @@ def run_products(part: Part) -> None:
     """Rates, then everything compiled at once, then one graph after the other, with the GPU to itself; ncu last."""
     if part.toy:
         modules = ["rates", "product_job"]
-        own = {"graph": part.graphs[0], "scale": part.scale, "scratch": str(part.scratch), "rates": []}
+        own: dict[str, Any] = {"graph": part.graphs[0], "scale": part.scale, "scratch": str(part.scratch), "rates": []}
         part.supervisor.run({"toy": part.task("several", part.budget.left, modules=modules, **own)})
         part.record.put(["hits"], {"reason": NOT_MEASURED})
         return
@@ -100,9 +100,7 @@ def run_epochs(part: Part) -> None:
 
 def tuning_file(tree: dict[str, Any]) -> dict[str, str]:
     """The file of the winners, by name; there is always one, so that whoever names it finds it."""
-    return {
-        TUNING_FILE: tuning_text(tree.get("sweep", []), tree.get("gpu", {}).get("name", "no GPU: nothing measured"))
-    }
+    return {TUNING_FILE: tuning_text(tree.get("sweep", []), tree.get("gpu", {}).get("name"))}
 
 
 PARTS: dict[str, Callable[[Part], None]] = {"checks": run_checks, "products": run_products, "epochs": run_epochs}

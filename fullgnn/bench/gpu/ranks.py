@@ -1,7 +1,7 @@
-"""Several ranks on one device, over gloo, against one: the same losses.
+"""Several ranks on one device, over gloo, against this process alone: the same losses.
 
-Each rank is this file as a program (``python -m fullgnn.bench.gpu.ranks``), with torchrun's environment. Every rank makes
-the same graph, and rank 0's is used.
+Each rank is this file as a program (``python -m fullgnn.bench.gpu.ranks``), with torchrun's environment. Every rank
+makes the same graph, and rank 0's is used.
 """
 
 import json
@@ -10,24 +10,30 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 import torch
 
 from fullgnn import gpu
 from fullgnn.bench.gpu.check import Check
 from fullgnn.bench.gpu.epoch import loss_error
-from fullgnn.bench.gpu.ours import free_port, host_graph, preset_config, use_loopback
+from fullgnn.bench.gpu.ours import alone, free_port, host_graph, preset_config, use_loopback
 from fullgnn.bench.gpu.replays import small_training
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.config import RuntimeConfig
+from fullgnn.dist import World, init_world
+from fullgnn.engine import make_scheme, replay_for, set_up
+from fullgnn.engine.fit import Epochs
+from fullgnn.meter import Meter
 
-SIZES = (1, 2, 4)
-TOY_SIZES = (1, 2)
+SIZES = (2, 4)
+TOY_SIZES = (2,)
 TOLERANCE = 1e-5
 _EPOCHS = 8
-_LIMIT_S = 60.0
+_LIMIT_S, _TOY_LIMIT_S = 60.0, 150.0
 
 
 def run_ranks(size: int, toy: bool, seconds: float) -> list[float]:
@@ -66,48 +72,49 @@ def run_ranks(size: int, toy: bool, seconds: float) -> list[float]:
     return json.loads(outputs[0][0].rpartition("losses: ")[2].splitlines()[0])
 
 
-def program(arguments: dict[str, Any]) -> None:
-    """What one rank does."""
-    from fullgnn.dist import init_world
-    from fullgnn.engine import make_scheme, replay_for, set_up
-    from fullgnn.engine.fit import Epochs
-    from fullgnn.meter import Meter
-
-    toy = arguments["toy"]
-    gpu.INTERPRETED = False
-    training = small_training(toy, torch.device("cpu" if toy else "cuda"))
-    csr = training.csr
-    graph = host_graph(training, csr.indptr.long().cpu().numpy(), csr.indices.cpu().numpy())
+def curve(
+    toy: bool, device: torch.device, join: Callable[[RuntimeConfig], AbstractContextManager[World]]
+) -> list[float]:
+    """The losses of ``experiment=full`` with dropout, on every rank of the world that ``join`` enters."""
+    training = small_training(toy, device)
+    graph = host_graph(training, training.csr.indptr.long().cpu().numpy(), training.csr.indices.cpu().numpy())
     cfg = preset_config("full", training)
     if not toy:
         cfg.kernel = {"_target_": "fullgnn.kernels.TritonCSR", "name": "csr", "mode": "ieee"}
     cfg.model |= {"dropout": 0.5}
-    with init_world(cfg.runtime) as world:
+    with join(cfg.runtime) as world:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
         job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
         epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, replay_for("never", world))
-        losses = [epochs(epoch).loss.read() for epoch in range(1, _EPOCHS + 1)]
-    if int(os.environ["RANK"]) == 0:
-        print(f"losses: {json.dumps(losses)}", flush=True)
+        return [epochs(epoch).loss.read() for epoch in range(1, _EPOCHS + 1)]
 
 
 def run(task: Task, report: Report) -> None:
-    """An item for each number of ranks; the first is what the others are compared with."""
-    curves: dict[int, list[float]] = {}
+    """An item for one rank, which is this process, and one for each number of ranks that is compared with it."""
+    gpu.INTERPRETED = False  # a toy trains with a CPU's kernels
+    expected = report.item("1 rank", lambda: curve(task.toy, task.device, alone), limit_s=_LIMIT_S)
+    gpu.INTERPRETED = task.toy
 
-    def once(size: int) -> None:
-        curves[size] = run_ranks(size, task.toy, min(_LIMIT_S, report.budget.left))
-        if size > 1 and 1 in curves:
-            error = loss_error(curves[size], curves[1])
-            check = Check(
-                "training", "losses", f"{size} ranks, gloo, dropout 0.5", None, error, TOLERANCE, error <= TOLERANCE
-            )
-            report.add(["checks"], asdict(check))
+    def once(size: int, expected: list[float]) -> None:
+        limit_s = _TOY_LIMIT_S if task.toy else _LIMIT_S
+        found = run_ranks(size, task.toy, min(limit_s, report.budget.left))
+        error = loss_error(found, expected)
+        case = f"{size} ranks, gloo, dropout 0.5"
+        report.add(["checks"], asdict(Check("training", "losses", case, None, error, TOLERANCE, error <= TOLERANCE)))
 
     for size in TOY_SIZES if task.toy else SIZES:
-        report.item(f"{size} ranks", partial(once, size), limit_s=_LIMIT_S + 5)
+        if expected is not None:
+            report.item(f"{size} ranks", partial(once, size, expected), limit_s=_TOY_LIMIT_S)
+
+
+def program(toy: bool) -> None:
+    """What one rank does."""
+    device = torch.device("cpu") if toy else torch.device("cuda", 0)
+    losses = curve(toy, device, init_world)
+    if os.environ["RANK"] == "0":
+        print(f"losses: {json.dumps(losses)}", flush=True)
 
 
 if __name__ == "__main__":
-    program(json.loads(sys.argv[1]))
+    program(json.loads(sys.argv[1])["toy"])

@@ -21,8 +21,9 @@ _CORNER = 64
 _PANELS = [one for one in CONTESTANTS.values() if one.mode == "bf16x3" and one.kind != "AutoKernel"]
 
 
-def check_equal_addends(one: Contestant, case: str, block: LocalCSR, width: int) -> Check:
+def check_equal_addends(one: Contestant, case: str, make_block: Callable[[], LocalCSR], width: int) -> Check:
     """Every element of X is 0.1: a running sum in float32 drifts."""
+    block = make_block()
     x = empty_lines(block.num_cols, width, torch.empty(0, device=block.indices.device)).fill_(0.1)
     out = x.new_full((block.num_rows, width), torch.nan)
     kernel = one.make()
@@ -99,24 +100,15 @@ def run(task: Task, report: Report) -> None:
     def there(contestants: list[Contestant]) -> list[Contestant]:
         return [one for one in contestants if one.missing(device) is None and not task.ended_by(one.name)]
 
-    rows = there([CSR, PERSISTENT])
-    for one in rows:
-        for columns in (8,) if toy else (8, 128):
-            block = partial(star, num_addends, device)
+    for columns in (8,) if toy else (8, 128):
+        for one in there([CSR, PERSISTENT]):
             case = f"a row of {num_addends} edges"
-            item(
-                f"{one.name}, {case}, width {columns}",
-                lambda one=one, columns=columns: check_equal_addends(one, case, block(), columns),  # type: ignore[misc]
-            )
-    for one in there([TILE32, PACKED] if toy else _PANELS):
-        for columns in (8,) if toy else (8, 128):
+            check = partial(check_equal_addends, one, case, partial(star, num_addends, device), columns)
+            item(f"{one.name}, {case}, width {columns}", check)
+        for one in there([TILE32, PACKED] if toy else _PANELS):
             case = f"panels of {panel_cols} columns"
-            item(
-                f"{one.name}, {case}, width {columns}",
-                lambda one=one, columns=columns: check_equal_addends(  # type: ignore[misc]
-                    one, case, full(64, panel_cols, device), columns
-                ),
-            )
+            check = partial(check_equal_addends, one, case, partial(full, 64, panel_cols, device), columns)
+            item(f"{one.name}, {case}, width {columns}", check)
     large = 4.5 * num_rows * width
     for one in there([CSR, PERSISTENT, TILE32, PACKED]):
         item(f"{one.name}, offsets of X", partial(check_offsets_of_x, one, num_rows, width, device), large)

@@ -109,7 +109,7 @@ def _epoch_table(epochs: list[dict[str, Any]]) -> tuple[list[str], list[list[str
         "peak GB",
         "loss error",
         "set-up s",
-        "kernel (widths)",
+        "kernel",
         "CUDA graph",
     ]
     return header, rows

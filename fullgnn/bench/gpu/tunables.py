@@ -110,12 +110,14 @@ def winners(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return tree
 
 
-def tuning_text(rows: Iterable[Mapping[str, Any]], gpu_name: str) -> str:
-    """The winners as a file that ``fullgnn.kernels.tuning.read_tuning`` reads."""
-    lines = [
-        f"# Constants of the GPU kernels on {gpu_name}, found by ./launch/gpu_bench --part products.",
-        f"# As conf/tuning/{file_name(gpu_name)} they hold on every such GPU.",
-    ]
+def tuning_text(rows: Iterable[Mapping[str, Any]], gpu_name: str | None) -> str:
+    """The winners as a file that ``fullgnn.kernels.tuning.read_tuning`` reads; ``gpu_name`` None: there was no GPU."""
+    lines = ["# No GPU has measured anything: the defaults hold."]
+    if gpu_name is not None:
+        lines = [
+            f"# Constants of the GPU kernels on {gpu_name}, found by ./launch/gpu_bench --part products.",
+            f"# As conf/tuning/{file_name(gpu_name)} they hold on every such GPU.",
+        ]
     for section, values in winners(rows).items():
         lines.append(f"{section}:")
         for name, value in values.items():

@@ -1,10 +1,10 @@
 """The commands for whole tables and plans, run as a user runs them where Hydra is there: what they leave is kept."""
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def planned(path: Path) -> list[dict[str, Any]]:
 
 def run(task: Task, report: Report) -> None:
     """Arguments of the task: ``scratch``, a folder; ``scales`` of the graphs that were trained on, by name."""
-    if find_spec("hydra") is None:
+    if importlib.util.find_spec("hydra") is None:
         report.missing("reproduce and plan", "hydra is not installed")
         return
     scratch = Path(task.arguments["scratch"])
