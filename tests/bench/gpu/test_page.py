@@ -45,7 +45,8 @@ TREE = {
     "sweep": [swept(2.0), swept(1.5, elements=8192)],
     "hits": {"launches": [{
         "kernel": "csr ieee", "launched": "sum_rows", "width": 128,
-        "hit_rate_percent": 61.5, "l1_hit_rate_percent": 12.5, "dram_bytes_per_second": 4.1e12, "l2_bytes_per_second": 5e12}]},
+        "hit_rate_percent": 61.5, "l1_hit_rate_percent": 12.5, "dram_bytes_per_second": 4.1e12,
+        "l2_bytes_per_second": 5e12}]},
     "plan": {"reddit-like": [{"world_size": 1, "predicted_epoch": "10.7 ms"},
                              {"world_size": 8, "predicted_epoch": "2 ms"}]},
     "reproduce": {"fig8": "# Figure 8\n\n| a |"},
