@@ -26,6 +26,29 @@ CAPABILITIES = (80, 90, 100)
 MMA = re.compile(r"^\s*(?:@\S+\s+)?(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", re.MULTILINE)
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
 
+LOCATION = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
+FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
+LOAD = re.compile(
+    r"\b(?:ld\.global\S*?(?:\.v(?P<count>\d))?\.[bfus](?P<bits>\d+)\s|cp\.async\.c[ag]\S+ .*, (?P<bytes>0x\w+))"
+)
+OF_X = "# of X"  # ends a line of a kernel that loads X
+
+
+def bytes_of_loads(ptx: str) -> list[int]:
+    """The different sizes of the loads that lines with the comment ``OF_X`` became, in ascending order."""
+    files = {
+        int(number): Path(path).read_text().splitlines() for number, path in FILE.findall(ptx) if path[-3:] == ".py"
+    }
+    found, marked = set(), False
+    for line in ptx.splitlines():
+        if location := LOCATION.match(line):
+            file, number = (int(part) for part in location.groups())
+            marked = OF_X in files[file][number - 1] if file in files else False
+        elif marked and (load := LOAD.search(line)):
+            whole, count, bits = load["bytes"], load["count"], load["bits"]
+            found.add(int(whole, 16) if whole else int(count or 1) * int(bits) // 8)
+    return sorted(found)
+
 
 def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any], int]) -> dict[str, Any]:
     import triton
@@ -50,6 +73,7 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
         "wide_accesses": len(wide),
+        "bytes_of_loads_of_x": bytes_of_loads(compiled.asm["ptx"]),
         "mma": {name: found.count(name) for name in sorted(set(found))},
         **_resources(compiled.asm["cubin"]),
     }

@@ -15,8 +15,9 @@ from triton.runtime.jit import JITFunction
 
 from fullgnn import gpu
 from fullgnn._philox_gpu import dropout_gpu
-from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, panels, triton_csr
+from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, panels, tuning
 from fullgnn.kernels._epilogue_gpu import apply_gpu
+from fullgnn.kernels.tuning import tuning_of
 from fullgnn.nn._dense_gpu import activation_gradients_gpu, matmul_gpu
 from fullgnn.nn._loss_gpu import cross_entropy_gpu
 from fullgnn.philox import Mask
@@ -93,7 +94,8 @@ def neighbours() -> None:
 if __name__ == "__main__":
     assert not gpu.interpreting()
     gpu.INTERPRETED = True
-    triton_csr.HEAVY, triton_csr.PART, panels.SPLIT_GROUPS, panels.PART_GROUPS = 100, 40, 3, 2
+    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}}))
+    panels.SPLIT_GROUPS, panels.PART_GROUPS = 3, 2
     hold_launches()
     products()
     neighbours()

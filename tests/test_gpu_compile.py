@@ -72,6 +72,14 @@ def test_compiles(compiled: list[dict[str, Any]], module: str) -> None:
         assert line["stack_bytes"] == 0, ("registers are spilled", line)
 
 
+@pytest.mark.parametrize("module", ["fullgnn.kernels._csr_gpu"])
+def test_rows_of_x_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]], module: str) -> None:
+    """At the widths 41, 47, 10 ... as well: the compiler must see that rows are padded."""
+    for line in compiled:
+        if line["module"] == module:
+            assert line["bytes_of_loads_of_x"] == [16], line
+
+
 def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -> None:
     """Of the generation: all of them in the bfloat16 modes, and none in float32."""
     units = {80: {"mma.sync"}, 90: {"mma.sync", "wgmma.mma_async"}, 100: {"mma.sync", "tcgen05.mma"}}

@@ -18,6 +18,9 @@ import triton.language as tl
 
 from fullgnn._philox_gpu import STREAM_TYPES
 from fullgnn.kernels._epilogue_gpu import NO_STREAM, store_rows
+from fullgnn.kernels.reading import CHAIN, cut_columns
+
+MAX_CHAIN = tl.constexpr(CHAIN)
 
 
 @triton.jit(
@@ -34,8 +37,8 @@ def sum_rows(
     num_items,
     num_rows,
     first_column,  # of the first program along the grid's slow axis
-    width,
-    readable,  # columns of X that there is memory for
+    width,  # in units of OUT_ALIGNED, as out_stride is
+    readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is
     x_stride,
     out_stride,
     scale,  # from here to drop_scale: see store_rows
@@ -53,7 +56,8 @@ def sum_rows(
     PIECE_0: tl.constexpr,
     PIECE_1: tl.constexpr,  # 0: there is none
     PIECE_2: tl.constexpr,
-    ALIGNED: tl.constexpr,  # elements that x_stride and readable are multiples of
+    ALIGNED: tl.constexpr,  # elements of X; see ``Reading``
+    OUT_ALIGNED: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of the pieces are readable
     WIDE: tl.constexpr,  # offsets pass 2^31
 ):
@@ -64,7 +68,10 @@ def sum_rows(
     last = tl.load(end + item, mask=there, other=0)
     longest = tl.max(last - edge)
 
-    readable = tl.multiple_of(readable, ALIGNED)
+    readable *= ALIGNED
+    x_stride *= ALIGNED
+    width *= OUT_ALIGNED
+    out_stride *= OUT_ALIGNED
     first_column = tl.multiple_of(first_column + tl.program_id(1) * (PIECE_0 + PIECE_1 + PIECE_2), 8)
     sum_0 = tl.zeros((LANES, PIECE_0), out.dtype.element_ty)
     if PIECE_1:
@@ -78,7 +85,7 @@ def sum_rows(
         # The next indices are asked for before these rows: otherwise each step would wait twice.
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0)
         offset = source.to(tl.int64) * x_stride if WIDE else source * x_stride
-        row = x + tl.multiple_of(offset, ALIGNED)
+        row = x + offset
         value = tl.load(values + edge, mask=here, other=0) if values is not None else None
         sum_0 = _add(sum_0, row, first_column, here, readable, value, EVEN)
         if PIECE_1:
@@ -90,15 +97,15 @@ def sum_rows(
 
     item = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     stored = tl.load(target + item, mask=item < num_items, other=num_rows)
-    total = tl.sum(tl.reshape(sum_0, (ROWS, EDGES, PIECE_0)), axis=1)
+    total = add_lanes(sum_0, ROWS, EDGES)
     store_rows(total, stored, num_rows, first_column, width, out, out_stride, scale, bias, relu,
                node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_1:
-        total = tl.sum(tl.reshape(sum_1, (ROWS, EDGES, PIECE_1)), axis=1)
+        total = add_lanes(sum_1, ROWS, EDGES)
         store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, scale, bias, relu,
                    node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_2:
-        total = tl.sum(tl.reshape(sum_2, (ROWS, EDGES, PIECE_2)), axis=1)
+        total = add_lanes(sum_2, ROWS, EDGES)
         store_rows(total, stored, num_rows, first_column + PIECE_0 + PIECE_1, width, out, out_stride, scale, bias,
                    relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
 
@@ -108,29 +115,53 @@ def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
     """``total`` and, for each lane that is ``here``, the columns of its ``row`` of X, times its ``value``."""
     column = first_column + tl.arange(0, total.shape[1])
     within = here[:, None] if EVEN else here[:, None] & (column < readable)[None, :]
-    part = tl.load(row[:, None] + column[None, :], mask=within, other=0).to(total.dtype)
+    part = tl.load(row[:, None] + column[None, :], mask=within, other=0).to(total.dtype)  # of X
     return total + (part * value[:, None] if value is not None else part)
 
 
+@triton.jit
+def add_lanes(sums, ROWS: tl.constexpr, EDGES: tl.constexpr):
+    """(ROWS, COLUMNS) sums over the EDGES lanes of each item in (ROWS x EDGES, COLUMNS) ``sums``.
+
+    In two steps, so that no more than ``MAX_CHAIN`` numbers are ever added one after the other.
+    """
+    if EDGES > MAX_CHAIN:
+        split = tl.reshape(sums, (ROWS, EDGES // MAX_CHAIN, MAX_CHAIN, sums.shape[1]))
+        total = tl.sum(tl.sum(split, axis=1), axis=1)
+    else:
+        total = tl.sum(tl.reshape(sums, (ROWS, EDGES, sums.shape[1])), axis=1)
+    return total
+
+
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    """What is compiled: (kernel, signature, constants, options) of representative calls, all with 16-byte loads of X.
+
+    Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
+    """
     signature = dict.fromkeys(("begin", "end", "target", "indices"), "*i32:16")
     sizes = ("num_items", "num_rows", "first_column", "width", "readable", "x_stride", "out_stride")
     signature |= dict.fromkeys(sizes, "i32")
-    calls = [  # pieces, rows, edges, dtypes of X and of the output, weighted, scaled, bias and dropout, wide
-        ((128, 0, 0), 1, 32, "fp32", "fp32", False, True, True, False),
-        ((32, 16, 0), 1, 64, "fp32", "fp32", False, True, False, False),
-        ((64, 32, 8), 8, 4, "fp32", "fp32", False, True, True, False),
-        ((32, 16, 0), 4, 16, "bf16", "fp32", False, True, False, False),
-        ((32, 16, 0), 1, 64, "fp32", "fp32", True, False, False, True),
-        ((128, 0, 0), 1, 32, "fp64", "fp64", False, True, True, True),
+    calls = [  # width, stride, rows, edges, dtypes of X and of the output, weighted, bias and dropout, wide
+        (128, 128, 1, 32, "fp32", "fp32", False, True, False),
+        (64, 64, 1, 64, "fp32", "fp32", False, True, False),
+        (47, 48, 1, 64, "fp32", "fp32", False, False, False),
+        (41, 48, 1, 64, "fp32", "fp32", False, True, False),
+        (100, 104, 1, 32, "fp32", "fp32", False, True, False),
+        (100, 100, 8, 4, "fp32", "fp32", False, True, False),
+        (10, 16, 2, 64, "fp32", "fp32", False, True, False),
+        (8, 8, 2, 64, "fp32", "fp32", False, True, False),
+        (41, 48, 4, 16, "bf16", "fp32", False, False, False),
+        (41, 48, 1, 64, "fp32", "fp32", True, False, True),
+        (128, 128, 1, 32, "fp64", "fp64", False, True, True),
     ]
-    for pieces, rows, edges, of_x, of_out, weighted, scaled, finished, wide in calls:
-        types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16"}
-        constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), pieces))
-        constants |= dict(ROWS=rows, EDGES=edges, EVEN=True, WIDE=wide, relu=finished, ACCUMULATE=weighted)
-        constants |= dict(ALIGNED={"fp32": 4, "bf16": 8, "fp64": 2}[of_x])
-        for name, used in (("values", weighted), ("scale", scaled), ("bias", finished)):
+    for width, stride, rows, edges, of_x, of_out, weighted, finished, wide in calls:
+        columns = cut_columns(width)[-1]
+        types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16", "scale": f"*{of_out}:16"}
+        constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), columns.pieces))
+        constants |= dict(ROWS=rows, EDGES=edges, EVEN=columns.end <= stride, WIDE=wide, relu=finished)
+        constants |= dict(ALIGNED={"fp32": 4, "bf16": 8, "fp64": 2}[of_x], ACCUMULATE=weighted)
+        constants |= dict(OUT_ALIGNED=1 if width % 4 else {"fp32": 4, "fp64": 2}[of_out])
+        for name, used in (("values", weighted), ("bias", finished)):
             if used:
                 types[name] = f"*{of_out}:16"
             else:
@@ -139,4 +170,5 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         if not finished:
             del dropout["node_id"], dropout["epoch"]
             constants |= NO_STREAM
-        yield sum_rows, signature | types | dropout, constants, {"num_warps": 4}
+        num_warps = -(-rows * edges * columns.total // 1024)
+        yield sum_rows, signature | types | dropout, constants, {"num_warps": 1 << (num_warps - 1).bit_length()}

@@ -1,6 +1,8 @@
-"""How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits."""
+"""How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits;
+and how it adds them."""
 
 import logging
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +16,8 @@ log = logging.getLogger(__name__)
 
 FULL_PIECE = 128  # columns; what is left of a width is cut into smaller pieces
 MIN_PIECE = 8  # a sector of 32 bytes
+FEW_LANES = 64  # columns: in a program of more there are so few lanes that a piece of 8 is no whole vector a thread
+CHAIN = 16  # float32 numbers that are added one after the other, at most: the error of a sum grows with this number
 VECTOR_BYTES = 16  # of one load of one thread
 
 
@@ -73,28 +77,41 @@ class Columns:
 def cut_columns(width: int, smallest: int = MIN_PIECE) -> list[Columns]:
     """As many full pieces as there are, and the rest in pieces of at least ``smallest`` columns."""
     full, rest = divmod(width, FULL_PIECE)
+    if rest > FEW_LANES:
+        smallest = max(smallest, 2 * MIN_PIECE)
     cuts = [Columns(0, full, (FULL_PIECE, 0, 0))] if full else []
     return cuts + ([Columns(full * FULL_PIECE, 1, pieces(rest, smallest))] if rest else [])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a kernel may read the rows of X: with whole vectors where they are aligned, past the width where it may."""
+    """How a kernel may read the rows of X: with whole vectors where they are aligned, past the width where it may.
 
-    columns: int  # that there is memory for, in every row; at least the width
-    aligned: int  # elements that the stride and ``columns`` are multiples of, at most a vector
+    The compiler moves 16 bytes at once only where it sees that addresses and masks are multiples of that. It knows
+    nothing of a number that is an argument, and ``tl.multiple_of`` of an argument does nothing. So a kernel is given
+    ``stride_units`` and ``column_units``, and multiplies each by the constant ``aligned``.
+    """
+
+    columns: int  # that there is memory for, in every row; at least the width, and the whole stride where it may be
+    stride: int  # elements from one row to the next
+    aligned: int  # elements that ``stride`` and ``columns`` are multiples of, at most a vector
 
     @classmethod
     def of(cls, x: Tensor) -> "Reading":
         width, stride = x.shape[1], x.stride(0)
         vector = VECTOR_BYTES // x.element_size()
-        padded = -(-width // vector) * vector
+        # The last row may end with the memory, and a single row, or one that is repeated, may have any stride.
         behind = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - (len(x) - 1) * stride
-        columns = padded if padded <= min(stride, behind) else width
-        aligned = vector
-        while stride % aligned or columns % aligned:
-            aligned //= 2
-        return cls(columns, aligned)
+        columns = max(width, min(stride, behind) // vector * vector)
+        return cls(columns, stride, math.gcd(vector, stride, columns))
+
+    @property
+    def column_units(self) -> int:
+        return self.columns // self.aligned
+
+    @property
+    def stride_units(self) -> int:
+        return self.stride // self.aligned
 
 
 def wide(*tensors: Tensor) -> bool:

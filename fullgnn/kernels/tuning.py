@@ -31,15 +31,17 @@ class CSRTuning:
 
     bins: tuple[int, ...] = (4, 16, 64)
     """Edges of a row, at most, in each bin; the last bin has the rest."""
-    heavy: int = 2048
-    """Edges beyond which a row is cut into parts."""
-    part: int = 1024
-    """Edges of one part."""
+    heavy: int = 512
+    """Edges beyond which a row is cut into parts, or fewer, so that no lane adds too many: see ``reading.CHAIN``."""
+    part: int = 512
+    """Edges of one part, or fewer."""
     elements: int = 4096
     """Of the sums of one program: 32 registers of each of 128 threads."""
     min_lanes: int = 16
-    max_lanes: int = 256
+    max_lanes: int = 128
+    """Of a program; a lane adds every so many edges of an item."""
     elements_per_warp: int = 1024
+    """At most."""
 
 
 @dataclass(frozen=True)

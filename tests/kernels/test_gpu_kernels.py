@@ -3,7 +3,7 @@
 Where numbers are small integers every sum is exact, also in two bfloat16 planes, and results must be equal.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fullgnn import gpu
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.kernels import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR, panels, tiles, triton_csr
+from fullgnn.kernels import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR, panels, tiles, triton_csr, tuning
+from fullgnn.kernels.tuning import tuning_of
 from fullgnn.philox import Mask
 from tests.kernels.test_kernels import integers, local_csr
 from tests.triton_device import DEVICE, needs_triton
@@ -31,15 +32,19 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 WIDTHS = [1, 8, 41, 100, 129]
 
 
+SMALL = {"csr": {"heavy": 64, "part": 40}}
+
+
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Triton serves, and small matrices have heavy rows, panels in parts, and several stretches."""
     monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
-    monkeypatch.setattr(triton_csr, "HEAVY", 64)
-    monkeypatch.setattr(triton_csr, "PART", 40)
     monkeypatch.setattr(panels, "SPLIT_GROUPS", 3)
     monkeypatch.setattr(panels, "PART_GROUPS", 2)
     monkeypatch.setattr(tiles, "CHUNK_EDGES", 150)
+    tuning.use(tuning_of(SMALL))
+    yield
+    tuning.use(None)
 
 
 def dense_mask(num_rows: int, num_cols: int) -> np.ndarray:
