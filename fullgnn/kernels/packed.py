@@ -15,13 +15,13 @@ class Packed(PanelKernel):
 
     Args:
         panel_rows: 32, 64 or 128. More rows repeat more columns, and fill their groups less.
-        mode: ``bf16x2``, ``bf16`` or ``ieee``.
+        mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
 
     Raises:
         ConfigError: another number of rows or mode.
     """
 
-    def __init__(self, panel_rows: int = 64, mode: str = "bf16x2"):
+    def __init__(self, panel_rows: int = 64, mode: str = "bf16x3"):
         if panel_rows not in PANEL_ROWS:
             raise ConfigError(f"kernel.panel_rows={panel_rows} is not possible: choose 32, 64 or 128")
         super().__init__(f"packed {panel_rows}", mode, lambda adj: split_columns(adj, panel_rows))

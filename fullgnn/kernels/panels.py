@@ -7,9 +7,14 @@ on a CPU    the same split: groups as small dense products, then the rows (``blo
 
 The modes say how float32 X is multiplied:
 
-    bf16x2    X = hi + lo in bfloat16: two products, relative error near 2^-17, the bytes of float32
-    bf16      X rounded to bfloat16: half the bytes, relative error near 2^-9, also in the rows; not exact
+    bf16x3    X = hi + mid + lo in bfloat16, three products of 8 bits of the 24 each: exact, so that only the order of
+              the sums differs from a float32 product. Of numbers below 2^-103, bits below 2^-126 may be lost
+    bf16x2    X = hi + lo, two products: relative error near 2^-17; not float32 quality
+    bf16      X rounded to bfloat16: half the bytes, relative error near 2^-9, also in the rows
     ieee      float32 products, without tensor cores
+
+Every mode multiplies X by all entries of a group, also by those that are 0, and 0 times infinity is NaN: an infinity
+or NaN in a row of X becomes NaN in its column of all rows of the panels that gather the row, and is never hidden.
 
 All sums are float32. Float64 is not for tensor cores: all of its edges go to the rows, and so do weighted edges.
 """
@@ -27,7 +32,7 @@ from fullgnn.kernels.tiles import GROUP, Panels
 from fullgnn.kernels.triton_csr import Items, TritonCSR, cut_items, sum_items
 from fullgnn.lines import empty_lines
 
-MODES = ("bf16x2", "bf16", "ieee")
+MODES = ("bf16x3", "bf16x2", "bf16", "ieee")
 SPLIT_GROUPS = 192  # groups beyond which a panel is cut
 PART_GROUPS = 128  # groups of one part: 4,096 rows of X
 MIN_PIECE = 16  # columns of X of one product on tensor cores
@@ -177,13 +182,32 @@ class _Schedule:
         return held
 
 
+def split_planes(x: Tensor, mode: str) -> list[Tensor]:
+    """Float32 ``x`` as the addends that ``mode`` multiplies, each of them float32 with the numbers of bfloat16.
+
+    In ``bf16x3`` they are cut off, not rounded: 8 + 8 + 8 bits are the 24 of float32, and no number overflows.
+    """
+    if mode == "ieee":
+        return [x]
+    if mode == "bf16x3":
+        hi = _cut_off(x)
+        mid = _cut_off(x - hi)
+        return [hi, mid, (x - hi - mid).bfloat16().float()]
+    hi = x.bfloat16().float()
+    return [hi, (x - hi).bfloat16().float()] if mode == "bf16x2" else [hi]
+
+
+def _cut_off(x: Tensor) -> Tensor:
+    """Float32 ``x`` without the 16 bits that bfloat16 has no place for."""
+    return (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
+
+
 def _multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool, mode: str) -> None:
     """``out`` becomes panels @ x, or is added to: groups unpacked, some at a time, in the order of the panels."""
     num_panels, width = len(panels.ptr) - 1, out.shape[1]
     padded = torch.zeros(panels.num_cols + GROUP, width)  # columns past the last have no entries
     padded[: panels.num_cols] = x
-    hi = padded if mode == "ieee" else padded.bfloat16().float()
-    planes = [hi, (padded - hi).bfloat16().float()] if mode == "bf16x2" else [hi]
+    planes = split_planes(padded, mode)
     panel = torch.arange(num_panels).repeat_interleave(panels.ptr.diff().long())
     sums = torch.zeros(num_panels, panels.rows, width)
     for groups in torch.arange(panels.num_groups).split(CPU_GROUPS):

@@ -35,8 +35,8 @@ def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
     """Refuse a mode that the kernel ``kernel`` does not know, and say so where it is not exact."""
     if mode not in known:
         raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
-    if mode == "bf16":
-        log.info("kernel.mode=bf16 rounds what is multiplied: the run is not exact")
+    if mode in ("bf16x2", "bf16"):
+        log.info("kernel.mode=%s rounds what is multiplied: the run is not exact", mode)
 
 
 def rounded(x: Tensor) -> Tensor:

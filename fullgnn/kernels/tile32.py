@@ -10,17 +10,17 @@ class Tile32(PanelKernel):
     cores; the other edges row by row. See ``panels.py``.
 
     A tile is stored as 32 words, a bit for each entry. This differs from the paper in the precision: the product there
-    is TF32, and here float32 in two bfloat16 planes.
+    is TF32, and here float32 in three bfloat16 planes, which hold all of its bits.
 
     Args:
         density_threshold: in [0, 1); 0.05 as in the paper.
-        mode: ``bf16x2``, ``bf16`` or ``ieee``.
+        mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
 
     Raises:
         ConfigError: another threshold or mode.
     """
 
-    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x2"):
+    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3"):
         if not 0 <= density_threshold < 1:
             raise ConfigError(f"kernel.density_threshold={density_threshold} is no share: choose a value in [0, 1)")
         super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold))

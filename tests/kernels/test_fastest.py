@@ -20,7 +20,7 @@ from tests.kernels.test_kernels import integers, local_csr
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
-FLOAT32 = ["torch", "csr", "tile32 bf16x2", "packed 32 bf16x2", "packed 64 bf16x2", "packed 128 bf16x2"]
+FLOAT32 = ["torch", "csr", "tile32 bf16x3", "packed 32 bf16x3", "packed 64 bf16x3", "packed 128 bf16x3"]
 
 
 class Clock:
@@ -92,8 +92,8 @@ def test_every_width_is_measured_and_only_winners_are_kept(clock) -> None:
     for width in (8, 41, 128, 8, 41):
         multiplied(kernel, prepared, dense, width, torch.float32)
     assert times.asked == 18
-    assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed 128 bf16x2 (41); torch (8)"
-    assert sorted(prepared[1]._prepared) == ["csr", "packed 128 bf16x2", "torch"]
+    assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed 128 bf16x3 (41); torch (8)"
+    assert sorted(prepared[1]._prepared) == ["csr", "packed 128 bf16x3", "torch"]
     held = kernel.tensors(prepared)
     assert sum(tensor is adj.indices for tensor in held) >= 1 and len(held) > 2
 
@@ -121,7 +121,7 @@ def test_a_candidate_that_fails_is_left_out(clock, caplog) -> None:
     clock(5, RuntimeError("out of\n memory"), 4, 3, 7, 8)
     kernel, (adj, dense) = AutoKernel(), block()
     multiplied(kernel, kernel.prepare(adj, torch.float32), dense, 16, torch.float32)
-    assert kernel.name_for(DEVICE, torch.float32) == "packed 32 bf16x2 (16)"
+    assert kernel.name_for(DEVICE, torch.float32) == "packed 32 bf16x3 (16)"
     assert "kernel=auto: csr is left out (out of memory)" in caplog.text
 
 
