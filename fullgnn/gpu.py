@@ -35,6 +35,26 @@ def vector_unit(x: Tensor, *numbers: int) -> int:
     return 1 if any(number % unit for number in numbers) else unit
 
 
+def row_unit(*matrices: Tensor) -> int:
+    """``vector_unit`` for reading rows up to the padding behind their last column, whatever that holds.
+
+    Elements in 16 bytes where, in each matrix, every row begins at a multiple of 16 bytes and, rounded up to one, ends
+    before the next row and inside the memory of the matrix; else 1.
+
+    Args:
+        matrices: (n, f) of one type, with the numbers of a row side by side, n > 0; f may differ.
+    """
+    unit = 16 // matrices[0].element_size()
+    for x in matrices:
+        num_rows, stride = len(x), x.stride(0)
+        columns = -(-x.shape[1] // unit) * unit
+        end = x.storage_offset() + (num_rows - 1) * stride + columns
+        fits = (columns == x.shape[1] or stride >= columns) and end * x.element_size() <= x.untyped_storage().nbytes()
+        if stride % unit or x.data_ptr() % 16 or not fits:
+            return 1
+    return unit
+
+
 @functools.cache
 def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None

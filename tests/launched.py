@@ -18,7 +18,8 @@ from fullgnn._philox_gpu import dropout_gpu
 from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, panels, tuning
 from fullgnn.kernels._epilogue_gpu import apply_gpu
 from fullgnn.kernels.tuning import tuning_of
-from fullgnn.nn._dense_gpu import activation_gradients_gpu, matmul_gpu
+from fullgnn.nn._dense_gpu import matmul_gpu
+from fullgnn.nn._gradient_gpu import activation_gradients_gpu, linear_gradients_gpu
 from fullgnn.nn._loss_gpu import cross_entropy_gpu
 from fullgnn.philox import Mask
 from tests.kernels.test_kernels import Matrix, local_csr
@@ -86,6 +87,8 @@ def neighbours() -> None:
         g = torch.ones(rows, width)
         for output, scale in ((None, ends.scale), (g, None), (g, ends.scale)):
             activation_gradients_gpu(g, output, 2.0, scale)
+        for output, keep in ((None, False), (g, False), (g, True)):
+            linear_gradients_gpu(x, g, output, 2.0, keep, wants_sums=output is not None)
         dropout_gpu(g, g, ends.dropout)
         apply_gpu(g, ends)
         cross_entropy_gpu(g, torch.zeros(rows, dtype=torch.int64), 1.0)

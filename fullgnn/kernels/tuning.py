@@ -59,12 +59,46 @@ class PanelTuning:
 
 @dataclass(frozen=True)
 class DenseTuning:
-    """Of ``nn/_dense_gpu.py``."""
+    """Of ``nn/_dense_gpu.py`` and ``nn/_gradient_gpu.py``; widths are those of the result."""
 
+    product_rows: int = 128
+    """Of a tile of X W."""
+    product_rows_with_dropout: int = 64
+    """Of such a tile of ``product_columns`` columns that ends with a dropout, whose words take registers, too."""
+    product_columns: int = 128
+    """Of such a tile, at most; as many or half as many where W is wider."""
+    product_depth: int = 32
+    """Columns of X in one step."""
+    product_warps: int = 8
+    """Of a tile of more than 32 columns; narrower ones have half."""
+    product_stages: int = 3
+    """Steps whose operands are under way."""
+    gradient_inputs: int = 128
+    """Rows of a tile of X^T G, at most."""
+    gradient_columns: int = 128
+    """Columns of such a tile, at most."""
+    gradient_rows: int = 32
+    """Rows of X and G in one step."""
+    gradient_steps: int = 24
+    """Of a program, at most: with more, sums of equal addends may be off by more than 1e-6 (``_gradient_gpu.py``)."""
+    gradient_programs: int = 528
+    """That a product has at least, where X has rows enough."""
+    gradient_warps: int = 8
+    """Of a tile with a side of more than 64; smaller ones have half."""
+    gradient_stages: int = 3
+    """Steps whose operands are under way, at most."""
+    gradient_shared_bytes: int = 98304
+    """Of shared memory for them: fewer steps are under way where they take more, at least 2."""
     mask_elements: int = 2048
     """Of a tile of a gradient."""
+    mask_columns: int = 64
+    """Of such a tile, at most."""
     mask_tiles: int = 16
     """Of a program, one below the other: it adds their columns."""
+    sum_parts: int = 256
+    """Of the parts of a sum, those that a program adds at once, at most."""
+    sum_elements: int = 4096
+    """Numbers that such a program adds at once, of all these parts."""
 
 
 T = TypeVar("T", CSRTuning, PanelTuning, DenseTuning)

@@ -16,14 +16,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.gpu import vector_unit
+from fullgnn.gpu import row_unit, vector_unit
 from fullgnn.kernels import Epilogue
 from fullgnn.kernels._epilogue_gpu import EPILOGUE_TYPES, NO_STREAM, epilogue_arguments, finish
+from fullgnn.kernels.tuning import DenseTuning, tuning_for
 from fullgnn.lines import as_rows, empty_lines
-
-MASK_ELEMENTS = 2048  # of a tile of a gradient
-MASK_TILES = 16  # of a program, one below the other: it adds their columns
-MASK_COLUMNS = 64
 
 
 class _Tile(NamedTuple):
@@ -49,8 +46,8 @@ def matmul_gpu(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> T
     (num_rows, depth), num_columns = x.shape, weight.shape[1]
     x = as_rows(x)
     out = empty_lines(num_rows, num_columns, like=x) if padded else x.new_empty(num_rows, num_columns)
-    tile = tile_for(depth, num_columns, epilogue.dropout is not None)
-    x_unit, out_unit = vector_unit(x, x.stride(0), depth), vector_unit(out, out.stride(0))
+    tile = tile_for(depth, num_columns, epilogue.dropout is not None, tuning_for(x.device).dense.at(num_columns))
+    x_unit, out_unit = row_unit(x), vector_unit(out, out.stride(0))
     column_tiles = triton.cdiv(num_columns, tile.columns)
     _matmul[(triton.cdiv(num_rows, tile.rows) * column_tiles,)](
         x,
@@ -60,9 +57,11 @@ def matmul_gpu(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> T
         out,
         out.stride(0) // out_unit,
         num_rows,
-        depth // x_unit,
+        depth,
+        triton.cdiv(depth, x_unit),
         num_columns,
         *epilogue_arguments(epilogue),
+        depth % x_unit > 0,
         x_unit,
         out_unit,
         column_tiles,
@@ -73,13 +72,22 @@ def matmul_gpu(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> T
     return out
 
 
-def tile_for(depth: int, num_columns: int, drops: bool) -> _Tile:
-    """The tile for X W with W of shape (depth, num_columns); the words of a dropout take registers, too."""
-    columns = min(128, max(16, triton.next_power_of_2(num_columns)))
-    if num_columns > 128 and (num_columns - 1) % 128 < 64:  # the last 64 of 128 columns would be empty
-        columns = 64
+def tile_for(depth: int, num_columns: int, drops: bool, tuning: DenseTuning) -> _Tile:
+    """The tile for X W with W of shape (depth, num_columns).
+
+    Args:
+        drops: whether the epilogue ends with a dropout.
+    """
+    most = tuning.product_columns
+    columns = min(most, max(16, triton.next_power_of_2(num_columns)))
+    if num_columns > most and (num_columns - 1) % most < most // 2:  # the last half of the columns would be empty
+        columns = most // 2
     return _Tile(
-        64 if columns == 128 and drops else 128, columns, 16 if depth <= 16 else 32, 8 if columns >= 64 else 4, 3
+        tuning.product_rows_with_dropout if columns == most and drops else tuning.product_rows,
+        columns,
+        min(tuning.product_depth, max(16, triton.next_power_of_2(depth))),
+        tuning.product_warps if columns > 32 else tuning.product_warps // 2,
+        tuning.product_stages,
     )
 
 
@@ -94,6 +102,7 @@ def _matmul(
     out_stride,
     num_rows: tl.int64,
     depth,
+    x_columns,
     num_columns,
     scale,
     bias,
@@ -104,6 +113,7 @@ def _matmul(
     layer: tl.int64,
     threshold: tl.int64,
     drop_scale: tl.float64,
+    X_PADDED: tl.constexpr,  # columns that are no part of X are read
     X_UNIT: tl.constexpr,
     OUT_UNIT: tl.constexpr,
     COLUMN_TILES: tl.constexpr,
@@ -111,10 +121,10 @@ def _matmul(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """Strides of X and the output, and the columns of X, are in units. Whole lines are written: the padding gets zeros,
-    or other numbers that nobody reads."""
+    """Strides of X and the output, and the columns of X that may be read, are in units. Whole lines are written: the
+    padding gets zeros, or other numbers that nobody reads."""
     x_stride *= X_UNIT
-    depth *= X_UNIT
+    x_columns *= X_UNIT
     out_stride *= OUT_UNIT
     row = (tl.program_id(0) // COLUMN_TILES).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     first_column = tl.program_id(0) % COLUMN_TILES * COLUMNS
@@ -125,7 +135,9 @@ def _matmul(
     y = tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(0, depth, DEPTH):
         left = depth - first
-        x_tile = tl.load(x_at, mask=(row < num_rows)[:, None] & (step < left)[None, :], other=0.0)
+        x_tile = tl.load(x_at, mask=(row < num_rows)[:, None] & (step < x_columns - first)[None, :], other=0.0)
+        if X_PADDED:  # with what may be no number
+            x_tile = tl.where((step < left)[None, :], x_tile, 0.0)
         weight_tile = tl.load(weight_at, mask=(step < left)[:, None] & (column < num_columns), other=0.0)
         y = tl.dot(x_tile, weight_tile, y, input_precision="tf32x3")
         x_at += DEPTH
@@ -149,88 +161,18 @@ def _matmul(
     tl.store(out + row[:, None] * out_stride + column, y, mask=(row < num_rows)[:, None] & (column < out_stride))
 
 
-def activation_gradients_gpu(
-    g: Tensor, output: Tensor | None, scale: float, row_scale: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """diag(row_scale) G' in rows that begin a line each, and the column sums of G'; see ``dense.activation_gradients``.
-
-    The sums are those of ranges of rows, which depend on the shape alone, added in order: every run has the same bits.
-
-    Args:
-        g, output: (n, h) float32 or float64, rows may lie apart.
-        row_scale: (n,).
-    """
-    num_rows, num_columns = g.shape
-    g = as_rows(g)
-    out = empty_lines(num_rows, num_columns, like=g)
-    columns = min(MASK_COLUMNS, max(16, triton.next_power_of_2(num_columns)))
-    rows = MASK_ELEMENTS // columns
-    grid = (triton.cdiv(num_rows, rows * MASK_TILES), triton.cdiv(num_columns, columns))
-    sums = g.new_zeros(grid[0], num_columns)
-    if g.numel():
-        if output is not None:
-            output = as_rows(output)
-        output_stride = 0 if output is None else output.stride(0)
-        row_scale = None if row_scale is None else row_scale.contiguous()
-        unit, out_unit = vector_unit(g, g.stride(0), output_stride, num_columns), vector_unit(out, out.stride(0))
-        strides = (g.stride(0) // unit, output_stride // unit, out.stride(0) // out_unit)
-        sizes = (num_rows, num_columns // unit)
-        constants = (unit, out_unit, rows, columns, MASK_TILES)
-        _mask[grid](g, output, row_scale, out, sums, *strides, scale, *sizes, *constants)
-    return out, sums.sum(0)
-
-
-@triton.jit
-def _mask(
-    g,
-    output,
-    row_scale,
-    out,
-    sums,
-    g_stride,
-    output_stride,
-    out_stride,
-    factor: tl.float64,
-    num_rows: tl.int64,
-    num_columns,
-    UNIT: tl.constexpr,
-    OUT_UNIT: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TILES: tl.constexpr,
-):
-    """Strides and the number of columns are in units. Whole lines are written: the padding gets zeros."""
-    g_stride *= UNIT
-    output_stride *= UNIT
-    num_columns *= UNIT
-    out_stride *= OUT_UNIT
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    total = tl.zeros((ROWS, COLUMNS), g.dtype.element_ty)
-    for tile in range(TILES):
-        row = (tl.program_id(0).to(tl.int64) * TILES + tile) * ROWS + tl.arange(0, ROWS)
-        inside = (row < num_rows)[:, None] & (column < num_columns)
-        masked = tl.load(g + row[:, None] * g_stride + column, mask=inside, other=0.0)
-        if output is not None:
-            y = tl.load(output + row[:, None] * output_stride + column, mask=inside, other=0.0)
-            masked = tl.where(y <= 0, 0.0, masked * tl.full([1, 1], factor, masked.dtype))  # a nan lets it pass
-        total += masked
-        if row_scale is not None:
-            masked *= tl.load(row_scale + row, mask=row < num_rows, other=0.0)[:, None]
-        tl.store(
-            out + row[:, None] * out_stride + column, masked, mask=(row < num_rows)[:, None] & (column < out_stride)
-        )
-    at = sums + tl.program_id(0).to(tl.int64) * num_columns + column
-    tl.store(at, tl.sum(total, 0, keep_dims=True), mask=column < num_columns)
-
-
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """What is compiled: (kernel, signature, constants, options) of representative calls."""
     for depth, num_columns, parts in (
-        (602, 128, "all"),
+        (602, 128, "bias dropout"),  # Reddit
         (128, 41, "scale"),
+        (100, 64, "bias dropout"),  # Products
+        (64, 47, "scale"),
+        (8, 128, "bias dropout"),  # Proteins
+        (128, 112, "scale"),
         (64, 602, "bias"),
     ):
-        tile = tile_for(depth, num_columns, parts == "all")
+        tile = tile_for(depth, num_columns, "dropout" in parts, DenseTuning())
         signature = {
             "x": "*fp32:16",
             "x_stride": "i32",
@@ -240,21 +182,14 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
             "out_stride": "i32",
             "num_rows": "i64",
             "depth": "i32",
+            "x_columns": "i32",
             "num_columns": "i32",
             **EPILOGUE_TYPES,
         }
-        constants: dict[str, Any] = {"weight_step": 1, "relu": parts == "all"}
-        constants |= {"X_UNIT": 1 if depth % 4 else 4, "OUT_UNIT": 4}
-        constants |= {"COLUMN_TILES": triton.cdiv(num_columns, tile.columns)}
+        constants: dict[str, Any] = {"weight_step": 1, "relu": "dropout" in parts, "X_PADDED": depth % 4 > 0}
+        constants |= {"X_UNIT": 4, "OUT_UNIT": 4, "COLUMN_TILES": triton.cdiv(num_columns, tile.columns)}
         constants |= dict(zip(("ROWS", "COLUMNS", "DEPTH"), tile))
-        if parts != "all":
-            constants |= NO_STREAM | {"bias" if parts == "scale" else "scale": None}
+        constants |= {name: None for name in ("scale", "bias") if name not in parts}
+        constants |= {} if "dropout" in parts else NO_STREAM
         signature = {name: kind for name, kind in signature.items() if name not in constants}
         yield _matmul, signature, constants, {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-    for dtype, unit in (("fp32", 4), ("fp64", 2)):
-        signature = {name: f"*{dtype}:16" for name in ("g", "output", "row_scale", "out", "sums")}
-        signature |= {"g_stride": "i32", "output_stride": "i32", "out_stride": "i32", "factor": "fp64"}
-        signature |= {"num_rows": "i64", "num_columns": "i32"}
-        constants = {"ROWS": MASK_ELEMENTS // MASK_COLUMNS, "COLUMNS": MASK_COLUMNS, "TILES": MASK_TILES}
-        constants |= {"UNIT": unit, "OUT_UNIT": unit}
-        yield _mask, signature, constants, {"num_warps": 4}

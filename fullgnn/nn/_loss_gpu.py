@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.lines import as_rows
+from fullgnn.gpu import row_unit, vector_unit
+from fullgnn.lines import as_rows, empty_lines
 
 MAX_CLASSES = 256  # a row in registers
 ELEMENTS = 2048  # of the tile of a program
@@ -17,7 +18,9 @@ ELEMENTS = 2048  # of the tile of a program
 def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """See :func:`fullgnn.nn.loss.cross_entropy`.
 
-    The losses of blocks of rows, which depend on the shape alone, are added in order: every run has the same bits.
+    The losses of rows are added in float64, in blocks that depend on the shape alone: every run has the same bits, and
+    the sum does not drift with the number of rows. The gradient's rows begin a line each: whoever reads them next, the
+    gradients of the last layer, then moves 16 bytes at once where the classes are no multiple of 4.
 
     Args:
         logits: (n, C) float32 or float64, rows may lie apart, 0 < C <= MAX_CLASSES.
@@ -25,13 +28,15 @@ def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Ten
     """
     logits = as_rows(logits)
     num_rows, num_classes = logits.shape
-    gradient = logits.new_empty(num_rows, num_classes)
+    gradient = empty_lines(num_rows, num_classes, like=logits)
     columns = max(2, triton.next_power_of_2(num_classes))
     rows = ELEMENTS // columns
     losses = logits.new_zeros(triton.cdiv(num_rows, rows), dtype=torch.float64)
     if num_rows:
-        strides = (logits.stride(0), gradient.stride(0))
-        arguments = (logits, labels.contiguous(), gradient, losses, *strides, scale, num_rows, num_classes)
+        unit, gradient_unit = row_unit(logits), vector_unit(gradient, gradient.stride(0))
+        strides = (logits.stride(0) // unit, gradient.stride(0) // gradient_unit)
+        sizes = (num_rows, num_classes, triton.cdiv(num_classes, unit))
+        arguments = (logits, labels.contiguous(), gradient, losses, *strides, scale, *sizes, unit, gradient_unit)
         _cross_entropy[(len(losses),)](*arguments, rows, columns)
     return losses.sum().mul_(scale).to(logits.dtype), gradient
 
@@ -47,15 +52,24 @@ def _cross_entropy(
     factor: tl.float64,
     num_rows: tl.int64,
     num_classes,
+    logits_columns,
+    UNIT: tl.constexpr,
+    GRADIENT_UNIT: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write the gradient of some rows, and their loss without ``factor``."""
+    """Write the gradient of some rows, and their loss without ``factor``.
+
+    Strides, and the columns that may be read, are in units. Whole lines are written: the padding gets zeros.
+    """
+    logits_stride *= UNIT
+    logits_columns *= UNIT
+    gradient_stride *= GRADIENT_UNIT
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)[None, :]
-    inside = (row < num_rows)[:, None] & (column < num_classes)
-    values = tl.load(logits + row[:, None] * logits_stride + column, mask=inside, other=float("-inf"))
-    values = tl.where((row < num_rows)[:, None], values, 0.0)
+    exists = (row < num_rows)[:, None]
+    values = tl.load(logits + row[:, None] * logits_stride + column, mask=exists & (column < logits_columns), other=0.0)
+    values = tl.where(column < num_classes, values, float("-inf"))
     label = tl.load(labels + row, mask=row < num_rows, other=0)
     chosen = column == label[:, None]
     values -= tl.max(values, 1)[:, None]
@@ -63,7 +77,7 @@ def _cross_entropy(
     total = tl.sum(exponentials, 1)
     share = exponentials / total[:, None]
     share = tl.where(chosen, share - 1, share) * tl.full([1, 1], factor, share.dtype)
-    tl.store(gradient + row[:, None] * gradient_stride + column, share, mask=inside)
+    tl.store(gradient + row[:, None] * gradient_stride + column, share, mask=exists & (column < gradient_stride))
     loss = tl.log(total) - tl.sum(tl.where(chosen, values, 0.0), 1)
     tl.store(losses + tl.program_id(0), tl.sum(tl.where(row < num_rows, loss, 0.0).to(tl.float64), 0))
 
@@ -73,5 +87,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     for dtype, columns in (("fp32", 64), ("fp32", MAX_CLASSES), ("fp64", MAX_CLASSES)):
         signature = {name: f"*{dtype}:16" for name in ("logits", "gradient")}
         signature |= {"labels": "*i64:16", "losses": "*fp64:16", "logits_stride": "i32", "gradient_stride": "i32"}
-        signature |= {"factor": "fp64", "num_rows": "i64", "num_classes": "i32"}
-        yield _cross_entropy, signature, {"ROWS": ELEMENTS // columns, "COLUMNS": columns}, {"num_warps": 4}
+        signature |= {"factor": "fp64", "num_rows": "i64", "num_classes": "i32", "logits_columns": "i32"}
+        unit = 4 if dtype == "fp32" else 2
+        constants = {"UNIT": unit, "GRADIENT_UNIT": unit, "ROWS": ELEMENTS // columns, "COLUMNS": columns}
+        yield _cross_entropy, signature, constants, {"num_warps": 4}

@@ -2,7 +2,8 @@
 
 On a CPU, float32 goes to oneDNN, which uses AVX-512 on every machine that has it; torch.mm goes to MKL, which does so
 only on Intel's. Gradients of weights go to a loop of our own (``_dense_cpu.py``). On a GPU, a float32 product that
-something else follows is one kernel with it (``_dense_gpu.py``), as is what happens to a gradient before its products.
+something else follows is one kernel with it (``_dense_gpu.py``), and so is a gradient of weights with what happens to
+the gradient of the result before it (``_gradient_gpu.py``).
 Everything else is torch's. All of them are the same mathematics in the same precision.
 """
 
@@ -62,6 +63,10 @@ def matmul_nt(g: Tensor, weight: Tensor) -> Tensor:
 
 def weight_gradient(x: Tensor, g: Tensor) -> Tensor:
     """X^T G: (n, f) and (n, h) to (f, h)."""
+    if _multiplies_tall_in_triton(x, g):
+        from fullgnn.nn._gradient_gpu import linear_gradients_gpu
+
+        return linear_gradients_gpu(x, g, None, 1.0, keep_masked=False, wants_sums=False)[0]
     return linear_gradients(x, g, None, 1.0, keep_masked=False)[0]
 
 
@@ -74,7 +79,7 @@ def activation_gradients(
         row_scale: (n,); for nothing where ``fuses_scale(g)``, else a pass over the result.
     """
     if _masks_in_triton(g) and not (output is None and row_scale is None):
-        from fullgnn.nn._dense_gpu import activation_gradients_gpu
+        from fullgnn.nn._gradient_gpu import activation_gradients_gpu
 
         return activation_gradients_gpu(g, output, scale, row_scale)
     if output is None:
@@ -101,6 +106,12 @@ def linear_gradients(
     Returns:
         (f, h), (h,) and (n, h), or None in its place.
     """
+    if _multiplies_tall_in_triton(x, g):
+        from fullgnn.nn._gradient_gpu import linear_gradients_gpu
+
+        gradient, column_sums, kept = linear_gradients_gpu(x, g, output, scale, keep_masked)
+        assert column_sums is not None
+        return gradient, column_sums, kept
     work = g.numel() * max(x.shape[1], 64)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and work and work >= MIN_WORK:
         # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
@@ -127,6 +138,10 @@ def _triton(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> Tens
     from fullgnn.nn._dense_gpu import matmul_gpu
 
     return matmul_gpu(x, weight, epilogue, padded)
+
+
+def _multiplies_tall_in_triton(x: Tensor, g: Tensor) -> bool:
+    return fuses_scale(x) and g.dtype == torch.float32 and x.numel() > 0 and g.numel() > 0
 
 
 def _masks_in_triton(g: Tensor) -> bool:
