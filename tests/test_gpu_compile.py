@@ -95,4 +95,14 @@ def test_the_host_asks_for_what_can_be_launched(printed: dict[str, str]) -> None
     """Arguments, grids and options of real calls, up to the launch."""
     launches, kernels, *names = printed["tests.launched"].split()
     assert int(launches) >= int(kernels) > 40
-    assert {*names} >= {"multiply_panels", "sum_rows", "_apply", "_matmul", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"}
+    assert {*names} >= {
+        "multiply_panels",
+        "sum_rows",
+        "_apply",
+        "_matmul",
+        "_outer",
+        "_add",
+        "_mask",
+        "_dropout",
+        "_cross_entropy",
+    }

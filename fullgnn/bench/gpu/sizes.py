@@ -35,7 +35,7 @@ def check_equal_addends(one: Contestant, case: str, make_block: Callable[[], Loc
 def check_offsets_of_x(one: Contestant, num_rows: int, width: int, device: torch.device) -> Check:
     """Rows of X beyond 2^31 elements are read."""
     block = corner(_CORNER, num_rows, _CORNER, device)
-    x = torch.full((num_rows, width), torch.nan, device=device)  # a row that should not be read shows
+    x = torch.full((num_rows, width), 1e9, device=device)  # what a row adds that should not be read shows
     x[-_CORNER:] = torch.randn(_CORNER, width, device=device, generator=torch.Generator(device).manual_seed(0))
     out = torch.full((_CORNER, width), torch.nan, device=device)
     kernel = one.make()

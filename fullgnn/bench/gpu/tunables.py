@@ -18,11 +18,14 @@ Changed = dict[str, Any]
 """Constants of one kernel that differ from their defaults."""
 
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
-    "csr": {
-        "bins": ((2, 4, 8, 16, 32, 64), (8, 32, 128), (4, 8, 16, 32, 64, 128)),
-        "heavy": (1024, 4096, 8192),
-    },
+    "csr": {"bins": ((2, 4, 8, 16, 32, 64), (8, 32, 128), (4, 8, 16, 32, 64, 128))},
     "panels": {"num_stages": (2, 4, 5)},
+    "dense": {
+        "product_stages": (2, 4),
+        "gradient_stages": (2, 4, 5),
+        "gradient_steps": (8, 16),  # more would add too many numbers one after the other
+        "gradient_shared_bytes": (),  # the stages are what it bounds
+    },
 }
 
 OF_PREPARATION: dict[str, tuple[str, ...]] = {

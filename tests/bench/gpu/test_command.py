@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,12 +11,14 @@ import pytest
 import torch
 
 from fullgnn import gpu
+from fullgnn.bench.gpu.__main__ import check_options, parse
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST, TOYS
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES
 from fullgnn.bench.gpu.ours import LATER, OURS
-from fullgnn.bench.gpu.parts import PARTS
+from fullgnn.bench.gpu.parts import MINUTES, PARTS
 from fullgnn.bench.gpu.record import NOT_MEASURED
 from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
+from fullgnn.errors import FullGNNError
 from fullgnn.kernels.tuning import Tuning, read_tuning
 from fullgnn.plan.config import load_plan
 from tests.commands import ROOT
@@ -166,23 +169,42 @@ def test_the_plan_is_asked_and_read(tmp_path):
 @pytest.mark.parametrize(
     "arguments, interpret, message",
     [
-        ([], "0", "error: no GPU is visible here, and there is nothing to measure without one"),
-        (["--toy"], "0", "error: --toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1"),
-        ([], "1", "error: TRITON_INTERPRET=1 measures nothing: unset it, or give --toy"),
+        (["--toy"], "0", "--toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1"),
+        ([], "1", "TRITON_INTERPRET=1 measures nothing: unset it, or give --toy"),
         (
             ["--toy", "--tuning", "no.yaml"],
             "1",
-            "error: no.yaml cannot be read: [Errno 2] No such file or directory: 'no.yaml'",
+            "no.yaml cannot be read: [Errno 2] No such file or directory: 'no.yaml'",
         ),
     ],
 )
-def test_it_refuses_with_one_line(bare, tmp_path, arguments, interpret, message):
-    if torch.cuda.is_available() and "no GPU" in message:
+def test_it_refuses_before_anything_begins(monkeypatch, arguments, interpret, message):
+    monkeypatch.setenv("TRITON_INTERPRET", interpret)
+    with pytest.raises(FullGNNError, match=re.escape(message)):
+        check_options(parse(arguments))
+
+
+def test_it_refuses_with_one_line(bare, tmp_path):
+    if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    env = {**bare, "TRITON_INTERPRET": interpret}
-    done = subprocess.run([*COMMAND, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    env = {**bare, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(COMMAND, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    message = "error: no GPU is visible here, and there is nothing to measure without one"
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", message)
     assert [path.name for path in tmp_path.iterdir()] == ["bare"]
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        ([], ["checks", "products", "epochs"]),
+        (["--part", "epochs", "--part", "checks"], ["checks", "epochs"]),
+        (["--part", "all", "products"], ["checks", "products", "epochs"]),
+    ],
+)
+def test_parts_come_in_their_order(arguments, parts):
+    assert parse(arguments).part == parts
+    assert sum(MINUTES.values()) <= 22 and max(MINUTES.values()) < 10
 
 
 def test_nothing_that_may_be_absent_is_imported():
