@@ -97,15 +97,15 @@ def sum_rows(
 
     item = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     stored = tl.load(target + item, mask=item < num_items, other=num_rows)
-    total = add_lanes(sum_0, ROWS, EDGES)
+    total = add_lanes(tl.reshape(sum_0, (ROWS, EDGES, PIECE_0)))
     store_rows(total, stored, num_rows, first_column, width, out, out_stride, scale, bias, relu,
                node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_1:
-        total = add_lanes(sum_1, ROWS, EDGES)
+        total = add_lanes(tl.reshape(sum_1, (ROWS, EDGES, PIECE_1)))
         store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, scale, bias, relu,
                    node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
     if PIECE_2:
-        total = add_lanes(sum_2, ROWS, EDGES)
+        total = add_lanes(tl.reshape(sum_2, (ROWS, EDGES, PIECE_2)))
         store_rows(total, stored, num_rows, first_column + PIECE_0 + PIECE_1, width, out, out_stride, scale, bias,
                    relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
 
@@ -120,16 +120,18 @@ def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
 
 
 @triton.jit
-def add_lanes(sums, ROWS: tl.constexpr, EDGES: tl.constexpr):
-    """(ROWS, COLUMNS) sums over the EDGES lanes of each item in (ROWS x EDGES, COLUMNS) ``sums``.
+def add_lanes(sums):
+    """The [ROWS, COLUMNS] sums of [ROWS, EDGES, COLUMNS] ``sums`` over the lanes of each item.
 
     In two steps, so that no more than ``MAX_CHAIN`` numbers are ever added one after the other.
     """
+    ROWS: tl.constexpr = sums.shape[0]
+    EDGES: tl.constexpr = sums.shape[1]
     if EDGES > MAX_CHAIN:
-        split = tl.reshape(sums, (ROWS, EDGES // MAX_CHAIN, MAX_CHAIN, sums.shape[1]))
+        split = tl.reshape(sums, (ROWS, EDGES // MAX_CHAIN, MAX_CHAIN, sums.shape[2]))
         total = tl.sum(tl.sum(split, axis=1), axis=1)
     else:
-        total = tl.sum(tl.reshape(sums, (ROWS, EDGES, sums.shape[1])), axis=1)
+        total = tl.sum(sums, axis=1)
     return total
 
 

@@ -93,6 +93,7 @@ def store_rows(
     drop_scale,
     ACCUMULATE: tl.constexpr,
     WIDE: tl.constexpr,  # offsets pass 2^31
+    EVICTION: tl.constexpr = "",  # policy of the store
 ):
     """Store ``y``, or y + out, after the epilogue to some rows of ``out``."""
     column = first_column + tl.arange(0, y.shape[1])
@@ -103,7 +104,7 @@ def store_rows(
         y += tl.load(to, mask=within, other=0)
     y = finish(y, row, num_rows, first_column, width, scale, bias, relu,
                node_id, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
-    tl.store(to, y, mask=within)
+    tl.store(to, y, mask=within, eviction_policy=EVICTION)
 
 
 @triton.jit

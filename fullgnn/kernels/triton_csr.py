@@ -9,9 +9,9 @@ A 0/1 pattern costs four bytes an edge; the normalisation is in the scales befor
 atomics, so a product is the same to the bit every time.
 
 The error does not grow with the length of a row: no lane adds more than ``CHAIN`` numbers one after the other, then
-lanes are added in groups of as many, and the sums of parts like the edges. For 4 million equal addends, the worst case, the
-error is below 1e-6 of the sum of their magnitudes; one running sum would be off by 1e-2 (Higham, "Accuracy and
-Stability of Numerical Algorithms", 2002, section 4.2).
+lanes are added in groups of as many, and the sums of parts like the edges. For 4 million equal addends, the worst
+case, the error is below 1e-6 of the sum of their magnitudes; one running sum would be off by 1e-2 (Higham, "Accuracy
+and Stability of Numerical Algorithms", 2002, section 4.2).
 
 Sources: Yang, Buluc and Owens, "Design principles for sparse matrix multiplication on the GPU", Euro-Par'18, for rows
 of X that are read whole and coalesced; Huang et al., "GE-SpMM", SC'20, for several columns a thread. The loop is in

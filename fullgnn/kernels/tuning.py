@@ -45,6 +45,34 @@ class CSRTuning:
 
 
 @dataclass(frozen=True)
+class PersistentTuning:
+    """Of ``persistent.py``. Lanes are powers of two."""
+
+    short_edges: int = 16
+    """Of a short row, at most."""
+    middle_edges: int = 64
+    """Of a middle one."""
+    short_lanes: int = 4
+    """That share a short row, at most."""
+    middle_lanes: int = 8
+    """That share a middle one."""
+    heavy: int = 512
+    """Edges beyond which a row is cut into parts of as many, or fewer: see ``reading.CHAIN``."""
+    columns_a_pass: int = 0
+    """Of X, a multiple of 8 up to 128; 0: 128."""
+    elements: int = 2048
+    """Of the sums of one program."""
+    min_lanes: int = 16
+    max_lanes: int = 128
+    """Of a program, at most one a thread: an index is read by the threads that want it, and by no others."""
+    programs_a_processor: int = 5
+    """Of 128 threads with 96 registers."""
+    num_stages: int = 1
+    """Of the pipeline of rows of X through shared memory; 1: they go to registers, and no thread waits for another."""
+    num_warps: int = 4
+
+
+@dataclass(frozen=True)
 class PanelTuning:
     """Of ``panels.py``."""
 
@@ -101,7 +129,7 @@ class DenseTuning:
     """Numbers that such a program adds at once, of all these parts."""
 
 
-T = TypeVar("T", CSRTuning, PanelTuning, DenseTuning)
+T = TypeVar("T", CSRTuning, PersistentTuning, PanelTuning, DenseTuning)
 
 
 @dataclass(frozen=True)
@@ -123,6 +151,7 @@ class Tuning:
     """The constants of all kernels."""
 
     csr: ByWidth[CSRTuning] = ByWidth(CSRTuning())
+    persistent: ByWidth[PersistentTuning] = ByWidth(PersistentTuning())
     panels: ByWidth[PanelTuning] = ByWidth(PanelTuning())
     dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
 

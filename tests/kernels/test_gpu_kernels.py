@@ -12,7 +12,20 @@ from torch import Tensor
 
 from fullgnn import gpu
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.kernels import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR, panels, tiles, triton_csr, tuning
+from fullgnn.kernels import (
+    Epilogue,
+    Kernel,
+    LocalCSR,
+    Packed,
+    PersistentCSR,
+    Tile32,
+    TritonCSR,
+    panels,
+    persistent,
+    tiles,
+    triton_csr,
+    tuning,
+)
 from fullgnn.kernels.tuning import tuning_of
 from fullgnn.philox import Mask
 from tests.kernels.test_kernels import integers, local_csr
@@ -23,6 +36,8 @@ pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")
 KERNELS: dict[str, Callable[[], Kernel]] = {
     "csr": TritonCSR,
     "csr bf16": lambda: TritonCSR("bf16"),
+    "persistent": PersistentCSR,
+    "persistent bf16, passes": lambda: PersistentCSR("bf16", columns_a_pass=32),
     "tile32": Tile32,
     "tile32, every tile": lambda: Tile32(0.0, "ieee"),
     "packed 32": lambda: Packed(32),
@@ -33,7 +48,8 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 WIDTHS = [1, 8, 41, 100, 129]
 
 
-SMALL = {"csr": {"heavy": 64, "part": 40}}
+PERSISTENT = {"heavy": 64, "short_edges": 3, "middle_edges": 20, "elements": 8192}
+SMALL = {"csr": {"heavy": 64, "part": 40}, "persistent": PERSISTENT}
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +124,7 @@ def test_product(name: str, matrix: str) -> None:
         check(KERNELS[name](), MATRICES[matrix], False, torch.float32, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "tile32", "packed 32"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32"])
 def test_every_width(name: str) -> None:
     """From 1 to 700 on a GPU; the interpreter takes some of each kind."""
     widths = range(1, 701) if DEVICE.type == "cuda" else [*range(1, 18), *range(31, 130, 14), 256, 602, 700]
@@ -118,16 +134,16 @@ def test_every_width(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
-@pytest.mark.parametrize("name", ["csr", "tile32", "packed 32"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32"])
 def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dtype) -> None:
     """Neither is for tensor cores: all edges go to the rows."""
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], weighted, dtype, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "tile32", "packed 32"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32"])
 def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (triton_csr, panels):
+    for module in (triton_csr, persistent, panels):
         monkeypatch.setattr(module, "wide", lambda *_: True)
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], False, torch.float32, width, number)
@@ -181,7 +197,7 @@ def test_memory_is_counted(name: str) -> None:
     adj, _ = local_csr(np.ones((64, 64), bool), weighted=False)
     kernel = KERNELS[name]()
     found = sum(tensor.nbytes for tensor in kernel.tensors(kernel.prepare(on_device(adj), torch.float32)))
-    if name.startswith("csr"):
+    if name.startswith(("csr", "persistent")):
         assert found == 4 * 64 * 64 + 3 * 4 * 64
     else:
         bits = 64 * 64 // 8
