@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 
 from fullgnn import gpu
 from fullgnn._philox_gpu import dropout_gpu
-from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, panels, tuning
+from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, tuning
 from fullgnn.kernels._epilogue_gpu import apply_gpu
 from fullgnn.kernels.tuning import tuning_of
 from fullgnn.nn._dense_gpu import matmul_gpu
@@ -74,7 +74,7 @@ def products() -> None:
             multiply(TritonCSR(), adj, width, torch.float32, accumulate, finished(200, width, torch.float32, seed))
     multiply(TritonCSR("bf16"), adj, 100, torch.float32, False, Epilogue())
     multiply(TritonCSR(), weighted, 41, torch.float64, True, finished(200, 41, torch.float64, 0))
-    for kernel in (Tile32(0.0), Packed(32), Packed(64, "bf16"), Packed(128, "ieee")):
+    for kernel in (Tile32(0.0), Packed(32), Packed(64, "bf16"), Packed(128, "ieee"), Packed(64, planes=True)):
         multiply(kernel, adj, 41, torch.float32, True, Epilogue())
 
 
@@ -97,8 +97,8 @@ def neighbours() -> None:
 if __name__ == "__main__":
     assert not gpu.interpreting()
     gpu.INTERPRETED = True
-    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}}))
-    panels.SPLIT_GROUPS, panels.PART_GROUPS = 3, 2
+    panels = {"split_groups": 3, "part_groups": 2}
+    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}, "panels": panels}))
     hold_launches()
     products()
     neighbours()

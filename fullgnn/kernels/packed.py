@@ -16,12 +16,13 @@ class Packed(PanelKernel):
     Args:
         panel_rows: 32, 64 or 128. More rows repeat more columns, and fill their groups less.
         mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
+        planes: on a GPU, split X once a product instead of in each panel.
 
     Raises:
-        ConfigError: another number of rows or mode.
+        ConfigError: another number of rows or mode, or planes without tensor cores.
     """
 
-    def __init__(self, panel_rows: int = 64, mode: str = "bf16x3"):
+    def __init__(self, panel_rows: int = 64, mode: str = "bf16x3", planes: bool = False):
         if panel_rows not in PANEL_ROWS:
             raise ConfigError(f"kernel.panel_rows={panel_rows} is not possible: choose 32, 64 or 128")
-        super().__init__(f"packed {panel_rows}", mode, lambda adj: split_columns(adj, panel_rows))
+        super().__init__(f"packed {panel_rows}", mode, lambda adj: split_columns(adj, panel_rows), planes)

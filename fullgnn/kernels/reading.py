@@ -74,13 +74,14 @@ class Columns:
         return self.first + self.count * self.total
 
 
-def cut_columns(width: int, smallest: int = MIN_PIECE) -> list[Columns]:
-    """As many full pieces as there are, and the rest in pieces of at least ``smallest`` columns."""
-    full, rest = divmod(width, FULL_PIECE)
+def cut_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE) -> list[Columns]:
+    """As many pieces of ``largest`` columns as there are, and the rest in pieces of at least ``smallest``; both are
+    powers of two."""
+    full, rest = divmod(width, largest)
     if rest > FEW_LANES:
         smallest = max(smallest, 2 * MIN_PIECE)
-    cuts = [Columns(0, full, (FULL_PIECE, 0, 0))] if full else []
-    return cuts + ([Columns(full * FULL_PIECE, 1, pieces(rest, smallest))] if rest else [])
+    cuts = [Columns(0, full, (largest, 0, 0))] if full else []
+    return cuts + ([Columns(full * largest, 1, pieces(rest, smallest))] if rest else [])
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ class Tile32(PanelKernel):
     Args:
         density_threshold: in [0, 1); 0.05 as in the paper.
         mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
+        planes: on a GPU, split X once a product instead of in each panel.
 
     Raises:
-        ConfigError: another threshold or mode.
+        ConfigError: another threshold or mode, or planes without tensor cores.
     """
 
-    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3"):
+    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3", planes: bool = False):
         if not 0 <= density_threshold < 1:
             raise ConfigError(f"kernel.density_threshold={density_threshold} is no share: choose a value in [0, 1)")
-        super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold))
+        super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold), planes)

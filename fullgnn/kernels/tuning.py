@@ -76,13 +76,23 @@ class PersistentTuning:
 class PanelTuning:
     """Of ``panels.py``."""
 
-    split_groups: int = 192
+    split_groups: int = 96
     """Groups beyond which a panel is cut into parts."""
-    part_groups: int = 128
-    """Groups of one part: 4,096 rows of X."""
+    part_groups: int = 64
+    """Groups of one part: 2,048 rows of X."""
+    chain_groups: int = 4
+    """Groups that tensor cores add up before the sum is added to float32 numbers: at most 8, since they may cut off."""
+    piece: int = 64
+    """Columns of one program: 64, or 128, which has few registers to spare."""
     num_stages: int = 3
     num_warps: int = 4
     """Of panels of up to 64 rows; those of 128 rows take twice as many."""
+    planes_piece: int = 64
+    """Columns of one program where X is split before; half as many for panels of 128 rows."""
+    planes_stages: int = 5
+    """There: two of them are for the columns' ids, the others for rows of X."""
+    planes_warps: int = 4
+    """There, for panels of any number of rows."""
 
 
 @dataclass(frozen=True)

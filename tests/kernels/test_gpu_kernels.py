@@ -20,7 +20,8 @@ from fullgnn.kernels import (
     PersistentCSR,
     Tile32,
     TritonCSR,
-    panels,
+    _panels_cpu,
+    panel_plan,
     persistent,
     tiles,
     triton_csr,
@@ -43,21 +44,26 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "packed 32": lambda: Packed(32),
     "packed 64 ieee": lambda: Packed(64, "ieee"),
     "packed 64 bf16x2": lambda: Packed(64, "bf16x2"),
+    "packed 64 planes": lambda: Packed(64, planes=True),
+    "packed 128 bf16x2 planes": lambda: Packed(128, "bf16x2", planes=True),
+    "packed 32 bf16 planes": lambda: Packed(32, "bf16", planes=True),
+    "tile32 planes": lambda: Tile32(planes=True),
     "packed 128 bf16": lambda: Packed(128, "bf16"),
 }
 WIDTHS = [1, 8, 41, 100, 129]
 
 
-PERSISTENT = {"heavy": 64, "short_edges": 3, "middle_edges": 20, "elements": 8192}
-SMALL = {"csr": {"heavy": 64, "part": 40}, "persistent": PERSISTENT}
+SMALL = {
+    "csr": {"heavy": 64, "part": 40},
+    "persistent": {"heavy": 64, "short_edges": 3, "middle_edges": 20, "elements": 8192},
+    "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2},
+}
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Triton serves, and small matrices have heavy rows, panels in parts, and several stretches."""
     monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
-    monkeypatch.setattr(panels, "SPLIT_GROUPS", 3)
-    monkeypatch.setattr(panels, "PART_GROUPS", 2)
     monkeypatch.setattr(tiles, "CHUNK_EDGES", 150)
     tuning.use(tuning_of(SMALL))
     yield
@@ -124,7 +130,7 @@ def test_product(name: str, matrix: str) -> None:
         check(KERNELS[name](), MATRICES[matrix], False, torch.float32, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
 def test_every_width(name: str) -> None:
     """From 1 to 700 on a GPU; the interpreter takes some of each kind."""
     widths = range(1, 701) if DEVICE.type == "cuda" else [*range(1, 18), *range(31, 130, 14), 256, 602, 700]
@@ -134,16 +140,16 @@ def test_every_width(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
-@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
 def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dtype) -> None:
     """Neither is for tensor cores: all edges go to the rows."""
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], weighted, dtype, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32"])
+@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
 def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (triton_csr, persistent, panels):
+    for module in (triton_csr, persistent, panel_plan):
         monkeypatch.setattr(module, "wide", lambda *_: True)
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], False, torch.float32, width, number)
@@ -229,7 +235,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_same_split_on_a_cpu(name: str, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Triton, the panels are small dense products."""
     monkeypatch.setattr(gpu, "INTERPRETED", False)
-    monkeypatch.setattr(panels, "CPU_GROUPS", 4)
+    monkeypatch.setattr(_panels_cpu, "CPU_GROUPS", 4)
     kernel, (adj, dense) = KERNELS[name](), local_csr(MATRICES[matrix], weighted=False)
     block = kernel.prepare(adj, torch.float32)
     scale = integers(adj.num_rows, dtype=torch.float32, seed=2)
@@ -247,5 +253,7 @@ def _check_planes(kernel: Kernel, adj: LocalCSR, dense: Tensor) -> None:
     x = torch.randn(adj.num_cols, 5, generator=torch.Generator().manual_seed(0))
     out = torch.empty(adj.num_rows, 5)
     kernel.spmm(kernel.prepare(adj, torch.float32), x, out, accumulate=False)
-    bits = {"ieee": 23, "bf16x3": 23, "bf16x2": 17, "bf16": 8}[kernel.name_for(x.device, x.dtype).split()[-1]]
+    bits = {"ieee": 23, "bf16x3": 23, "bf16x2": 17, "bf16": 8}[
+        kernel.name_for(x.device, x.dtype).removesuffix(" planes").split()[-1]
+    ]
     assert torch.all((out - dense @ x.double()).abs() <= (2.0**-bits + 150 * 2**-24) * (dense @ x.abs().double()))

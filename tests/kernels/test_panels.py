@@ -11,7 +11,8 @@ from torch import Tensor
 from fullgnn import gpu
 from fullgnn.graph import Graph
 from fullgnn.kernels import Packed, Tile32, fastest
-from fullgnn.kernels.panels import MODES, PanelKernel, split_planes
+from fullgnn.kernels._panels_cpu import split_planes
+from fullgnn.kernels.panels import MODES, PanelKernel
 from tests.cases import config
 from tests.kernels.test_gpu_kernels import dense_mask, on_device
 from tests.kernels.test_kernels import local_csr
