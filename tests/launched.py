@@ -88,7 +88,7 @@ def neighbours() -> None:
         for output, scale in ((None, ends.scale), (g, None), (g, ends.scale)):
             activation_gradients_gpu(g, output, 2.0, scale)
         for output, keep in ((None, False), (g, False), (g, True)):
-            linear_gradients_gpu(x, g, output, 2.0, keep, wants_sums=output is not None)
+            linear_gradients_gpu(x, g, output, 2.0, keep)
         dropout_gpu(g, g, ends.dropout)
         apply_gpu(g, ends)
         cross_entropy_gpu(g, torch.zeros(rows, dtype=torch.int64), 1.0)

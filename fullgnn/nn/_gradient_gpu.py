@@ -4,11 +4,12 @@ X and G are tall: a result of a few hundred rows and columns is summed over all 
 most layers. Each program takes a tile of the result and a range of rows ("split-K"):
 
     for each step of a range           G' = factor G where the output is positive; the bias's gradient adds its rows
-        part of the result += dot(X tile^T, G' tile)
+        part of the result += dot(G' tile^T, X tile)^T
     the parts of all ranges are added in a second kernel, in order, in float64
 
-How rows are cut into ranges depends on the shape and the constants of ``DenseTuning`` alone, and nothing is added with
-atomics: every run has the same bits. Products are of float32 quality ("tf32x3", see ``_dense_gpu.py``).
+Where X is wider than a tile, the programs that share a range would each make G' again: there, one pass over G makes it
+first. How rows are cut into ranges depends on the shape and the constants of ``DenseTuning`` alone, and nothing is
+added with atomics: every run has the same bits. Products are of float32 quality ("tf32x3", see ``_dense_gpu.py``).
 
 Sums are short, so that their rounding does not grow with the number of rows. The tensor cores, which truncate where
 float32 rounds, add the rows of one step, from 0; a program adds at most ``gradient_steps`` steps in float32; the second
@@ -59,11 +60,11 @@ def split_for(num_rows: int, num_inputs: int, num_columns: int, streams: int, tu
     columns = _tile(num_columns, tuning.gradient_columns)
     input_tiles, column_tiles = triton.cdiv(num_inputs, inputs), triton.cdiv(num_columns, columns)
     rows = tuning.gradient_rows
-    if streams == 3 and inputs * columns > 128 * 64:  # as many numbers as fit into the registers
+    if streams > 1 and inputs * columns > 128 * 64:  # as many numbers as fit into the registers
         rows = max(16, rows // 2)
     steps = triton.cdiv(num_rows * input_tiles * column_tiles, rows * tuning.gradient_programs)
     range_rows = rows * min(max(steps, 1), tuning.gradient_steps)
-    halves = 2 * 4 * rows * columns  # G' is split into two numbers of TF32's precision in shared memory
+    halves = 2 * 4 * rows * inputs  # X's numbers are split into two of TF32's precision each, in shared memory
     ahead = (tuning.gradient_shared_bytes - halves) // (4 * rows * (inputs + columns * min(streams, 2)))
     return _Split(
         triton.cdiv(num_rows, range_rows),
@@ -83,25 +84,28 @@ def _tile(size: int, most: int) -> int:
 
 
 def linear_gradients_gpu(
-    x: Tensor, g: Tensor, output: Tensor | None, scale: float, keep_masked: bool, wants_sums: bool = True
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    x: Tensor, g: Tensor, output: Tensor | None, scale: float, keep_masked: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """X^T G', the column sums of G', and G'; see ``dense.linear_gradients``.
 
     Args:
         x: (n, f) float32, rows may lie apart, n and f > 0.
         g: (n, h) float32, rows may lie apart, h > 0.
         output: (n, h) float32, rows may lie apart; or None.
-        wants_sums: whether the column sums are made.
 
     Returns:
-        (f, h), (h,) or None, and (n, h) in rows that begin a line each, or None. G itself where nothing masks it.
+        (f, h), (h,), and (n, h) in rows that begin a line each, or None. G itself where nothing masks it.
     """
     (num_rows, num_inputs), num_columns = x.shape, g.shape[1]
-    x, g, output = as_rows(x), as_rows(g), None if output is None else as_rows(output)
     tuning = tuning_for(x.device).dense.at(num_columns)
+    if output is not None and num_inputs > tuning.gradient_inputs:
+        g, sums = activation_gradients_gpu(g, output, scale, None)
+        gradient = linear_gradients_gpu(x, g, None, 1.0, keep_masked=False)[0]
+        return gradient, sums, g if keep_masked else None
+    x, g, output = as_rows(x), as_rows(g), None if output is None else as_rows(output)
     masked = empty_lines(num_rows, num_columns, like=g) if output is not None and keep_masked else None
     split = split_for(num_rows, num_inputs, num_columns, 1 + (output is not None) + (masked is not None), tuning)
-    parts = _empty_parts(split.num_ranges, num_inputs + wants_sums, num_columns, like=g)
+    parts = _empty_parts(split.num_ranges, num_inputs + 1, num_columns, like=g)
     x_unit, g_unit = row_unit(x), row_unit(g) if output is None else row_unit(g, output)
     part_unit = vector_unit(parts)
     masked_unit = 1 if masked is None else vector_unit(masked, masked.stride(0))
@@ -127,7 +131,6 @@ def linear_gradients_gpu(
         g_unit,
         masked_unit,
         part_unit,
-        wants_sums,
         split.sum_rows,
         *split[2:7],
         num_warps=split.num_warps,
@@ -135,7 +138,7 @@ def linear_gradients_gpu(
     )
     total = add_parts(parts, num_columns)
     kept = None if not keep_masked else g if output is None else masked
-    return total[:num_inputs], total[num_inputs] if wants_sums else None, kept
+    return total[:num_inputs], total[num_inputs], kept
 
 
 @triton.jit
@@ -148,7 +151,7 @@ def _outer(
     output_stride,
     masked,
     masked_stride,
-    parts,  # (ranges, f or f + 1, part_stride); the last row has the column sums
+    parts,  # (ranges, f + 1, part_stride); the last row has the column sums
     part_stride,
     factor: tl.float64,
     num_rows: tl.int64,
@@ -161,7 +164,6 @@ def _outer(
     G_UNIT: tl.constexpr,
     MASKED_UNIT: tl.constexpr,
     PART_UNIT: tl.constexpr,
-    SUMS: tl.constexpr,
     SUM_ROWS: tl.constexpr,  # that lie in different threads
     INPUT_TILES: tl.constexpr,
     COLUMN_TILES: tl.constexpr,
@@ -196,9 +198,8 @@ def _outer(
     if masked is not None:
         masked += first_row * masked_stride
         stores = (column < masked_stride) & (input_tile == 0)
-    total = tl.zeros((INPUTS, COLUMNS), tl.float32)
-    if SUMS:
-        sums = tl.zeros((SUM_ROWS, COLUMNS), tl.float32)
+    total = tl.zeros((COLUMNS, INPUTS), tl.float32)
+    sums = tl.zeros((SUM_ROWS, COLUMNS), tl.float32)
     for first in range(0, rows_left, ROWS):
         inside = row < rows_left - first
         x_tile = tl.load(x + (row * x_stride + x_column), mask=inside & (x_column < x_columns), other=0.0)
@@ -211,18 +212,17 @@ def _outer(
                 to = masked + (row * masked_stride + column)
                 tl.store(to, tl.where(column < num_columns, gradient, 0.0), mask=inside & stores)
                 masked += ROWS * masked_stride
-        if SUMS:
-            sums += tl.sum(tl.reshape(gradient, (ROWS // SUM_ROWS, SUM_ROWS, COLUMNS)), 0)
-        total += tl.dot(tl.trans(x_tile), gradient, input_precision="tf32x3")
+        sums += tl.sum(tl.reshape(gradient, (ROWS // SUM_ROWS, SUM_ROWS, COLUMNS)), 0)
+        # X^T G' the other way round: Triton would load 4 bytes at a time what is transposed as it comes from memory.
+        total += tl.dot(tl.trans(gradient), x_tile, input_precision="tf32x3")
         x += ROWS * x_stride
         g += ROWS * g_stride
-    part_at = parts + part * part_stride * (num_inputs + SUMS)
+    part_at = parts + part * part_stride * (num_inputs + 1)
     of_input = input_tile * INPUTS + tl.arange(0, INPUTS)[:, None]
     within = (of_input < num_inputs) & (column < part_stride)
-    tl.store(part_at + of_input * part_stride + column, total, mask=within)
-    if SUMS:
-        at = part_at + num_inputs * part_stride + column
-        tl.store(at, tl.sum(sums, 0, keep_dims=True), mask=(column < part_stride) & (input_tile == 0))
+    tl.store(part_at + of_input * part_stride + column, tl.trans(total), mask=within)
+    at = part_at + num_inputs * part_stride + column
+    tl.store(at, tl.sum(sums, 0, keep_dims=True), mask=(column < part_stride) & (input_tile == 0))
 
 
 def activation_gradients_gpu(
@@ -379,12 +379,12 @@ def _add(
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """What is compiled: (kernel, signature, constants, options) of representative calls."""
     for num_inputs, num_columns, parts in (
-        (602, 128, "output sums"),  # Reddit
-        (128, 41, "sums"),
-        (100, 64, "output sums"),  # Products
-        (64, 47, "output masked sums"),
-        (8, 128, "output sums"),  # Proteins
-        (128, 112, "output masked sums"),
+        (602, 128, ""),  # Reddit
+        (128, 41, ""),
+        (100, 64, "output"),  # Products
+        (64, 47, "output masked"),
+        (8, 128, "output"),  # Proteins
+        (128, 112, "output masked"),
         (64, 16, ""),
     ):
         streams = 1 + ("output" in parts) + ("masked" in parts)
@@ -394,7 +394,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         signature |= {"factor": "fp64", "num_rows": "i64", "range_rows": "i32"}
         signature |= {"num_inputs": "i32", "x_columns": "i32", "num_columns": "i32", "g_columns": "i32"}
         constants: dict[str, Any] = {name: None for name in ("output", "masked") if name not in parts}
-        constants |= {"X_UNIT": 4, "G_UNIT": 4, "MASKED_UNIT": 4, "PART_UNIT": 4, "SUMS": "sums" in parts}
+        constants |= {"X_UNIT": 4, "G_UNIT": 4, "MASKED_UNIT": 4, "PART_UNIT": 4}
         constants["SUM_ROWS"] = split.sum_rows
         constants |= {"INPUT_TILES": split.input_tiles, "COLUMN_TILES": split.column_tiles}
         constants |= {"ROWS": split.rows, "INPUTS": split.inputs, "COLUMNS": split.columns}

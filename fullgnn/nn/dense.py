@@ -63,10 +63,6 @@ def matmul_nt(g: Tensor, weight: Tensor) -> Tensor:
 
 def weight_gradient(x: Tensor, g: Tensor) -> Tensor:
     """X^T G: (n, f) and (n, h) to (f, h)."""
-    if _multiplies_tall_in_triton(x, g):
-        from fullgnn.nn._gradient_gpu import linear_gradients_gpu
-
-        return linear_gradients_gpu(x, g, None, 1.0, keep_masked=False, wants_sums=False)[0]
     return linear_gradients(x, g, None, 1.0, keep_masked=False)[0]
 
 
@@ -109,9 +105,7 @@ def linear_gradients(
     if _multiplies_tall_in_triton(x, g):
         from fullgnn.nn._gradient_gpu import linear_gradients_gpu
 
-        gradient, column_sums, kept = linear_gradients_gpu(x, g, output, scale, keep_masked)
-        assert column_sums is not None
-        return gradient, column_sums, kept
+        return linear_gradients_gpu(x, g, output, scale, keep_masked)
     work = g.numel() * max(x.shape[1], 64)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and work and work >= MIN_WORK:
         # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.

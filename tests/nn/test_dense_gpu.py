@@ -8,11 +8,13 @@ from torch import Tensor
 
 from fullgnn import gpu
 from fullgnn.kernels import NOTHING, Epilogue
+from fullgnn.lines import empty_lines
 from fullgnn.nn import Activation, Dropout, GCNConv, dense
 from fullgnn.nn.dense import activation_gradients, fuses_scale, linear_gradients, matmul, matmul_lines
 from fullgnn.nn.linear import linear
 from fullgnn.philox import Mask
 from tests.nn.test_dense import integers, within
+from tests.test_philox import reference as definition
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
@@ -127,6 +129,36 @@ def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
     assert torch.equal(matmul(x, weight, epilogue).cpu().double(), expected(x, weight, epilogue))
     scale = whole(n, seed=3)
     assert torch.equal(matmul_lines(x, weight, scale).cpu().double(), expected(x, weight, Epilogue(scale)))
+
+
+@pytest.mark.parametrize(("f", "g"), [(602, 41), (41, 47), (3, 128)])
+def test_what_lies_behind_the_columns_of_x_is_not_multiplied(f: int, g: int, products: list[str]) -> None:
+    """A row of a stride that 16 bytes divide is read up to a multiple of 16 bytes, and numbers that are none follow."""
+    x, weight, bias = whole(37, f, seed=0), whole(f, g, seed=1), whole(g, seed=2)
+    rows = empty_lines(37, f, like=x).copy_(x)
+    assert gpu.row_unit(rows) == 4 and torch.as_strided(rows, (37, f + 1), rows.stride())[:, f].isnan().all()
+    epilogue = Epilogue(None, bias, True)
+    assert torch.equal(matmul(rows, weight, epilogue).cpu().double(), expected(x, weight, epilogue)) and products
+
+
+@pytest.mark.parametrize(("f", "g"), [(100, 64), (64, 47), (16, 130)])
+def test_dropout_in_a_product_against_its_definition(f: int, g: int, products: list[str]) -> None:
+    """Against one Philox call an element (NumPy, of its own), with numbers that TF32 does not hold."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*shape, generator=generator) for shape in ((131, f), (f, g), (g,)))
+    node_id = torch.randint(0, 2**32, (131,), generator=generator)
+    for stream in (
+        {"p": 0.3, "seed": 2**40 + 17, "epoch": 3, "layer": 1},
+        {"p": 0.9, "seed": 2**64 - 1, "epoch": 2**32 - 1, "layer": 2},
+    ):
+        exact = definition((x.double() @ weight.double() + bias.double()).relu(), node_id, **stream)
+        epoch = torch.tensor(stream["epoch"], device=DEVICE)
+        mask = Mask(node_id.to(DEVICE), stream["p"], stream["seed"], epoch, stream["layer"])
+        y = matmul(x.to(DEVICE), weight.to(DEVICE), Epilogue(None, bias.to(DEVICE), True, mask)).cpu().double()
+        bound = 2**-20 * (x.double().abs() @ weight.double().abs() + bias.double().abs()) / (1 - stream["p"])
+        assert ((y - exact).abs() <= bound).all() and products
+        kept = definition(torch.ones(131, g), node_id, **stream) > 0
+        assert (y[~kept] == 0).all() and (exact > 0).any()
 
 
 def test_a_nan_shows() -> None:

@@ -19,7 +19,7 @@ pytestmark = needs_triton
 
 SHAPES = [(1, 1), (3, 8), (17, 47), (129, 17)]
 OF_MODELS = [(602, 128), (128, 41), (100, 64), (64, 47), (8, 128), (128, 112)]
-WIDE = [(1, 300), (700, 1), (130, 257)]
+WIDE = [(1, 300), (700, 1), (130, 257)]  # of X: where G is masked first
 
 
 @pytest.fixture(autouse=True)
