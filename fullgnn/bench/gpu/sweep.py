@@ -4,25 +4,54 @@ A row of the sweep is the time of one kernel at one width with some constants ch
 ``tunables.py``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
 from fullgnn.bench.gpu.check import error_of
-from fullgnn.bench.gpu.contestants import CSR, FLOAT32, PACKED, PERSISTENT, Contestant
+from fullgnn.bench.gpu.contestants import CSR, FLOAT32, PACKED, PACKED_PLANES, PERSISTENT, Contestant
 from fullgnn.bench.gpu.product import Products
 from fullgnn.bench.gpu.timing import measure, rotated
-from fullgnn.bench.gpu.tunables import Changed, descent, sections, single_changes
+from fullgnn.bench.gpu.tunables import Changed, defaults, descent, single_changes
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.kernels import Epilogue, tuning
 from fullgnn.kernels.tuning import tuning_of
 from fullgnn.nn.dense import linear_gradients, matmul
 
-SPARSE: dict[str, Contestant] = {"csr": CSR, "panels": PACKED, "persistent": PERSISTENT}
-"""By the name of their constants. The constants of every other kernel are those of dense operations."""
+
+@dataclass(frozen=True)
+class Swept:
+    """What is timed to choose constants."""
+
+    section: str  # of the tuning
+    one: Contestant | None  # None: the dense operations of a layer
+    prefix: str = ""  # of the names of its constants, where kernels share a section
+    others: str = ""  # prefix of the names that are another kernel's
+
+    @property
+    def kernel(self) -> str:
+        return "a dense layer" if self.one is None else self.one.name
+
+    def changes(self) -> list[Changed]:
+        """Each of its constants at each of its values."""
+        names = [name for name in defaults(self.section) if name.startswith(self.prefix)]
+        return single_changes(
+            self.section, [name for name in names if not (self.others and name.startswith(self.others))]
+        )
+
+
+SWEPT = [
+    Swept("csr", CSR),
+    Swept("persistent", PERSISTENT),
+    Swept("panels", PACKED, others="planes_"),
+    Swept("panels", PACKED_PLANES, prefix="planes_"),
+    Swept("dense", None),
+]
+"""In the order in which they are timed."""
 
 WIDTHS: dict[str, tuple[int, ...]] = {
     "reddit-like": (128, 41),
@@ -35,8 +64,6 @@ WIDTHS: dict[str, tuple[int, ...]] = {
 
 DEPTHS = {128: 602, 41: 128, 64: 100, 47: 64, 8: 128, 10: 128}
 """Columns of what enters the layer that has such a width."""
-
-_DENSE_TOLERANCE = 4e-6
 
 Timed = dict[str, Any]
 """``median_ms`` and whether the result was ``correct``."""
@@ -77,7 +104,7 @@ class DenseLayer:
     def time(self, seconds: float) -> Timed:
         error = error_of(self.run(self._inputs[0]), self._exact, self._magnitude)
         times = measure(self.run, self._inputs, self._device, seconds)
-        return {"median_ms": times.median_ms, "correct": error <= max(FLOAT32, _DENSE_TOLERANCE)}
+        return {"median_ms": times.median_ms, "correct": error <= FLOAT32}
 
 
 class Sweep:
@@ -100,39 +127,39 @@ class Sweep:
             num_changes: of each kernel that are tried, for a toy.
         """
         for width in widths:
-            for section in sorted(sections(), key=lambda name: name not in SPARSE):  # these share their inputs
-                if section in SPARSE and SPARSE[section].missing(self._task.device) is not None:
+            for swept in SWEPT:
+                if swept.one is not None and swept.one.missing(self._task.device) is not None:
                     continue
-                changes = [dict[str, Any](), *single_changes(section)[:num_changes]]
-                for changed in changes:
-                    self._item(section, width, changed)
-                own = [row for row in self._rows if (row["section"], row["width"]) == (section, width)]
-                for changed in descent(section, own):
-                    self._item(section, width, changed)
+                first = len(self._rows)
+                for changed in ({}, *swept.changes()[:num_changes]):
+                    self._item(swept, width, changed)
+                for changed in descent(swept.section, self._rows[first:]):
+                    self._item(swept, width, changed)
             self._dense = None
 
-    def _item(self, section: str, width: int, changed: Changed) -> None:
+    def _item(self, swept: Swept, width: int, changed: Changed) -> None:
         what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
-        self._report.item(
-            f"sweep {section}, width {width}, {what}",
-            partial(self._time, section, width, changed),
-            limit_s=40,
-            predicted_s=0.0 if self._task.toy else 1.5,
-        )
+        if not self._task.ended_by(swept.kernel):
+            self._report.item(
+                f"sweep {swept.section} ({swept.kernel}), width {width}, {what}",
+                partial(self._time, swept, width, changed),
+                limit_s=40,
+                predicted_s=0.0 if self._task.toy else 1.5,
+            )
 
-    def _time(self, section: str, width: int, changed: Changed) -> None:
-        with constants(section, changed):
-            found = self._timer(section, width)(self._seconds)
-        row = {"section": section, "graph": self._graph, "width": width, "changed": changed}
-        row |= {"median_ms": found["median_ms"], "correct": found["correct"]}
+    def _time(self, swept: Swept, width: int, changed: Changed) -> None:
+        with constants(swept.section, changed):
+            found = self._timed(swept, width)
+        row = {"section": swept.section, "kernel": swept.kernel, "graph": self._graph, "width": width}
+        row |= {"changed": changed, "median_ms": found["median_ms"], "correct": found["correct"]}
         self._rows.append(row)
         self._report.add(["sweep"], row)
 
-    def _timer(self, section: str, width: int) -> Callable[[float], Timed]:
-        if section in SPARSE:
-            return lambda seconds: self._products.time_anew(SPARSE[section], width, seconds)
+    def _timed(self, swept: Swept, width: int) -> Timed:
+        if swept.one is not None:
+            return self._products.time_anew(swept.one, width, self._seconds)
         if self._dense is None or self._dense[0] != width:
             self._products.release()
             layer = DenseLayer(self._products.num_rows, DEPTHS.get(width, width), width, self._task.device)
             self._dense = width, layer
-        return self._dense[1].time
+        return self._dense[1].time(self._seconds)

@@ -47,12 +47,13 @@ def sweep_blocks(rows: list[dict[str, Any]]) -> Iterable[str]:
         what = ", ".join(f"{name} {value}" for name, value in row["changed"].items()) or "defaults"
         over = f"{ms / default:.3f}" if numbers(ms, default) else "-"
         wrong = "" if row["correct"] else " WRONG"
-        cells.append([row["section"], row["graph"], str(row["width"]), what, cell(ms) + wrong, over])
-    return ["## Sweep", format_table(["constants", "graph", "width", "changed", "ms", "over defaults"], cells)]
+        cells.append([row["section"], row["kernel"], row["graph"], str(row["width"]), what, cell(ms) + wrong, over])
+    header = ["constants", "timed", "graph", "width", "changed", "ms", "over defaults"]
+    return ["## Sweep", format_table(header, cells)]
 
 
-def _case(row: dict[str, Any]) -> tuple[str, str, int]:
-    return row["section"], row["graph"], row["width"]
+def _case(row: dict[str, Any]) -> tuple[str, str, str, int]:
+    return row["section"], row["kernel"], row["graph"], row["width"]
 
 
 def _product_table(spmm: list[dict[str, Any]], shuffled: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -17,9 +17,13 @@ from fullgnn.kernels.tuning import Tuning, file_name
 Changed = dict[str, Any]
 """Constants of one kernel that differ from their defaults."""
 
+Case = tuple[str, str, int]
+"""Kernel, graph and width whose times are compared with each other."""
+
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "csr": {"bins": ((2, 4, 8, 16, 32, 64), (8, 32, 128), (4, 8, 16, 32, 64, 128))},
-    "panels": {"num_stages": (2, 4, 5)},
+    "persistent": {"columns_a_pass": (32, 64), "num_stages": (2, 3), "programs_a_processor": (3, 4, 6, 8)},
+    "panels": {"num_stages": (2, 4, 5), "planes_stages": (3, 4, 6), "chain_groups": (2, 8)},
     "dense": {
         "product_stages": (2, 4),
         "gradient_stages": (2, 4, 5),
@@ -30,6 +34,7 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
 
 OF_PREPARATION: dict[str, tuple[str, ...]] = {
     "csr": ("bins", "heavy", "part"),
+    "persistent": ("short_edges", "middle_edges", "heavy"),
     "panels": ("split_groups", "part_groups"),
 }
 """Constants by which a block is prepared, before any width is known: one value of each holds for all widths."""
@@ -64,9 +69,10 @@ def tries(section: str, name: str) -> list[Any]:
     return []
 
 
-def single_changes(section: str) -> list[Changed]:
-    """Each constant at each of its values, the others at their defaults."""
-    return [{name: value} for name in defaults(section) for value in tries(section, name)]
+def single_changes(section: str, names: Iterable[str] | None = None) -> list[Changed]:
+    """Each constant, or each of ``names``, at each of its values, the others at their defaults."""
+    chosen = defaults(section) if names is None else names
+    return [{name: value} for name in chosen for value in tries(section, name)]
 
 
 def descent(section: str, rows: Iterable[Mapping[str, Any]]) -> list[Changed]:
@@ -74,7 +80,7 @@ def descent(section: str, rows: Iterable[Mapping[str, Any]]) -> list[Changed]:
     after the other, the largest first; each combination once.
 
     Args:
-        rows: of the sweep, of one kernel and width, see ``winners``.
+        rows: of the sweep, of one kernel and width on one graph, see ``winners``.
     """
     base, best = None, dict[str, tuple[float, Any]]()
     for row in rows:
@@ -97,17 +103,17 @@ def winners(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The constants that were fastest, as the tree of a tuning file; what does not gain stays out of it.
 
     Args:
-        rows: one for each time that was taken: ``section``, ``graph``, ``width``, ``changed`` (the constants that
-            differ from the defaults), ``median_ms`` and ``correct``. Of a width that was swept on several graphs, the
-            first counts.
+        rows: one for each time that was taken: ``section``, ``kernel`` (that was timed), ``graph``, ``width``,
+            ``changed`` (the constants that differ from the defaults), ``median_ms`` and ``correct``. Of a width that
+            was swept on several graphs, the first counts.
     """
-    cases: dict[str, dict[tuple[str, int], list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    sections: dict[str, dict[Case, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["correct"] and _is_time(row.get("median_ms")):
-            cases[row["section"]][row["graph"], row["width"]].append(row)
+            sections[row["section"]][row["kernel"], row["graph"], row["width"]].append(row)
     tree = {}
-    for section, by_case in cases.items():
-        found = {**_of_every_width(section, by_case), **_by_width(section, by_case)}
+    for section, cases in sections.items():
+        found = {**_of_every_width(section, cases), **_by_width(section, cases)}
         if found:
             tree[section] = found
     return tree
@@ -133,27 +139,29 @@ def tuning_text(rows: Iterable[Mapping[str, Any]], gpu_name: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _by_width(section: str, by_case: Mapping[tuple[str, int], list[Mapping[str, Any]]]) -> dict[str, Any]:
-    """The fastest combination at each width, where it gains."""
+def _by_width(section: str, cases: Mapping[Case, list[Mapping[str, Any]]]) -> dict[str, Any]:
+    """The fastest combination at each width, where it gains; kernels that share a section have constants of their own
+    in it."""
     widths: dict[int, Changed] = {}
-    shared = OF_PREPARATION.get(section, ())
-    for (_, width), rows in by_case.items():
+    shared, seen = OF_PREPARATION.get(section, ()), set[tuple[str, int]]()
+    for (kernel, _, width), rows in cases.items():
         base = _base_ms(rows)
         own = [row for row in rows if not any(name in shared for name in row["changed"])]
-        if base is None or width in widths:
+        if base is None or (kernel, width) in seen:
             continue
+        seen.add((kernel, width))
         best = min(own, key=lambda row: row["median_ms"])
-        widths[width] = dict(best["changed"]) if best["median_ms"] <= GAIN * base else {}
+        widths.setdefault(width, {}).update(best["changed"] if best["median_ms"] <= GAIN * base else {})
     # A width that keeps its defaults is written too: the constants of a wider one would hold for it otherwise.
     return {"widths": widths} if any(widths.values()) else {}
 
 
-def _of_every_width(section: str, by_case: Mapping[tuple[str, int], list[Mapping[str, Any]]]) -> Changed:
+def _of_every_width(section: str, cases: Mapping[Case, list[Mapping[str, Any]]]) -> Changed:
     """Of each constant of the preparation, the value that gains most in the geometric mean of the cases it was tried
     in; a value that costs more than it gains there is not taken."""
     ratios: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     values: dict[str, Any] = {}
-    for rows in by_case.values():
+    for rows in cases.values():
         base = _base_ms(rows)
         for row in rows if base else ():
             if len(row["changed"]) == 1:

@@ -23,7 +23,14 @@ def check(passed=True, **more):
 
 
 def swept(median_ms, **changed):
-    entry = {"section": "csr", "graph": "reddit-like", "width": 128, "median_ms": median_ms, "correct": True}
+    entry = {
+        "section": "csr",
+        "kernel": "csr ieee",
+        "graph": "reddit-like",
+        "width": 128,
+        "median_ms": median_ms,
+        "correct": True,
+    }
     return entry | {"changed": changed}
 
 
@@ -91,7 +98,7 @@ def test_checks_are_grouped_and_failures_named():
 
 def test_the_sweep_the_launches_the_counts_and_the_plan():
     page = make_page(TREE)
-    assert row(page, "csr", "reddit-like", "128", "elements 8192")[4:] == ["1.5", "0.750"]
+    assert row(page, "csr", "csr ieee", "reddit-like", "128", "elements 8192")[5:] == ["1.5", "0.750"]
     assert row(page, "sum_rows", "4") == ["sum_rows", "4", "3"] and "5.5 ms at work and 0.5 ms idle" in page
     assert row(page, "sum_rows", "_matmul") == ["sum_rows", "_matmul", "2", "0.4"]
     assert row(page, "csr ieee", "sum_rows")[2:] == ["128", "61.5", "12.5", "4100", "5000", "-"]

@@ -7,7 +7,8 @@ import torch
 
 from fullgnn.bench.gpu import sweep as sweep_module
 from fullgnn.bench.gpu.contestants import BASELINE
-from fullgnn.bench.gpu.sweep import SPARSE, WIDTHS, DenseLayer, Sweep, constants
+from fullgnn.bench.gpu.sweep import SWEPT as KERNELS
+from fullgnn.bench.gpu.sweep import WIDTHS, DenseLayer, Sweep, Swept, constants
 from fullgnn.bench.gpu.tunables import (
     OF_PREPARATION,
     VALUES,
@@ -27,10 +28,9 @@ from fullgnn.kernels.tuning import Tuning, read_tuning, tuning_for
 CPU = torch.device("cpu")
 
 
-def row(ms, width=128, section="csr", graph="reddit-like", correct=True, **changed):
-    return {
-        "section": section, "graph": graph, "width": width, "changed": changed, "median_ms": ms, "correct": correct,
-    }  # fmt: skip
+def row(ms, width=128, section="csr", graph="reddit-like", correct=True, kernel="csr ieee", **changed):
+    where = {"section": section, "kernel": kernel, "graph": graph, "width": width}
+    return where | {"changed": changed, "median_ms": ms, "correct": correct}
 
 
 SWEPT = [
@@ -51,7 +51,9 @@ def test_every_constant_is_tried_and_the_tables_name_no_other():
     known = {section: set(defaults(section)) for section in sections()}
     for table in (VALUES, OF_PREPARATION):
         assert all(set(names) <= known[section] for section, names in table.items())
-    assert {one.name for one in fields(Tuning)} == set(sections()) <= {*SPARSE, "dense"}, "say what times new constants"
+    assert {one.name for one in fields(Tuning)} == set(sections()) == {one.section for one in KERNELS}, (
+        "say what is timed for new constants"
+    )
     assert len(set(WIDTHS)) == len(WIDTHS) and set(sum(WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
 
 
@@ -129,8 +131,7 @@ class Products:
 
 def test_the_sweep_gives_the_kernels_its_constants(monkeypatch):
     """Times fall with the constants that are in force; the sweep finds them, and leaves none behind."""
-    monkeypatch.setattr(sweep_module, "SPARSE", {"csr": BASELINE})
-    monkeypatch.setattr(sweep_module, "sections", lambda: ["csr", "dense"])
+    monkeypatch.setattr(sweep_module, "SWEPT", [Swept("csr", BASELINE), Swept("dense", None)])
     report = Timings()
     sweep = Sweep(Task("", 60.0, True), report, "toy", Products(), 0.0)
     sweep.run((8,))
@@ -152,13 +153,25 @@ def test_a_layer_knows_its_gradient(monkeypatch):
 
 
 def test_constants_hold_inside_alone():
-    for section in SPARSE:
-        if section in sections():
-            changed = single_changes(section)[-1]
-            ((name, value),) = changed.items()
-            with constants(section, changed):
-                assert getattr(getattr(tuning_for(CPU), section).at(41), name) == value
-            assert tuning_for(CPU) == Tuning()
+    for section in sections():
+        changed = single_changes(section)[-1]
+        ((name, value),) = changed.items()
+        with constants(section, changed):
+            assert getattr(getattr(tuning_for(CPU), section).at(41), name) == value
+        assert tuning_for(CPU) == Tuning()
+
+
+def test_kernels_that_share_a_section_have_constants_of_their_own():
+    """Every constant is swept by one of them; what each gains is written beside the other's."""
+    for section in sections():
+        changes = [str(changed) for one in KERNELS if one.section == section for changed in one.changes()]
+        assert sorted(changes) == sorted(map(str, single_changes(section)))
+    names = {one.kernel: {name for changed in one.changes() for name in changed} for one in KERNELS}
+    assert "planes_stages" in names["packed64 bf16x3 planes"] and "num_stages" in names["packed64 bf16x3"]
+    planes = {"section": "panels", "kernel": "packed64 bf16x3 planes"}
+    rows = [row(4.0, section="panels", kernel="packed64 bf16x3"), row(2.0, **planes)]
+    rows += [row(3.0, section="panels", kernel="packed64 bf16x3", num_stages=4), row(1.0, planes_stages=4, **planes)]
+    assert winners(rows) == {"panels": {"widths": {128: {"num_stages": 4, "planes_stages": 4}}}}
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
