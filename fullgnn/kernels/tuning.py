@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-import yaml
 
 from fullgnn.config import conf_dir
 from fullgnn.errors import ConfigError
@@ -197,8 +196,12 @@ def read_tuning(path: Path) -> Tuning:
     """Read a tuning file.
 
     Raises:
-        ConfigError: it is no YAML, or names a kernel or a constant that there is not.
+        ConfigError: it is no YAML, or names a kernel or a constant that there is not; or PyYAML is not installed.
     """
+    try:
+        import yaml  # here, not above: only a file needs it, and a machine without one may lack it
+    except ImportError as error:
+        raise ConfigError(f"{path} is YAML, and PyYAML is not installed: pip install pyyaml") from error
     try:
         tree = yaml.safe_load(path.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:

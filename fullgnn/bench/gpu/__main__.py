@@ -1,7 +1,9 @@
-"""Check, measure and compare on this machine's GPU, in minutes, with one command. Read downward.
+"""Check, measure and compare on this machine's GPU, with three commands of minutes. Read downward.
 
-    ./launch/gpu_bench                      the whole of it, 8 minutes
-    ./launch/gpu_bench --minutes 20 --out results/h200
+    ./launch/gpu_bench --part checks   --out h200                             # 2.5 minutes
+    ./launch/gpu_bench --part products --out h200                             # 9.3 minutes; leaves h200/tuning.yaml
+    ./launch/gpu_bench --part epochs   --out h200 --tuning h200/tuning.yaml   # 9.3 minutes
+    ./launch/gpu_bench --out h200                                             # all three
 
 Without a GPU it refuses; TRITON_INTERPRET=1 ./launch/gpu_bench --toy runs all of it on tiny graphs, and times nothing.
 """
@@ -19,122 +21,110 @@ from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu import checks, worker
+from fullgnn.bench.gpu import worker
 from fullgnn.bench.gpu.budget import Budget
-from fullgnn.bench.gpu.contestants import AUTO, CONTESTANTS
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS
 from fullgnn.bench.gpu.page import make_headline
+from fullgnn.bench.gpu.parts import MINUTES, PARTS, TUNING_FILE, Part, tuning_file
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.supervise import Supervisor
-from fullgnn.bench.gpu.worker import Task
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.record import git_commit, hardware, versions
 
 _MARGIN_S = 6.0  # for the start of Python and the end
-_CHECKS_SHARE, _CHECKS_MOST_S = 0.3, 110.0
-_MOST_CHECKERS = 24  # each holds a context of about half a GB on the GPU
-_RATES_MOST_S = 50.0
-_FIRST_GRAPH_SHARE = 0.42  # of what is left then; the others share the rest
-_HITS_S = 45.0
+_TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="gpu_bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=8.0, help="time for all of it (8)")
+    parser.add_argument("--part", nargs="+", action="extend", choices=[*PARTS, "all"], help="default: all")
+    parser.add_argument("--minutes", type=float, help="time for each part (checks 2.5, products 9.3, epochs 9.3)")
     parser.add_argument("--out", type=Path, default=Path("gpu_bench"), help="folder of the results (gpu_bench)")
     parser.add_argument("--scale", type=float, help="size of the graphs; default: the largest that fits the time")
     parser.add_argument("--graphs", nargs="+", choices=LOOKALIKES, default=list(LOOKALIKES), help="default: all")
+    parser.add_argument(
+        "--tuning", type=Path, help="constants for the kernels in epochs; default: what products found in this command"
+    )
     parser.add_argument("--toy", action="store_true", help="tiny graphs on the CPU, with TRITON_INTERPRET=1")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    asked = options.part or ["all"]
+    options.part = [name for name in PARTS if name in asked or "all" in asked]
+    return options
 
 
-def check_device(toy: bool) -> None:
-    """Raises:
-    UnsupportedError: there is no GPU, or a toy run was not asked for properly.
+def check_options(options: argparse.Namespace) -> None:
+    """Refuse what cannot be measured, or read, before anything begins.
+
+    Raises:
+        FullGNNError: there is no GPU, a toy run was not asked for properly, or the tuning file cannot be read.
     """
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if toy and not interpreted:
+    if options.toy and not interpreted:
         raise UnsupportedError("--toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1")
-    if not toy and interpreted:
+    if not options.toy and interpreted:
         raise UnsupportedError("TRITON_INTERPRET=1 measures nothing: unset it, or give --toy")
-    if not toy and not torch.cuda.is_available():
+    if not options.toy and not torch.cuda.is_available():
         raise UnsupportedError("no GPU is visible here, and there is nothing to measure without one")
+    if options.tuning is not None:
+        from fullgnn.kernels.tuning import read_tuning
+
+        read_tuning(options.tuning)
 
 
 def run(options: argparse.Namespace) -> None:
-    """All jobs, the most wanted first, and the record after every result."""
-    budget = Budget(60 * options.minutes - _MARGIN_S)
-    record = Record(options.out, measured=not options.toy)
-
-    def say(line: str) -> None:
-        print(f"[{budget.left:4.0f} s left] {line}", flush=True)
-
-    record.tree |= {"finished": False, "run": _about(options), "items": []}
-    record.write()
-    supervisor = Supervisor(record, budget, say)
-    scratch = tempfile.mkdtemp(prefix="fullgnn-")
+    """The parts that were asked for, each with a budget and a record of its own."""
+    scratch = Path(tempfile.mkdtemp(prefix="fullgnn-"))
     if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
         os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
+    tuning = None if options.tuning is None else str(options.tuning.resolve())
     try:
-        _check(supervisor, budget, options.toy)
-        supervisor.run({"rates": Task("fullgnn.bench.gpu.rates", min(_RATES_MOST_S, budget.left), options.toy)})
-        rates = record.tree.get("rates", {}).get("gather", [])
-        _graphs(supervisor, budget, options, {"scale": options.scale, "rates": rates, "scratch": scratch})
-        _hits(supervisor, record, budget, options)
+        for name in options.part:
+            run_part(name, options, scratch / name, tuning)
+            if name == "products" and tuning is None:
+                tuning = str((options.out / TUNING_FILE).resolve())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str | None) -> None:
+    """One part: its jobs, the most wanted first, and its record after every result."""
+    minutes = options.minutes or (_TOY_MINUTES if options.toy else MINUTES[name])
+    budget = Budget(60 * minutes - _MARGIN_S)
+    record = Record(options.out, name, not options.toy, tuning_file if name == "products" else lambda tree: {})
+
+    def say(line: str) -> None:
+        print(f"[{name}, {budget.left:4.0f} s left] {line}", flush=True)
+
+    tuning = tuning if name == "epochs" else None
+    record.tree |= {"finished": False, "run": _about(name, options, minutes, tuning), "items": []}
+    record.write()
+    supervisor = Supervisor(record, budget, say, tuning)
+    graphs = list(TOYS) if options.toy else options.graphs
+    part = Part(supervisor, budget, record, scratch, options.toy, graphs, options.scale)
+    scratch.mkdir(parents=True)
+    try:
+        PARTS[name](part)
         record.tree["finished"] = True
     finally:
         supervisor.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
         record.put(["run", "elapsed_s"], round(budget.elapsed, 1))
         record.write()
     if not options.toy:
         print(make_headline(record.tree), flush=True)
-    say(f"{options.out / 'summary.md'} and {options.out / 'record.json'} are written")
+    say(f"{options.out / name}.md and {name}.json are written")
 
 
-def _check(supervisor: Supervisor, budget: Budget, toy: bool) -> None:
-    """The kernels side by side in as many processes as there are cores: what takes long is that they are compiled. What
-    is compiled stays on disk for the products."""
-    seconds = budget.part(_CHECKS_SHARE, most_s=_CHECKS_MOST_S).seconds
-    names = [name for name, one in CONTESTANTS.items() if not (toy and one == AUTO)]  # it times kernels on a GPU
-    cases = [(name, width) for width in (checks.TOY_WIDTHS if toy else checks.WIDTHS) for name in names]
-    num_workers = 1 if toy else max(1, min(len(cases), len(os.sched_getaffinity(0)) - 1, _MOST_CHECKERS))
-    jobs = {
-        f"checks {turn + 1} of {num_workers}": Task(
-            "fullgnn.bench.gpu.checks", seconds, toy, {"cases": cases[turn::num_workers]}
-        )
-        for turn in range(num_workers)
-    }
-    supervisor.run(jobs, parallel=num_workers)
-
-
-def _graphs(supervisor: Supervisor, budget: Budget, options: argparse.Namespace, arguments: dict[str, Any]) -> None:
-    names = list(TOYS) if options.toy else options.graphs
-    for turn, name in enumerate(names):
-        remaining = len(names) - turn
-        share = 1.0 if remaining == 1 else max(_FIRST_GRAPH_SHARE if turn == 0 else 0.0, 1 / remaining)
-        seconds = budget.part(share, reserved_s=0.0 if options.toy else _HITS_S).seconds
-        supervisor.run({name: Task("fullgnn.bench.gpu.graph_job", seconds, options.toy, {**arguments, "graph": name})})
-
-
-def _hits(supervisor: Supervisor, record: Record, budget: Budget, options: argparse.Namespace) -> None:
-    if options.toy:
-        record.put(["hits"], {"reason": NOT_MEASURED})
-        return
-    name = options.graphs[0]
-    scale = record.tree.get("graphs", {}).get(name, {}).get("scale", 0.1)
-    supervisor.run({"hits": Task("fullgnn.bench.gpu.hits", budget.left, False, {"graph": name, "scale": scale})})
-
-
-def _about(options: argparse.Namespace) -> dict[str, Any]:
+def _about(name: str, options: argparse.Namespace, minutes: float, tuning: str | None) -> dict[str, Any]:
     """Of the machine, what is known without its GPU, which a worker describes."""
     machine = hardware(torch.device("cpu"))
     return {
+        "part": name,
         "command": shlex.join(["./launch/gpu_bench", *sys.argv[1:]]),
         "times": NOT_MEASURED if options.toy else "measured, medians",
-        "minutes": options.minutes,
+        "minutes": minutes,
+        "tuning": "none given" if tuning is None else Path(tuning).read_text(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": machine["cpu"],
         "num_cores": machine["num_cores"],
@@ -152,7 +142,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = parse(sys.argv[1:])
     try:
-        check_device(options.toy)
+        check_options(options)
         run(options)
     except FullGNNError as error:
         print(f"error: {error}", file=sys.stderr)

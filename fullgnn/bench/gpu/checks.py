@@ -1,138 +1,89 @@
-"""Every kernel against a product in float64, and against itself: the same bits every time."""
+"""Every sparse kernel against a product in float64, and against itself: the same bits every time."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.contestants import CONTESTANTS, Contestant
-from fullgnn.bench.gpu.random_graph import hierarchical_sbm
+from fullgnn.bench.gpu.blocks import magnitudes, many_columns, ragged, reference, thin, weighted
+from fullgnn.bench.gpu.check import Check, compared, equal
+from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FIRST, PERSISTENT, Contestant
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.kernels import NOTHING, Epilogue, LocalCSR
 from fullgnn.lines import empty_lines
+from fullgnn.philox import Mask, philox_4x32
 
 WIDTHS = (128, 41, 100, 47, 8, 1, 602)
-TOY_WIDTHS = (41,)
+TOY_WIDTHS = (10,)
 REPEATS = 100
-_COLUMNS_AT_ONCE = 64
-_EPILOGUE_WIDTHS = (41, 128)
-
-
-@dataclass(frozen=True)
-class Check:
-    """What one check found."""
-
-    kernel: str
-    mode: str
-    width: int
-    block: str
-    what: str  # product, epilogue or repeats
-    error: float | None  # largest difference over the largest entry
-    error_frobenius: float | None
-    tolerance: float
-    passed: bool
-
-
-def ragged(device: torch.device, toy: bool = False) -> LocalCSR:
-    """Rows of all lengths: every seventh empty, as is the last; one full; and a corner as dense as a community."""
-    num_rows, num_cols = (77, 95) if toy else (1237, 1501)
-    generator = torch.Generator(device).manual_seed(0)
-    mask = torch.rand(num_rows, num_cols, device=device, generator=generator) < 0.02
-    corner = mask[: num_rows // 4, : num_cols // 4]
-    corner |= torch.rand(corner.shape, device=device, generator=generator) < 0.6
-    mask[3::7] = False
-    mask[-1] = False
-    mask[num_rows // 2] = True
-    return _local_csr(mask)
-
-
-def thin(device: torch.device, toy: bool = False) -> LocalCSR:
-    """Fewer rows than any panel, and one entry in most."""
-    mask = torch.zeros(5, 3 if toy else 40, dtype=torch.bool, device=device)
-    mask[[0, 2, 4], [0, 1, 2]] = True
-    return _local_csr(mask)
-
-
-def many_columns(device: torch.device) -> LocalCSR:
-    """More columns than two bytes name, and communities."""
-    graph = hierarchical_sbm(70_001, 1_400_000, 16, 0.15, 0, device)
-    csr = graph.csr(graph.perm)
-    return LocalCSR(csr.indptr, csr.indices, None, csr.num_nodes, csr.num_nodes)
-
-
-def reference(block: LocalCSR, x: Tensor) -> Tensor:
-    """(num_rows, F) float64 product on the device."""
-    row = torch.repeat_interleave(
-        torch.arange(block.num_rows, device=x.device), block.indptr.long().diff(), output_size=block.nnz
-    )
-    column = block.indices.long()
-    out = torch.zeros(block.num_rows, x.shape[1], dtype=torch.float64, device=x.device)
-    for first in range(0, x.shape[1], _COLUMNS_AT_ONCE):
-        part = slice(first, first + _COLUMNS_AT_ONCE)
-        out[:, part] = out[:, part].index_add(0, row, x[:, part].double().index_select(0, column))
-    return out
-
-
-def errors(found: Tensor, expected: Tensor) -> tuple[float, float]:
-    """Largest difference over the largest entry, and relative in the Frobenius norm; NaN if one is not finite."""
-    difference = found.double() - expected
-    largest = expected.abs().max().clamp(min=1e-300)
-    return float(difference.abs().max() / largest), float(difference.norm() / expected.norm().clamp(min=1e-300))
+_EPILOGUE_WIDTHS = (10, 41, 128)
+_SEED, _EPOCH, _LAYER = 5, 3, 1  # of the dropout of an epilogue
 
 
 def check_product(one: Contestant, name: str, block: LocalCSR, width: int) -> Check:
     """``A X`` into an output of NaN."""
-    x, _ = _operands(block, width)
-    return _compare(one, name, block, x, None, "product", NOTHING, reference(block, x))
+    x, _ = operands(block, width)
+    out = torch.full((block.num_rows, width), torch.nan, device=x.device)
+    _multiply(one, block, x, out, False, NOTHING)
+    return compared(one.name, "product", name, out, reference(block, x), magnitudes(block, x), one.tolerance)
 
 
 def check_epilogue(one: Contestant, name: str, block: LocalCSR, width: int) -> Check:
     """relu(diag(scale) (A X + out) + bias), where X and the output are slices of columns of wider matrices."""
-    x, generator = _operands(block, width + 8)
+    x, generator = operands(block, width + 8)
     x[:, :8] = torch.nan
     x = x[:, 8:]
-    before = torch.randn(block.num_rows, width + 8, device=x.device, generator=generator)[:, 8:]
-    scale = torch.rand(block.num_rows, device=x.device, generator=generator)
-    bias = torch.randn(width, device=x.device, generator=generator)
-    expected = (scale.double()[:, None] * (reference(block, x) + before.double()) + bias.double()).relu()
-    return _compare(one, name, block, x, before, "epilogue", Epilogue(scale, bias, relu=True), expected)
+    out = torch.randn(block.num_rows, width + 8, device=x.device, generator=generator)[:, 8:]
+    scale, bias = _scale_and_bias(block, width, generator)
+    expected, magnitude = _after_epilogue(block, x, out, scale, bias)
+    _multiply(one, block, x, out, True, Epilogue(scale, bias, relu=True))
+    return compared(one.name, "epilogue", name, out, expected.relu(), magnitude, one.tolerance)
+
+
+def check_dropout(one: Contestant, name: str, block: LocalCSR, width: int) -> Check:
+    """dropout(relu(diag(scale) A X + bias)), with the mask of the reference in numpy."""
+    x, generator = operands(block, width)
+    scale, bias = _scale_and_bias(block, width, generator)
+    node_id = torch.randperm(block.num_rows, device=x.device, generator=generator)
+    mask = Mask(node_id, 0.5, _SEED, torch.full((), _EPOCH, device=x.device), _LAYER)
+    out = torch.full((block.num_rows, width), torch.nan, device=x.device)
+    expected, magnitude = _after_epilogue(block, x, None, scale, bias)
+    kept = kept_elements(mask, width)
+    _multiply(one, block, x, out, False, Epilogue(scale, bias, relu=True, dropout=mask))
+    expected = torch.where(kept, expected.relu() * mask.scale, 0.0)
+    magnitude = torch.where(kept, magnitude * mask.scale, 0.0)
+    return compared(one.name, "epilogue with dropout", name, out, expected, magnitude, one.tolerance)
 
 
 def check_repeats(one: Contestant, name: str, block: LocalCSR, width: int, repeats: int = REPEATS) -> Check:
     """The same product again and again: no bit changes."""
-    x, _ = _operands(block, width)
+    x, _ = operands(block, width)
     kernel = one.make()
     prepared = kernel.prepare(block, x.dtype)
     first, again = (torch.full((block.num_rows, width), torch.nan, device=x.device) for _ in range(2))
     kernel.spmm(prepared, x, first, accumulate=False)
-    equal = torch.ones((), dtype=torch.bool, device=x.device)
+    changed = torch.zeros((), dtype=torch.int32, device=x.device)
     for _ in range(repeats):
         again.fill_(torch.nan)
         kernel.spmm(prepared, x, again, accumulate=False)
-        equal &= (again.view(torch.int32) == first.view(torch.int32)).all()
-    return Check(one.kernel, one.mode, width, name, "repeats", None, None, one.tolerance, bool(equal))
+        changed += (again.view(torch.int32) != first.view(torch.int32)).any()
+    return equal(one.name, "repeats", name, changed, torch.zeros_like(changed), f"{repeats} products")
 
 
-def _compare(
-    one: Contestant,
-    name: str,
-    block: LocalCSR,
-    x: Tensor,
-    before: Tensor | None,
-    what: str,
-    epilogue: Epilogue,
-    expected: Tensor,
-) -> Check:
-    kernel = one.make()
-    prepared = kernel.prepare(block, x.dtype)
-    out = torch.full((block.num_rows, x.shape[1]), torch.nan, device=x.device) if before is None else before
-    kernel.spmm(prepared, x, out, before is not None, epilogue)
-    error, frobenius = errors(out, expected)
-    return Check(one.kernel, one.mode, x.shape[1], name, what, error, frobenius, one.tolerance, error <= one.tolerance)
+def kept_elements(mask: Mask, width: int) -> Tensor:
+    """(num_rows, width) bool: what the dropout keeps, by the reference in numpy."""
+    node_id, group = mask.node_id.cpu().numpy(), np.arange(-(-width // 4))
+    counter = np.empty((len(node_id), len(group), 4), np.uint32)
+    counter[..., 0], counter[..., 1] = node_id[:, None], group
+    counter[..., 2], counter[..., 3] = mask.layer, int(mask.epoch)
+    words = philox_4x32(counter, np.array([mask.seed & 0xFFFFFFFF, mask.seed >> 32], np.uint32))
+    kept = words.reshape(len(node_id), -1)[:, :width] >= mask.threshold
+    return torch.from_numpy(kept).to(mask.node_id.device)
 
 
-def _operands(block: LocalCSR, width: int) -> tuple[Tensor, torch.Generator]:
+def operands(block: LocalCSR, width: int) -> tuple[Tensor, torch.Generator]:
     """Random X, laid out as in training, and the generator for more."""
     device = block.indices.device
     generator = torch.Generator(device).manual_seed(width)
@@ -141,32 +92,53 @@ def _operands(block: LocalCSR, width: int) -> tuple[Tensor, torch.Generator]:
     return x.normal_(generator=generator), generator
 
 
-def _local_csr(mask: Tensor) -> LocalCSR:
-    row, column = mask.nonzero(as_tuple=True)
-    indptr = torch.searchsorted(row, torch.arange(len(mask) + 1, device=mask.device))
-    return LocalCSR(indptr.int(), column.int(), None, *mask.shape)
+def _multiply(one: Contestant, block: LocalCSR, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
+    kernel = one.make()
+    kernel.spmm(kernel.prepare(block, x.dtype), x, out, accumulate, epilogue)
+
+
+def _scale_and_bias(block: LocalCSR, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    device = block.indices.device
+    return (
+        torch.rand(block.num_rows, device=device, generator=generator),
+        torch.randn(width, device=device, generator=generator),
+    )
+
+
+def _after_epilogue(
+    block: LocalCSR, x: Tensor, before: Tensor | None, scale: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """diag(scale) (A X + before) + bias in float64, and the magnitude of its addends."""
+    expected, magnitude = reference(block, x), magnitudes(block, x)
+    if before is not None:
+        expected, magnitude = expected + before.double(), magnitude + before.double().abs()
+    scales, biases = scale.double()[:, None], bias.double()
+    return scales * expected + biases, scales * magnitude + biases.abs()
 
 
 def run(task: Task, report: Report) -> None:
     """The checks of ``task.arguments["cases"]``, pairs of a contestant and a width; an item each."""
     device, toy = task.device, task.toy
-    blocks = {"ragged": ragged(device, toy), "thin": thin(device, toy)}
+    blocks = {"ragged": ragged(device, toy), "thin": thin(device, toy), "weighted": weighted(device, toy)}
     if not toy:
         blocks["many columns"] = many_columns(device)
+    thorough = {one.name for one in FIRST}  # a toy leaves it at one product of the others
 
     def all_of(one: Contestant, width: int) -> None:
-        found = [
-            check_product(one, name, block, width)
-            for name, block in blocks.items()
-            if width <= 128 or name != "many columns"
-        ]
+        for name, block in blocks.items():
+            if toy and name == "weighted" and one not in (CSR, PERSISTENT):
+                continue  # the others leave weighted edges to the first of these
+            if width <= 128 or name != "many columns":
+                report.add(["checks"], asdict(check_product(one, name, block, width)))
+            if toy and one.name not in thorough:
+                return
         if width in _EPILOGUE_WIDTHS:
-            found.append(check_epilogue(one, "ragged", blocks["ragged"], width))
-        found.append(check_repeats(one, "ragged", blocks["ragged"], width, 2 if toy else REPEATS))
-        for check in found:
-            report.add(["checks"], asdict(check))
+            for check in (check_epilogue, check_dropout):
+                report.add(["checks"], asdict(check(one, "ragged", blocks["ragged"], width)))
+        repeats = check_repeats(one, "ragged", blocks["ragged"], width, 1 if toy else REPEATS)
+        report.add(["checks"], asdict(repeats))
 
-    missing: dict[str, str | None] = {name: CONTESTANTS[name].missing(device) for name, _ in task.arguments["cases"]}
+    missing = {name: CONTESTANTS[name].missing(device) for name, _ in task.arguments["cases"]}
     for name, reason in missing.items():
         if reason is not None:
             report.missing(name, reason)

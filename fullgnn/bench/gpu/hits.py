@@ -1,4 +1,4 @@
-"""Which share of the sectors that a product reads the L2 cache has: ncu's count, where ncu is there and may count.
+"""What a product reads from DRAM, the L2 and the L1, and how often it hits, as ncu counts it, where ncu may count.
 
 The worker starts ncu over this same file as a program (``python -m fullgnn.bench.gpu.hits``), which multiplies once
 with each kernel, and before each launches ``mark``: so the launches between two marks are one kernel's. Clocks are left
@@ -18,18 +18,33 @@ from typing import Any
 from fullgnn.bench.gpu.worker import Report, Task
 
 METRIC = "lts__t_sector_hit_rate.pct"
+METRICS = {
+    METRIC: "hit_rate_percent",
+    "l1tex__t_sector_hit_rate.pct": "l1_hit_rate_percent",
+    "dram__bytes.sum.per_second": "dram_bytes_per_second",
+    "lts__t_bytes.sum.per_second": "l2_bytes_per_second",
+    "l1tex__t_bytes.sum.per_second": "l1_bytes_per_second",
+    "gpu__time_duration.sum": "duration_seconds",
+}
+"""By ncu's name, the key in the record."""
+
 WIDTHS = (128, 41)
+_FRACTIONS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_SECONDS = {f"{prefix}{unit}": scale for prefix, scale in _FRACTIONS.items() for unit in ("second", "s")}
+_PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def command(ncu: str, arguments: dict[str, Any], module: str = "fullgnn.bench.gpu.hits") -> list[str]:
+def command(
+    ncu: str, arguments: dict[str, Any], module: str = "fullgnn.bench.gpu.hits", metrics: tuple[str, ...] = (METRIC,)
+) -> list[str]:
     """ncu over ``python -m module``, a program that takes ``arguments`` as JSON."""
     own = [sys.executable, "-m", module, json.dumps(arguments)]
-    options = ["--clock-control", "none", "--profile-from-start", "off", "--metrics", METRIC, "--csv"]
+    options = ["--clock-control", "none", "--profile-from-start", "off", "--metrics", ",".join(metrics), "--csv"]
     return [ncu, *options, *own]
 
 
 def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """The hit rate of every launch, from ncu's table.
+    """The counts of every launch, from ncu's table: bytes, seconds and per cent.
 
     Args:
         cases: kernel and width after each mark, in order.
@@ -40,24 +55,39 @@ def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
     begin = output.find('"ID"')
     if begin < 0:
         raise ValueError(next((line for line in output.splitlines() if "ERROR" in line), "ncu printed no table"))
-    found, case = [], -1
+    found: dict[str, dict[str, Any]] = {}
+    case, marks = -1, set[str]()
     for row in csv.DictReader(io.StringIO(output[begin:])):
-        if row.get("Metric Name") != METRIC:
+        launch, key = row["ID"], METRICS.get(row.get("Metric Name") or "")
+        if key is None:
             continue
         if row["Kernel Name"].startswith("mark"):
-            case += 1
+            case += launch not in marks
+            marks.add(launch)
         elif 0 <= case < len(cases):
             kernel, width = cases[case]
-            rate = float(row["Metric Value"].replace(",", ""))
-            found.append(
-                {"kernel": kernel, "width": width, "launched": row["Kernel Name"][:60], "hit_rate_percent": rate}
-            )
+            one = found.setdefault(launch, {"kernel": kernel, "width": width, "launched": row["Kernel Name"][:60]})
+            one[key] = _value(row["Metric Value"], row.get("Metric Unit") or "")
     if not found:
         raise ValueError("ncu counted no launch")
-    return found
+    return list(found.values())
+
+
+def _value(text: str, unit: str) -> float | None:
+    """A number in bytes, seconds or per cent, whatever multiple of them ncu chose; None where it has none."""
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    if unit in _SECONDS:
+        return number * _SECONDS[unit]
+    name = unit.partition("/")[0]
+    return number * _PREFIXES.get(name[:1], 1.0) if name.endswith("byte") else number
 
 
 def run(task: Task, report: Report) -> None:
+    """Arguments of the task: ``graph`` and ``scale``."""
+
     def count() -> None:
         ncu = shutil.which("ncu")
         if ncu is None:
@@ -65,8 +95,8 @@ def run(task: Task, report: Report) -> None:
             return
         arguments = {key: task.arguments[key] for key in ("graph", "scale")}
         try:
-            found = counted(command(ncu, arguments), max(5.0, report.budget.left - 3))
-            report.put(["hits"], {"metric": METRIC, "launches": found})
+            found = counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, report.budget.left - 3))
+            report.put(["hits"], {"metrics": METRICS, "launches": found})
         except subprocess.TimeoutExpired:
             report.put(["hits"], {"reason": "ncu was not ready in time"})
         except ValueError as error:
@@ -82,18 +112,22 @@ def counted(command: list[str], seconds: float) -> list[dict[str, Any]]:
         ValueError: nothing was counted; it says why.
         TimeoutExpired: it took longer.
     """
-    output, errors = _finished(command, seconds)
+    output, errors, _ = finished(command, seconds)
     cases = json.loads(errors.rpartition("cases: ")[2].splitlines()[0]) if "cases: " in errors else []
     return launches(output, cases)
 
 
-def _finished(command: list[str], seconds: float) -> tuple[str, str]:
-    """stdout and stderr of a command, which is ended with all that it started if it takes longer."""
+def finished(command: list[str], seconds: float) -> tuple[str, str, int]:
+    """stdout, stderr and status of a command, which is ended with all that it started if it takes longer.
+
+    Raises:
+        TimeoutExpired: it took longer.
+    """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        return process.communicate(timeout=seconds)
+        return *process.communicate(timeout=max(0.1, seconds)), process.returncode
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

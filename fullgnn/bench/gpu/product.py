@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.checks import errors
+from fullgnn.bench.gpu.check import error_of
 from fullgnn.bench.gpu.contestants import BASELINE, Contestant
 from fullgnn.bench.gpu.rates import rate_at
 from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated, synchronize
@@ -30,7 +30,7 @@ class Products:
         self._prepared: dict[str, tuple[Kernel, Any]] = {}
         self._width = 0
         self._inputs: list[Tensor] = []
-        self._rows = self._expected = torch.empty(0)
+        self._rows = self._expected = self._magnitude = torch.empty(0)
         self.setup: dict[str, dict[str, float]] = {}
 
     def time(self, one: Contestant, width: int, seconds: float) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Products:
         kernel, prepared = self._prepare(one)
         inputs, out = self._inputs, torch.full((self._block.num_rows, width), torch.nan, device=self._device)
         kernel.spmm(prepared, inputs[0], out, accumulate=False)
-        error, frobenius = errors(out[self._rows], self._expected)
+        error = error_of(out[self._rows], self._expected, self._magnitude)
         variants = {"lines": inputs}
         if one == BASELINE and not inputs[0].is_contiguous():  # as its users have it; the better of the two counts
             variants["contiguous"] = [x.contiguous() for x in inputs]
@@ -55,8 +55,7 @@ class Products:
         sectors = -(-width * 4 // SECTOR_BYTES) * SECTOR_BYTES  # what a row of X is read as
         rate = rate_at(self._rates, sectors, resident)
         return {
-            "kernel": one.kernel,
-            "mode": one.mode,
+            "kernel": one.name,
             "width": width,
             "median_ms": best.median_ms,
             "p20_ms": best.p20_ms,
@@ -66,12 +65,30 @@ class Products:
             "rows_of_x": layout,
             "row_bytes": row_bytes,
             "error": error,
-            "error_frobenius": frobenius,
             "correct": error <= one.tolerance,
             "gathered_gb_s": gathered,
             "x_fits_l2": resident,
             "share_of_gather_rate": None if rate is None else gathered * sectors / (width * 4) / rate,
         }
+
+    def time_anew(self, one: Contestant, width: int, seconds: float) -> dict[str, Any]:
+        """``time`` of a kernel that is prepared for this time alone, since its constants have changed."""
+        kept, setup = self._prepared, dict(self.setup)
+        self._prepared = {}
+        try:
+            return self.time(one, width, seconds)
+        finally:
+            self._prepared, self.setup = kept, setup
+
+    def run_once(self, one: Contestant, width: int) -> None:
+        """Multiply, so that everything is compiled."""
+        self._take_width(width)
+        kernel, prepared = self._prepare(one)
+        kernel.spmm(prepared, self._inputs[0], self._inputs[0].new_empty(self.num_rows, width), accumulate=False)
+
+    @property
+    def num_rows(self) -> int:
+        return self._block.num_rows
 
     def _prepare(self, one: Contestant) -> tuple[Kernel, Any]:
         if one.name not in self._prepared:
@@ -91,13 +108,15 @@ class Products:
         self._inputs = rotated(self._block.num_cols, width, self._device)
         self._rows = sample_rows(self._block)
         self._expected = exact_rows(self._block, self._inputs[0], self._rows)
+        self._magnitude = exact_rows(self._block, self._inputs[0].abs(), self._rows)
         self._width = width
 
     def release(self, *keep: Contestant) -> None:
         """Free inputs, and what was prepared for others than ``keep``."""
         names = {one.name for one in keep}
         self._prepared = {name: kept for name, kept in self._prepared.items() if name in names}
-        self._width, self._inputs, self._expected = 0, [], torch.empty(0)
+        self._width, self._inputs = 0, []
+        self._expected = self._magnitude = torch.empty(0)
 
 
 def sample_rows(block: LocalCSR) -> Tensor:

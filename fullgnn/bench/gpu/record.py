@@ -1,6 +1,7 @@
-"""The one record of a run, ``record.json`` and its page ``summary.md``, both written anew after every result."""
+"""The record of one part, ``<part>.json`` and its page ``<part>.md``, both written anew after every result."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from fullgnn.bench.gpu.page import make_page
 from fullgnn.record import strict_json
 
 NOT_MEASURED = "not measured (interpreter)"
-_TIMES = ("_ms", "_s", "_gb_s", "_tflop_s", "speed_up", "_of_gather_rate")
+_TIMES = ("_ms", "_s", "_gb_s", "_tflop_s", "_per_second", "_seconds", "speed_up", "_of_gather_rate")
 """Ends of the keys whose values are times, or made from times."""
 
 
@@ -17,11 +18,19 @@ class Record:
 
     Args:
         folder: where its files go; made here.
+        part: their name.
         measured: whether times mean anything; otherwise every one of them is written as not measured.
+        further: more files that are made of the tree: text by name.
     """
 
-    def __init__(self, folder: Path, measured: bool):
-        self.folder, self._measured = folder, measured
+    def __init__(
+        self,
+        folder: Path,
+        part: str,
+        measured: bool,
+        further: Callable[[dict[str, Any]], dict[str, str]] = lambda tree: {},
+    ):
+        self.folder, self._part, self._measured, self._further = folder, part, measured, further
         self.tree: dict[str, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -36,9 +45,10 @@ class Record:
         self._node(way).setdefault(last, []).append(value)
 
     def write(self) -> None:
-        """Both files, each at once: whoever ends the program at any moment leaves whole ones."""
+        """All files, each at once: whoever ends the program at any moment leaves whole ones."""
         tree = self.tree if self._measured else _without_times(self.tree)
-        for name, text in {"record.json": strict_json(tree, indent=1) + "\n", "summary.md": make_page(tree)}.items():
+        texts = {f"{self._part}.json": strict_json(tree, indent=1) + "\n", f"{self._part}.md": make_page(tree)}
+        for name, text in (texts | self._further(tree)).items():
             temporary = self.folder / f"{name}.tmp"
             temporary.write_text(text)
             os.replace(temporary, self.folder / name)

@@ -37,10 +37,14 @@ class _Worker:
 
 
 class Supervisor:
-    """Runs jobs and puts what they report into the record; nothing that a job does ends it."""
+    """Runs jobs and puts what they report into the record; nothing that a job does ends it.
 
-    def __init__(self, record: Record, budget: Budget, say: Callable[[str], None]):
-        self._record, self._budget, self._say = record, budget, say
+    Args:
+        tuning: a file with constants for the kernels of all jobs; None: those of this GPU.
+    """
+
+    def __init__(self, record: Record, budget: Budget, say: Callable[[str], None], tuning: str | None = None):
+        self._record, self._budget, self._say, self._tuning = record, budget, say, tuning
         self._workers: list[_Worker] = []
 
     def run(self, jobs: dict[str, Task], parallel: int = 1) -> None:
@@ -54,6 +58,10 @@ class Supervisor:
         finally:
             self.stop()
 
+    def missing(self, job: str, reason: str) -> None:
+        """Say of a job that it is not here to be run."""
+        self._note(job, None, "missing", reason)
+
     def stop(self) -> None:
         """End the workers that are left."""
         for worker in self._workers:
@@ -66,7 +74,7 @@ class Supervisor:
         if seconds < START_S:
             self._note(name, None, "left out", f"{max(0.0, seconds):.0f} s are left")
             return
-        task = replace(task, seconds=seconds, begun=time.time())
+        task = replace(task, seconds=seconds, begun=time.time(), tuning=self._tuning)
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "fullgnn.bench.gpu", "--worker", as_argument(task), str(writer)]
         process = subprocess.Popen(

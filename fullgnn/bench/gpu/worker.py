@@ -13,12 +13,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import torch
 
 from fullgnn import gpu
 from fullgnn.bench.gpu.budget import Budget
+from fullgnn.kernels import tuning
 
 T = TypeVar("T")
 
@@ -36,6 +38,7 @@ class Task:
     arguments: dict[str, Any] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)  # items that an earlier worker finished or died of
     deadly: list[str] = field(default_factory=list)  # those that it died of
+    tuning: str | None = None  # a file with the kernels' constants
 
     begun: float = 0.0  # time.time(), when its worker was started; 0: it has not been
 
@@ -137,6 +140,8 @@ def main(argument: str, descriptor: int) -> None:
         if not task.toy:
             torch.cuda.set_device(task.device)
             report.put(["gpu"], describe(task.device))
+        if task.tuning is not None:
+            tuning.use(tuning.read_tuning(Path(task.tuning)))
         import_module(task.module).run(task, report)
 
 

@@ -5,7 +5,10 @@ import signal
 import time
 from functools import partial
 
+import torch
+
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.kernels.tuning import tuning_for
 
 
 def run(task: Task, report: Report) -> None:
@@ -29,7 +32,12 @@ def _raises(report: Report) -> None:
     raise ZeroDivisionError("of course")
 
 
+def _constants(report: Report) -> None:
+    report.put(["elements"], tuning_for(torch.device("cpu")).csr.general.elements)
+
+
 _WAYS = {
+    "constants": _constants,
     "dies": _dies,
     "hangs": _hangs,
     "sleeps": _hangs,

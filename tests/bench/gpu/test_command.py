@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,110 +11,205 @@ import pytest
 import torch
 
 from fullgnn import gpu
-from fullgnn.bench.gpu.contestants import AUTO, CONTESTANTS, FIRST
-from fullgnn.bench.gpu.epoch import LATER, OURS
+from fullgnn.bench.gpu.__main__ import check_options, parse
+from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST, TOYS
+from fullgnn.bench.gpu.lookalikes import LOOKALIKES
+from fullgnn.bench.gpu.ours import LATER, OURS
+from fullgnn.bench.gpu.parts import MINUTES, PARTS
 from fullgnn.bench.gpu.record import NOT_MEASURED
+from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
+from fullgnn.errors import FullGNNError
+from fullgnn.kernels.tuning import Tuning, read_tuning
+from fullgnn.plan.config import load_plan
 from tests.commands import ROOT
 
 ABSENT = ("hydra", "omegaconf", "pymetis", "tqdm", "networkx", "sklearn", "pytest")
 COMMAND = [str(ROOT / "launch" / "gpu_bench")]
 
 
-@pytest.fixture
-def bare(tmp_path):
-    """The environment of a machine that has little installed: imports of ``ABSENT`` fail."""
+def bare_environment(tmp_path):
+    """That of a machine that has little installed: imports of ``ABSENT`` fail, and none is found."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n")
+    lines = ["import sys", "import importlib.util", f"absent = {ABSENT!r}", "sys.modules.update(dict.fromkeys(absent))"]
+    lines += ["find_spec = importlib.util.find_spec"]
+    lines += ["importlib.util.find_spec = lambda name, *rest: None if name in absent else find_spec(name, *rest)"]
+    (folder / "sitecustomize.py").write_text("\n".join(lines) + "\n")
     return {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(folder)}
 
 
-def read(folder):
-    return json.loads((folder / "record.json").read_text())
+@pytest.fixture
+def bare(tmp_path):
+    return bare_environment(tmp_path)
 
 
-def test_a_toy_run_end_to_end(bare, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "INTERPRETED", True)
-    env = {**bare, "TRITON_INTERPRET": "1"}
+def read(folder, part):
+    return json.loads((folder / f"{part}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """The folder of a toy run of all parts, and what it printed."""
+    tmp_path = tmp_path_factory.mktemp("toy")
+    env = {**bare_environment(tmp_path), "TRITON_INTERPRET": "1"}
     done = subprocess.run(
-        [*COMMAND, "--toy", "--out", "found"], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200
+        [*COMMAND, "--toy", "--out", "found"], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "found"]
-    record = read(tmp_path / "found")
-    assert record["finished"] and record["run"]["times"] == NOT_MEASURED
+    return tmp_path / "found", done.stdout
 
-    present = {
-        name: one for name, one in CONTESTANTS.items() if one.missing(torch.device("cpu")) is None and one != AUTO
-    }
-    checks = record["checks"]
-    assert all(check["passed"] for check in checks)
-    assert {f"{check['kernel']} {check['mode']}" for check in checks} == set(present)
-    assert {check["what"] for check in checks} == {"product", "epilogue", "repeats"}
+
+def test_a_toy_run_leaves_a_few_small_files(toy):
+    folder, _ = toy
+    names = [f"{part}.{kind}" for part in PARTS for kind in ("json", "md")]
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*names, "tuning.yaml"])
+    for part in PARTS:
+        record = read(folder, part)
+        assert record["finished"] and record["run"]["times"] == NOT_MEASURED and record["run"]["part"] == part
+        assert NOT_MEASURED in (folder / f"{part}.md").read_text()
+        failed = [entry for entry in record["items"] if entry["state"] in ("failed", "left out")]
+        assert all("PyG" in entry["item"] for entry in failed), failed
+    assert max(path.stat().st_size for path in folder.iterdir()) < 300_000
+    assert read_tuning(folder / "tuning.yaml") == Tuning()  # nothing was measured: nothing wins
+
+
+def test_a_toy_run_checks_everything(toy, monkeypatch):
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
+    checks = read(toy[0], "checks")["checks"]
+    present = {one.name for one in TOYS if one.missing(torch.device("cpu")) is None}
+    failed = [check for check in checks if not check["passed"]]
+    assert not failed, failed
+    subjects = {check["subject"] for check in checks}
+    assert present | {"matmul", "matmul_lines", "linear_gradients", "cross_entropy", "dropout", "epilogue"} <= subjects
+    assert {"activation_gradients", "training", "all-reduce"} <= subjects
+    assert {check["what"] for check in checks if check["subject"] == "csr ieee"} == {
+        "product", "epilogue", "epilogue with dropout", "repeats", "equal addends", "offsets",
+    }  # fmt: skip
+    assert {check["what"] for check in checks if check["subject"] == "training"} == {"replayed = eager", "losses"}
+
+
+def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
+    record = read(toy[0], "products")
     assert record["rates"]["copy_gb_s"] == NOT_MEASURED and len(record["rates"]["gather"]) == 4
-
     graph = record["graphs"]["toy"]
     assert graph["num_nodes"] == 160 and graph["nnz"] == 2560
     assert graph["order"] == "the generator's communities" and "not installed" in graph["order_reason"]
     assert sum(graph["tile_density"]) == pytest.approx(1)
-    found = {(f"{one['kernel']} {one['mode']}", one["width"]): one for one in graph["spmm"]}
-    first = {one.name for one in FIRST if one.name in present}
-    assert set(found) == {(name, 8) for name in present} | {(name, 41) for name in first}
+    found = {(one["kernel"], one["width"]): one for one in graph["spmm"]}
+    assert set(found) == {(one.name, 8) for one in FIRST if one.missing(torch.device("cpu")) is None}
     for (name, _), one in found.items():
         assert one["correct"] and one["error"] <= CONTESTANTS[name].tolerance
         assert one["median_ms"] == one["share_of_gather_rate"] == NOT_MEASURED and one["num_inputs"] >= 2
     assert len(graph["spmm_shuffled"]) == 1
+    assert {row["section"] for row in record["sweep"]} >= {"csr", "dense"}
+    assert all(row["correct"] and row["median_ms"] == NOT_MEASURED for row in record["sweep"])
+    assert {} in [row["changed"] for row in record["sweep"]] and any(row["changed"] for row in record["sweep"])
 
-    epochs = {one["preset"]: one for one in graph["epoch"]}
-    assert set(epochs) >= {"naive", *OURS, *LATER}
-    assert all(epochs[preset]["loss_error"] < 1e-4 for preset in (*OURS, *LATER))
-    assert epochs["full, A H0 on the host"]["settings"]["offload"] == "always"
-    assert epochs["naive"]["losses"][-1] < epochs["naive"]["losses"][0]
-    assert epochs["full"]["settings"]["cache_aggregation"] and not epochs["hetu"]["settings"]["cache_aggregation"]
-    failed = [entry for entry in record["items"] if entry["state"] == "failed"]
-    assert all("PyG" in entry["item"] for entry in failed), failed
 
-    page = (tmp_path / "found" / "summary.md").read_text()
-    assert "## toy" in page and NOT_MEASURED in page and "checks" in done.stdout
-    assert (tmp_path / "found" / "record.json").stat().st_size < 1_000_000
+def test_a_toy_run_trains(toy):
+    record = read(toy[0], "epochs")
+    assert "No GPU has measured" in record["run"]["tuning"]  # the file that products left is put to use
+    graph = record["graphs"]["toy"]
+    epochs = {(one["preset"], one["dropout"]): one for one in graph["epoch"]}
+    assert set(epochs) >= {(preset, p) for preset in ("naive", *OURS) for p in (0.0, 0.5)} | {
+        (one, 0.0) for one in LATER
+    }
+    assert all(epochs[preset, 0.0]["loss_error"] < 1e-4 for preset in ("naive", *OURS, *LATER))
+    assert epochs["hetu", 0.5]["loss_error"] < 1e-4 and epochs["naive", 0.5]["loss_error"] is None
+    assert epochs["full", 0.5]["losses"] != epochs["full", 0.0]["losses"]
+    assert epochs["full, A H0 on the host", 0.0]["settings"]["offload"] == "always"
+    assert epochs["naive", 0.0]["losses"][-1] < epochs["naive", 0.0]["losses"][0]
+    caches = [epochs[preset, 0.0]["settings"]["cache_aggregation"] for preset in ("full", "hetu")]
+    assert caches == [True, False]
+    (table, with_dropout) = graph["launches"]
+    assert table["preset"] == "full" and table["busy_ms"] == NOT_MEASURED and with_dropout["dropout"] == 0.5
+    assert all(one["launches"] > 0 for one in table["kernels"])
+    reasons = [entry["reason"] for entry in record["items"] if entry["state"] == "missing"]
+    assert "hydra is not installed" in reasons
 
 
 @pytest.mark.parametrize("stop", ["kill", "terminate"])
 def test_what_was_found_outlives_the_run(bare, tmp_path, stop):
+    """The end comes after the first check, before the others."""
     env = {**bare, "TRITON_INTERPRET": "1"}
-    process = subprocess.Popen([*COMMAND, "--toy", "--out", "found"], env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    found, page = tmp_path / "found", tmp_path / "found/summary.md"
+    command = [*COMMAND, "--toy", "--part", "checks", "--out", "found"]
+    process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    found, page = tmp_path / "found", tmp_path / "found/checks.md"
     begin = time.monotonic()
-    while not (page.exists() and "## Checks" in page.read_text() and read(found)["items"]):
-        assert process.poll() is None and time.monotonic() - begin < 100
+    while not (page.exists() and "## Checks" in page.read_text() and read(found, "checks")["items"]):
+        assert process.poll() is None and time.monotonic() - begin < 150
         time.sleep(0.05)
     getattr(process, stop)()
     process.wait(timeout=20)
-    record = read(found)
+    record = read(found, "checks")
     assert not record["finished"] and record["checks"] and record["items"]
-    assert "## Checks" in page.read_text()
+    assert "## Checks" in page.read_text() and not (found / "products.json").exists()
+
+
+def test_the_plan_is_asked_and_read(tmp_path):
+    """What the command of a plan prints is that of Hydra's configuration; the fastest that fits counts."""
+    options = [
+        {"world_size": size, "epoch_time_ms": ms, "prediction": {"peak_tensor_bytes": peak, "memory_bytes": 10}}
+        for size, ms, peak in ((1, 8.0, 5), (2, 4.0, 5), (2, 3.0, 50), (2, 5.0, 5))
+    ]
+    (tmp_path / "plan.json").write_text(json.dumps(options))
+    assert planned(tmp_path / "plan.json") == [
+        {"world_size": 1, "predicted_epoch": "8 ms"},
+        {"world_size": 2, "predicted_epoch": "4 ms"},
+    ]
+    words = plan_command(LOOKALIKES["reddit-like"], 1.0, tmp_path)
+    assert {"num_nodes=232965", "num_edges=114615892", "hardware=h200x8", "experiment=full"} <= set(words)
+    assert "target=fig8" in reproduce_command("fig8", tmp_path) and "device=cuda" in reproduce_command("fig8", tmp_path)
+    plan, runs, graph = load_plan(words[3:])  # every key is known
+    assert plan.nproc == [1, 2, 4, 8] and graph.num_nodes == 232_965 and runs
 
 
 @pytest.mark.parametrize(
     "arguments, interpret, message",
     [
-        ([], "0", "error: no GPU is visible here, and there is nothing to measure without one"),
-        (["--toy"], "0", "error: --toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1"),
-        ([], "1", "error: TRITON_INTERPRET=1 measures nothing: unset it, or give --toy"),
+        (["--toy"], "0", "--toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1"),
+        ([], "1", "TRITON_INTERPRET=1 measures nothing: unset it, or give --toy"),
+        (
+            ["--toy", "--tuning", "no.yaml"],
+            "1",
+            "no.yaml cannot be read: [Errno 2] No such file or directory: 'no.yaml'",
+        ),
     ],
 )
-def test_it_refuses_with_one_line(bare, tmp_path, arguments, interpret, message):
-    if torch.cuda.is_available() and "no GPU" in message:
+def test_it_refuses_before_anything_begins(monkeypatch, arguments, interpret, message):
+    monkeypatch.setenv("TRITON_INTERPRET", interpret)
+    with pytest.raises(FullGNNError, match=re.escape(message)):
+        check_options(parse(arguments))
+
+
+def test_it_refuses_with_one_line(bare, tmp_path):
+    if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    env = {**bare, "TRITON_INTERPRET": interpret}
-    done = subprocess.run([*COMMAND, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    env = {**bare, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(COMMAND, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    message = "error: no GPU is visible here, and there is nothing to measure without one"
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", message)
     assert [path.name for path in tmp_path.iterdir()] == ["bare"]
 
 
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        ([], ["checks", "products", "epochs"]),
+        (["--part", "epochs", "--part", "checks"], ["checks", "epochs"]),
+        (["--part", "all", "products"], ["checks", "products", "epochs"]),
+    ],
+)
+def test_parts_come_in_their_order(arguments, parts):
+    assert parse(arguments).part == parts
+    assert sum(MINUTES.values()) <= 22 and max(MINUTES.values()) < 10
+
+
 def test_nothing_that_may_be_absent_is_imported():
     """numba as well, which only a CPU's kernels need."""
-    rooms = ("__main__", "checks", "rates", "graph_job", "hits", "epoch", "_gather_gpu")
+    rooms = sorted(path.stem for path in (ROOT / "fullgnn" / "bench" / "gpu").glob("*.py") if path.stem != "__init__")
     program = "\n".join(
         [
             "import sys",

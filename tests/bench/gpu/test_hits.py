@@ -2,7 +2,7 @@
 
 import pytest
 
-from fullgnn.bench.gpu.hits import METRIC, command, launches
+from fullgnn.bench.gpu.hits import METRIC, METRICS, command, launches
 
 OUTPUT = f"""==PROF== Connected to process 7
 ==PROF== Profiling "mark" - 0: 0%....50%....100% - 1 pass
@@ -25,6 +25,33 @@ def test_launches_are_those_after_their_mark():
     ]
 
 
+def test_several_metrics_of_a_launch_are_one_entry():
+    """In bytes, seconds and per cent, whatever multiple ncu printed; a mark with two metrics is one mark."""
+    head = '"ID","Process ID","Kernel Name","Block Size","Section Name","Metric Name","Metric Unit","Metric Value"'
+    read = [
+        (0, "mark", METRIC, "%", "1"),
+        (0, "mark", "dram__bytes.sum.per_second", "byte/second", "0"),
+        (1, "sum_rows", METRIC, "%", "70.5"),
+        (1, "sum_rows", "dram__bytes.sum.per_second", "Tbyte/second", "4.1"),
+        (1, "sum_rows", "lts__t_bytes.sum.per_second", "Gbyte/second", "5,200"),
+        (1, "sum_rows", "gpu__time_duration.sum", "us", "250"),
+        (1, "sum_rows", "l1tex__t_sector_hit_rate.pct", "%", "n/a"),
+        (1, "sum_rows", "sm__cycles", "cycle", "7"),
+    ]
+    lines = [f'"{n}","7","{kernel}","(1)","x","{name}","{unit}","{value}"' for n, kernel, name, unit, value in read]
+    (found,) = launches("\n".join([head, *lines]), [("csr ieee", 128)])
+    assert found == {
+        "kernel": "csr ieee",
+        "width": 128,
+        "launched": "sum_rows",
+        "hit_rate_percent": 70.5,
+        "dram_bytes_per_second": pytest.approx(4.1e12),
+        "l2_bytes_per_second": pytest.approx(5.2e12),
+        "duration_seconds": pytest.approx(250e-6),
+        "l1_hit_rate_percent": None,
+    }
+
+
 def test_the_reason_is_ncu_s_own():
     refused = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access GPU counters"
     with pytest.raises(ValueError, match="ERR_NVGPUCTRPERM"):
@@ -34,4 +61,5 @@ def test_the_reason_is_ncu_s_own():
 
 
 def test_clocks_are_left_alone():
-    assert "--clock-control none" in " ".join(command("ncu", {"graph": "reddit-like", "scale": 1.0}))
+    line = " ".join(command("ncu", {"graph": "reddit-like", "scale": 1.0}, metrics=tuple(METRICS)))
+    assert "--clock-control none" in line and ",".join(METRICS) in line

@@ -19,7 +19,7 @@ def states(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
 
     def run(items, seconds=60.0):
-        record = Record(tmp_path, measured=True)
+        record = Record(tmp_path, "checks", measured=True)
         supervisor = Supervisor(record, Budget(seconds), lambda line: None)
         supervisor.run({"job": Task("tests.bench.gpu.jobs", seconds, True, {"items": items})})
         entries = record.tree.get("items", [])
@@ -61,7 +61,7 @@ def test_a_job_that_is_over_time_is_stopped_and_not_begun_again(states, monkeypa
 
 
 def test_jobs_side_by_side(states, tmp_path):
-    record = Record(tmp_path, measured=True)
+    record = Record(tmp_path, "checks", measured=True)
     jobs = {name: Task("tests.bench.gpu.jobs", 60.0, True, {"items": items}) for name, items in JOBS.items()}
     Supervisor(record, Budget(60), lambda line: None).run(jobs, parallel=2)
     found = {(one["job"], one["item"]): one["state"] for one in record.tree["items"]}
@@ -77,3 +77,17 @@ def test_jobs_side_by_side(states, tmp_path):
 def test_a_job_without_time_is_left_out(states):
     record, found = states(["works"], seconds=1.0)
     assert found == {None: ("left out", "0 s are left")} and "found" not in record.tree
+
+
+def test_workers_are_told_of_the_tuning_file(tmp_path, monkeypatch):
+    """The constants are in force before a job begins; what is not there to be run is said once."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(ROOT)
+    file = tmp_path / "tuning.yaml"
+    file.write_text("csr: {elements: 512}")
+    record = Record(tmp_path, "epochs", measured=True)
+    supervisor = Supervisor(record, Budget(60.0), lambda line: None, str(file))
+    supervisor.run({"job": Task("tests.bench.gpu.jobs", 60.0, True, {"items": ["constants"]})})
+    assert record.tree["elements"] == 512
+    supervisor.missing("whole", "hydra is not installed")
+    assert record.tree["items"][-1] == {"job": "whole", "state": "missing", "reason": "hydra is not installed"}

@@ -1,0 +1,90 @@
+"""The commands for whole tables and plans, run as a user runs them where Hydra is there: what they leave is kept."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fullgnn.bench.gpu.hits import finished
+from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, Lookalike
+from fullgnn.bench.gpu.worker import Report, Task
+
+TARGETS = ("fig8", "fig10", "table4", "table5")
+"""Of the reproduction."""
+
+HARDWARE = "h200x8"
+_LEAST_TARGET_S, _PLAN_S = 20.0, 40.0
+_MOST_CHARACTERS = 20_000
+
+
+def plan_command(shape: Lookalike, scale: float, out: Path) -> list[str]:
+    """``python -m fullgnn.plan`` for the numbers of a look-alike, on 1 to 8 GPUs."""
+    num_nodes, num_entries = shape.scaled(scale)
+    numbers = [
+        f"num_nodes={num_nodes}",
+        f"num_edges={num_entries}",
+        f"num_features={shape.num_features}",
+        f"num_classes={shape.num_classes}",
+        f"model.hidden_channels={shape.hidden}",
+    ]
+    own = ["experiment=full", f"hardware={HARDWARE}", "nproc=1,2,4,8", f"out={out}"]
+    return [sys.executable, "-m", "fullgnn.plan", *numbers, *own]
+
+
+def reproduce_command(target: str, out: Path) -> list[str]:
+    """``python -m fullgnn.reproduce`` for one target, on the GPU."""
+    return [sys.executable, "-m", "fullgnn.reproduce", f"target={target}", "device=cuda", f"out={out}"]
+
+
+def planned(path: Path) -> list[dict[str, Any]]:
+    """The fastest option for each number of ranks, of what the planner wrote."""
+    best: dict[int, dict[str, Any]] = {}
+    for option in json.loads(path.read_text()):
+        size = option["world_size"]
+        one = option["prediction"]
+        if one["peak_tensor_bytes"] > one["memory_bytes"]:
+            continue
+        if size not in best or option["epoch_time_ms"] < best[size]["epoch_time_ms"]:
+            best[size] = option
+    return [{"world_size": size, "predicted_epoch": f"{best[size]['epoch_time_ms']:.3g} ms"} for size in sorted(best)]
+
+
+def run(task: Task, report: Report) -> None:
+    """Arguments of the task: ``scratch``, a folder; ``scales`` of the graphs that were trained on, by name."""
+    if importlib.util.find_spec("hydra") is None:
+        report.missing("reproduce and plan", "hydra is not installed")
+        return
+    scratch = Path(task.arguments["scratch"])
+
+    def command(arguments: list[str], seconds: float) -> None:
+        output, errors, status = finished(arguments, seconds)
+        if status:
+            raise RuntimeError(f"status {status}: {(errors or output).strip()[-300:]}")
+
+    def plan(name: str, scale: float) -> None:
+        out = scratch / f"plan-{name}"
+        command(plan_command({**LOOKALIKES, **TOYS}[name], scale, out), min(_PLAN_S, report.budget.left))
+        report.put(["plan", name], planned(out / "plan.json"))
+
+    def reproduce(target: str) -> None:
+        out = scratch / target
+        try:
+            command(reproduce_command(target, out), report.budget.left)
+        finally:
+            pages = sorted(out.glob("*.md"))
+            if pages:
+                report.put(["reproduce", target], pages[0].read_text()[:_MOST_CHARACTERS])
+
+    def item(name: str, once: Callable[[], None], predicted_s: float) -> None:
+        report.item(name, once, limit_s=report.budget.left + 5, predicted_s=0.0 if task.toy else predicted_s)
+
+    for name, scale in task.arguments["scales"].items():
+        item(f"plan {name}", partial(plan, name, scale), _PLAN_S / 4)
+    if task.toy:
+        report.missing("reproduce", "a toy has no GPU")
+        return
+    for target in TARGETS:
+        item(f"reproduce {target}", partial(reproduce, target), _LEAST_TARGET_S)

@@ -1,0 +1,32 @@
+"""What a profiler saw, by kernel and gap."""
+
+import pytest
+import torch
+
+from fullgnn.bench.gpu.launches import Launch, launch_table, profiled
+
+
+def test_time_by_kernel_and_by_gap():
+    """Two epochs: a from 0 to 10, b from 10 to 30 with c inside, a gap of 20, and again; between them a gap of 50."""
+    once = [("a", 0, 10), ("b", 10, 30), ("c", 12, 20), ("d", 50, 100)]
+    launches = [Launch(name, begin + 150 * turn, end + 150 * turn) for turn in (1, 0) for name, begin, end in once]
+    table = launch_table(launches, epochs=2)
+    times = {one["kernel"]: (one["launches"], one["total_ms"]) for one in table["kernels"]}
+    assert times == {"a": (1, 0.01), "b": (1, 0.02), "c": (1, pytest.approx(0.008)), "d": (1, 0.05)}
+    assert [one["kernel"] for one in table["kernels"]][0] == "d"
+    gaps = {(one["after"], one["before"]): (one["gaps"], one["total_ms"]) for one in table["gaps"]}
+    assert gaps == {("b", "d"): (1, 0.02), ("d", "a"): (0.5, 0.025)}
+    assert table["busy_ms"] == pytest.approx(0.08) and table["idle_ms"] == pytest.approx(0.045)
+
+
+def test_an_epoch_is_profiled():
+    x = torch.ones(8)
+
+    def step():
+        x.add_(1)
+        return lambda: 0.0
+
+    found = profiled(step, torch.device("cpu"), epochs=3)
+    assert [one.name for one in found].count("aten::add_") == 3
+    assert all(one.end_us >= one.begin_us for one in found)
+    assert launch_table([], 1)["busy_ms"] == 0

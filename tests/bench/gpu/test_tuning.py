@@ -1,0 +1,181 @@
+"""The sweep of the kernels' constants: what is tried, what wins, and that the kernels read what was written."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from fullgnn.bench.gpu import sweep as sweep_module
+from fullgnn.bench.gpu.contestants import BASELINE
+from fullgnn.bench.gpu.sweep import SWEPT as KERNELS
+from fullgnn.bench.gpu.sweep import WIDTHS, DenseLayer, Sweep, Swept, constants
+from fullgnn.bench.gpu.tunables import (
+    OF_PREPARATION,
+    VALUES,
+    defaults,
+    descent,
+    sections,
+    single_changes,
+    tries,
+    tuning_text,
+    winners,
+)
+from fullgnn.bench.gpu.worker import Task
+from fullgnn.errors import ConfigError
+from fullgnn.kernels import tuning
+from fullgnn.kernels.tuning import Tuning, read_tuning, tuning_for
+
+CPU = torch.device("cpu")
+
+
+def row(ms, width=128, section="csr", graph="reddit-like", correct=True, kernel="csr ieee", **changed):
+    where = {"section": section, "kernel": kernel, "graph": graph, "width": width}
+    return where | {"changed": changed, "median_ms": ms, "correct": correct}
+
+
+SWEPT = [
+    row(10.0), row(8.0, elements=8192), row(9.0, min_lanes=8), row(7.0, elements=8192, min_lanes=8),
+    row(1.0, elements=2048, correct=False), row(12.0, bins=(2, 8)), row(9.0, heavy=4096), row(9.9, max_lanes=512),
+    row(4.0, width=8, graph="proteins-like"), row(4.1, width=8, graph="proteins-like", elements=8192),
+    row(2.0, width=8, graph="proteins-like", heavy=4096), row(3.95, width=8, graph="proteins-like", part=512),
+    row(5.0, section="dense"), row(4.0, section="dense", mask_tiles=8),
+]  # fmt: skip
+
+
+def test_every_constant_is_tried_and_the_tables_name_no_other():
+    for section in sections():
+        for name, default in defaults(section).items():
+            values = tries(section, name)
+            assert default not in values and len(set(map(str, values))) == len(values)
+            assert values or name in VALUES.get(section, {}), f"{section}.{name} is never tried"
+    known = {section: set(defaults(section)) for section in sections()}
+    for table in (VALUES, OF_PREPARATION):
+        assert all(set(names) <= known[section] for section, names in table.items())
+    assert {one.name for one in fields(Tuning)} == set(sections()) == {one.section for one in KERNELS}, (
+        "say what is timed for new constants"
+    )
+    assert len(set(WIDTHS)) == len(WIDTHS) and set(sum(WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
+
+
+def test_winners_gain_and_are_right():
+    found = winners(SWEPT)
+    assert found["csr"]["heavy"] == 4096 and "bins" not in found["csr"]
+    assert found["csr"]["widths"] == {128: {"elements": 8192, "min_lanes": 8}, 8: {}}
+    assert found["dense"] == {"widths": {128: {"mask_tiles": 8}}} and "panels" not in found
+    assert winners([]) == winners([row("not measured"), row("not measured", elements=8192)]) == {}
+
+
+def test_a_constant_of_every_width_must_gain_over_all_of_them():
+    """Half the time at one width, three times at the other; and tried at one of them alone."""
+    rows = [row(10.0), row(5.0, part=512), row(4.0, heavy=1024)]
+    rows += [row(10.0, width=8), row(30.0, width=8, part=512), row(9.0, width=8, heavy=8192)]
+    assert winners(rows) == {"csr": {"heavy": 1024}}
+
+
+def test_gains_are_added_up_one_after_the_other():
+    rows = [one for one in SWEPT if one["section"] == "csr" and one["width"] == 128]
+    rows.append(row(9.5, elements_per_warp=512))
+    expected = {"elements": 8192, "min_lanes": 8}
+    assert descent("csr", rows) == [expected, expected | {"elements_per_warp": 512}]
+    assert descent("csr", rows[1:2]) == [] == descent("csr", [row(10.0)])
+
+
+def test_what_the_sweep_wrote_is_read_back_and_used(tmp_path):
+    path = tmp_path / "tuning.yaml"
+    path.write_text(tuning_text(SWEPT, "NVIDIA H200"))
+    assert "nvidia-h200.yaml" in path.read_text()
+    found = read_tuning(path)
+    assert found.csr.general.heavy == found.csr.at(8).heavy == found.csr.at(128).heavy == 4096
+    assert (found.csr.at(128).elements, found.csr.at(128).min_lanes) == (8192, 8)
+    assert found.csr.at(8).elements == Tuning().csr.general.elements and found.dense.at(128).mask_tiles == 8
+    tuning.use(found)
+    try:
+        assert tuning_for(CPU) is found
+    finally:
+        tuning.use(None)
+    bins = tuning_text([row(2.0), row(1.0, bins=(2, 8, 32))], "NVIDIA H200")
+    path.write_text(bins)
+    assert read_tuning(path).csr.general.bins == (2, 8, 32)
+    path.write_text(tuning_text([], None))
+    assert read_tuning(path) == Tuning()
+
+
+class Timings:
+    """A report that keeps rows."""
+
+    def __init__(self):
+        self.rows, self.names = [], []
+
+    def item(self, name, run, **limits):
+        self.names.append(name)
+        return run()
+
+    def add(self, path, value):
+        assert path == ["sweep"]
+        self.rows.append(value)
+
+
+class Products:
+    """Times that depend on the constants that the kernels are given: twice as many elements halve them."""
+
+    num_rows = 50
+
+    def time_anew(self, one, width, seconds):
+        csr = tuning_for(CPU).csr.at(width)
+        ms = 4096 / csr.elements * (1.0 if csr.min_lanes == 16 else 0.5)
+        return {"median_ms": ms, "correct": True}
+
+    def release(self, *keep):
+        pass
+
+
+def test_the_sweep_gives_the_kernels_its_constants(monkeypatch):
+    """Times fall with the constants that are in force; the sweep finds them, and leaves none behind."""
+    monkeypatch.setattr(sweep_module, "SWEPT", [Swept("csr", BASELINE), Swept("dense", None)])
+    report = Timings()
+    sweep = Sweep(Task("", 60.0, True), report, "toy", Products(), 0.0)
+    sweep.run((8,))
+    assert tuning_for(CPU) == Tuning()
+    csr = [one for one in report.rows if one["section"] == "csr"]
+    assert len(csr) >= 1 + len(single_changes("csr")) and csr[0]["changed"] == {}
+    found = winners(csr)["csr"]["widths"][8]
+    assert found["elements"] == 8192 and found["min_lanes"] in (8, 32)
+    assert len({str(one["changed"]) for one in csr}) == len(csr)
+    assert all(one["correct"] for one in report.rows if one["section"] == "dense")
+
+
+def test_a_layer_knows_its_gradient(monkeypatch):
+    layer = DenseLayer(60, 20, 8, CPU)
+    assert layer.time(0.0)["correct"]
+    run = layer.run
+    monkeypatch.setattr(layer, "run", lambda x: run(x) * 1.001)
+    assert not layer.time(0.0)["correct"]
+
+
+def test_constants_hold_inside_alone():
+    for section in sections():
+        changed = single_changes(section)[-1]
+        ((name, value),) = changed.items()
+        with constants(section, changed):
+            assert getattr(getattr(tuning_for(CPU), section).at(41), name) == value
+        assert tuning_for(CPU) == Tuning()
+
+
+def test_kernels_that_share_a_section_have_constants_of_their_own():
+    """Every constant is swept by one of them; what each gains is written beside the other's."""
+    for section in sections():
+        changes = [str(changed) for one in KERNELS if one.section == section for changed in one.changes()]
+        assert sorted(changes) == sorted(map(str, single_changes(section)))
+    names = {one.kernel: {name for changed in one.changes() for name in changed} for one in KERNELS}
+    assert "planes_stages" in names["packed64 bf16x3 planes"] and "num_stages" in names["packed64 bf16x3"]
+    planes = {"section": "panels", "kernel": "packed64 bf16x3 planes"}
+    rows = [row(4.0, section="panels", kernel="packed64 bf16x3"), row(2.0, **planes)]
+    rows += [row(3.0, section="panels", kernel="packed64 bf16x3", num_stages=4), row(1.0, planes_stages=4, **planes)]
+    assert winners(rows) == {"panels": {"widths": {128: {"num_stages": 4, "planes_stages": 4}}}}
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    path = tmp_path / "tuning.yaml"
+    path.write_text("csr: {lanes: 3}")
+    with pytest.raises(ConfigError, match="names lanes"):
+        read_tuning(path)
