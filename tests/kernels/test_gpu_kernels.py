@@ -219,6 +219,8 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         Packed(16)
     with pytest.raises(ConfigError, match="kernel.density_threshold=5.0 is no share"):
         Tile32(5.0)
+    with pytest.raises(ConfigError, match="kernel.planes=true splits X for tensor cores"):
+        Packed(mode="ieee", planes=True)
     monkeypatch.setattr(gpu, "INTERPRETED", False)
     cpu = torch.device("cpu")
     with pytest.raises(UnsupportedError, match="kernel=csr multiplies float32 and float64 on a GPU, not .* on cpu"):
