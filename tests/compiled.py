@@ -50,6 +50,19 @@ def bytes_of_loads(ptx: str) -> list[int]:
     return sorted(found)
 
 
+def barriers_in_loops(ptx: str, load: str) -> list[int]:
+    """Barriers in each of the innermost loops that contain ``load``."""
+    lines, labels, loops = ptx.splitlines(), dict[str, int](), list[tuple[int, int]]()
+    for number, line in enumerate(lines):
+        if label := re.match(r"(\$L\w+):", line):
+            labels[label[1]] = number
+        elif (jump := re.search(r"\bbra(?:\.uni)?\s+(\$L\w+)", line)) and jump[1] in labels:
+            loops.append((labels[jump[1]], number))
+    innermost = [(a, b) for a, b in loops if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in loops)]
+    bodies = ["\n".join(lines[first:last]) for first, last in innermost]
+    return [body.count("bar.sync") for body in bodies if load in body]
+
+
 def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[str, Any], int]) -> dict[str, Any]:
     import triton
     from triton.backends.compiler import GPUTarget
@@ -73,6 +86,7 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
         "wide_accesses": len(wide),
+        "barriers_in_loops_over_x": barriers_in_loops(compiled.asm["ptx"], "L1::evict_last"),
         "bytes_of_loads_of_x": bytes_of_loads(compiled.asm["ptx"]),
         "mma": {name: found.count(name) for name in sorted(set(found))},
         **_resources(compiled.asm["cubin"]),

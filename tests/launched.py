@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 
 from fullgnn import gpu
 from fullgnn._philox_gpu import dropout_gpu
-from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, panels, tuning
+from fullgnn.kernels import Epilogue, Kernel, Packed, PersistentCSR, Tile32, TritonCSR, panels, tuning
 from fullgnn.kernels._epilogue_gpu import apply_gpu
 from fullgnn.kernels.tuning import tuning_of
 from fullgnn.nn._dense_gpu import activation_gradients_gpu, matmul_gpu
@@ -71,6 +71,9 @@ def products() -> None:
     for width in (41, 128):
         for seed, accumulate in ((1, False), (2**63 + 5, True)):
             multiply(TritonCSR(), adj, width, torch.float32, accumulate, finished(200, width, torch.float32, seed))
+    for width, passes in ((41, None), (602, 32)):
+        multiply(PersistentCSR("ieee", passes), adj, width, torch.float32, True, finished(200, width, torch.float32, 1))
+    multiply(PersistentCSR("bf16"), weighted, 8, torch.float32, False, Epilogue())
     multiply(TritonCSR("bf16"), adj, 100, torch.float32, False, Epilogue())
     multiply(TritonCSR(), weighted, 41, torch.float64, True, finished(200, 41, torch.float64, 0))
     for kernel in (Tile32(0.0), Packed(32), Packed(64, "bf16"), Packed(128, "ieee")):
@@ -94,7 +97,7 @@ def neighbours() -> None:
 if __name__ == "__main__":
     assert not gpu.interpreting()
     gpu.INTERPRETED = True
-    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}}))
+    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}, "persistent": {"heavy": 100}}))
     panels.SPLIT_GROUPS, panels.PART_GROUPS = 3, 2
     hold_launches()
     products()

@@ -18,6 +18,7 @@ from torch import Tensor
 from fullgnn.cache import Cache
 from fullgnn.kernels.base import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.packed import PANEL_ROWS, Packed
+from fullgnn.kernels.persistent import PersistentCSR
 from fullgnn.kernels.tile32 import Tile32
 from fullgnn.kernels.torch_csr import TorchCSR
 from fullgnn.kernels.triton_csr import TritonCSR
@@ -33,7 +34,7 @@ def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
     """The kernels of float32 quality to choose from for a block. Tensor cores take neither weights nor float64."""
     kernels: list[Kernel] = [TorchCSR()]
     if adj.nnz >= FEW_EDGES:
-        kernels.append(TritonCSR())
+        kernels += [TritonCSR(), PersistentCSR()]
     if adj.nnz >= SOME_EDGES and adj.values is None and dtype == torch.float32:
         kernels += [Tile32(), *(Packed(rows) for rows in PANEL_ROWS)]
     return kernels

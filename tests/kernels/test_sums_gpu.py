@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn import gpu
 from fullgnn.kernels import Kernel, LocalCSR, PersistentCSR, TritonCSR, tuning
 from fullgnn.kernels.persistent import ListPlan, lanes_of
 from fullgnn.kernels.reading import CHAIN, cut_columns
