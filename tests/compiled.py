@@ -48,6 +48,7 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
         "bytes_of_loads_of_x": bytes_of_loads(compiled, "x"),
+        "barriers_in_loops_over_x": barriers_in_loops(compiled, "x"),
         "wide_accesses": len(WIDE.findall(compiled.asm["ptx"])),
         "mma": tensor_core_instructions(compiled.asm["ptx"]),
         **resources(compiled.asm["cubin"]),
@@ -56,11 +57,24 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
 
 def bytes_of_loads(compiled: Any, argument: str) -> list[int]:
     """The different sizes of the loads from what an argument of a kernel points to, in ascending order."""
-    passed = [name for name, kind in compiled.src.signature.items() if kind != "constexpr"]
-    if argument not in passed:
-        return []
-    accesses = Program(compiled.asm["ptx"], [passed.index(argument)]).accesses
+    place = _place(compiled, argument)
+    accesses = Program(compiled.asm["ptx"], place).accesses if place else []
     return sorted({one.num_bytes for one in accesses if one.is_load and one.parameters})
+
+
+def barriers_in_loops(compiled: Any, argument: str) -> list[int]:
+    """Barriers in each of the innermost loops that read what an argument of a kernel points to."""
+    place = _place(compiled, argument)
+    if not place:
+        return []
+    program = Program(compiled.asm["ptx"], place)
+    return [program.barriers(loop) for loop in program.innermost(frozenset(place))]
+
+
+def _place(compiled: Any, argument: str) -> list[int]:
+    """The number of an argument among those that are passed; empty: it is a constant."""
+    passed = [name for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+    return [passed.index(argument)] if argument in passed else []
 
 
 def gpu_modules() -> list[str]:

@@ -11,7 +11,7 @@ import torch
 
 from fullgnn._philox_gpu import dropout_gpu
 from fullgnn.bench.gpu.absent import recorded
-from fullgnn.kernels import Epilogue, Kernel, Packed, Tile32, TritonCSR, tuning
+from fullgnn.kernels import Epilogue, Kernel, Packed, PersistentCSR, Tile32, TritonCSR, tuning
 from fullgnn.kernels._epilogue_gpu import apply_gpu
 from fullgnn.kernels.tuning import tuning_of
 from fullgnn.nn._dense_gpu import matmul_gpu
@@ -37,6 +37,9 @@ def products() -> None:
     for width in (41, 128):
         for seed, accumulate in ((1, False), (2**63 + 5, True)):
             multiply(TritonCSR(), adj, width, torch.float32, accumulate, finished(200, width, torch.float32, seed))
+    for width, passes in ((41, None), (602, 32)):
+        multiply(PersistentCSR("ieee", passes), adj, width, torch.float32, True, finished(200, width, torch.float32, 1))
+    multiply(PersistentCSR("bf16"), weighted, 8, torch.float32, False, Epilogue())
     multiply(TritonCSR("bf16"), adj, 100, torch.float32, False, Epilogue())
     multiply(TritonCSR(), weighted, 41, torch.float64, True, finished(200, 41, torch.float64, 0))
     for kernel in (Tile32(0.0), Packed(32), Packed(64, "bf16"), Packed(128, "ieee"), Packed(64, planes=True)):
@@ -61,7 +64,8 @@ def neighbours() -> None:
 
 if __name__ == "__main__":
     panels = {"split_groups": 3, "part_groups": 2}
-    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}, "panels": panels}))
+    rows = {"csr": {"heavy": 100, "part": 40}, "persistent": {"heavy": 100}}
+    tuning.use(tuning_of({**rows, "panels": panels}))
     with recorded() as launches:
         products()
         neighbours()

@@ -72,7 +72,15 @@ def test_compiles(compiled: list[dict[str, Any]], module: str) -> None:
         assert line["stack_bytes"] == 0, ("registers are spilled", line)
 
 
-@pytest.mark.parametrize("module", [f"fullgnn.kernels._{name}_gpu" for name in ("csr", "panels", "planes")])
+def test_no_thread_waits_for_another_between_two_edges(compiled: list[dict[str, Any]]) -> None:
+    """Of the persistent kernel: in its innermost loops with loads of X there is no barrier."""
+    lines = [line for line in compiled if line["kernel"] == "walk_rows"]
+    assert lines and all(line["barriers_in_loops_over_x"] == [0, 0] for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    "module", [f"fullgnn.kernels._{name}_gpu" for name in ("csr", "persistent", "panels", "planes")]
+)
 def test_rows_of_x_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]], module: str) -> None:
     """At the widths 41, 47, 10 ... as well: the compiler must see that rows are padded."""
     for line in compiled:
@@ -107,4 +115,4 @@ def test_the_host_asks_for_what_can_be_launched(printed: dict[str, str]) -> None
     launches, kernels, *names = printed["tests.launched"].split()
     assert int(launches) >= int(kernels) > 40
     dense = {"_apply", "_matmul", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"}
-    assert {*names} >= {"multiply_panels", "multiply_planes", "_split", "sum_rows", *dense}
+    assert {*names} >= {"multiply_panels", "multiply_planes", "_split", "sum_rows", "walk_rows", *dense}

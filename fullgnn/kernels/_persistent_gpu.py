@@ -20,7 +20,7 @@ import triton.language as tl
 from fullgnn._philox_gpu import STREAM_TYPES
 from fullgnn.kernels._csr_gpu import add_lanes
 from fullgnn.kernels._epilogue_gpu import NO_STREAM, store_rows
-from fullgnn.kernels.persistent import cut_passes, lanes_of
+from fullgnn.kernels.persistent import cut_passes, lanes_of, max_registers
 from fullgnn.kernels.reading import FULL_PIECE
 from fullgnn.kernels.tuning import PersistentTuning
 
@@ -225,4 +225,5 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         if not finished:
             del dropout["node_id"], dropout["epoch"]
             constants |= NO_STREAM
-        yield walk_rows, signature | types | dropout, constants, {"num_warps": tuning.num_warps}
+        options = {"num_warps": tuning.num_warps, "maxnreg": max_registers(tuning, of_out == "fp64")}
+        yield walk_rows, signature | types | dropout, constants, options

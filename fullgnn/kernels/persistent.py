@@ -29,7 +29,7 @@ from fullgnn.kernels.triton_csr import cut_levels, power_of_two
 from fullgnn.kernels.tuning import PersistentTuning, tuning_for
 from fullgnn.lines import empty_lines
 
-INTERPRETED_PROGRAMS = 3  # on a CPU, where the interpreter runs one after the other
+REGISTERS = 1 << 16  # of a multiprocessor
 
 
 class PersistentCSR:
@@ -151,11 +151,12 @@ def walk(
     assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
     tuning = tuning_for(out.device).persistent.at(width)
     reading, finish = Reading.of(x), epilogue_arguments(epilogue)
-    unit = vector_unit(out, out.stride(0), width)
+    unit, double = vector_unit(out, out.stride(0), width), out.dtype == torch.float64
+    num_programs = _num_processors(out.device) * programs_a_processor(tuning, double)
     for cut in cut_passes(width, columns_a_pass or tuning.columns_a_pass or FULL_PIECE, whole=x.element_size() < 4):
         lanes = lanes_of(tuning, cut.total)
         num_tasks = work.num_long + -(-work.num_short * lanes["SHORT"] // lanes["LANES"])
-        walk_rows[(min(num_programs(out.device, tuning), num_tasks), cut.count)](
+        walk_rows[(min(num_programs, num_tasks), cut.count)](
             work.begin,
             work.end,
             work.target,
@@ -182,6 +183,7 @@ def walk(
             EVEN=cut.end <= reading.columns,
             WIDE=wide(x, out),
             num_warps=tuning.num_warps,
+            maxnreg=max_registers(tuning, double),
         )
 
 
@@ -226,11 +228,17 @@ def lanes_of(tuning: PersistentTuning, num_columns: int) -> dict[str, int]:
     return {"LANES": lanes, "SHORT": min(lanes, tuning.short_lanes)}
 
 
-def num_programs(device: torch.device, tuning: PersistentTuning) -> int:
-    """That run at one time, nearly: the same on every GPU of a kind."""
-    return _num_processors(device) * tuning.programs_a_processor if device.type == "cuda" else INTERPRETED_PROGRAMS
+def programs_a_processor(tuning: PersistentTuning, double: bool) -> int:
+    """That are to run at one time; half as many in float64, whose sums take twice the registers."""
+    return max(1, tuning.programs_a_processor // 2) if double else tuning.programs_a_processor
+
+
+def max_registers(tuning: PersistentTuning, double: bool) -> int:
+    """Of a thread, so that all these programs do run at one time: every GPU that is served has 65,536 a processor."""
+    threads = 32 * tuning.num_warps * programs_a_processor(tuning, double)
+    return min(255, REGISTERS // threads // 8 * 8)
 
 
 @functools.cache
 def _num_processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

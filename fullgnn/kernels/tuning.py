@@ -60,9 +60,9 @@ class PersistentTuning:
     """Of the sums of one program."""
     min_lanes: int = 16
     max_lanes: int = 64
-    """Of a program, at most one a thread: an index is read by the threads that want it, and by no others."""
+    """Of a program: half its threads. With more, an index is read by one thread for others, which wait for it."""
     programs_a_processor: int = 6
-    """Of 128 threads with up to 80 registers."""
+    """That run at one time on a multiprocessor: threads get as many registers as that leaves them, 80 for six."""
     num_stages: int = 1
     """Of the pipeline of rows of X through shared memory; 1: they go to registers, and no thread waits for another."""
     num_warps: int = 4

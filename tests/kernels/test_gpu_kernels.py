@@ -55,7 +55,7 @@ WIDTHS = [1, 8, 41, 100, 129]
 
 SMALL = {
     "csr": {"heavy": 64, "part": 40},
-    "persistent": {"heavy": 64, "short_edges": 5, "short_lanes": 2, "elements": 8192},
+    "persistent": {"heavy": 64, "short_edges": 5, "short_lanes": 2, "elements": 8192, "programs_a_processor": 3},
     "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2},
 }
 
@@ -215,6 +215,8 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         Packed(mode="tf32")
     with pytest.raises(ConfigError, match="kernel.mode=bf16x2 is not known to kernel=csr"):
         TritonCSR("bf16x2")
+    with pytest.raises(ConfigError, match="kernel.columns_a_pass=12 is not possible: choose 8, 16"):
+        PersistentCSR(columns_a_pass=12)
     with pytest.raises(ConfigError, match="kernel.panel_rows=16 is not possible"):
         Packed(16)
     with pytest.raises(ConfigError, match="kernel.density_threshold=5.0 is no share"):
