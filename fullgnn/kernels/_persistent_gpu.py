@@ -3,9 +3,8 @@
 As many programs as run at one time walk one list of items, each a row or a part of one, the longest first. Program p
 takes the tasks p, p + P, p + 2 P ..., so who sums what depends on nothing that happens while it runs. A task is
 
-    1 long item        summed by LANES lanes
-    some middle ones   each by MIDDLE of these lanes
-    some short ones    each by SHORT of them
+    1 long item          summed by LANES lanes
+    some short items     each by SHORT of these lanes
 
 and a lane adds every so many edges of its item. The bounds of the next task are read before the edges of this one, and
 its first indices before the sums of this one are stored. All columns of a program are one block, or three equal ones:
@@ -22,17 +21,16 @@ from fullgnn._philox_gpu import STREAM_TYPES
 from fullgnn.kernels._csr_gpu import add_lanes
 from fullgnn.kernels._epilogue_gpu import NO_STREAM, store_rows
 from fullgnn.kernels.persistent import cut_passes, lanes_of
+from fullgnn.kernels.reading import FULL_PIECE
 from fullgnn.kernels.tuning import PersistentTuning
 
 
 @triton.jit(
     do_not_specialize=[
         "num_long",
-        "num_middle",
         "num_short",
         "num_rows",
         "first_column",
-        "num_passes",
         "width",
         "readable",
         "x_stride",
@@ -40,7 +38,7 @@ from fullgnn.kernels.tuning import PersistentTuning
     ],
 )
 def walk_rows(
-    begin,  # (num_items,) int32: the edges of an item are begin to end; long ones, middle ones, short ones
+    begin,  # (num_items,) int32: the edges of an item are begin to end; long ones, then short ones
     end,
     target,  # (num_items,) int32: the row of ``out`` that it is stored to
     indices,  # (nnz,) int32 columns of A
@@ -48,11 +46,9 @@ def walk_rows(
     x,  # (num_cols, width)
     out,  # (num_rows, width)
     num_long,
-    num_middle,
     num_short,
     num_rows,
-    first_column,  # of the first pass
-    num_passes,  # the list is walked once for every PIECE or 3 PIECE columns
+    first_column,  # of the first pass; a pass is PIECE or 3 PIECE columns, and the grid's slow axis
     width,  # in units of OUT_ALIGNED, as out_stride is
     readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is
     x_stride,
@@ -68,7 +64,6 @@ def walk_rows(
     drop_scale: tl.float64,
     ACCUMULATE: tl.constexpr,
     LANES: tl.constexpr,
-    MIDDLE: tl.constexpr,
     SHORT: tl.constexpr,
     PIECE: tl.constexpr,
     THREE: tl.constexpr,  # pieces, not one
@@ -82,25 +77,16 @@ def walk_rows(
     x_stride *= ALIGNED
     width *= OUT_ALIGNED
     out_stride *= OUT_ALIGNED
-    program, num_programs = tl.program_id(0), tl.num_programs(0)
-    task = program
-    for number in range(0, num_passes):
-        column = first_column + number * (3 * PIECE if THREE else PIECE)
-        column = tl.multiple_of(column, 8)
-        # Each stretch of the list ends for this program with the number of its next task, in the next stretch.
-        task = _walk(begin, end, target, task, num_programs, num_long, indices, values, x, out, num_rows, column, width,
-                     readable, x_stride, out_stride, scale, bias, relu, node_id, epoch, seed, layer, threshold,
-                     drop_scale, ACCUMULATE, LANES, LANES, PIECE, THREE, STAGES, EVEN, WIDE)  # fmt: skip
-        first = num_long
-        task = _walk(begin + first, end + first, target + first, task, num_programs, num_middle, indices, values, x,
-                     out, num_rows, column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch,
-                     seed, layer, threshold, drop_scale, ACCUMULATE, LANES, MIDDLE, PIECE, THREE, STAGES, EVEN,
-                     WIDE)  # fmt: skip
-        first += num_middle
-        task = _walk(begin + first, end + first, target + first, task, num_programs, num_short, indices, values, x,
-                     out, num_rows, column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch,
-                     seed, layer, threshold, drop_scale, ACCUMULATE, LANES, SHORT, PIECE, THREE, STAGES, EVEN,
-                     WIDE)  # fmt: skip
+    num_programs = tl.num_programs(0)
+    column = first_column + tl.program_id(1) * (3 * PIECE if THREE else PIECE)
+    column = tl.multiple_of(column, 8)
+    # The first stretch of the list ends for this program with the number of its next task, in the second.
+    task = _walk(begin, end, target, tl.program_id(0), num_programs, num_long, indices, values, x, out, num_rows,
+                 column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch, seed, layer,
+                 threshold, drop_scale, ACCUMULATE, LANES, LANES, PIECE, THREE, STAGES, EVEN, WIDE)  # fmt: skip
+    _walk(begin + num_long, end + num_long, target + num_long, task, num_programs, num_short, indices, values, x, out,
+          num_rows, column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch, seed, layer,
+          threshold, drop_scale, ACCUMULATE, LANES, SHORT, PIECE, THREE, STAGES, EVEN, WIDE)  # fmt: skip
 
 
 @triton.jit
@@ -212,24 +198,19 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
     """
     signature = dict.fromkeys(("begin", "end", "target", "indices"), "*i32:16")
-    sizes = ("num_long", "num_middle", "num_short", "num_rows", "first_column", "num_passes", "width", "readable")
+    sizes = ("num_long", "num_short", "num_rows", "first_column", "width", "readable")
     signature |= dict.fromkeys((*sizes, "x_stride", "out_stride"), "i32")
-    calls = [  # width, stride, columns a pass, dtypes of X and of the output, weighted, bias and dropout, wide
-        (128, 128, 128, "fp32", "fp32", False, True, False),
-        (128, 128, 32, "fp32", "fp32", False, True, False),
-        (100, 104, 128, "fp32", "fp32", False, True, False),
-        (64, 64, 128, "fp32", "fp32", False, True, False),
-        (47, 48, 128, "fp32", "fp32", False, False, False),
-        (41, 48, 128, "fp32", "fp32", False, True, False),
-        (10, 16, 128, "fp32", "fp32", False, True, False),
-        (8, 8, 128, "fp32", "fp32", False, True, False),
-        (128, 128, 128, "bf16", "fp32", False, True, False),
-        (41, 48, 128, "fp32", "fp32", True, False, True),
-        (64, 64, 128, "fp64", "fp64", False, True, True),
+    calls = [  # width, stride, dtypes of X and of the output, weighted, bias and dropout, wide
+        (128, 128, "fp32", "fp32", False, True, False),
+        (100, 104, "fp32", "fp32", False, False, False),
+        (64, 64, "fp32", "fp32", False, False, False),
+        (41, 48, "fp32", "fp32", False, True, False),
+        (8, 8, "fp32", "fp32", False, True, False),
+        (41, 48, "fp64", "fp64", True, False, True),
     ]
     tuning = PersistentTuning()
-    for width, stride, most, of_x, of_out, weighted, finished, wide in calls:
-        cut = cut_passes(width, most, whole=of_x == "bf16")[-1]
+    for width, stride, of_x, of_out, weighted, finished, wide in calls:
+        cut = cut_passes(width, FULL_PIECE, whole=of_x == "bf16")[-1]
         types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16", "scale": f"*{of_out}:16"}
         constants: dict[str, Any] = dict(PIECE=cut.piece, THREE=cut.three, **lanes_of(tuning, cut.total))
         constants |= dict(EVEN=cut.end <= stride, WIDE=wide, relu=finished, ACCUMULATE=weighted)

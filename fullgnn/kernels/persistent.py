@@ -68,13 +68,12 @@ class PersistentCSR:
 
 @dataclass(frozen=True, eq=False)
 class WorkList:
-    """Stretches of edges to add up, each to a row of the output: long ones, then middle ones, then short ones."""
+    """Stretches of edges to add up, each to a row of the output: long ones, then short ones."""
 
     begin: Tensor  # (num_items,) int32
     end: Tensor  # (num_items,) int32
     target: Tensor  # (num_items,) int32
     num_long: int
-    num_middle: int
     num_short: int
 
     @classmethod
@@ -83,10 +82,9 @@ class WorkList:
         degree = end - begin
         bins = (2.0 * degree - 1).clamp(min=0.5).log2().floor()  # 2^(b - 1) < degree <= 2^b
         order = torch.sort(bins, descending=True, stable=True).indices
-        short, middle = tuning.short_edges, max(tuning.short_edges, tuning.middle_edges)
-        num_short, num_not_long = int((degree <= short).sum()), int((degree <= middle).sum())
+        num_short = int((degree <= min(tuning.short_edges, CHAIN * tuning.short_lanes)).sum())
         ordered = (one[order].int() for one in (begin, end, target))
-        return cls(*ordered, len(begin) - num_not_long, num_not_long - num_short, num_short)
+        return cls(*ordered, len(begin) - num_short, num_short)
 
     def tensors(self) -> list[Tensor]:
         return [self.begin, self.end, self.target]
@@ -156,9 +154,8 @@ def walk(
     unit = vector_unit(out, out.stride(0), width)
     for cut in cut_passes(width, columns_a_pass or tuning.columns_a_pass or FULL_PIECE, whole=x.element_size() < 4):
         lanes = lanes_of(tuning, cut.total)
-        numbers = zip((work.num_long, work.num_middle, work.num_short), lanes.values())
-        num_tasks = sum(-(-number * edges // lanes["LANES"]) for number, edges in numbers)
-        walk_rows[(min(num_programs(out.device, tuning), num_tasks),)](
+        num_tasks = work.num_long + -(-work.num_short * lanes["SHORT"] // lanes["LANES"])
+        walk_rows[(min(num_programs(out.device, tuning), num_tasks), cut.count)](
             work.begin,
             work.end,
             work.target,
@@ -167,11 +164,9 @@ def walk(
             x,
             out,
             work.num_long,
-            work.num_middle,
             work.num_short,
             len(out),
             cut.first,
-            cut.count,
             width // unit,
             reading.column_units,
             reading.stride_units,
@@ -228,7 +223,7 @@ def cut_passes(width: int, columns_a_pass: int, whole: bool = False) -> list[Pas
 def lanes_of(tuning: PersistentTuning, num_columns: int) -> dict[str, int]:
     """Lanes of a program with sums of ``num_columns`` columns, and of an item of each kind: powers of two."""
     lanes = min(tuning.max_lanes, max(tuning.min_lanes, power_of_two(tuning.elements // num_columns)))
-    return {"LANES": lanes, "MIDDLE": min(lanes, tuning.middle_lanes), "SHORT": min(lanes, tuning.short_lanes)}
+    return {"LANES": lanes, "SHORT": min(lanes, tuning.short_lanes)}
 
 
 def num_programs(device: torch.device, tuning: PersistentTuning) -> int:

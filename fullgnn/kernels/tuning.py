@@ -48,14 +48,10 @@ class CSRTuning:
 class PersistentTuning:
     """Of ``persistent.py``. Lanes are powers of two."""
 
-    short_edges: int = 16
-    """Of a short row, at most."""
-    middle_edges: int = 64
-    """Of a middle one."""
+    short_edges: int = 32
+    """Of a short row, at most; several of these share a program."""
     short_lanes: int = 4
     """That share a short row, at most."""
-    middle_lanes: int = 8
-    """That share a middle one."""
     heavy: int = 512
     """Edges beyond which a row is cut into parts of as many, or fewer: see ``reading.CHAIN``."""
     columns_a_pass: int = 0
@@ -63,10 +59,10 @@ class PersistentTuning:
     elements: int = 2048
     """Of the sums of one program."""
     min_lanes: int = 16
-    max_lanes: int = 128
+    max_lanes: int = 64
     """Of a program, at most one a thread: an index is read by the threads that want it, and by no others."""
-    programs_a_processor: int = 5
-    """Of 128 threads with 96 registers."""
+    programs_a_processor: int = 6
+    """Of 128 threads with up to 80 registers."""
     num_stages: int = 1
     """Of the pipeline of rows of X through shared memory; 1: they go to registers, and no thread waits for another."""
     num_warps: int = 4

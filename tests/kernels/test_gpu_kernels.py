@@ -55,7 +55,7 @@ WIDTHS = [1, 8, 41, 100, 129]
 
 SMALL = {
     "csr": {"heavy": 64, "part": 40},
-    "persistent": {"heavy": 64, "short_edges": 3, "middle_edges": 20, "elements": 8192},
+    "persistent": {"heavy": 64, "short_edges": 5, "short_lanes": 2, "elements": 8192},
     "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2},
 }
 
