@@ -24,7 +24,7 @@ _MOST_WORKERS = 16  # each holds a context of about half a GB on the GPU
 _RATES_MOST_S = 40.0
 _COMPILE_SHARE, _COMPILE_MOST_S = 0.2, 100.0
 _FIRST_GRAPH_SHARE = 0.36  # of what is left then; the others share the rest
-_HITS_S = 50.0
+_HITS_S = 70.0
 _WHOLE_S = 120.0
 
 Jobs = dict[str, Task]
