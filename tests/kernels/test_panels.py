@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgnn import gpu
 from fullgnn.graph import Graph
-from fullgnn.kernels import Packed, Tile32, fastest, panel_plan, tuning
+from fullgnn.kernels import Packed, Tile32, autotune, panel_plan, tuning
 from fullgnn.kernels._panels_cpu import multiply_on_cpu, split_planes
 from fullgnn.kernels.panel_plan import PanelPlan
 from fullgnn.kernels.panels import MODES, PanelKernel
@@ -100,10 +100,10 @@ def test_only_modes_of_float32_quality_are_the_default_and_chosen(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(fastest, "FEW_EDGES", 1)
-    monkeypatch.setattr(fastest, "SOME_EDGES", 1)
+    monkeypatch.setattr(autotune, "FEW_EDGES", 1)
+    monkeypatch.setattr(autotune, "SOME_EDGES", 1)
     adj, _ = local_csr(dense_mask(20, 50), weighted=False)
-    chosen = [kernel for kernel in fastest.candidates(adj, torch.float32) if isinstance(kernel, PanelKernel)]
+    chosen = [kernel for kernel in autotune.candidates(adj, torch.float32) if isinstance(kernel, PanelKernel)]
     assert {kernel.mode for kernel in (*chosen, Packed(), Tile32())} == {"bf16x3"} and not caplog.records
     for number, mode in enumerate(("bf16x2", "bf16")):
         Packed(mode=mode)
