@@ -42,11 +42,6 @@ class _Shape(NamedTuple):
     tile: int  # columns of G
     g_lanes: int  # of a vector of G, for mask and sums
 
-    @property
-    def registers(self) -> int:
-        """Numbers of a tile of the result."""
-        return self.tile * self.num_vectors * self.lanes
-
 
 def weight_gradient_cpu(
     x: Tensor, g: Tensor, output: Tensor | None, scale: float, masked: Tensor | None
@@ -77,7 +72,7 @@ def weight_gradient_cpu(
         kept = masked
         if output is not None and masked is None:
             kept = x.new_empty(min(CHUNK_ROWS, rows.stop - rows.start), h)
-        chain = x.new_empty(max(sums[index].numel(), shape.registers))
+        chain = x.new_empty(sums[index].numel())
         loop(
             rows.start,
             rows.stop,
@@ -189,7 +184,7 @@ def _accumulator(
             x_lines: cache lines of a row of X.
             x_last_slice, x_last, g_last: from the start of a row, or of a slice, to its last slice or vector, in bytes.
             stretch: (num_slices * h * num_vectors * lanes,) sums of the type of X, 0 at first.
-            chain: scratch of the type of X for column sums, or a tile, of some chains.
+            chain: scratch of the type of X for the column sums of a chain.
             totals: the same in float64, to which ``stretch`` is added once in a while; (0,): never.
             sums: float64 column sums of G', in vectors.
         """
@@ -225,30 +220,26 @@ def _accumulator(
             for k in range(num_slices):
                 x_chunk = x + first * x_stride + min(k * num_vectors * lanes * size, x_last_slice)
                 for t in range(h // tile):
-                    x_row, g_row = x_chunk, chunk + t * tile * size
-                    store(chain_address, tile_last, some_tile)
+                    x_row, g_row, chains = x_chunk, chunk + t * tile * size, some_tile
                     for chain_row in range(first, stop, CHAIN_ROWS):
                         part = some_tile
                         for _ in range(min(CHAIN_ROWS, stop - chain_row)):
                             part = add_outer(part, g_row, load(x_row, x_last, row_of_slice))
                             x_row += x_stride
                             g_row += chunk_stride
-                        store(chain_address, tile_last, add(load(chain_address, tile_last, some_tile), part))
-                    part = load(chain_address, tile_last, some_tile)
-                    store(total, tile_last, add(load(total, tile_last, some_tile), part))
+                        chains = add(chains, part)
+                    store(total, tile_last, add(load(total, tile_last, some_tile), chains))
                     total += in_tile * lanes * size
                 if rest:
-                    x_row, g_row = x_chunk, chunk + (h - rest) * size
-                    store(chain_address, rest_last, last_tile)
+                    x_row, g_row, last_chains = x_chunk, chunk + (h - rest) * size, last_tile
                     for chain_row in range(first, stop, CHAIN_ROWS):
                         tail = last_tile
                         for _ in range(min(CHAIN_ROWS, stop - chain_row)):
                             tail = add_outer(tail, g_row, load(x_row, x_last, row_of_slice))
                             x_row += x_stride
                             g_row += chunk_stride
-                        store(chain_address, rest_last, add(load(chain_address, rest_last, last_tile), tail))
-                    tail = load(chain_address, rest_last, last_tile)
-                    store(total, rest_last, add(load(total, rest_last, last_tile), tail))
+                        last_chains = add(last_chains, tail)
+                    store(total, rest_last, add(load(total, rest_last, last_tile), last_chains))
                     total += in_rest * lanes * size
             if len(totals) > 0 and (stop - first_row) % STRETCH_ROWS == 0:
                 for k in range(len(totals)):
