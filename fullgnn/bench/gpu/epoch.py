@@ -13,6 +13,7 @@ from fullgnn.bench.gpu.ours import LATER, OURS, alone, ours, preset_config
 from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.gpu.training import Start, Step, Training, peak_memory, start_memory
 from fullgnn.engine.graphed import EAGER_EPOCHS
+from fullgnn.trials import settle
 
 PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}
 PRESETS = ("naive", *OURS, *PYG)
@@ -81,7 +82,9 @@ def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[
 
     On a CPU, where nothing but toys is run, one round of two epochs is all.
     """
-    losses, times = [step()() for _ in range(WARM_UP)], list[float]()
+    losses, times = [step()()], list[float]()
+    settle()  # every width has been multiplied
+    losses += [step()() for _ in range(WARM_UP - 1)]
     begin = time.perf_counter()
     while len(times) < _LEAST_ROUNDS or (len(times) < _MOST_ROUNDS and time.perf_counter() - begin < seconds):
         if device.type == "cpu":
