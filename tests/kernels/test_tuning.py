@@ -15,7 +15,7 @@ csr:
   bins: [2, 8]
   widths:
     16: {elements: 2048}
-    64: {part: 512}
+    64: {part: 256}
 """
 
 
@@ -25,15 +25,15 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
     found, default = read_tuning(path), Tuning()
     assert found.panels == default.panels and found.csr.at(602).part == default.csr.general.part
     assert [found.csr.at(width).elements for width in (1, 16, 17, 64, 65)] == [2048, 2048, 8192, 8192, 8192]
-    assert [found.csr.at(width).part for width in (16, 17, 64, 65)] == [1024, 512, 512, 1024]
+    assert [found.csr.at(width).part for width in (16, 17, 64, 65)] == [512, 256, 256, 512]
     assert found.csr.at(8).bins == found.csr.at(128).bins == (2, 8)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[1]", "must hold one mapping for each of csr, panels"),
-        ("spmm: {}", "must hold one mapping for each of csr, panels"),
+        ("[1]", "must hold one mapping for each of csr, persistent, panels"),
+        ("spmm: {}", "must hold one mapping for each of csr, persistent, panels"),
         ("csr: {lanes: 3}", "names lanes: choose from bins, elements"),
         ("csr: {widths: {8: {lanes: 3}}}", "names lanes: choose from bins"),
         ("csr: {", "cannot be read"),
