@@ -14,10 +14,12 @@ and for each variant and target one line of JSON comes out, or ``error`` in it.
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -118,7 +120,15 @@ def gpu_modules() -> list[str]:
     return [".".join(path.parts) for path in paths]
 
 
+def keep_cache_apart() -> None:
+    """Triton finds compiled code by the text of a kernel, not by its file: a copy of the repository elsewhere, which
+    may have changed since, would be named in it."""
+    folder = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
+    os.environ["TRITON_CACHE_DIR"] = str(folder / f"compiled-{zlib.crc32(__file__.encode()):08x}")
+
+
 def main(modules: list[str]) -> None:
+    keep_cache_apart()
     tasks = [
         (module, *variant, capability)
         for module in modules
