@@ -13,9 +13,24 @@ from fullgnn import gpu  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run every case of the large matrices, not a sample")
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m asks for the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU, and mark what needs ranks."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave a sample of the large matrices, skip what needs a GPU, and mark what needs ranks."""
+    if not config.getoption("--all"):
+        seen: dict[str, int] = {}
+        kept: list[pytest.Item] = []
+        deselected: list[pytest.Item] = []
+        for item in items:
+            sample = item.get_closest_marker("sample")
+            function = item.nodeid.partition("[")[0]
+            number = seen[function] = seen.get(function, -1) + 1
+            (kept if sample is None or number % sample.args[0] == 0 else deselected).append(item)
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = kept
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():  # not a keyword: a folder has that name
             item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))

@@ -62,33 +62,30 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             scaled, biased, cut = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                total = zero
-                end_of_chain = edge + (end - edge) % chain  # what fills no chain comes first
-                while edge < end_of_chain:
-                    prefetch(base + np.intp(columns[edge + np.uint64(lookahead)]) * x_stride, zero)
-                    neighbour = load(base + np.intp(columns[edge]) * x_stride, last, zero)
-                    if values is not None:
-                        neighbour = times(neighbour, values[edge])
-                    total = add(total, neighbour)
-                    edge += np.uint64(1)
-                if edge < end:
-                    missing = zero
-                    while edge < end:
-                        end_of_group = min(edge + group, end)
-                        group_sum = zero
-                        while edge < end_of_group:
-                            chain_sum = zero
-                            for _ in range(CHAIN_EDGES):
-                                prefetch(base + np.intp(columns[edge + np.uint64(lookahead)]) * x_stride, zero)
-                                neighbour = load(base + np.intp(columns[edge]) * x_stride, last, zero)
-                                if values is not None:
-                                    neighbour = times(neighbour, values[edge])
-                                chain_sum = add(chain_sum, neighbour)
-                                edge += np.uint64(1)
-                            group_sum = add(group_sum, chain_sum)
+                total, group_sum, missing = zero, zero, zero
+                end_of_chain = edge + (end - edge + chain - np.uint64(1)) % chain + np.uint64(1)  # the first may be short
+                first_group = end_of_group = end_of_chain + group - chain
+                while edge < end:
+                    chain_sum = zero
+                    while edge < end_of_chain:
+                        prefetch(base + np.intp(columns[edge + np.uint64(lookahead)]) * x_stride, zero)
+                        neighbour = load(base + np.intp(columns[edge]) * x_stride, last, zero)
+                        if values is not None:
+                            neighbour = times(neighbour, values[edge])
+                        chain_sum = add(chain_sum, neighbour)
+                        edge += np.uint64(1)
+                    end_of_chain += chain
+                    group_sum = add(group_sum, chain_sum)
+                    if edge == end_of_group:
                         missing = add(missing, lost(total, group_sum))
                         total = add(total, group_sum)
-                    total = add_lost(total, missing)
+                        group_sum = zero
+                        end_of_group += group
+                if end <= first_group:
+                    total = add(total, group_sum)
+                else:
+                    missing = add(missing, lost(total, group_sum))
+                    total = add_lost(add(total, group_sum), missing)
                 if keep:
                     total = add(load(out + row * out_stride, last, zero), total)
                 if scaled:

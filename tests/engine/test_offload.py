@@ -41,6 +41,7 @@ def in_chunks(world: World, num_rows: int, run: Callable[..., Any], *args: Any) 
         host_rows.CHUNK_BYTES = before
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("overrides", [[], ["model.num_layers=1"], ["scheme.split_rows=false", "reorder=shuffle"]])
 def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, overrides) -> None:
@@ -62,6 +63,7 @@ def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, r
             assert training.difference(found, expected) < 1e-11, kind
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, num_layers: int) -> None:
@@ -89,6 +91,7 @@ def test_training_on_lines_as_on_a_gpu_equals_the_oracle(
             assert training.difference(found, expected) < 1e-9, kind
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_one_chunk_is_the_run_without_to_the_bit(ranks, world_size: int, replication: int, num_layers: int) -> None:

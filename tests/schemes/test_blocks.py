@@ -107,6 +107,7 @@ def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, r
         assert held == sorted(list(range(29)) * copies)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
 def test_mean_words_follow_the_formula(ranks, world_size: int, replication: int, stage_order: str) -> None:
@@ -143,6 +144,7 @@ def gradient_of_the_sum(world: World, cfg: Config, kind: str) -> dict:
     return {"node_id": adj.node_id.tolist(), "grad": x.grad.cpu().numpy()}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (2, 1), (2, 2)])
 @pytest.mark.parametrize("kernel", ["blocked", "torch"])
 @pytest.mark.parametrize("shared", ["true", "false"])
@@ -239,6 +241,7 @@ def rows_read(world: World, cfg: Config) -> dict:
     }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 @pytest.mark.parametrize("normalization", ["sym", "none"])
