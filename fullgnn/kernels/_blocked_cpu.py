@@ -54,7 +54,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             bias: address of the first column's, or 0 for none.
         """
         zero = zeros(bits, lanes, num_vectors)
-        chain, group = np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
+        one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
         for block in range(num_blocks):
             base = x + block * x_block
             keep = accumulate or block > 0
@@ -63,7 +63,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
                 total, group_sum, missing = zero, zero, zero
-                end_of_chain = edge + (end - edge + chain - np.uint64(1)) % chain + np.uint64(1)  # the first may be short
+                end_of_chain = edge + (end - edge + chain - one) % chain + one  # the first may be short
                 first_group = end_of_group = end_of_chain + group - chain
                 while edge < end:
                     chain_sum = zero
@@ -73,7 +73,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                         if values is not None:
                             neighbour = times(neighbour, values[edge])
                         chain_sum = add(chain_sum, neighbour)
-                        edge += np.uint64(1)
+                        edge += one
                     end_of_chain += chain
                     group_sum = add(group_sum, chain_sum)
                     if edge == end_of_group:
