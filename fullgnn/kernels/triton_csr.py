@@ -202,6 +202,7 @@ def sum_items(
             OUT_ALIGNED=unit,
             EVEN=columns.end <= reading.columns,
             WIDE=wide(x, out),
+            maxnreg=tuning.registers if columns.pieces[1] and out.dtype == torch.float32 else None,
             num_warps=power_of_two(2 * -(-lanes * columns.total // tuning.elements_per_warp) - 1),
         )
 

@@ -42,6 +42,9 @@ class CSRTuning:
     """Of a program; a lane adds every so many edges of an item."""
     elements_per_warp: int = 1024
     """At most."""
+    registers: int = 96
+    """Of a thread, at most, where columns come in several pieces and X is float32: left alone, ptxas takes fewer, for
+    more programs at a time, and spills a word."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fullgnn.kernels import NOTHING, Epilogue
 from fullgnn.lines import as_rows, empty_lines, line_stride
 
 MIN_WORK = 1 << 22  # multiplications of a gradient for which our own loop is called; 0.1 ms for torch
-ROWS_AT_ONCE = 2048  # of a smaller one
+CHAIN_ROWS = 32  # of a smaller one, whose products are added one after the other
 
 
 def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
@@ -123,20 +123,20 @@ def linear_gradients(
         g = torch.ops.aten.threshold_backward(g, output, 0)
         g = g if scale == 1 else g.mul_(scale)
     kept = g if keep_masked else None
-    if x.device.type == "cpu":  # little work, or a type that nobody trains in
-        return *_gradients_in_double(x, g), kept
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):  # little work
+        return _product_of_chains(x, g), g.sum(0), kept
     return x.t() @ g, g.sum(0), kept
 
 
-def _gradients_in_double(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """X^T G and the column sums of G, added in float64, some rows at a time so that no copy is large."""
-    gradient = torch.zeros(x.shape[1], g.shape[1], dtype=torch.float64)
-    sums = torch.zeros(g.shape[1], dtype=torch.float64)
-    for rows, part in zip(x.split(ROWS_AT_ONCE), g.split(ROWS_AT_ONCE)):
-        exact = part.double()
-        gradient.addmm_(rows.double().t(), exact)
-        sums += exact.sum(0)
-    return gradient.to(g.dtype), sums.to(g.dtype)
+def _product_of_chains(x: Tensor, g: Tensor) -> Tensor:
+    """X^T G as a sum of products of ``CHAIN_ROWS`` rows each: a single product would add all rows one after the other,
+    and lose digits of a sum of many."""
+    num_rows = len(x) // CHAIN_ROWS * CHAIN_ROWS
+    rest = x[num_rows:].t() @ g[num_rows:]
+    if num_rows == 0:
+        return rest
+    chains = [part[:num_rows].unflatten(0, (-1, CHAIN_ROWS)) for part in (x, g)]
+    return torch.bmm(chains[0].transpose(1, 2), chains[1]).sum(0).add_(rest)
 
 
 def _suits_triton(x: Tensor, weight: Tensor) -> bool:
