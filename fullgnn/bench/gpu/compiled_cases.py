@@ -111,7 +111,7 @@ def dense_cases() -> Iterator[Case]:
 
 
 def _dense(f: int, h: int, c: int, models: tuple[str, ...]) -> Iterator[Case]:
-    """Of a model with ``f`` features, hidden layers of width ``h`` and ``c`` classes."""
+    """Dense products of a model with ``f`` features, hidden layers of width ``h`` and ``c`` classes."""
 
     def case(kernel: str, shape: str, call: Callable[[], object]) -> Case:
         def make() -> None:

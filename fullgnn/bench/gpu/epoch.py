@@ -19,7 +19,7 @@ PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}
 PRESETS = ("naive", *OURS, *PYG)
 
 DROPOUTS = (0.0, 0.5)
-"""Of the hidden layer."""
+"""Rates of dropout of the hidden layer."""
 
 EPOCHS_AT_ONCE = 10
 """Between two events."""

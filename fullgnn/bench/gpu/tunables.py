@@ -157,7 +157,7 @@ def _by_width(section: str, cases: Mapping[Case, list[Mapping[str, Any]]]) -> di
 
 
 def _of_every_width(section: str, cases: Mapping[Case, list[Mapping[str, Any]]]) -> Changed:
-    """Of each constant of the preparation, the value that gains most in the geometric mean of the cases it was tried
+    """For each constant of the preparation, the value that gains most in the geometric mean of the cases it was tried
     in; a value that costs more than it gains there is not taken."""
     ratios: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     values: dict[str, Any] = {}

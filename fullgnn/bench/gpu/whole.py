@@ -13,7 +13,7 @@ from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, Lookalike
 from fullgnn.bench.gpu.worker import Report, Task
 
 TARGETS = ("fig8", "fig10", "table4", "table5")
-"""Of the reproduction."""
+"""The targets of the reproduction that this part makes."""
 
 HARDWARE = "h200x8"
 _LEAST_TARGET_S, _PLAN_S = 20.0, 40.0
