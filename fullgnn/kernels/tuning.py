@@ -64,8 +64,8 @@ class PersistentTuning:
     min_lanes: int = 16
     max_lanes: int = 64
     """Of a program: half its threads. With more, an index is read by one thread for others, which wait for it."""
-    programs_a_processor: int = 6
-    """That run at one time on a multiprocessor: threads get as many registers as that leaves them, 80 for six."""
+    programs_a_processor: int = 5
+    """That run at one time on a multiprocessor: threads get as many registers as that leaves them, 96 for five."""
     num_stages: int = 1
     """Of the pipeline of rows of X through shared memory; 1: they go to registers, and no thread waits for another."""
     num_warps: int = 4

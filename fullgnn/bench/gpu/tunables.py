@@ -22,7 +22,7 @@ Case = tuple[str, str, int]
 
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "csr": {"bins": ((2, 4, 8, 16, 32, 64), (8, 32, 128), (4, 8, 16, 32, 64, 128))},
-    "persistent": {"columns_a_pass": (32, 64), "num_stages": (2, 3), "programs_a_processor": (3, 4, 5, 8)},
+    "persistent": {"columns_a_pass": (32, 64), "num_stages": (2, 3), "programs_a_processor": (3, 4, 6, 8)},
     "panels": {"num_stages": (2, 4, 5), "planes_stages": (3, 4, 6), "chain_groups": (2, 8)},
     "dense": {
         "product_stages": (2, 4),
