@@ -195,6 +195,20 @@ def add_outer(_, tile, address, row):
 
 
 @intrinsic
+def unforeseen(_, number):
+    """An integer, of which the compiler does not know that it is ``number``.
+
+    A loop that counts so is not unrolled, and needs no test for an odd number of iterations: where these are few, and
+    every time others, the processor would take that test wrongly half the time.
+    """
+
+    def codegen(context, builder, signature, args):
+        return builder.asm(ir.FunctionType(args[0].type, [args[0].type]), "", "=r,0", args, side_effect=False)
+
+    return number(number), codegen
+
+
+@intrinsic
 def largest(_, row):
     """The largest number of ``row``; of a row with a nan, any of its numbers."""
 

@@ -5,10 +5,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fullgnn.vectors import add, add_lost, compiled, load, lost, prefetch, store, times, unless_negative, zeros
+from fullgnn.vectors import (
+    add,
+    add_lost,
+    compiled,
+    load,
+    lost,
+    prefetch,
+    store,
+    times,
+    unforeseen,
+    unless_negative,
+    zeros,
+)
 
-CHAIN_EDGES = 32  # that are added one after the other
-GROUP_EDGES = 16 * CHAIN_EDGES  # of up to 16 chains, which are added one after the other
+CHAIN_EDGES = 32  # that are added one after the other; the first chain of a row has up to 63
+GROUP_EDGES = 16 * CHAIN_EDGES  # of 16 chains, added one after the other; the first group of a row has one more
 PADDING = 32  # column ids past the last one that ``multiply`` may read, though never use
 
 
@@ -37,7 +49,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
         relu,
         accumulate,
     ):
-        """Compute some rows, block after block: a row's sum is added to what the blocks before have left in the output.
+        """Compute some rows, block after block: each adds to what those before it have left in the output.
 
         A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains
         and chains form groups; where groups are added, what each addition loses is kept and added in the end.
@@ -62,9 +74,10 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             scaled, biased, cut = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                total, group_sum, missing = zero, zero, zero
-                end_of_chain = edge + (end - edge + chain - one) % chain + one  # the first may be short
-                first_group = end_of_group = end_of_chain + group - chain
+                total = load(out + row * out_stride, last, zero) if keep else zero
+                group_sum, missing = zero, zero
+                end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
+                first_group = end_of_group = end_of_chain + group
                 while edge < end:
                     chain_sum = zero
                     while edge < end_of_chain:
@@ -73,7 +86,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                         if values is not None:
                             neighbour = times(neighbour, values[edge])
                         chain_sum = add(chain_sum, neighbour)
-                        edge += one
+                        edge = unforeseen(edge + one)
                     end_of_chain += chain
                     group_sum = add(group_sum, chain_sum)
                     if edge == end_of_group:
@@ -86,8 +99,6 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                 else:
                     missing = add(missing, lost(total, group_sum))
                     total = add_lost(add(total, group_sum), missing)
-                if keep:
-                    total = add(load(out + row * out_stride, last, zero), total)
                 if scaled:
                     total = times(total, scale[row])
                 if biased:

@@ -18,6 +18,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -59,45 +60,45 @@ def weight_gradient_cpu(
     shape = _shape(f, h, size)
     num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
     lanes, g_lanes = shape.num_vectors * shape.lanes, shape.g_lanes
-    stretches = x.new_zeros(num_ranges, len(shape.slices), h, lanes)
+    stretches = x.new_zeros(num_ranges, len(shape.slices) * h * lanes)
     many = num_rows > 2 * num_ranges * STRETCH_ROWS
-    totals = torch.zeros_like(stretches, dtype=torch.float64) if many else stretches.new_empty(num_ranges, 0).double()
-    sums = x.new_zeros(num_ranges, -(-h // g_lanes), g_lanes, dtype=torch.float64)
+    totals = torch.zeros(num_ranges, stretches.shape[1] if many else 0, dtype=torch.float64)
+    sums = torch.zeros(num_ranges, -(-h // g_lanes) * g_lanes, dtype=torch.float64)
     loop = _accumulator(
         8 * size, shape.lanes, shape.num_vectors, shape.tile, h % shape.tile, g_lanes, output is not None
     )
+    sizes = -(-f * size // LINE_BYTES), len(shape.slices), shape.slices[-1] * size if f else 0
+    of_x, of_g, of_output = (_place(matrix) for matrix in (x, g, output))
+    last_of_x, last_of_g = (shape.width - shape.lanes) * size, (h - g_lanes) * size
+    scratch = x.new_empty(num_ranges, sums.shape[1] + shape.tile * lanes)
+    arrays = [part.numpy() for part in (scratch, stretches, totals, sums)]
 
     def accumulate(task: tuple[int, slice]) -> None:
         index, rows = task
         kept = masked
         if output is not None and masked is None:
             kept = x.new_empty(min(CHUNK_ROWS, rows.stop - rows.start), h)
-        chain = x.new_empty(sums[index].numel())
         loop(
             rows.start,
             rows.stop,
             h,
-            *_place(x),
-            -(-f * size // LINE_BYTES),
-            len(shape.slices),
-            shape.slices[-1] * size if f else 0,
-            (shape.width - shape.lanes) * size,
-            *_place(g),
-            (h - g_lanes) * size,
-            *_place(output),
+            *of_x,
+            *sizes,
+            last_of_x,
+            *of_g,
+            last_of_g,
+            *of_output,
             scale,
             *_place(kept),
             masked is not None,
-            stretches[index].flatten().numpy(),
-            chain.numpy(),
-            totals[index].flatten().numpy(),
-            sums[index].flatten().numpy(),
+            *(part[index] for part in arrays),
         )
 
     parallel_for(accumulate, enumerate(even_slices(num_rows, num_ranges)))
-    total, column_sums = stretches.sum(0), sums.sum(0).flatten().to(x.dtype)
+    total, column_sums = stretches.sum(0), sums.sum(0).to(x.dtype)
     if many:
         total = (totals.sum(0) + total).to(x.dtype)
+    total = total.view(len(shape.slices), h, lanes)
     return _columns(total, shape, f).t(), _overlapped(column_sums, g_lanes, h)
 
 
@@ -142,6 +143,36 @@ def _overlapped(vectors: Tensor, lanes: int, width: int) -> Tensor:
     return torch.cat([vectors[..., : width - num_last], vectors[..., vectors.shape[-1] - num_last :]], dim=-1)
 
 
+@numba.njit(inline="always")
+def _add_chunk(total, last, zero, chains, num_rows, g_row, g_stride, x_row, x_stride, x_last, row_of_slice):  # type: ignore[no-untyped-def]
+    """Add the outer products of ``num_rows`` rows, chain by chain, to the tile at the address ``total``.
+
+    Two rows an iteration: the processor foresees the end of so few iterations, and not of twice as many.
+
+    Args:
+        last: from the start of the tile to its last vector, in bytes.
+        zero: a tile of zeros.
+        chains: address of scratch for a tile: the sum of the chains so far.
+        g_row, x_row: addresses of the first row; ``*_stride``: from one to the next, in bytes.
+        x_last: from the start of a row of X to its last vector, in bytes; ``row_of_slice`` has the type of a row.
+    """
+    for chain_row in range(0, num_rows, CHAIN_ROWS):
+        tile, chain_rows = zero, min(CHAIN_ROWS, num_rows - chain_row)
+        for _ in range(chain_rows // 2):
+            tile = add_outer(tile, g_row, load(x_row, x_last, row_of_slice))
+            tile = add_outer(tile, g_row + g_stride, load(x_row + x_stride, x_last, row_of_slice))
+            g_row += 2 * g_stride
+            x_row += 2 * x_stride
+        if chain_rows % 2:
+            tile = add_outer(tile, g_row, load(x_row, x_last, row_of_slice))
+        if chain_row > 0:
+            tile = add(tile, load(chains, last, zero))
+        if chain_row + CHAIN_ROWS < num_rows:
+            store(chains, last, tile)
+        else:
+            store(total, last, add(tile, load(total, last, zero)))
+
+
 @functools.cache
 def _accumulator(
     bits: int, lanes: int, num_vectors: int, tile: int, rest: int, g_lanes: int, has_output: bool
@@ -170,8 +201,8 @@ def _accumulator(
         kept,
         kept_stride,
         keeps_all,
+        scratch,
         stretch,
-        chain,
         totals,
         sums,
     ):
@@ -183,8 +214,8 @@ def _accumulator(
             scale: of G where it is masked.
             x_lines: cache lines of a row of X.
             x_last_slice, x_last, g_last: from the start of a row, or of a slice, to its last slice or vector, in bytes.
+            scratch: room for the column sums of a chain, and for a tile.
             stretch: (num_slices * h * num_vectors * lanes,) sums of the type of X, 0 at first.
-            chain: scratch of the type of X for the column sums of a chain.
             totals: the same in float64, to which ``stretch`` is added once in a while; (0,): never.
             sums: float64 column sums of G', in vectors.
         """
@@ -192,8 +223,10 @@ def _accumulator(
         line, row_of_slice, vector = zeros(bits, lanes, 1), zeros(bits, lanes, num_vectors), zeros(bits, g_lanes, 1)
         some_tile, last_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_rest)
         tile_last, rest_last = (in_tile - 1) * lanes * size, (in_rest - 1) * lanes * size
-        chain_address, stretch_address = chain.ctypes.data, stretch.ctypes.data
         num_g_vectors = (h + g_lanes - 1) // g_lanes
+        chain = scratch[: num_g_vectors * g_lanes]
+        chain_address, stretch_address = chain.ctypes.data, stretch.ctypes.data
+        chains = chain_address + len(chain) * size
         for first in range(first_row, stop_row, CHUNK_ROWS):
             stop = min(first + CHUNK_ROWS, stop_row)
             for chain_row in range(first, stop, CHAIN_ROWS):
@@ -210,7 +243,7 @@ def _accumulator(
                             store(kept + (row if keeps_all else row - first) * kept_stride + at, 0, gradient)
                         total = chain_address + k * g_lanes * size
                         store(total, 0, gradient if row == chain_row else add(load(total, 0, vector), gradient))
-                for k in range(num_g_vectors * g_lanes):
+                for k in range(len(chain)):
                     sums[k] += chain[k]
             if has_output:
                 chunk, chunk_stride = kept + (first if keeps_all else 0) * kept_stride, kept_stride
@@ -220,26 +253,18 @@ def _accumulator(
             for k in range(num_slices):
                 x_chunk = x + first * x_stride + min(k * num_vectors * lanes * size, x_last_slice)
                 for t in range(h // tile):
-                    x_row, g_row, chains = x_chunk, chunk + t * tile * size, some_tile
-                    for chain_row in range(first, stop, CHAIN_ROWS):
-                        part = some_tile
-                        for _ in range(min(CHAIN_ROWS, stop - chain_row)):
-                            part = add_outer(part, g_row, load(x_row, x_last, row_of_slice))
-                            x_row += x_stride
-                            g_row += chunk_stride
-                        chains = add(chains, part)
-                    store(total, tile_last, add(load(total, tile_last, some_tile), chains))
+                    g_chunk = chunk + t * tile * size
+                    _add_chunk(
+                        total, tile_last, some_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
+                        x_last, row_of_slice
+                    )  # fmt: skip
                     total += in_tile * lanes * size
                 if rest:
-                    x_row, g_row, last_chains = x_chunk, chunk + (h - rest) * size, last_tile
-                    for chain_row in range(first, stop, CHAIN_ROWS):
-                        tail = last_tile
-                        for _ in range(min(CHAIN_ROWS, stop - chain_row)):
-                            tail = add_outer(tail, g_row, load(x_row, x_last, row_of_slice))
-                            x_row += x_stride
-                            g_row += chunk_stride
-                        last_chains = add(last_chains, tail)
-                    store(total, rest_last, add(load(total, rest_last, last_tile), last_chains))
+                    g_chunk = chunk + (h - rest) * size
+                    _add_chunk(
+                        total, rest_last, last_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
+                        x_last, row_of_slice
+                    )  # fmt: skip
                     total += in_rest * lanes * size
             if len(totals) > 0 and (stop - first_row) % STRETCH_ROWS == 0:
                 for k in range(len(totals)):

@@ -10,7 +10,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fullgnn.dist import under_torchrun
+from fullgnn.dist import under_torchrun, wait_for_others
 from fullgnn.errors import FullGNNError
 from fullgnn.record import RunRecord
 from fullgnn.report.table import format_table, num_bytes, percent
@@ -118,6 +118,8 @@ def _csv_path(config: DictConfig) -> Path:
 
 def _stop(message: str) -> NoReturn:
     log.error("%s", message)
+    if under_torchrun():
+        wait_for_others()
     raise SystemExit(1)
 
 
