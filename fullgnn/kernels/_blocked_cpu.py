@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 
+import numba
 import numpy as np
 
 from fullgnn.vectors import (
@@ -22,6 +23,16 @@ from fullgnn.vectors import (
 CHAIN_EDGES = 32  # that are added one after the other; the first chain of a row has up to 63
 GROUP_EDGES = 16 * CHAIN_EDGES  # of 16 chains, added one after the other; the first group of a row has one more
 PADDING = 32  # column ids past the last one that ``multiply`` may read, though never use
+
+
+@numba.njit(inline="always")
+def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # type: ignore[no-untyped-def]
+    """``total`` and the row of X of an edge, times its value; the row of the edge ``ahead`` of it is fetched."""
+    prefetch(base + np.intp(columns[edge + ahead]) * x_stride, total)
+    neighbour = load(base + np.intp(columns[edge]) * x_stride, last, total)
+    if values is not None:
+        neighbour = times(neighbour, values[edge])
+    return add(total, neighbour)
 
 
 @functools.cache
@@ -67,6 +78,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
         """
         zero = zeros(bits, lanes, num_vectors)
         one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
+        ahead = np.uint64(lookahead)
         for block in range(num_blocks):
             base = x + block * x_block
             keep = accumulate or block > 0
@@ -78,16 +90,14 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                 group_sum, missing = zero, zero
                 end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
                 first_group = end_of_group = end_of_chain + group
+                while edge < end_of_chain:
+                    group_sum = _plus_edge(group_sum, edge, ahead, columns, values, base, x_stride, last)
+                    edge = unforeseen(edge + one)
                 while edge < end:
                     chain_sum = zero
-                    while edge < end_of_chain:
-                        prefetch(base + np.intp(columns[edge + np.uint64(lookahead)]) * x_stride, zero)
-                        neighbour = load(base + np.intp(columns[edge]) * x_stride, last, zero)
-                        if values is not None:
-                            neighbour = times(neighbour, values[edge])
-                        chain_sum = add(chain_sum, neighbour)
-                        edge = unforeseen(edge + one)
-                    end_of_chain += chain
+                    for _ in range(CHAIN_EDGES):
+                        chain_sum = _plus_edge(chain_sum, edge, ahead, columns, values, base, x_stride, last)
+                        edge += one
                     group_sum = add(group_sum, chain_sum)
                     if edge == end_of_group:
                         missing = add(missing, lost(total, group_sum))
