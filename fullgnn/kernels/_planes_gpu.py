@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fullgnn.kernels._epilogue_gpu import store_rows
 from fullgnn.kernels._panels_gpu import GROUP, cut_off
-from fullgnn.kernels.panel_plan import planes_columns
+from fullgnn.kernels.panel_plan import max_registers, planes_columns
 from fullgnn.kernels.reading import Reading
 from fullgnn.kernels.tuning import PanelTuning
 
@@ -216,7 +216,8 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
             constants: dict[str, Any] = dict(PIECE=cut.total, EVEN=cut.end <= -(-width // UNIT) * UNIT)
             constants |= dict(PANEL=panel, ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=tuning.chain_groups)
             constants |= dict(OUT_ALIGNED=1 if width % 4 else 4, ACCUMULATE=wide, INTERPRETED=False)
-            options = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}
+            options: dict[str, Any] = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}
+            options |= {"maxnreg": max_registers(panel, tuning)}
             yield multiply_planes, signature, constants, options
     signature = dict.fromkeys(("num_rows", "plane", "readable", "x_stride"), "i32")
     signature |= {"x": "*fp32:16", "planes": "*bf16:16"}

@@ -133,14 +133,25 @@ class _Planes:
                 WIDE=wide(planes.flatten(1), out),
                 num_warps=tuning.planes_warps,
                 num_stages=tuning.planes_stages,
+                maxnreg=max_registers(panels.rows, tuning),
             )
 
 
 def planes_columns(width: int, panel_rows: int, tuning: PanelTuning) -> list[Columns]:
-    """Columns of ``multiply_planes``, in single pieces: half as many in one for panels of twice 64 rows."""
-    largest = tuning.planes_piece // 2 if panel_rows == 128 else tuning.planes_piece
+    """Columns of ``multiply_planes``, in single pieces.
+
+    Half as many in one for panels of 128 rows, and for those of 64 where a row of the result is written number by
+    number, which takes registers: so three programs share a multiprocessor.
+    """
+    halves = panel_rows == 128 or (panel_rows == 64 and width % 4 != 0)
+    largest = tuning.planes_piece // 2 if halves else tuning.planes_piece
     rest = width % largest
     return cut_columns(width, max(smallest_piece(tuning.planes_warps, 2), power_of_two(2 * rest - 1)), largest)
+
+
+def max_registers(panel_rows: int, tuning: PanelTuning) -> int | None:
+    """Of a thread of ``multiply_planes``; None: as many as the compiler likes."""
+    return tuning.planes_registers if panel_rows == 32 else None
 
 
 def smallest_piece(num_warps: int, element_size: int) -> int:

@@ -87,11 +87,14 @@ class PanelTuning:
     num_warps: int = 4
     """Of panels of up to 64 rows; those of 128 rows take twice as many."""
     planes_piece: int = 64
-    """Columns of one program where X is split before; half as many for panels of 128 rows."""
+    """Columns of one program where X is split before, or half as many: see ``panel_plan.planes_columns``."""
     planes_stages: int = 5
     """There: two of them are for the columns' ids, the others for rows of X."""
     planes_warps: int = 4
     """There, for panels of any number of rows."""
+    planes_registers: int = 96
+    """Of a thread, at most, there, for panels of 32 rows: left alone, ptxas takes fewer, for more programs at a time,
+    and spills words at some widths."""
 
 
 @dataclass(frozen=True)
