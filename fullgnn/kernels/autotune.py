@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 5  # replays of every candidate's products, after one to warm up
 PRODUCTS = 10  # in one replay
+PASS_COLUMNS = 32  # of X that one candidate reads at a time, so that they fit the L2 cache: four passes for 128
 KEPT_SHARE = 8  # of a GPU's memory, 1 part in so many may be kept for the trials of other widths
 KEPT_BYTES = 1 << 30  # elsewhere
 FEW_EDGES = 1 << 16  # of a block: below, a product is little more than its launch, and compiling others is not worth it
@@ -48,7 +49,7 @@ def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
     """The kernels of float32 quality to choose from for a block. Tensor cores take neither weights nor float64."""
     kernels: list[Kernel] = [TorchCSR()]
     if adj.nnz >= FEW_EDGES:
-        kernels += [TritonCSR(), PersistentCSR()]
+        kernels += [TritonCSR(), PersistentCSR(), PersistentCSR(columns_a_pass=PASS_COLUMNS)]
     if adj.nnz >= SOME_EDGES and adj.values is None and dtype == torch.float32:
         for planes in (False, True):
             kernels += [Tile32(planes=planes), *(Packed(rows, planes=planes) for rows in PANEL_ROWS)]
