@@ -5,7 +5,6 @@ neighbours carry what the pixels of one image do not.
 """
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph.graph import Graph
@@ -14,6 +13,8 @@ from fullgnn.graph.node_data import few_label_split
 
 def load(num_neighbors: int, train_per_class: int, num_val: int, seed: int) -> Graph:
     """The digits: pixels scaled to [0, 1], arcs to each image from its ``num_neighbors`` nearest."""
+    from sklearn.datasets import load_digits  # here, not above: it takes a second, and only one rank loads data
+
     pixels, labels = load_digits(return_X_y=True)
     num_nodes = len(pixels)
     if not 1 <= num_neighbors < num_nodes:
