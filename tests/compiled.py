@@ -1,8 +1,9 @@
 """Compiles what the GPU modules offer for three generations of GPUs, without one, and says what came out.
 
-    python -m tests.compiled fullgnn._philox_gpu ...
+    python -m tests.compiled [--all] [fullgnn._philox_gpu ...]
 
-Run it without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which yields of each representative call
+Without --all, one variant of three is compiled for all of them, and the others for the Hopper generation. Run it
+without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which yields of each representative call
 
     kernel      the ``triton.jit`` function
     signature   {argument: type}; ":16" after a type says that the address, or the number, is a multiple of 16
@@ -23,6 +24,7 @@ from typing import Any
 from fullgnn.bench.gpu.machine_code import Program, resources, tensor_core_instructions
 
 CAPABILITIES = (80, 90, 100)
+SAMPLE = 3  # one variant of so many is compiled for every generation, and every variant for the one in the middle
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
 
 
@@ -86,12 +88,13 @@ def gpu_modules() -> list[str]:
     return [".".join(path.parts) for path in paths]
 
 
-def main(modules: list[str]) -> None:
+def main(modules: list[str], every: bool) -> None:
     tasks = [
         (module, *variant, capability)
         for module in modules
-        for variant in importlib.import_module(module).variants()
+        for number, variant in enumerate(importlib.import_module(module).variants())
         for capability in CAPABILITIES
+        if every or number % SAMPLE == 0 or capability == CAPABILITIES[1]
     ]
     with ThreadPoolExecutor(2) as pool:
         for line in pool.map(compile_variant, tasks):
@@ -99,4 +102,5 @@ def main(modules: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or gpu_modules())
+    named = [argument for argument in sys.argv[1:] if argument != "--all"]
+    main(named or gpu_modules(), "--all" in sys.argv)

@@ -33,12 +33,13 @@ assert "numba" in sys.modules and "triton" not in sys.modules
 
 
 @pytest.fixture(scope="module")
-def printed() -> dict[str, str]:
+def printed(request: pytest.FixtureRequest) -> dict[str, str]:
     """What the modules that compile print, each in a process without the interpreter."""
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    every = ["--all"] if request.config.getoption("--all") else []
     started = {
         module: subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", module, *every],
             cwd=Path(__file__).parent.parent,
             env=environ,
             stdout=subprocess.PIPE,
