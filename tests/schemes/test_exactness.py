@@ -34,6 +34,7 @@ def test_logits_loss_and_gradients_equal_the_oracle(ranks, world_size: int, repl
             assert_one_step_is_exact(ranks(world_size), cfg, kind)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, optimizer: str) -> None:
