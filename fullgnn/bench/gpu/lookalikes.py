@@ -44,7 +44,7 @@ LOOKALIKES = {
     "archaea-like": Lookalike(1_644_228, 206_436_882, 602, 10, 128),
     "products-like": Lookalike(2_449_029, 126_167_181, 100, 47, 64),
 }
-TOYS = {"toy": Lookalike(160, 2_560, 20, 5, 8)}
+TOYS = {"toy": Lookalike(96, 768, 20, 5, 8)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,7 @@ def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
     record = read(toy[0], "products")
     assert record["rates"]["copy_gb_s"] == NOT_MEASURED and len(record["rates"]["gather"]) == 4
     graph = record["graphs"]["toy"]
-    assert graph["num_nodes"] == 160 and graph["nnz"] == 2560
+    assert graph["num_nodes"] == 96 and graph["nnz"] == 768
     assert graph["order"] == "the generator's communities" and "not installed" in graph["order_reason"]
     assert sum(graph["tile_density"]) == pytest.approx(1)
     found = {(one["kernel"], one["width"]): one for one in graph["spmm"]}
