@@ -48,7 +48,7 @@ def printed(request: pytest.FixtureRequest) -> dict[str, str]:
         )
         for module in ("tests.compiled", "tests.launched")
     }
-    found = {module: process.communicate(timeout=250) for module, process in started.items()}
+    found = {module: process.communicate(timeout=600) for module, process in started.items()}
     for module, process in started.items():
         assert process.returncode == 0, found[module][1]
     return {module: out for module, (out, _) in found.items()}

@@ -83,6 +83,7 @@ def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, repl
 
 
 @needs_triton
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), [(3, 1), (4, 2)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-5)])
 def test_kernels_in_triton_equal_the_oracle(

@@ -40,7 +40,7 @@ def single_process(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, cases(1, dtype, ORDERS[:1]), graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_loss_after_50_epochs(ranks, graph, single_process, world_size: int, replication: int, dtype: str) -> None:
