@@ -2,7 +2,7 @@
 
     python -m tests.compiled [--all] [fullgnn._philox_gpu ...]
 
-Without --all, one variant of three is compiled for all of them, and the others for the Hopper generation. Run it
+Without --all, the first variant of a module is compiled for all of them, and each other one for one, in turns. Run it
 without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which yields of each representative call
 
     kernel      the ``triton.jit`` function
@@ -24,7 +24,6 @@ from typing import Any
 from fullgnn.bench.gpu.machine_code import Program, resources, tensor_core_instructions
 
 CAPABILITIES = (80, 90, 100)
-SAMPLE = 3  # one variant of so many is compiled for every generation, and every variant for the one in the middle
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
 
 
@@ -93,8 +92,8 @@ def main(modules: list[str], every: bool) -> None:
         (module, *variant, capability)
         for module in modules
         for number, variant in enumerate(importlib.import_module(module).variants())
-        for capability in CAPABILITIES
-        if every or number % SAMPLE == 0 or capability == CAPABILITIES[1]
+        for turn, capability in enumerate(CAPABILITIES)
+        if every or number == 0 or (number + turn) % len(CAPABILITIES) == 0
     ]
     with ThreadPoolExecutor(2) as pool:
         for line in pool.map(compile_variant, tasks):

@@ -66,7 +66,7 @@ def hetu(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, [preset_case("hetu", 1, dtype)], graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_presets_leave_the_curve_as_it_is(ranks, graph, hetu, world_size: int, replication: int, dtype: str) -> None:
