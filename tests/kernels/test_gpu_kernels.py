@@ -47,8 +47,10 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "packed 128 bf16x2 planes": lambda: Packed(128, "bf16x2", planes=True),
     "packed 32 bf16 planes": lambda: Packed(32, "bf16", planes=True),
     "tile32 planes": lambda: Tile32(planes=True),
+    "packed 128": lambda: Packed(128),
     "packed 128 bf16": lambda: Packed(128, "bf16"),
 }
+EVERY_KIND = ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"]
 WIDTHS = [1, 8, 41, 100, 129]
 
 
@@ -129,10 +131,17 @@ def test_product(name: str, matrix: str) -> None:
         check(KERNELS[name](), MATRICES[matrix], False, torch.float32, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
-def test_every_width(name: str) -> None:
-    """From 1 to 700 on a GPU; the interpreter takes some of each kind."""
-    widths = range(1, 701) if DEVICE.type == "cuda" else [*range(1, 18), *range(31, 130, 14), 256, 602, 700]
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_width(name: str, request: pytest.FixtureRequest) -> None:
+    """Up to 700 on a GPU; the interpreter takes all up to 128 and those of the models, or, of five kernels, some."""
+    if DEVICE.type == "cuda":
+        widths = [*range(1, 701)]
+    elif request.config.getoption("--all"):
+        widths = [*range(1, 129), 256, 602, 700]
+    elif name in EVERY_KIND:
+        widths = [*range(1, 18), *range(31, 130, 14), 256, 602, 700]
+    else:
+        pytest.skip("with --all")
     for number, width in enumerate(widths):
         check(KERNELS[name](), dense_mask(9, 40), False, torch.float32, width, number)
 
@@ -144,14 +153,14 @@ def test_persistent_passes(mode: str, width: int, columns: int | None) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
-@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
+@pytest.mark.parametrize("name", EVERY_KIND)
 def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dtype) -> None:
     """Neither is for tensor cores: all edges go to the rows."""
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], weighted, dtype, width, number)
 
 
-@pytest.mark.parametrize("name", ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"])
+@pytest.mark.parametrize("name", EVERY_KIND)
 def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (triton_csr, persistent, panel_plan):
         monkeypatch.setattr(module, "wide", lambda *_: True)
