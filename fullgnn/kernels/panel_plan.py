@@ -150,7 +150,7 @@ def planes_columns(width: int, panel_rows: int, tuning: PanelTuning) -> list[Col
 
 
 def max_registers(panel_rows: int, tuning: PanelTuning) -> int | None:
-    """Of a thread of ``multiply_planes``; None: as many as the compiler likes."""
+    """The most registers of a thread of ``multiply_planes``; None: the compiler decides."""
     return tuning.planes_registers if panel_rows == 32 else None
 
 

@@ -43,8 +43,8 @@ class CSRTuning:
     elements_per_warp: int = 1024
     """At most."""
     registers: int = 96
-    """Of a thread, at most, where columns come in several pieces and X is float32: left alone, ptxas takes fewer, for
-    more programs at a time, and spills a word."""
+    """The most registers of a thread where columns come in several pieces and X is float32. Without this limit, ptxas
+    takes fewer, for more programs at a time, and spills a word."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class PanelTuning:
     planes_warps: int = 4
     """There, for panels of any number of rows."""
     planes_registers: int = 96
-    """Of a thread, at most, there, for panels of 32 rows: left alone, ptxas takes fewer, for more programs at a time,
-    and spills words at some widths."""
+    """The most registers of a thread there, for panels of 32 rows. Without this limit, ptxas takes fewer, for more
+    programs at a time, and spills words at some widths."""
 
 
 @dataclass(frozen=True)
