@@ -9,8 +9,8 @@ The modes say how float32 X is multiplied:
 
     bf16x3    X = hi + mid + lo in bfloat16, three products of 8 bits of the 24 each: exact, so that only the order of
               the sums differs from a float32 product. Of numbers below 2^-103, bits below 2^-126 may be lost
-    bf16x2    X = hi + lo, two products: relative error near 2^-17; not float32 quality
-    bf16      X rounded to bfloat16: half the bytes, relative error near 2^-9, also in the rows
+    bf16x2    X = hi + lo, two products: relative error up to 2^-17; not float32 quality
+    bf16      X rounded to bfloat16: half the bytes, relative error up to 2^-8, also in the rows
     ieee      float32 products, without tensor cores
 
 A chain of products on tensor cores, which may cut off what they add, is a few groups long; chains are added as float32
