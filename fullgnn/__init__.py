@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 # Read by the OpenMP library as torch loads it: its threads then sleep when idle. Polling, as they do otherwise, they
-# take the cores from the compiled kernels that run between torch's operations (see fullgnn/threads.py).
+# take the cores from the compiled kernels that run between torch's operations (see fullgnn/kernels/support/threads.py).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from fullgnn.errors import ConfigError, DataError, FullGNNError, PartitionError, UnsupportedError  # noqa: E402

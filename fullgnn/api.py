@@ -4,12 +4,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from fullgnn.compose import compose, load_config
-from fullgnn.dist import under_torchrun
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import quote
+from fullgnn.distributed import under_torchrun
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
-from fullgnn.overrides import quote
-from fullgnn.record import RunRecord
+from fullgnn.storage.record import RunRecord
 from fullgnn.train import run, start
 
 

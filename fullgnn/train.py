@@ -13,17 +13,16 @@ import signal
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fullgnn.compose import explain, is_user_mistake, load_config
 from fullgnn.config import Config, conf_dir
-from fullgnn.dist import (
-    WorkerError,
+from fullgnn.config.compose import explain, is_user_mistake, load_config
+from fullgnn.config.overrides import hold_for_jobs, worker_arguments
+from fullgnn.distributed import (
     World,
     default_nproc,
     dry_world,
@@ -32,8 +31,8 @@ from fullgnn.dist import (
     launch_workers,
     report_failure,
     under_torchrun,
-    wait_for_others,
 )
+from fullgnn.distributed.command import fail
 from fullgnn.engine import (
     EpochRecord,
     check_deterministic,
@@ -44,13 +43,14 @@ from fullgnn.engine import (
     replay_for,
     set_up,
 )
+from fullgnn.engine.summary import closing_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.logger import setup_logging
-from fullgnn.meter import Meter
-from fullgnn.overrides import hold_for_jobs, worker_arguments
 from fullgnn.plan.auto import comparison_table, planned
-from fullgnn.record import RunFolder, RunRecord, read_record
-from fullgnn.report import EventFiles, Progress, closing_table, make_record
+from fullgnn.storage.record import RunFolder, RunRecord, read_record
+from fullgnn.telemetry.events import EventFiles
+from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.progress import Progress
 
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__
 
@@ -158,16 +158,6 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
             raise
         log.exception("job %s", launcher.job.num)
         return error
-
-
-def fail(error: FullGNNError) -> NoReturn:
-    """End this process with one line and status 1."""
-    if not (isinstance(error, WorkerError) and error.said):
-        log.error("%s", " ".join(str(error).split()))
-    if under_torchrun():
-        report_failure(error)
-        wait_for_others()
-    sys.exit(1)
 
 
 def main() -> None:

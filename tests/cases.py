@@ -8,8 +8,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from scipy.sparse import csr_array
 
-from fullgnn.compose import compose, load_config
 from fullgnn.config import Config
+from fullgnn.config.compose import compose, load_config
 from fullgnn.graph import Graph
 
 GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "work", "experiment")

@@ -1,6 +1,6 @@
 """Compiles what the GPU modules offer for three generations of GPUs, without one, and says what came out.
 
-    python -m tests.compiled [--all] [fullgnn._philox_gpu ...]
+    python -m tests.compiled [--all] [fullgnn.kernels.dropout._philox_gpu ...]
 
 Without --all, the first variant of a module is compiled for all of them, and each other one for one, in turns. Run it
 without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which yields of each representative call

@@ -9,7 +9,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read as Triton is imported; the ranks inherit it
 
-from fullgnn import gpu  # noqa: E402
+from fullgnn.kernels.support import gpu  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
-from fullgnn._philox_gpu import dropout_gpu
 from fullgnn.bench.gpu.absent import recorded
-from fullgnn.kernels import Epilogue, Kernel, Packed, PersistentCSR, Tile32, TritonCSR, tuning
-from fullgnn.kernels._epilogue_gpu import apply_gpu
-from fullgnn.kernels.tuning import tuning_of
-from fullgnn.nn._dense_gpu import matmul_gpu
-from fullgnn.nn._gradient_gpu import activation_gradients_gpu, linear_gradients_gpu
-from fullgnn.nn._loss_gpu import cross_entropy_gpu
-from fullgnn.philox import Mask
-from tests.kernels.test_kernels import Matrix, local_csr
+from fullgnn.kernels.dense._dense_gpu import matmul_gpu
+from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu, linear_gradients_gpu
+from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
+from fullgnn.kernels.loss._cross_entropy_gpu import cross_entropy_gpu
+from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, PersistentCSR, Tile32, TritonCSR
+from fullgnn.kernels.support import tuning
+from fullgnn.kernels.support.tuning import tuning_of
+from tests.kernels.spmm.test_kernels import Matrix, local_csr
 
 
 def finished(num_rows: int, width: int, dtype: torch.dtype, seed: int) -> Epilogue:

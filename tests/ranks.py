@@ -85,7 +85,7 @@ def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> No
     gc.freeze()  # what is imported is not searched for garbage again and again
 
     from fullgnn.config import RuntimeConfig
-    from fullgnn.dist import init_world
+    from fullgnn.distributed import init_world
 
     device = "cpu" if backend == "gloo" else "cuda"
     runtime = RuntimeConfig(None, device, backend.removesuffix("-cuda"), "float64", 1, TIMEOUT_S, None, "auto")

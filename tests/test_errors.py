@@ -22,8 +22,8 @@ import torch.distributed as dist
 from scipy.sparse import csr_array
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.dist import World, init_world
-from fullgnn.dist.mesh import _resolve
+from fullgnn.distributed import World, init_world
+from fullgnn.distributed.mesh import _resolve
 from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
 from fullgnn.partition import Cut, Partition
 from fullgnn.reorder import blockwise, metis, rcm
@@ -200,7 +200,7 @@ def test_a_machine_that_lacks_something_stops_the_ranks_of_all_machines(ranks: C
 
 def rejoin(world: World) -> tuple[type, str]:
     """Agree as ``init_world`` does before it makes a process group, with a problem on rank 1 alone."""
-    from fullgnn.dist import mesh
+    from fullgnn.distributed import mesh
 
     store = dist.PrefixStore("rejoin", dist.distributed_c10d._get_default_store())
     problem = _resolve(runtime(device="cpu", backend="nccl"), 1)[2] if world.rank == 1 else None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.record import read_record
+from fullgnn.storage.record import read_record
 from tests.commands import OWN, ROOT, run_command
 
 

@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from fullgnn.api import train_graph
-from fullgnn.dist import World
+from fullgnn.config.overrides import quote
+from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
-from fullgnn.overrides import quote
-from fullgnn.record import RunRecord, read_record
+from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import OWN, Finished, run_command, torchrun
@@ -355,9 +355,9 @@ import os
 import time
 from pathlib import Path
 import fullgnn
-from fullgnn.dist import wait_for_others
+from fullgnn.distributed import wait_for_others
 from fullgnn.graph.datasets import karate
-from tests.dist.recorded import recorded
+from tests.distributed.recorded import recorded
 
 graph = karate.load(train_per_class=4, num_val=8, seed=0)
 options = ["train.epochs=3", "runtime.device=cpu", "runtime.timeout_s=20"]

@@ -18,11 +18,11 @@ from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets
 from fullgnn.bench.environment import check_threads, environment, load_before, restart_unless, variables
 from fullgnn.bench.record import check_folder, make_record, make_table, write
 from fullgnn.config import conf_dir
-from fullgnn.dist import from_rank0, init_world, launch_workers, report_failure, under_torchrun
+from fullgnn.config.overrides import quote
+from fullgnn.distributed import from_rank0, init_world, launch_workers, report_failure, under_torchrun
+from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.logger import setup_logging
-from fullgnn.overrides import quote
-from fullgnn.train import fail
+from fullgnn.telemetry.logger import setup_logging
 
 OPERATIONS = {"spmm": spmm.run, "epoch": epoch.run, "collectives": collectives.run, "reorder": reorder.run}
 

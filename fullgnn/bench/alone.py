@@ -14,9 +14,9 @@ from typing import Any
 from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.bench.environment import environment, variables
 from fullgnn.bench.harness import Method, Missing, reason_of
-from fullgnn.dist import World, init_world
+from fullgnn.distributed import World, init_world
 from fullgnn.errors import UnsupportedError
-from fullgnn.logger import setup_logging
+from fullgnn.telemetry.logger import setup_logging
 
 Found = tuple[list[Method], list[Missing]]
 Build = Callable[[BenchConfig, World], Found]

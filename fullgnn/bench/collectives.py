@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, measure, timed
-from fullgnn.dist import World
+from fullgnn.distributed import World
 
 # The collectives on one tensor, which torch 2.13 renamed.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

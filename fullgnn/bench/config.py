@@ -7,11 +7,11 @@ from typing import Optional
 from omegaconf import MISSING
 
 from fullgnn.bench.workloads import WORKLOADS
-from fullgnn.compose import compose, load_config
 from fullgnn.config import Config
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.keys import choices, load_keys
+from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
-from fullgnn.keys import choices, load_keys
-from fullgnn.overrides import quote
 
 OPERATIONS = ("spmm", "epoch", "collectives", "reorder")
 LIBRARIES = ("torch", "pyg", "dgl")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 
 from fullgnn.bench.config import BenchConfig, run_config
-from fullgnn.dist.mesh import num_threads
+from fullgnn.distributed.mesh import num_threads
 
 log = logging.getLogger(__name__)
 

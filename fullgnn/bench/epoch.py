@@ -26,7 +26,7 @@ from fullgnn.bench.harness import (
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
-from fullgnn.dist import World, from_rank0, share
+from fullgnn.distributed import World, from_rank0, share
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from fullgnn.dist import World, all_gather_objects, share
+from fullgnn.distributed import World, all_gather_objects, share
 from fullgnn.errors import ConfigError
 
 MIN_ROUNDS = 4

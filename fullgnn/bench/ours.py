@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import Config, build
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.engine import make_scheme, replay_for, set_up
 from fullgnn.engine.fit import Epochs
 from fullgnn.graph import Graph
-from fullgnn.kernels import LocalCSR
-from fullgnn.meter import Meter
+from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.partition import Partition
 from fullgnn.reorder.measure import bandwidth, edge_cut
+from fullgnn.telemetry.meter import Meter
 
 
 def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:

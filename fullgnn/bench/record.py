@@ -11,10 +11,11 @@ from typing import Any
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.environment import in_effect
 from fullgnn.bench.harness import Outcome
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
-from fullgnn.record import git_commit, hardware, strict_json, versions
-from fullgnn.report.table import format_table
+from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.machine import git_commit, hardware, versions
+from fullgnn.telemetry.table import format_table
 
 _PEERS = ("torch_geometric", "torch_sparse", "dgl")
 

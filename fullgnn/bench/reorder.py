@@ -15,7 +15,7 @@ from fullgnn.bench.peers import Makers
 from fullgnn.bench.peers.torch_sparse import spmm_csr
 from fullgnn.bench.problem import as_problem, load_graph
 from fullgnn.bench.spmm import make_products, operand
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
 
 COLUMNS = {"order_s": "order s", "edge_cut": "edge cut", "bandwidth": "bandwidth"}

@@ -27,7 +27,7 @@ from fullgnn.bench.harness import (
 from fullgnn.bench.ours import product
 from fullgnn.bench.peers import SPMM, Makers, set_up
 from fullgnn.bench.problem import Problem, as_problem, load_graph, with_self_loops
-from fullgnn.dist import World
+from fullgnn.distributed import World
 
 COLUMNS = {"setup_s": "set-up s", "gflop_per_s": "GFLOP/s", "error": "error"}
 _NUM_SAMPLES = 256

@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fullgnn.cache import Cache
-from fullgnn.dist import World, all_gather_objects
-from fullgnn.host_rows import HostRows
-from fullgnn.lines import line_stride, to_lines
+from fullgnn.distributed import World, all_gather_objects
+from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.support.lines import line_stride, to_lines
 from fullgnn.schemes.base import Aggregated, ShardedGraph
+from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
 

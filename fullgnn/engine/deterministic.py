@@ -2,10 +2,10 @@
 
 import torch
 
-from fullgnn import gpu
 from fullgnn.config import Config, build
 from fullgnn.errors import ConfigError
-from fullgnn.kernels import AutoKernel, TorchCSR
+from fullgnn.kernels.spmm import AutoKernel, TorchCSR
+from fullgnn.kernels.support import gpu
 
 
 def check_deterministic(cfg: Config, device: torch.device) -> None:

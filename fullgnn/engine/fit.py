@@ -13,11 +13,11 @@ from fullgnn.config import TrainConfig
 from fullgnn.engine.evaluate import Accuracies, evaluate
 from fullgnn.engine.graphed import EAGER, RepeatedStep, Replay, TrainingState
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.meter import Cost, Meter, Spent
+from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.kernels.support.trials import settle
 from fullgnn.nn import cross_entropy, set_epoch
-from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.trials import settle
+from fullgnn.telemetry.meter import Cost, Meter, Spent
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fullgnn.cuda_graph import CudaGraph
-from fullgnn.dist import World, all_gather_objects
-from fullgnn.meter import Cost, Meter
+from fullgnn.distributed import World, all_gather_objects
+from fullgnn.kernels.support.cuda_graph import CudaGraph
+from fullgnn.telemetry.meter import Cost, Meter
 
 log = logging.getLogger(__name__)
 

@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fullgnn.cache import Cache
 from fullgnn.config import Config, WorkConfig, build
-from fullgnn.dist import World, from_rank0, share
+from fullgnn.distributed import World, from_rank0, share
 from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.work import applicable
 from fullgnn.graph import Graph
-from fullgnn.kernels import AutoKernel
-from fullgnn.lines import to_lines
-from fullgnn.meter import Meter
+from fullgnn.kernels.spmm import AutoKernel
+from fullgnn.kernels.support.lines import to_lines
 from fullgnn.nn import set_spmm_order
 from fullgnn.reorder.structure import Structure
 from fullgnn.schemes.base import PreparedGraph, Scheme, ShardedGraph
+from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
 

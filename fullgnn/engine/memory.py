@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fullgnn.trials import tell
+from fullgnn.kernels.support.trials import tell
 
 
 def peak_process_bytes() -> int:

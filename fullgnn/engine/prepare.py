@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from fullgnn.cache import Cache
 from fullgnn.config import Config, build
 from fullgnn.graph import Graph, adjacency_operator, load_dataset, row_sums
 from fullgnn.graph.checks import check_range
-from fullgnn.kernels.tiles import DENSITY_BINS, tile_density
+from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
@@ -20,6 +19,7 @@ from fullgnn.reorder.measure import block_nnz, edge_cut, halo_share, needed_rows
 from fullgnn.reorder.structure import Structure, cell_nnz, cells
 from fullgnn.reorder.two_level import Order
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
 

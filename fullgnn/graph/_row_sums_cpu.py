@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fullgnn.vectors import compiled
+from fullgnn.kernels.support.vectors import compiled
 
 
 def accurate_row_sums(indptr: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,9 @@
 """Layers. They see local rows and an ``adj`` that multiplies; none knows how many ranks there are."""
 
-from fullgnn.nn.activation import Activation
+from fullgnn.kernels.epilogue.activation import Activation
+from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.dropout import Dropout, set_epoch
 from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.linear import Linear
-from fullgnn.nn.loss import cross_entropy
 
 __all__ = ["SPMM_ORDERS", "Activation", "Dropout", "GCNConv", "Linear", "cross_entropy", "set_epoch", "set_spmm_order"]

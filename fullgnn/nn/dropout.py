@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from fullgnn.philox import Mask, dropout
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import dropout
 
 
 class Dropout(torch.nn.Module):

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.nn.activation import Activation
-from fullgnn.nn.dense import (
+from fullgnn.kernels.dense.dense import (
     activation_gradients,
     fuses_scale,
     linear_gradients,
@@ -15,6 +14,7 @@ from fullgnn.nn.dense import (
     matmul_nt,
     weight_gradient,
 )
+from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.schemes.base import Aggregated, ShardedAdjacency

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.host_rows import HostRows
-from fullgnn.nn.activation import IDENTITY, Activation
-from fullgnn.nn.dense import linear_gradients, matmul, matmul_nt
-from fullgnn.nn.streamed import streamed_linear
+from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
+from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.dense.streamed import streamed_linear
+from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 
 
 class Linear(torch.nn.Module):

@@ -20,14 +20,14 @@ import torch
 
 from fullgnn.config import Config, conf_dir
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.logger import setup_logging
 from fullgnn.plan.config import PlanConfig, load_plan
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.page import page, scaling_page
 from fullgnn.plan.scaling import scaling
 from fullgnn.plan.search import Option, Source, best, from_dataset, from_numbers, options, smallest_that_fits
 from fullgnn.plan.statistics import GraphStatistics
-from fullgnn.record import strict_json
+from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.logger import setup_logging
 
 log = logging.getLogger("fullgnn.plan")
 

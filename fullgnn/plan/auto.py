@@ -5,21 +5,21 @@ from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
 from fullgnn.config import Config
-from fullgnn.dist import World, from_rank0, share
+from fullgnn.distributed import World, from_rank0, share
 from fullgnn.engine.job import with_allowed_work
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
-from fullgnn.kernels import Kernel
-from fullgnn.meter import Meter
+from fullgnn.kernels.spmm import Kernel
 from fullgnn.plan.grids import grid_of, replications
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.measure import measured_hardware
 from fullgnn.plan.predict import Prediction
 from fullgnn.plan.search import Option, best, from_graph, kernel_of, locality, options, prediction_of
 from fullgnn.plan.statistics import counted_traffic, statistics_of
-from fullgnn.record import RunRecord
-from fullgnn.report.table import format_table, num_bytes
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.storage.record import RunRecord
+from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.table import format_table, num_bytes
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from typing import Any, Optional
 
 from omegaconf import MISSING
 
-from fullgnn.compose import compose, load_config
 from fullgnn.config import Config
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.keys import choices, load_keys
 from fullgnn.engine.job import with_allowed_work
 from fullgnn.errors import ConfigError
-from fullgnn.keys import choices, load_keys
 from fullgnn.plan.statistics import GraphStatistics
 
 

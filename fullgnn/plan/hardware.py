@@ -21,10 +21,10 @@ import torch
 from omegaconf import OmegaConf
 
 from fullgnn.config import RuntimeConfig, conf_dir
-from fullgnn.dist import launch_workers
-from fullgnn.dist.mesh import num_threads
+from fullgnn.distributed import launch_workers
+from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import ConfigError
-from fullgnn.record import hardware as machine
+from fullgnn.telemetry.machine import hardware as machine
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ _MESSAGES = {"gather": "exchange", "reduce_scatter": "exchange"}
 class Link:
     """The time of a collective in which a rank receives n bytes: latency_s + n / bytes_per_s.
 
-    Bytes are those that the meter counts (``dist/collectives.py``): an all-reduce over g ranks receives 2 (g-1)/g of
-    its tensor.
+    Bytes are those that the meter counts (``distributed/collectives.py``): an all-reduce over g ranks receives
+    2 (g-1)/g of its tensor.
     """
 
     latency_s: float
@@ -84,7 +84,7 @@ class Hardware:
     if its columns are uniformly random; measured with rows of 64 float32."""
     links: dict[str, Link]
     """``exchange``, ``broadcast`` and ``all_reduce`` as the meter names them, and ``shared``: an exchange between ranks
-    that read each other's rows in place (``dist/shared_memory.py``). Empty on a machine of one rank."""
+    that read each other's rows in place (``distributed/shared_memory.py``). Empty on a machine of one rank."""
     network: Link | None
     """Any collective between machines, for each rank of the machine; None: there is one machine."""
 

@@ -1,7 +1,7 @@
 """Measuring this machine: rates of one rank while all ranks do the same.
 
     copy     one tensor into another, both larger than the cache
-    gemm     X W with a tall X, as ``nn/dense.py`` multiplies
+    gemm     X W with a tall X, as ``kernels/dense/dense.py`` multiplies
     op       an operator on one number
     gather   the sparse product of ``kernel=auto`` by a random pattern, with tables of several sizes
     links    messages around a ring, broadcasts from every rank in turn, all-reduces, and rounds in shared memory, each
@@ -34,7 +34,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.dist import (
+from fullgnn.distributed import (
     Axis,
     SharedSlots,
     World,
@@ -45,13 +45,13 @@ from fullgnn.dist import (
     wait_for_others,
 )
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.kernels import AutoKernel, LocalCSR
-from fullgnn.logger import setup_logging
-from fullgnn.meter import Meter
-from fullgnn.nn.dense import matmul
+from fullgnn.kernels.dense.dense import matmul
+from fullgnn.kernels.spmm import AutoKernel, LocalCSR
+from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.plan.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
-from fullgnn.process import keep_freed_memory
-from fullgnn.record import hardware as machine
+from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.machine import hardware as machine
+from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger("fullgnn.plan.measure")  # also when this file is __main__
 

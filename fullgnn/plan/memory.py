@@ -1,6 +1,6 @@
 """What the blocks of the adjacency take of a rank's memory, in the form that its kernel wants."""
 
-from fullgnn.kernels.blocked import held_bytes
+from fullgnn.kernels.spmm.blocked import held_bytes
 from fullgnn.plan.statistics import GraphStatistics, Traffic
 
 

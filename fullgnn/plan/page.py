@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.search import Option
-from fullgnn.report.table import format_table, num_bytes
+from fullgnn.telemetry.table import format_table, num_bytes
 
 PHASES = ("spmm", "comm", "dense", "other")
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fullgnn.cache import Cache
 from fullgnn.config import Config, build
 from fullgnn.engine.prepare import prepare
 from fullgnn.graph import Graph, load_dataset
-from fullgnn.lines import pads_rows
+from fullgnn.kernels.support.lines import pads_rows
 from fullgnn.plan.grids import grid, replications
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.predict import Prediction, predict
@@ -19,6 +18,7 @@ from fullgnn.plan.trace import trace_epoch
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.cut import Grid
+from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
 

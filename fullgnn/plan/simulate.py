@@ -1,9 +1,9 @@
 """A job of more ranks than there are devices: each rank's real program, one after another on one device.
 
-Every rank is a dry run (``dist/dry.py``) on its real blocks: its computation is measured, its bytes are counted. What
-its collectives would take is the model's (``predict.py``), from a measured profile of the machine. The two are kept
-apart: whoever adds them up labels the sum as simulated. With one rank nothing is simulated, and the result is a
-measurement.
+Every rank is a dry run (``distributed/dry.py``) on its real blocks: its computation is measured, its bytes are
+counted. What its collectives would take is the model's (``predict.py``), from a measured profile of the machine. The
+two are kept apart: whoever adds them up labels the sum as simulated. With one rank nothing is simulated, and the result
+is a measurement.
 """
 
 import gc
@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fullgnn.cache import Cache
 from fullgnn.config import Config
-from fullgnn.dist import World, dry_world
+from fullgnn.distributed import World, dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.engine.fit import Epochs
 from fullgnn.engine.job import hand_out, with_allowed_work
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.graph import Graph
-from fullgnn.meter import Meter
+from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.plan.grids import grid_of
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.predict import communication_s
 from fullgnn.plan.statistics import counted_traffic, statistics_of
 from fullgnn.plan.trace import trace_epoch
-from fullgnn.process import keep_freed_memory
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.meter import Meter
 
 PHASES = ("epoch", "spmm", "dense", "other")
 

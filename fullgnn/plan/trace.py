@@ -21,13 +21,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.config import Config
-from fullgnn.dist import SilentAxis
+from fullgnn.distributed import SilentAxis
 from fullgnn.engine.fit import Epochs
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.kernels import NOTHING, Epilogue, LocalCSR
-from fullgnn.lines import padded_lines
-from fullgnn.meter import Meter
+from fullgnn.kernels.spmm import NOTHING, Epilogue, LocalCSR
+from fullgnn.kernels.support.lines import padded_lines
 from fullgnn.nn import set_epoch, set_spmm_order
 from fullgnn.plan.statistics import GraphStatistics, Traffic, estimated_traffic, scaled
 from fullgnn.schemes.adjacency import Adjacency
@@ -35,6 +34,7 @@ from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.cut import Grid
 from fullgnn.schemes.exchange import Place
 from fullgnn.schemes.operator import Operator
+from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
 """Rows of the smaller of the two skeletons: enough that the program takes the ways of large matrices."""

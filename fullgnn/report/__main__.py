@@ -16,10 +16,10 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
-from fullgnn.logger import setup_logging
 from fullgnn.report.runs import read_runs
-from fullgnn.train import fail
+from fullgnn.telemetry.logger import setup_logging
 
 log = logging.getLogger("fullgnn.report")
 

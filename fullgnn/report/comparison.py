@@ -7,8 +7,8 @@ from typing import Any
 from fullgnn.report.figures import Figures
 from fullgnn.report.markup import Markup, element, paragraph, parted_table, table
 from fullgnn.report.runs import Run
-from fullgnn.report.table import num_bytes, percent
 from fullgnn.report.wording import NOTHING, absent, count, digits, milliseconds, ratio, seconds
+from fullgnn.telemetry.table import num_bytes, percent
 
 
 def total_bytes(by_collective: dict[str, float]) -> str:

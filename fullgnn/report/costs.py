@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fullgnn.engine.summary import PHASES
 from fullgnn.report.figures import Figures
 from fullgnn.report.markup import Markup, numbers, paragraph, side_by_side
 from fullgnn.report.plots import grouped, stacked
 from fullgnn.report.runs import Run
-from fullgnn.report.summary import PHASES
-from fullgnn.report.table import num_bytes
 from fullgnn.report.wording import NOTHING, PHASE_NAMES, absent, count, num_ranks, of, ratio, shown, unit
+from fullgnn.telemetry.table import num_bytes
 
 
 class Told(NamedTuple):

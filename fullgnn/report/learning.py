@@ -6,8 +6,8 @@ from fullgnn.report.figures import Figures
 from fullgnn.report.markup import Markup, numbers, paragraph, side_by_side
 from fullgnn.report.plots import curves
 from fullgnn.report.runs import Run
-from fullgnn.report.table import percent
 from fullgnn.report.wording import absent, digits, of, shown
+from fullgnn.telemetry.table import percent
 
 CURVES = (
     ("loss", "training loss"),

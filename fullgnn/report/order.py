@@ -7,8 +7,8 @@ from fullgnn.report.figures import SQUARE, Figures
 from fullgnn.report.markup import Markup, numbers, paragraph, side_by_side
 from fullgnn.report.plots import block_map, density_map, grouped
 from fullgnn.report.runs import Run
-from fullgnn.report.table import percent
 from fullgnn.report.wording import absent, count, of
+from fullgnn.telemetry.table import percent
 
 
 def adjacency(runs: list[Run], figures: Figures) -> list[Markup]:

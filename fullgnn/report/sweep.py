@@ -10,10 +10,10 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fullgnn.dist import under_torchrun, wait_for_others
+from fullgnn.distributed import under_torchrun, wait_for_others
 from fullgnn.errors import FullGNNError
-from fullgnn.record import RunRecord
-from fullgnn.report.table import format_table, num_bytes, percent
+from fullgnn.storage.record import RunRecord
+from fullgnn.telemetry.table import format_table, num_bytes, percent
 
 log = logging.getLogger(__name__)
 

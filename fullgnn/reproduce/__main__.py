@@ -21,15 +21,15 @@ import torch
 
 from fullgnn.bench.environment import load_before
 from fullgnn.bench.harness import reason_of
-from fullgnn.cache import Cache
 from fullgnn.config import conf_dir
+from fullgnn.distributed.command import fail
 from fullgnn.errors import FullGNNError
-from fullgnn.logger import setup_logging
-from fullgnn.process import keep_freed_memory
+from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.reproduce.config import ALL, TargetConfig, load_target, module_of, split_arguments, targets
 from fullgnn.reproduce.page import check_folder, make_record, table_text, write, write_text
 from fullgnn.reproduce.plot import check_installed
-from fullgnn.train import fail
+from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.logger import setup_logging
 
 log = logging.getLogger("fullgnn.reproduce")
 

@@ -10,11 +10,11 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import MISSING
 
-from fullgnn.compose import explain, is_user_mistake
 from fullgnn.config import RuntimeConfig, conf_dir
-from fullgnn.dist.mesh import num_threads
+from fullgnn.config.compose import explain, is_user_mistake
+from fullgnn.config.keys import load_keys
+from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import ConfigError
-from fullgnn.keys import load_keys
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"

@@ -11,11 +11,11 @@ from omegaconf import MISSING
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.compose import compose, load_config
 from fullgnn.config import build
+from fullgnn.config.compose import compose, load_config
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import adjacency_operator
-from fullgnn.kernels import LocalCSR
+from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.partition import Partition
 from fullgnn.reorder import two_level
 from fullgnn.reorder.measure import imbalance

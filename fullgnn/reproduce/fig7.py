@@ -17,10 +17,10 @@ from fullgnn.api import train_graph
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.peers.torch_sparse import normalized
 from fullgnn.bench.problem import as_problem
-from fullgnn.compose import compose, load_config
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import quote
 from fullgnn.engine.job import build_model
 from fullgnn.graph import Graph, load_dataset
-from fullgnn.overrides import quote
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cases
 from fullgnn.reproduce.jobs import num_epochs, overrides, run_config

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fullgnn.bench.harness import Measurement
 from fullgnn.bench.ours import product
-from fullgnn.compose import compose, load_config
 from fullgnn.config import build
+from fullgnn.config.compose import compose, load_config
 from fullgnn.graph import adjacency_operator
 from fullgnn.partition.kway import MetisError
 from fullgnn.reorder.cache_model import hit_rate

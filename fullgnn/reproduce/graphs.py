@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullgnn.cache import Cache
-from fullgnn.compose import compose, load_config
 from fullgnn.config import build
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
-from fullgnn.overrides import quote
 from fullgnn.reproduce.config import TargetConfig
+from fullgnn.storage.cache import Cache
 
 _ARRAYS = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
 _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

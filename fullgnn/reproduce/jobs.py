@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 
 from fullgnn.api import train_graph
-from fullgnn.compose import compose, load_config
 from fullgnn.config import Config, RuntimeConfig
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import quote
 from fullgnn.engine.prepare import Preparation
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
-from fullgnn.overrides import quote
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.simulate import simulate
 from fullgnn.reproduce.config import TargetConfig

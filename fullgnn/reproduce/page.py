@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.record import git_commit, hardware, strict_json, versions
-from fullgnn.report.table import format_table, num_bytes
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cache_capacity
 from fullgnn.reproduce.plot import draw
 from fullgnn.reproduce.result import Cell, Result
+from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.machine import git_commit, hardware, versions
+from fullgnn.telemetry.table import format_table, num_bytes
 
 _CSV = ("column", "ours", "unit", "origin", "ratio", "paper", "paper_ratio")
 

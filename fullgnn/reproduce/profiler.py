@@ -50,7 +50,7 @@ def l2_hit_rates(matrices: Mapping[str, csr_array], width: int, device: torch.de
 def program(arguments: dict[str, Any]) -> None:
     """What ncu watches: one product of each matrix, a mark before each."""
     from fullgnn.bench.gpu._gather_gpu import mark
-    from fullgnn.kernels import LocalCSR, TritonCSR
+    from fullgnn.kernels.spmm import LocalCSR, TritonCSR
 
     device, width = torch.device("cuda", 0), arguments["width"]
     marked = torch.empty(1, device=device)

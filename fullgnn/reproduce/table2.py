@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fullgnn.compose import compose, load_config
-from fullgnn.dist import dry_world
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import dry_world
 from fullgnn.engine import make_scheme
-from fullgnn.meter import Meter
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series
 from fullgnn.schemes.base import Scheme
 from fullgnn.schemes.layout import stage_nnz
 from fullgnn.schemes.stages import rank_sums, share_stages
+from fullgnn.telemetry.meter import Meter
 
 COLUMNS = {"block_rows": "block rows", "block_columns": "block columns", "blocks_per_rank": "blocks per rank"}
 

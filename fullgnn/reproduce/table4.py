@@ -14,7 +14,7 @@ from fullgnn.bench.harness import Measurement, Method, measure, timed
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import as_problem, first_weights
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.engine.graphed import EAGER_EPOCHS
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.simulate import prepare_for

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 import torch
 from omegaconf import MISSING
 
-from fullgnn.kernels import LocalCSR
-from fullgnn.kernels.tiles import split_tiles
+from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.kernels.spmm.tiles import split_tiles
 from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce.config import ONE_RANK, TargetConfig
 from fullgnn.reproduce.graphs import cases

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from fullgnn.bench.harness import Measurement, Method, measure, timed
-from fullgnn.dist import World
+from fullgnn.distributed import World
 
 _TIMEOUT_S = 600.0
 

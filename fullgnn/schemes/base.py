@@ -11,9 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from fullgnn.graph import Graph, NormalizedAdjacency
-from fullgnn.host_rows import HostRows
-from fullgnn.kernels import NOTHING, Epilogue
-from fullgnn.lines import select_rows
+from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.spmm import NOTHING, Epilogue
+from fullgnn.kernels.support.lines import select_rows
 from fullgnn.partition import Partition
 from fullgnn.reorder.structure import Structure
 

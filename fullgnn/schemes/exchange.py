@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.dist import Axis, Pending, SharedSlots
-from fullgnn.lines import as_rows, begins_lines, empty_lines, padded_lines, to_lines
+from fullgnn.distributed import Axis, Pending, SharedSlots
+from fullgnn.kernels.support.lines import as_rows, begins_lines, empty_lines, padded_lines, to_lines
 from fullgnn.schemes.traffic import BROADCAST, NEEDED, OWN, Product
 
 

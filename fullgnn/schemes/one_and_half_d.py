@@ -26,11 +26,10 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.dist import Axis, World, can_share_memory, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.distributed import Axis, World, can_share_memory, from_rank0, receive_arrays, send_arrays, share
 from fullgnn.errors import ConfigError
-from fullgnn.kernels import Kernel
-from fullgnn.lines import pads_rows
-from fullgnn.meter import Meter
+from fullgnn.kernels.spmm import Kernel
+from fullgnn.kernels.support.lines import pads_rows
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
 from fullgnn.schemes.cut import Grid, Layout, cut, lay_out
@@ -38,6 +37,7 @@ from fullgnn.schemes.exchange import Place
 from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.traffic import Reads
+from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,9 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.dist import Pending
-from fullgnn.kernels import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.distributed import Pending
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.spmm import NOTHING, Epilogue, Kernel, LocalCSR
 from fullgnn.schemes.exchange import Exchange, Place
 from fullgnn.schemes.traffic import Product
 
@@ -130,7 +131,7 @@ class Operator:
             for rows in self._leaving:
                 reduction.leave(rows)
         total = reduction.finish()
-        return total if whole else epilogue.apply_(total)
+        return total if whole else apply_epilogue_(total, epilogue)
 
     def _multiply(self, piece: _Piece, h: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         target = out[piece.rows]
@@ -138,7 +139,7 @@ class Operator:
             with self._meter.phase("spmm"):
                 self._kernel.spmm(piece.block, h, target, accumulate, epilogue)
         else:
-            epilogue.apply_(target if accumulate else target.zero_())
+            apply_epilogue_(target if accumulate else target.zero_(), epilogue)
 
 
 class _Reduction:

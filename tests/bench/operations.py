@@ -6,7 +6,7 @@ from typing import Any
 from fullgnn.bench.__main__ import OPERATIONS
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.record import check_folder, make_record, make_table, write
-from fullgnn.dist import World
+from fullgnn.distributed import World
 
 SHORT = ("graph=tiny", "rounds=3", "epochs=4", "budget_s=1000", "threads=1", "cache_dir=null")
 

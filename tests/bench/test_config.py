@@ -3,8 +3,8 @@
 import pytest
 
 from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets
+from fullgnn.config.keys import choices
 from fullgnn.errors import ConfigError
-from fullgnn.keys import choices
 
 WRONG = {
     "op=foo": "op=foo is not known: choose one of spmm, epoch, collectives, reorder",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fullgnn.bench.harness import MIN_ROUNDS, Measurement, Method, Missing, attempt, baseline, compare, measure
-from fullgnn.dist import World
+from fullgnn.distributed import World
 
 pytestmark = pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
 

@@ -9,8 +9,8 @@ import pytest
 from fullgnn.bench.alone import config_alone
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.epoch import single_process
-from fullgnn.dist import World
-from fullgnn.keys import choices
+from fullgnn.config.keys import choices
+from fullgnn.distributed import World
 from tests.bench.operations import SHORT, operate, read
 
 RECORD = {

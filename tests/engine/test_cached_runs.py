@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fullgnn.cache import Cache
 from fullgnn.config import Config
-from fullgnn.dist import World, from_rank0
+from fullgnn.distributed import World, from_rank0
 from fullgnn.engine import fit, make_scheme, prepare, set_up
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
-from fullgnn.meter import Meter
 from fullgnn.schemes.base import Aggregated
+from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 
 

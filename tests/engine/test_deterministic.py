@@ -1,6 +1,6 @@
 """``runtime.deterministic``: what it refuses, what it sets, and that a CPU keeps its promise.
 
-What a GPU would be given is in ``tests/kernels/test_autotune.py``: kernels that do not depend on times.
+What a GPU would be given is in ``tests/kernels/spmm/test_autotune.py``: kernels that do not depend on times.
 """
 
 import dataclasses
@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn import gpu
 from fullgnn.config import Config
-from fullgnn.dist import World, init_world
-from fullgnn.dist.determinism import VARIABLES
+from fullgnn.distributed import World, init_world
+from fullgnn.distributed.determinism import VARIABLES
 from fullgnn.engine import check_deterministic, fit, make_scheme, predict, set_up
 from fullgnn.errors import ConfigError
-from fullgnn.kernels import blocked
-from fullgnn.meter import Meter
-from fullgnn.nn import dense, loss
+from fullgnn.kernels.dense import dense
+from fullgnn.kernels.loss import cross_entropy as loss
+from fullgnn.kernels.spmm import blocked
+from fullgnn.kernels.support import gpu
+from fullgnn.telemetry.meter import Meter
 from fullgnn.train import run_on
 from tests.cases import config
 
@@ -36,7 +37,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[str], int]:
     """A digest of losses, parameters and logits for each repeat, and how often several threads were at work."""
-    from fullgnn import threads as pool
+    from fullgnn.kernels.support import threads as pool
 
     found, shared = [], 0
     submit = pool._pool(threads).submit
@@ -54,7 +55,7 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
             mock.patch.object(blocked, "MIN_SHARED_LINES", 1),
             mock.patch.object(dense, "MIN_WORK", 1),
             mock.patch.object(loss, "MIN_ELEMENTS", 1),
-            mock.patch("fullgnn._philox_cpu.PARALLEL_ELEMENTS", 1),
+            mock.patch("fullgnn.kernels.dropout._philox_cpu.PARALLEL_ELEMENTS", 1),
             mock.patch.object(pool._pool(threads), "submit", counted),
         ):
             for _ in range(repeats):

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.engine import Accuracies, FitResult, evaluate, fit, make_scheme, predict, set_up
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.fit import make_optimizer
-from fullgnn.meter import Meter
+from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph
 
 

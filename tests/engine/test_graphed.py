@@ -23,14 +23,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_iter
 
 from fullgnn.config import Config
-from fullgnn.cuda_graph import CudaGraph
-from fullgnn.dist import World
-from fullgnn.engine import fit, graphed, make_scheme, set_up
+from fullgnn.distributed import World
+from fullgnn.engine import fit, graphed, make_scheme, set_up, summary
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.fit import EpochRecord, Epochs, FitResult, TrainingStep
 from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, Replay, replay_for
-from fullgnn.meter import Cost, Meter
-from fullgnn.report import summary
+from fullgnn.kernels.support.cuda_graph import CudaGraph
+from fullgnn.telemetry.meter import Cost, Meter
 from fullgnn.train import run_on
 from tests.cases import config, layout_overrides
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from fullgnn.config import Config
-from fullgnn.cuda_graph import CudaGraph, GraphPool
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.engine import evaluate, fit, make_scheme, set_up
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.graphed import EAGER_EPOCHS, Replay
 from fullgnn.engine.memory import TensorPeak, peak_process_bytes
-from fullgnn.meter import Meter
-from fullgnn.trials import trial
+from fullgnn.kernels.support.cuda_graph import CudaGraph, GraphPool
+from fullgnn.kernels.support.trials import trial
+from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 
 MB = 1 << 20

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn import host_rows
 from fullgnn.config import Config
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.engine import aggregate, fit, make_scheme, set_up
-from fullgnn.host_rows import HostRows
-from fullgnn.meter import Meter
+from fullgnn.kernels.dense import host_rows
+from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.schemes.base import Aggregated
+from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.schemes import training
 

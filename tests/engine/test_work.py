@@ -5,12 +5,12 @@ import logging
 import pytest
 
 from fullgnn.config import Config
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, set_up
 from fullgnn.engine.work import applicable
-from fullgnn.meter import Meter
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import GCNConv, set_spmm_order
+from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 from tests.variants import preset_overrides
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels import NOTHING, Epilogue
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.spmm import NOTHING, Epilogue
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import Dropout, set_epoch
 
@@ -19,7 +20,7 @@ class DenseAdjacency:
 
     def multiply(self, x: torch.Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> torch.Tensor:
         assert not scaled
-        return epilogue.apply_(self.matrix @ x)
+        return apply_epilogue_(self.matrix @ x, epilogue)
 
     def multiply_t(self, g: torch.Tensor, *, scaled: bool = False) -> torch.Tensor:
         assert not scaled

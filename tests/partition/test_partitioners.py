@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from scipy import sparse
 
 from fullgnn import partition
-from fullgnn.compose import compose
+from fullgnn.config.compose import compose
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.graph import load_dataset
 from fullgnn.partition import Cut, Partition

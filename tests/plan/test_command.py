@@ -10,7 +10,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.plan.__main__ import run
 from fullgnn.plan.config import load_plan
 from fullgnn.plan.hardware import load_hardware
-from fullgnn.record import read_record
+from fullgnn.storage.record import read_record
 from tests.cases import config
 from tests.commands import OWN, run_command
 

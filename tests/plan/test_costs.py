@@ -3,7 +3,7 @@
 import pytest
 
 from fullgnn.config import Config
-from fullgnn.dist import World, dry_world
+from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.job import with_allowed_work
 from fullgnn.plan.grids import grid_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from fullgnn.compose import compose, load_config
 from fullgnn.config import RuntimeConfig, conf_dir
+from fullgnn.config.compose import compose, load_config
 from fullgnn.errors import ConfigError
 from fullgnn.plan import hardware
 from fullgnn.plan.hardware import (

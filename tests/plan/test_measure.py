@@ -10,14 +10,14 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from fullgnn.compose import compose, load_config
 from fullgnn.config import RuntimeConfig
-from fullgnn.dist import Axis, World, can_share_memory, launch_workers
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import Axis, World, can_share_memory, launch_workers
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.meter import Meter
 from fullgnn.plan import hardware, measure
 from fullgnn.plan.hardware import Hardware, Link, cached_hardware, load_hardware
 from fullgnn.plan.measure import Sizes, line, measured_hardware, random_pattern
+from fullgnn.telemetry.meter import Meter
 
 TINY = Sizes(tables=(1 << 12, 1 << 16), num_edges=5000, num_rows=300, messages=(1 << 12, 1 << 16), round_s=1e-3)
 ALONE = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)

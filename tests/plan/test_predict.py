@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn import lines
 from fullgnn.config import Config
-from fullgnn.dist import World, dry_world
+from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.job import hand_out, make_scheme, with_allowed_work
 from fullgnn.graph import load_dataset
-from fullgnn.meter import Meter
+from fullgnn.kernels.support import lines
 from fullgnn.plan.auto import choose
 from fullgnn.plan.grids import grid, grid_of, replications
 from fullgnn.plan.hardware import Hardware, Link
@@ -30,6 +29,7 @@ from fullgnn.plan.search import (
 from fullgnn.plan.simulate import prepare_for, simulate
 from fullgnn.plan.statistics import GraphStatistics, counted_traffic, estimated_traffic, statistics_of
 from fullgnn.plan.trace import SAMPLE_ROWS, Gemm, trace_epoch
+from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 
 ENDLESS = 10**18

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.record import RunRecord, read_record
 from fullgnn.report.__main__ import parse, report
 from fullgnn.report.runs import read_runs
+from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import run_command

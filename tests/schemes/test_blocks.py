@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fullgnn.config import Config
-from fullgnn.dist import World
-from fullgnn.lines import empty_lines
+from fullgnn.distributed import World
+from fullgnn.kernels.support.lines import empty_lines
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.traffic import OWN
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
@@ -125,7 +125,7 @@ def test_mean_words_follow_the_formula(ranks, world_size: int, replication: int,
 
 def received(world: World, cfg: Config) -> dict[str, int]:
     from fullgnn.engine import make_scheme, set_up
-    from fullgnn.meter import Meter
+    from fullgnn.telemetry.meter import Meter
 
     meter = Meter(world.device)
     job = set_up(cfg, world, make_scheme(cfg, world, meter))
@@ -171,7 +171,7 @@ def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
 
     from fullgnn.engine import make_scheme, set_up
     from fullgnn.graph import Graph
-    from fullgnn.meter import Meter
+    from fullgnn.telemetry.meter import Meter
 
     adj = np.kron(np.eye(2), np.ones((8, 8))) if kind == "cliques" else np.ones((16, 16))
     adj[7, 8] = adj[8, 7] = 1

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullgnn.config import Config
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.operator import Operator, _Reduction
 from tests.cases import config, layout_overrides

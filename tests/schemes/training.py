@@ -6,17 +6,17 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from fullgnn import gpu, lines
 from fullgnn.config import Config
-from fullgnn.dist import World
+from fullgnn.distributed import World
 from fullgnn.engine import Job, fit, make_scheme, predict, set_up
 from fullgnn.engine.fit import FlatGradients, loss_logits, node_loss
 from fullgnn.engine.job import build_model
 from fullgnn.graph import Graph
-from fullgnn.meter import Meter
-from fullgnn.nn import dense as products
+from fullgnn.kernels.dense import dense as products
+from fullgnn.kernels.support import gpu, lines
 from fullgnn.nn import set_epoch
 from fullgnn.schemes import Scheme
+from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, dense_graph
 from tests.oracle import DenseGCN, normalize
 from tests.ranks import Ranks

@@ -29,7 +29,7 @@ from fullgnn.bench.gpu.parts import MINUTES, PARTS, TUNING_FILE, Part, tuning_fi
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.supervise import Supervisor
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.record import git_commit, hardware, versions
+from fullgnn.telemetry.machine import git_commit, hardware, versions
 
 _MARGIN_S = 6.0  # for the start of Python and the end
 _TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
@@ -68,7 +68,7 @@ def check_options(options: argparse.Namespace) -> None:
     if not options.toy and not torch.cuda.is_available():
         raise UnsupportedError("no GPU is visible here, and there is nothing to measure without one")
     if options.tuning is not None:
-        from fullgnn.kernels.tuning import read_tuning
+        from fullgnn.kernels.support.tuning import read_tuning
 
         read_tuning(options.tuning)
 

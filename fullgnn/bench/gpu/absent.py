@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from fullgnn import gpu, lines
+from fullgnn.kernels.support import gpu, lines
 
 CAPABILITY = 90
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.gpu.random_graph import hierarchical_sbm
-from fullgnn.kernels import LocalCSR
+from fullgnn.kernels.spmm import LocalCSR
 
 _COLUMNS_AT_ONCE = 64
 

@@ -11,9 +11,10 @@ from fullgnn.bench.gpu.blocks import magnitudes, many_columns, ragged, reference
 from fullgnn.bench.gpu.check import Check, compared, equal
 from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FIRST, PERSISTENT, Contestant
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels import NOTHING, Epilogue, LocalCSR
-from fullgnn.lines import empty_lines
-from fullgnn.philox import Mask, philox_4x32
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import philox_4x32
+from fullgnn.kernels.spmm import NOTHING, Epilogue, LocalCSR
+from fullgnn.kernels.support.lines import empty_lines
 
 WIDTHS = (128, 41, 100, 47, 8, 1, 602)
 TOY_WIDTHS = (10,)

@@ -20,7 +20,7 @@ import triton
 from fullgnn.bench.gpu.absent import Launch, recorded
 from fullgnn.bench.gpu.compiled_cases import Case, dense_cases, sparse_cases
 from fullgnn.bench.gpu.machine_code import VECTOR_BYTES, Program, resident_ctas, resources
-from fullgnn.report.table import format_table
+from fullgnn.telemetry.table import format_table
 
 WEIGHTS = {"weight"}
 """Arguments that are matrices as small as a weight's: not counted among the matrices that are read."""

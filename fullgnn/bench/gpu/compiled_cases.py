@@ -16,10 +16,12 @@ from torch import Tensor
 
 from fullgnn import kernels
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES
-from fullgnn.kernels import Epilogue, Kernel, LocalCSR
-from fullgnn.lines import empty_lines, line_stride
-from fullgnn.nn import cross_entropy, dense
-from fullgnn.philox import Mask
+from fullgnn.kernels.dense import dense
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.support.lines import empty_lines, line_stride
+from fullgnn.nn import cross_entropy
 
 NUM_COLS = 16_384
 DEGREES = (0, 1, 3, 4, 7, 8, 12, 16, 24, 32, 50, 64, 100, 200, 400, 1000, 1500, 2500, 5000, NUM_COLS)
@@ -140,7 +142,7 @@ def _dense(f: int, h: int, c: int, models: tuple[str, ...]) -> Iterator[Case]:
         yield case("X^T G", f"{h} x {g}", lambda g=g: dense.weight_gradient(tall(h), tall(g)))  # type: ignore[misc]
     yield case("mask G", str(h), lambda: dense.activation_gradients(tall(h), tall(h), 2.0, ones))
     yield case("scale G", str(c), lambda: dense.activation_gradients(tall(c, c), None, 1.0, ones))
-    yield case("epilogue", str(h), lambda: _everything(DENSE_ROWS, h).apply_(tall(h)))
+    yield case("epilogue", str(h), lambda: apply_epilogue_(tall(h), _everything(DENSE_ROWS, h)))
     yield case("cross-entropy", str(c), lambda: cross_entropy(tall(c, c), labels, 1.0))
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from fullgnn import gpu
 from fullgnn.errors import FullGNNError
-from fullgnn.kernels import Kernel, LocalCSR
+from fullgnn.kernels.spmm import Kernel, LocalCSR
+from fullgnn.kernels.support import gpu
 
 FLOAT32 = 1e-6
 """Error of a sum at float32 quality, over the sum of the magnitudes of its addends."""
@@ -59,7 +59,7 @@ class Contestant:
         Raises:
             AttributeError, TypeError, FullGNNError: there is none of that name, or none with these arguments.
         """
-        return getattr(import_module("fullgnn.kernels"), self.kind)(**self.arguments)
+        return getattr(import_module("fullgnn.kernels.spmm"), self.kind)(**self.arguments)
 
 
 def _tile32(mode: str, **options: Any) -> Contestant:

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from functools import partial
 from importlib.util import find_spec
 
-from fullgnn import gpu
 from fullgnn.bench.gpu import epoch
 from fullgnn.bench.gpu.launches import EPOCHS, launch_table, profiled
 from fullgnn.bench.gpu.lookalikes import make_nodes
@@ -13,6 +12,7 @@ from fullgnn.bench.gpu.made_graph import MadeGraph
 from fullgnn.bench.gpu.ours import LATER, NOT_REPLAYED, OURS
 from fullgnn.bench.gpu.training import Step, Training, as_training
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.kernels.support import gpu
 
 FIRST = ("full", "naive", next(iter(epoch.PYG)), "hetu", *list(epoch.PYG)[1:])
 """In the order in which they run: what is asked first."""

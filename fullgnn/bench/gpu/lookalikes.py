@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.gpu.random_graph import CSR, RandomGraph, hierarchical_sbm
-from fullgnn.kernels import LocalCSR
-from fullgnn.kernels.tiles import tile_density
+from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.kernels.spmm.tiles import tile_density
 
 METIS_S_PER_ENTRY = 1.3e-6
 """Seconds that METIS takes for a stored entry, on one core."""

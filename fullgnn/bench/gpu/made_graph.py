@@ -26,7 +26,7 @@ from fullgnn.bench.gpu.lookalikes import (
 from fullgnn.bench.gpu.random_graph import CSR, RandomGraph
 from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels import LocalCSR
+from fullgnn.kernels.spmm import LocalCSR
 
 PROBE_SCALE = 0.05
 _METIS_SHARE = 0.2  # of the time that is left

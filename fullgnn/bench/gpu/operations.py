@@ -12,11 +12,13 @@ from fullgnn.bench.gpu.check import Check, compared, equal
 from fullgnn.bench.gpu.checks import kept_elements
 from fullgnn.bench.gpu.contestants import FLOAT32
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels import Epilogue
-from fullgnn.lines import empty_lines
-from fullgnn.nn.dense import linear_gradients, matmul, matmul_lines
-from fullgnn.nn.loss import cross_entropy
-from fullgnn.philox import Mask, dropout_
+from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_lines
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import dropout_
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.loss.cross_entropy import cross_entropy
+from fullgnn.kernels.spmm import Epilogue
+from fullgnn.kernels.support.lines import empty_lines
 
 DOT = 4e-6
 """Error of a dense product over its sum of magnitudes: of a number split into two of TF32's precision 2^-22 is lost,
@@ -118,7 +120,7 @@ def check_epilogue(num_rows: int, columns: int, device: torch.device) -> list[Ch
     scaled = y.double() * scale.double()[:, None]
     expected = torch.where(kept, (scaled + bias.double()).relu() * mask.scale, 0.0)
     bound = torch.where(kept, (scaled.abs() + bias.double().abs()) * mask.scale, 0.0)
-    found = Epilogue(scale, bias, relu=True, dropout=mask).apply_(y)
+    found = apply_epilogue_(y, Epilogue(scale, bias, relu=True, dropout=mask))
     return [compared("epilogue", "every part", f"{num_rows} x {columns}", found, expected, bound, FLOAT32)]
 
 

@@ -13,16 +13,16 @@ from scipy.sparse import csr_array
 from fullgnn.bench.gpu.training import LEARNING_RATE, Settings, Start, Step, Training
 from fullgnn.bench.ours import set_weights
 from fullgnn.config import Config, ReorderConfig, RuntimeConfig, TrainConfig, WorkConfig, conf_dir
-from fullgnn.dist import World, init_world
+from fullgnn.distributed import World, init_world
 from fullgnn.engine import build_model, make_input, make_scheme, replay_for
 from fullgnn.engine.fit import Epochs
 from fullgnn.engine.work import applicable
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, NormalizedAdjacency
-from fullgnn.meter import Meter
 from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.telemetry.meter import Meter
 
 OURS = ("full", "hetu")
 """Choices of ``conf/experiment``."""

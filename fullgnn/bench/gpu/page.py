@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fullgnn.bench.gpu.tables import cell, graph_blocks, sweep_blocks
-from fullgnn.report.table import format_table
+from fullgnn.telemetry.table import format_table
 
 
 def make_page(tree: dict[str, Any]) -> str:

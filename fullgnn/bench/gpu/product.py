@@ -11,8 +11,8 @@ from fullgnn.bench.gpu.check import error_of
 from fullgnn.bench.gpu.contestants import BASELINE, Contestant
 from fullgnn.bench.gpu.rates import rate_at
 from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated, synchronize
-from fullgnn.kernels import Kernel, LocalCSR
-from fullgnn.lines import SECTOR_BYTES
+from fullgnn.kernels.spmm import Kernel, LocalCSR
+from fullgnn.kernels.support.lines import SECTOR_BYTES
 
 _NUM_SAMPLES = 1024
 

@@ -12,7 +12,7 @@ from fullgnn.bench.gpu.random_graph import RandomGraph
 from fullgnn.bench.gpu.sweep import WIDTHS as SWEPT
 from fullgnn.bench.gpu.sweep import Sweep
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels import LocalCSR
+from fullgnn.kernels.spmm import LocalCSR
 
 WIDTHS = (128, 64, 47, 41, 8)
 TOY_WIDTHS = (8,)

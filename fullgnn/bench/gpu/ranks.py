@@ -17,17 +17,17 @@ from functools import partial
 
 import torch
 
-from fullgnn import gpu
 from fullgnn.bench.gpu.check import Check
 from fullgnn.bench.gpu.epoch import loss_error
 from fullgnn.bench.gpu.ours import alone, free_port, host_graph, preset_config, use_loopback
 from fullgnn.bench.gpu.replays import small_training
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.config import RuntimeConfig
-from fullgnn.dist import World, init_world
+from fullgnn.distributed import World, init_world
 from fullgnn.engine import make_scheme, replay_for, set_up
 from fullgnn.engine.fit import Epochs
-from fullgnn.meter import Meter
+from fullgnn.kernels.support import gpu
+from fullgnn.telemetry.meter import Meter
 
 SIZES = (2, 4)
 TOY_SIZES = (2,)
@@ -80,7 +80,7 @@ def curve(
     graph = host_graph(training, training.csr.indptr.long().cpu().numpy(), training.csr.indices.cpu().numpy())
     cfg = preset_config("full", training)
     if not toy:
-        cfg.kernel = {"_target_": "fullgnn.kernels.TritonCSR", "name": "csr", "mode": "ieee"}
+        cfg.kernel = {"_target_": "fullgnn.kernels.spmm.TritonCSR", "name": "csr", "mode": "ieee"}
     cfg.model |= {"dropout": 0.5}
     with join(cfg.runtime) as world:
         meter = Meter(world.device)

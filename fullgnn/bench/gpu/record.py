@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.bench.gpu.page import make_page
-from fullgnn.record import strict_json
+from fullgnn.storage.record import strict_json
 
 NOT_MEASURED = "not measured (interpreter)"
 _TIMES = ("_ms", "_s", "_gb_s", "_tflop_s", "_per_second", "_seconds", "speed_up", "_of_gather_rate")

@@ -4,13 +4,13 @@ from dataclasses import asdict
 
 import torch
 
-from fullgnn import gpu
 from fullgnn.bench.gpu.check import Check, equal
 from fullgnn.bench.gpu.lookalikes import TOYS, Lookalike, generate, make_nodes
 from fullgnn.bench.gpu.ours import NOT_REPLAYED, alone, ours, preset_config
 from fullgnn.bench.gpu.training import Training, as_training
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED
+from fullgnn.kernels.support import gpu
 
 SHAPE = Lookalike(20_000, 800_000, 100, 47, 64)
 _DROPOUT = 0.5
@@ -29,7 +29,7 @@ def losses(preset: str, training: Training, epochs: int) -> tuple[torch.Tensor, 
     were replayed."""
     cfg = preset_config(preset, training)
     if gpu.serves(training.device):
-        cfg.kernel = {"_target_": "fullgnn.kernels.TritonCSR", "name": "csr", "mode": "ieee"}
+        cfg.kernel = {"_target_": "fullgnn.kernels.spmm.TritonCSR", "name": "csr", "mode": "ieee"}
     with alone(cfg.runtime) as world:
         step, settings = ours(cfg, training, world)(_DROPOUT)
         found = torch.tensor([step()() for _ in range(epochs)], dtype=torch.float32)

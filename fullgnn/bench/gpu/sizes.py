@@ -11,9 +11,9 @@ from fullgnn.bench.gpu.check import Check, compared
 from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED, PERSISTENT, TILE32, Contestant
 from fullgnn.bench.gpu.operations import DOT
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels import LocalCSR
-from fullgnn.lines import empty_lines
-from fullgnn.nn.dense import activation_gradients, matmul_lines
+from fullgnn.kernels.dense.dense import activation_gradients, matmul_lines
+from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.kernels.support.lines import empty_lines
 
 LARGE = (18_000_000, 128)
 """A matrix of 9.2 GB in float32, with more than 2^31 elements."""

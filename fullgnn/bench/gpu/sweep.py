@@ -18,9 +18,10 @@ from fullgnn.bench.gpu.product import Products
 from fullgnn.bench.gpu.timing import measure, rotated
 from fullgnn.bench.gpu.tunables import Changed, defaults, descent, single_changes
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels import Epilogue, tuning
-from fullgnn.kernels.tuning import tuning_of
-from fullgnn.nn.dense import linear_gradients, matmul
+from fullgnn.kernels.dense.dense import linear_gradients, matmul
+from fullgnn.kernels.spmm import Epilogue
+from fullgnn.kernels.support import tuning
+from fullgnn.kernels.support.tuning import tuning_of
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fullgnn.kernels.tiles import DENSITY_BINS
-from fullgnn.report.table import format_table
+from fullgnn.kernels.spmm.tiles import DENSITY_BINS
+from fullgnn.telemetry.table import format_table
 
 
 def graph_blocks(name: str, graph: dict[str, Any]) -> Iterable[str]:

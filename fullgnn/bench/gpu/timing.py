@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fullgnn.lines import empty_lines
+from fullgnn.kernels.support.lines import empty_lines
 
 T = TypeVar("T")
 

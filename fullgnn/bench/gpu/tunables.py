@@ -1,4 +1,4 @@
-"""Which values of the constants of ``fullgnn/kernels/tuning.py`` are tried, and what is written of what was found.
+"""Which values of the constants of ``kernels/support/tuning.py`` are tried, and what is written of what was found.
 
 The table below names values for the fields that deserve better ones than half and twice the default. It need not know
 every field: one that it does not name is tried by its type, so a new constant is swept as soon as there is one.
@@ -12,7 +12,7 @@ from math import exp, log
 from statistics import mean
 from typing import Any
 
-from fullgnn.kernels.tuning import Tuning, file_name
+from fullgnn.kernels.support.tuning import Tuning, file_name
 
 Changed = dict[str, Any]
 """Constants of one kernel that differ from their defaults."""
@@ -120,7 +120,7 @@ def winners(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def tuning_text(rows: Iterable[Mapping[str, Any]], gpu_name: str | None) -> str:
-    """The winners as a file that ``fullgnn.kernels.tuning.read_tuning`` reads; ``gpu_name`` None: there was no GPU."""
+    """The winners as a file that ``tuning.read_tuning`` reads; ``gpu_name`` None: there was no GPU."""
     lines = ["# No GPU has measured anything: the defaults hold."]
     if gpu_name is not None:
         lines = [

@@ -18,9 +18,8 @@ from typing import Any, TextIO, TypeVar
 
 import torch
 
-from fullgnn import gpu
 from fullgnn.bench.gpu.budget import Budget
-from fullgnn.kernels import tuning
+from fullgnn.kernels.support import gpu, tuning
 
 T = TypeVar("T")
 

@@ -1,17 +1,16 @@
 """Download of raw dataset files: verified, atomic, and fast to say that there is no network."""
 
 import hashlib
-import os
 import urllib.request
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from tqdm import tqdm
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import first_line
+from fullgnn.storage.atomic import replacing
 
 TIMEOUT_S = 5
 CHUNK_BYTES = 1 << 18
@@ -43,16 +42,14 @@ def _download(url: str, path: Path, sha256: str | None) -> None:
     digest = hashlib.sha256()
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
         size = int(response.headers.get("Content-Length") or 0) or None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Named uniquely: several jobs on the machine may be downloading at once.
-        part = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False)
-        try:
-            with part, tqdm(total=size, unit="B", unit_scale=True, desc=path.name) as progress:
+        with replacing(path) as temporary:  # several jobs on the machine may be downloading at once
+            received = 0
+            with temporary.open("wb") as part, tqdm(total=size, unit="B", unit_scale=True, desc=path.name) as progress:
                 while chunk := response.read(CHUNK_BYTES):
                     part.write(chunk)
                     digest.update(chunk)
                     progress.update(len(chunk))
-                received = part.tell()
+                    received += len(chunk)
             if size is not None and received != size:
                 raise OSError(f"connection closed after {received} of {size} bytes")
             if sha256 is not None and digest.hexdigest() != sha256:
@@ -60,8 +57,3 @@ def _download(url: str, path: Path, sha256: str | None) -> None:
                     f"{url} has sha256 {digest.hexdigest()} instead of {sha256}: nothing was kept; the"
                     f" source has changed or the transfer was altered, so put a good copy at {path.resolve()}"
                 )
-            os.chmod(part.name, 0o644)  # temporary files are private, datasets are shared
-            os.replace(part.name, path)
-        except BaseException:
-            os.unlink(part.name)
-            raise

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels.tuning import tuning_for
+from fullgnn.kernels.support.tuning import tuning_for
 
 
 def run(task: Task, report: Report) -> None:

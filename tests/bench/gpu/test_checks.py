@@ -20,8 +20,9 @@ from fullgnn.bench.gpu.checks import (
 )
 from fullgnn.bench.gpu.contestants import BASELINE, CONTESTANTS, FIRST, ROUNDING, TOYS, Contestant
 from fullgnn.bench.gpu.sizes import check_equal_addends, check_offsets_of_out, check_offsets_of_x
-from fullgnn.kernels import NOTHING, TorchCSR
-from fullgnn.philox import Mask, dropout_apply
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import dropout_apply
+from fullgnn.kernels.spmm import NOTHING, TorchCSR
 
 CPU = torch.device("cpu")
 

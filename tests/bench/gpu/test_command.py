@@ -10,7 +10,6 @@ import time
 import pytest
 import torch
 
-from fullgnn import gpu
 from fullgnn.bench.gpu.__main__ import check_options, parse
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST, TOYS
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES
@@ -19,7 +18,8 @@ from fullgnn.bench.gpu.parts import MINUTES, PARTS
 from fullgnn.bench.gpu.record import NOT_MEASURED
 from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
 from fullgnn.errors import FullGNNError
-from fullgnn.kernels.tuning import Tuning, read_tuning
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.tuning import Tuning, read_tuning
 from fullgnn.plan.config import load_plan
 from tests.commands import ROOT
 

@@ -12,6 +12,7 @@ from fullgnn.bench.gpu.operations import (
     check_gradients,
     check_matmul,
 )
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
 
 CPU = torch.device("cpu")
 
@@ -26,7 +27,7 @@ def test_what_is_wrong_is_found(monkeypatch):
     """Each operation with one thing changed: a product of bfloat16, a mask that is off by a column, a loss in half."""
 
     def rounded(x, weight, epilogue):
-        return epilogue.apply_(x.bfloat16().float() @ weight)
+        return apply_epilogue_(x.bfloat16().float() @ weight, epilogue)
 
     monkeypatch.setattr(operations, "matmul", rounded)
     assert not check_matmul(97, 20, 8, CPU)[0].passed

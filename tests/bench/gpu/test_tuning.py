@@ -22,8 +22,8 @@ from fullgnn.bench.gpu.tunables import (
 )
 from fullgnn.bench.gpu.worker import Task
 from fullgnn.errors import ConfigError
-from fullgnn.kernels import tuning
-from fullgnn.kernels.tuning import Tuning, read_tuning, tuning_for
+from fullgnn.kernels.support import tuning
+from fullgnn.kernels.support.tuning import Tuning, read_tuning, tuning_for
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,102 @@
+"""Command lines of one file of keys, as ``conf/bench.yaml``: the schema is a dataclass, and a mistake is one line."""
+
+import difflib
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from fullgnn.config import conf_dir
+from fullgnn.config.compose import explain, is_user_mistake
+from fullgnn.errors import ConfigError
+
+
+def load_keys(name: str, schema: type, overrides: list[str]) -> Any:
+    """``conf/<name>.yaml`` with ``overrides``, an instance of the dataclass ``schema``.
+
+    Raises:
+        ConfigError: one line naming the key and what is wrong with it.
+    """
+    try:
+        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            composed = hydra.compose(name, overrides=overrides)
+        _check_complete(composed, schema)
+        OmegaConf.resolve(composed)
+        return OmegaConf.to_object(OmegaConf.merge(schema, composed))
+    except Exception as error:
+        if not is_user_mistake(error):
+            raise
+        raise ConfigError(explain_keys(error, schema)) from error
+
+
+def choices(group: str) -> list[str]:
+    """The names of the YAML files of a configuration group."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if path.stem != "base")
+
+
+def check_choices(key: str, values: Iterable[Any], known: Iterable[Any]) -> None:
+    """Refuse the first of ``values`` that is not ``known``.
+
+    Raises:
+        ConfigError: one line naming the key, the value and the choices.
+    """
+    known = list(dict.fromkeys(known))
+    for value in values:
+        if value not in known:
+            raise ConfigError(f"{key}={value} is not known: choose one of {', '.join(map(str, known))}")
+
+
+def check_minima(cfg: Any, minima: Mapping[str, float]) -> None:
+    """Refuse a number, or a number in a list, below the minimum of its key; a key that is null or absent passes.
+
+    Raises:
+        ConfigError: one line naming the key, the value and the minimum.
+    """
+    for key, least in minima.items():
+        value = getattr(cfg, key, None)
+        for number in value if isinstance(value, list) else [value]:
+            if number is not None and not number >= least:
+                raise ConfigError(f"{key}={number} is out of range: it must be at least {least}")
+
+
+def _check_complete(composed: DictConfig, schema: type) -> None:
+    for key in typing.get_type_hints(schema):
+        if key not in composed:
+            raise ConfigError(f"{key} cannot be removed: leave out ~{key}")
+
+
+def explain_keys(error: Exception, schema: type) -> str:
+    """As ``fullgnn.config.compose.explain``, for the keys of ``schema``."""
+    text = " ".join(str(error).split())
+    hints = typing.get_type_hints(schema)
+    name = str(getattr(error, "full_key", "") or "").partition("[")[0]
+    override = re.match(r"(?:Could not override|Error merging override) '?([^'=\s]+)", text)
+    if override:
+        name = override[1].lstrip("+")
+    if removed := re.match(r"Could not delete from config. '([^']+)'", text):
+        return f"{removed[1]} cannot be removed: leave out ~{removed[1]}"
+    if name in hints:
+        return f"{name} does not fit: it takes {_in_words(hints[name])}"
+    if name.partition(".")[0] in hints:
+        return f"{name} " + (
+            "is no key that there is" if "Could not override" in text else "has a value of another type"
+        )
+    if name:
+        near = difflib.get_close_matches(name, hints, n=1, cutoff=0.6)
+        return f"unknown key {name}: " + (f"did you mean {near[0]}?" if near else f"the keys are {', '.join(hints)}")
+    if several := re.match(r"Ambiguous value for argument '([^']+)'", text):
+        return f"{several[1]} gives several values: run once for each, or write a list as key=[a,b]"
+    return explain(error)
+
+
+def _in_words(hint: Any) -> str:
+    """``an integer or null`` for ``int | None``."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is list:
+        return f"a list, each {_in_words(arguments[0])}, as in [a,b]"
+    if arguments:
+        return " or ".join(map(_in_words, arguments))
+    return {int: "an integer", float: "a number", str: "a text"}.get(hint, "null")

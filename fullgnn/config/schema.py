@@ -1,0 +1,146 @@
+"""The configuration as dataclasses; its values are in ``conf/*.yaml``, and ``compose.py`` reads and checks them.
+
+The groups ``reorder``, ``work``, ``train`` and ``runtime`` have a dataclass each. ``dataset``, ``model``, ``scheme``,
+``partition`` and ``kernel`` are open: their YAML names a ``_target_``, and the signature of that target is its schema.
+So a new dataset or model is one file and one YAML, and a wrong type is still found before anything runs.
+"""
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Optional
+
+MISSING: Any = "???"  # as OmegaConf spells it, which this file does not need: a value that a YAML must give
+
+
+@dataclass
+class ReorderConfig:
+    name: str = MISSING
+    scope: str = MISSING
+    """``block``: order inside each block row (Algorithm 2 of Miao et al. 2023); ``whole``: the whole graph at once."""
+    num_blocks: Optional[int] = MISSING
+    """Blocks of the blockwise order; null takes the scheme's number of block rows, p/r."""
+    cluster_size: int = MISSING
+    """Mean number of nodes in a METIS cluster."""
+    method: Any = MISSING
+    """Node with the ``_target_`` that computes the order of one block."""
+
+
+@dataclass
+class WorkConfig:
+    """Less work, same mathematics: each of these leaves the result as it is."""
+
+    spmm_order: str = MISSING
+    """``width``: of A (H W) and (A H) W the one that multiplies fewer columns, layer by layer; ``transform``: always
+    A (H W); ``propagate``: always (A H) W."""
+    cache_aggregation: bool = MISSING
+    """Compute A @ H0 once: the features do not change."""
+    skip_input_gradient: bool = MISSING
+    """Do not compute the gradient of the features, which nothing uses."""
+    fold_normalization: bool = MISSING
+    """Multiply by the 0/1 pattern and scale rows before and after, instead of storing a value for each edge."""
+    loss_rows_only: bool = MISSING
+    """In training, compute the last layer only for the nodes that carry loss."""
+    offload: str = MISSING
+    """Keep A @ H0 in host memory and bring it to the device in chunks of rows, as it is multiplied: ``always``,
+    ``never``, or ``auto``: where it would take much of a GPU's free memory."""
+
+
+@dataclass
+class TrainConfig:
+    epochs: int = MISSING
+    optimizer: str = MISSING
+    """``adam`` or ``sgd``."""
+    lr: float = MISSING
+    momentum: float = MISSING
+    """Momentum of ``sgd``."""
+    weight_decay: float = MISSING
+    """L2 penalty, added to the gradient of every parameter."""
+    eval_every: int = MISSING
+    """Evaluate every so many epochs; 0: once, after the last."""
+    patience: int = MISSING
+    """Stop after so many evaluations without a better validation accuracy; 0: never."""
+    save_predictions: bool = MISSING
+    """Write ``predictions.npz`` with the classes and logits of the best-validation epoch."""
+    tensorboard: bool = MISSING
+    """Write TensorBoard event files of the epochs."""
+
+
+@dataclass
+class RuntimeConfig:
+    nproc: Optional[int] = MISSING
+    """Processes on this machine; null: one for each visible GPU, or one. Under torchrun its count holds."""
+    device: str = MISSING
+    """``cpu``, ``cuda``, or ``auto``: cuda where a GPU is visible."""
+    backend: str = MISSING
+    """``gloo``, ``nccl``, or ``auto``: nccl on cuda, gloo on cpu."""
+    dtype: str = MISSING
+    """``float32`` or ``float64``."""
+    threads: Optional[int] = MISSING
+    """CPU threads of each process; null: this machine's cores divided by its processes."""
+    timeout_s: float = MISSING
+    """Seconds after which a collective that does not complete ends the job."""
+    cache_dir: Optional[str] = MISSING
+    """Folder that keeps node orders and A @ H0 for later runs; null: none."""
+    cuda_graph: str = MISSING
+    """``auto``: on GPUs, capture the training step as a CUDA graph and replay it every epoch; ``never``."""
+    dry_run: bool = MISSING
+    """Run one ``rank`` of ``world_size`` alone, over collectives that move nothing: for its memory and bytes."""
+    deterministic: bool = False
+    """The same bits in every run of the same configuration on the same machines; see ``distributed/determinism.py``."""
+
+
+@dataclass
+class Config:
+    run_dir: str = MISSING
+    """Folder of the run's files."""
+    seed: int = MISSING
+    """Seeds the parameters, the dropout masks and the reordering."""
+    normalization: str = MISSING
+    """``sym``: D^-1/2 (A+I) D^-1/2; ``row``: D^-1 (A+I); ``none``: A+I."""
+    self_loops: bool = MISSING
+    """Set every diagonal entry of A to 1 before normalising."""
+    world_size: Optional[int] = MISSING
+    """Ranks of a dry run; elsewhere null: the launcher says."""
+    rank: int = MISSING
+    """Which of them a dry run is."""
+    dataset: Any = MISSING
+    model: Any = MISSING
+    scheme: Any = MISSING
+    partition: Any = MISSING
+    kernel: Any = MISSING
+    reorder: ReorderConfig = field(default_factory=ReorderConfig)
+    work: WorkConfig = field(default_factory=WorkConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+def conf_dir() -> Path:
+    """Folder of the YAML files: inside the package when it is installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parent / "conf"
+
+
+def build(node: Mapping[str, Any], **arguments: Any) -> Any:
+    """Call the ``_target_`` of a configuration node with its keys and ``arguments``.
+
+    ``name`` labels the choice in records; it is passed on only to a target that asks for it. With ``_partial_`` the
+    call is prepared and not made.
+    """
+    target = target_of(node)
+    keys = {key: value for key, value in node.items() if not key.startswith("_")}
+    if "name" not in inspect.signature(target).parameters:
+        keys.pop("name", None)
+    if node.get("_partial_"):
+        return functools.partial(target, **keys, **arguments)
+    return target(**keys, **arguments)
+
+
+def target_of(node: Mapping[str, Any]) -> Any:
+    """What the ``_target_`` of a configuration node names."""
+    module, _, name = str(node["_target_"]).rpartition(".")
+    return getattr(import_module(module), name)

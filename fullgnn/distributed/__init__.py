@@ -1,0 +1,37 @@
+"""Processes: the mesh they form, the collectives between them, and starting them."""
+
+from fullgnn.distributed.collectives import (
+    Axis,
+    Pending,
+    all_gather_objects,
+    from_rank0,
+    receive_arrays,
+    send_arrays,
+    share,
+)
+from fullgnn.distributed.dry import SilentAxis, dry_world
+from fullgnn.distributed.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
+from fullgnn.distributed.mesh import World, default_nproc, init_world
+from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
+
+__all__ = [
+    "Axis",
+    "Pending",
+    "SharedSlots",
+    "SilentAxis",
+    "WorkerError",
+    "World",
+    "all_gather_objects",
+    "can_share_memory",
+    "default_nproc",
+    "dry_world",
+    "from_rank0",
+    "init_world",
+    "launch_workers",
+    "receive_arrays",
+    "report_failure",
+    "send_arrays",
+    "share",
+    "under_torchrun",
+    "wait_for_others",
+]

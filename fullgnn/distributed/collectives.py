@@ -1,0 +1,219 @@
+"""The one place that moves data between ranks.
+
+``Axis`` wraps the process group of one mesh axis: device tensors, hot, timed and counted. The functions below it move
+host objects during preparation and reporting, over gloo, on all ranks.
+
+Bytes are counted where they arrive, so that they add up without counting a transfer twice: a broadcast delivers its
+whole tensor to every rank but the source; an exchange delivers what it receives; an all-reduce over g ranks delivers
+2 (g-1)/g of its tensor to each, the volume of the ring algorithm. On one rank every collective returns its input and
+counts nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fullgnn.errors import FullGNNError
+from fullgnn.telemetry.meter import Meter
+
+T = TypeVar("T")
+
+_CHUNK_BYTES = 1 << 28
+
+
+class Pending:
+    """A tensor on its way. ``wait`` returns it once it may be read on the current stream.
+
+    The meter's phase ``comm`` is the time spent in ``wait``. For what arrives, ``flight`` is the time from its start to
+    the end of ``wait`` and ``late`` that of the ``wait`` alone: 1 - late/flight is the share that other work
+    has hidden.
+    """
+
+    def __init__(
+        self, tensor: Tensor, work: dist.Work | None, meter: Meter, arrives: bool = True, host: Tensor | None = None
+    ):
+        self._tensor, self._work, self._meter, self._arrives = tensor, work, meter, arrives
+        self._host = host  # what travels in its place
+        self._flight = meter.start("flight") if work is not None and arrives else None
+
+    def wait(self) -> Tensor:
+        if self._work is None:
+            return self._tensor
+        late = self._meter.start("late") if self._arrives else None
+        with self._meter.phase("comm"):
+            self._work.wait()
+            if self._host is not None and self._arrives:
+                self._tensor.copy_(self._host)
+        if late is not None and self._flight is not None:
+            late.stop()
+            self._flight.stop()
+        self._work = None
+        return self._tensor
+
+
+class Axis:
+    """Collectives along one mesh axis.
+
+    Args:
+        group: the ranks that differ from this one only along the axis.
+        meter: where time and bytes are charged.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, meter: Meter):
+        self.group, self.meter = group, meter
+        self.size = dist.get_world_size(group)
+        self.index = dist.get_rank(group)
+        # gloo takes tensors of a GPU in collectives, but not from rank to rank.
+        self._by_host = "cuda:gloo" in dist.get_backend_config(group)
+
+    def broadcast(self, tensor: Tensor, source: int) -> Pending:
+        """Start sending ``tensor`` of axis index ``source`` into the same-shaped ``tensor`` of the others."""
+        if self.size == 1 or tensor.numel() == 0:
+            return Pending(tensor, None, self.meter)
+        if self.index != source:
+            self.meter.received("broadcast", tensor.nbytes)
+        with self.meter.phase("comm"):
+            work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
+        return Pending(tensor, work, self.meter, arrives=self.index != source)
+
+    def exchange(
+        self, sends: list[tuple[Tensor, int]], receives: list[tuple[Tensor, int]], name: str = "exchange"
+    ) -> tuple[list[Pending], list[Pending]]:
+        """Start sending tensors to axis indices and receiving into tensors from axis indices, contiguous all of them.
+
+        Between two ranks messages arrive in the order in which they are started; empty ones are not sent.
+
+        Args:
+            name: under which the received bytes are counted.
+
+        Returns:
+            Sends and receives under way, in the order given.
+        """
+        sent = [(tensor, self._travelling(tensor, filled=True), peer) for tensor, peer in sends]
+        received = [(tensor, self._travelling(tensor, filled=False), peer) for tensor, peer in receives]
+        operations = [
+            dist.P2POp(operation, travelling, group=self.group, group_peer=peer)
+            for operation, transfers in ((dist.isend, sent), (dist.irecv, received))
+            for tensor, travelling, peer in transfers
+            if tensor.numel()
+        ]
+        for tensor, _ in receives:
+            if tensor.numel():
+                self.meter.received(name, tensor.nbytes)
+        if not operations:
+            works = []
+        else:
+            with self.meter.phase("comm"):
+                works = dist.batch_isend_irecv(operations)
+        if len(works) != len(operations):  # NCCL: one handle for the whole batch
+            works = works * len(operations)
+        handles = iter(works)
+
+        def pending(transfers: list[tuple[Tensor, Tensor, int]], arrive: bool) -> list[Pending]:
+            return [
+                Pending(
+                    tensor,
+                    next(handles) if tensor.numel() else None,
+                    self.meter,
+                    arrive,
+                    host=None if travelling is tensor else travelling,
+                )
+                for tensor, travelling, _ in transfers
+            ]
+
+        return pending(sent, arrive=False), pending(received, arrive=True)
+
+    def _travelling(self, tensor: Tensor, filled: bool) -> Tensor:
+        """What is sent or received in the place of ``tensor``: itself, or memory of the host."""
+        if not self._by_host:
+            return tensor
+        if filled:
+            return tensor.to("cpu", copy=True)
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Add ``tensor`` over the axis, in place. The gradient of a sum over ranks is the same sum."""
+        if self.size > 1 and tensor.numel():
+            self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
+            with self.meter.phase("comm"):
+                dist.all_reduce(tensor, group=self.group)
+        return tensor
+
+
+def from_rank0(compute: Callable[[], T]) -> T | None:
+    """Run ``compute`` on rank 0 alone and return its result there, None elsewhere.
+
+    A ``FullGNNError`` that it raises is raised on every rank: nobody is left waiting. A dry run computes it itself.
+    """
+    if _dry():
+        return compute()
+    result: T | None = None
+    outcome: list[FullGNNError | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            result = compute()
+        except FullGNNError as error:
+            outcome = [error]
+    dist.broadcast_object_list(outcome, src=0)
+    if outcome[0] is not None:
+        raise outcome[0]
+    return result
+
+
+def share(value: T | None) -> T:
+    """Return rank 0's small, picklable ``value`` on every rank; of a dry run, its own."""
+    if _dry():
+        assert value is not None
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]  # type: ignore[return-value]
+
+
+def all_gather_objects(value: T) -> list[T]:
+    """Every rank's small, picklable ``value``, in rank order, on every rank; of a dry run, only its own."""
+    if _dry():
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:
+    """Send named host arrays to one rank, which calls ``receive_arrays``; any size, dtype kept."""
+    header = [[(name, array.shape, array.dtype.str) for name, array in arrays.items()]]
+    dist.send_object_list(header, dst=destination)
+    for array in arrays.values():
+        for chunk in _chunks(_bytes(np.require(array, requirements=["C", "W"]))):
+            dist.send(chunk, dst=destination)
+
+
+def receive_arrays(source: int) -> dict[str, np.ndarray]:
+    """The counterpart of ``send_arrays``."""
+    header: list[Any] = [None]
+    dist.recv_object_list(header, src=source)
+    arrays = {}
+    for name, shape, dtype in header[0]:
+        arrays[name] = np.empty(shape, np.dtype(dtype))
+        for chunk in _chunks(_bytes(arrays[name])):
+            dist.recv(chunk, src=source)
+    return arrays
+
+
+def _dry() -> bool:
+    """Whether nobody else is there, see ``dry.py``."""
+    return dist.get_backend() == "fake"
+
+
+def _bytes(array: np.ndarray) -> Tensor:
+    """The memory of a C-contiguous array as a byte tensor, without a copy."""
+    return torch.from_numpy(array.reshape(-1).view(np.uint8))
+
+
+def _chunks(flat: Tensor) -> tuple[Tensor, ...]:
+    """Pieces below gloo's 2 GiB limit on one message; an empty tensor has none."""
+    return flat.split(_CHUNK_BYTES) if flat.numel() else ()

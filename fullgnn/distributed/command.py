@@ -1,0 +1,67 @@
+"""The shell of every command: arguments, help, errors and exit status, in one process or on many ranks."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from fullgnn.config import conf_dir
+from fullgnn.distributed.launch import WorkerError, report_failure, under_torchrun, wait_for_others
+from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.telemetry.logger import setup_logging
+
+log = logging.getLogger(__name__)
+
+
+def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]) -> None:
+    """The ``main`` of a command: call ``run`` with the command's arguments.
+
+    ``-h`` and ``--help`` print ``help_text()`` instead. A user error ends the process with one line and status 1, on
+    every rank; a defect ends it with its traceback.
+    """
+    setup_logging(int(os.environ.get("RANK", 0)))
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        print(help_text())
+        return
+    try:
+        if flags := [argument for argument in arguments if argument.startswith("-")]:
+            raise ConfigError(f"{flags[0]} is not known: give key=value, or --help for the keys")
+        run(arguments)
+    except FullGNNError as error:
+        fail(error)
+    except Exception as error:
+        if under_torchrun():
+            report_failure(error)
+        raise
+
+
+def help_with_keys(description: str | None, name: str) -> str:
+    """The help of a command: its ``description`` and the file ``conf/<name>.yaml``, which explains every key."""
+    return f"{description}\n{(conf_dir() / f'{name}.yaml').read_text()}"
+
+
+def fail(error: FullGNNError) -> NoReturn:
+    """End this process with one line and status 1."""
+    if not (isinstance(error, WorkerError) and error.said):
+        log.error("%s", " ".join(str(error).split()))
+    if under_torchrun():
+        report_failure(error)
+        wait_for_others()
+    sys.exit(1)
+
+
+def make_folder(path: str | Path, key: str = "out") -> Path:
+    """The folder ``path``, made now, so that a command fails before its work and not after it.
+
+    Raises:
+        ConfigError: it cannot be made; names ``key``, which the user gave it by.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{key}={path} cannot be made ({error.strerror}): choose another folder") from error
+    return folder

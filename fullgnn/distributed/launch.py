@@ -1,0 +1,137 @@
+"""Starting worker processes on this machine with torch's elastic launcher, as torchrun does."""
+
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from fullgnn.config import RuntimeConfig
+from fullgnn.distributed.mesh import num_threads
+from fullgnn.distributed.store import job_store
+from fullgnn.errors import FullGNNError
+
+
+class WorkerError(FullGNNError):
+    """A job's workers failed. ``said``: a rank has told why itself, before it ended."""
+
+    def __init__(self, message: str, said: bool):
+        super().__init__(message)
+        self.said = said
+
+
+def under_torchrun() -> bool:
+    """Whether this process is a rank that torchrun, or ``launch_workers``, has started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> None:
+    """Run ``python arguments...`` as ``nproc`` ranks on this machine and wait for them.
+
+    Raises:
+        WorkerError: a rank failed. The message is the first failing rank's.
+        KeyboardInterrupt, SystemExit: this process was told to stop; the ranks have been.
+    """
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks speak for themselves
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), _num_threads(runtime, nproc):
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=nproc,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=folder),
+        )
+        try:
+            elastic_launch(config, sys.executable)(*arguments)
+        except ChildFailedError as error:
+            _, failure = error.get_first_failure()
+            raise _worker_error(failure.message, failure.exitcode) from None
+        except SignalException as stop:
+            if stop.sigval == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise SystemExit(128 + stop.sigval) from None
+
+
+def report_failure(error: BaseException) -> None:
+    """Leave ``error`` where the launcher that started this rank looks for the reason of a failure.
+
+    As torch's ``ErrorHandler``, except that a user's mistake is recorded without its call stack.
+    """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return
+    extra = {"timestamp": str(int(time.time()))}
+    if not isinstance(error, FullGNNError):
+        extra["py_callstack"] = "".join(traceback.format_exception(error))
+    reason = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
+    Path(file).write_text(json.dumps(reason))
+
+
+def wait_for_others(timeout_s: float = 5.0) -> None:
+    """Wait, but not for long, until every rank is about to fail.
+
+    The launcher ends all ranks as soon as it sees one leave; each shall have said its line before.
+    """
+    size = int(os.environ["WORLD_SIZE"])
+    deadline = time.monotonic() + timeout_s
+    with suppress(RuntimeError):  # the launcher has gone already
+        store = job_store("failure", timeout_s)
+        num_failed = store.add("failed", 1)
+        while num_failed < size and time.monotonic() < deadline:
+            time.sleep(0.05)
+            num_failed = store.add("failed", 0)
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Put back the signal handlers that the elastic launcher replaces and leaves behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # the launcher touches none here
+        return
+    handlers = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
+    try:
+        yield
+    finally:
+        for name, handler in handlers.items():
+            signal.signal(name, handler)
+
+
+@contextmanager
+def _num_threads(runtime: RuntimeConfig, nproc: int) -> Iterator[None]:
+    """Size the thread pools of the workers' libraries, which read the environment as they are imported."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(num_threads(runtime, nproc))
+    try:
+        yield
+    finally:
+        del os.environ["OMP_NUM_THREADS"]
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _worker_error(message: str | dict, exitcode: int) -> WorkerError:
+    if isinstance(message, dict):  # what the rank left with report_failure
+        return WorkerError(" ".join(message.get("message", "").split()), said=True)
+    if exitcode == -signal.SIGKILL:
+        return WorkerError(
+            "a worker was killed, as the system does when memory runs out: try a smaller graph", said=False
+        )
+    if exitcode < 0:
+        return WorkerError(f"a worker was killed by {signal.Signals(-exitcode).name}", said=False)
+    return WorkerError(f"a worker exited with status {exitcode}", said=False)

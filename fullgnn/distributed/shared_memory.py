@@ -1,0 +1,130 @@
+"""Rows that the ranks of one machine read from each other's memory, instead of sending them.
+
+Each rank has two slots in memory that all ranks have mapped. In round q it writes its rows to slot q mod 2 and sets its
+counter ``ready`` to q; a reader waits for that, reads in place, and sets its own counter ``done`` to q when its
+product is complete. Before a slot is written again, two rounds later, all readers must be done with it. Every counter
+has one writer, so no locks are needed; the order of a rank's stores is kept by x86 processors, and only there is this
+offered.
+"""
+
+import logging
+import math
+import os
+import platform
+import sys
+import time
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from fullgnn.distributed.collectives import all_gather_objects
+from fullgnn.distributed.mesh import World
+from fullgnn.kernels.support.lines import line_stride
+
+log = logging.getLogger(__name__)
+
+_HEADER_BYTES = 64  # the two counters, in a cache line of their own
+_READY, _DONE = 0, 1
+_YIELDS = 200  # polls that only yield the core, before the first that sleeps
+_NAP_S = 20e-6
+
+
+def can_share_memory(world: World) -> bool:
+    """Whether the ranks of ``world`` may read each other's CPU memory: all on one x86 Linux machine."""
+    one_machine = 1 < world.size == world.local_size and world.device.type == "cpu"
+    return one_machine and sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+class SharedSlots:
+    """Two (rows, width) slots of every rank, mapped by all; a row begins a cache line. Building it is collective.
+
+    Args:
+        num_rows: of each rank.
+        timeout_s: after which a wait raises.
+        rank: of this process.
+        alone: it is the only one, see ``dry.py``.
+
+    Raises:
+        OSError: on every rank, where one of them could not map the others' memory.
+    """
+
+    def __init__(
+        self, num_rows: list[int], width: int, dtype: torch.dtype, timeout_s: float, rank: int, alone: bool = False
+    ):
+        self.rank, self.timeout_s, self.round = rank, timeout_s, 0
+        stride = line_stride(torch.device("cpu"), width, dtype)
+        shapes = [(2, rows, stride) for rows in num_rows]
+        sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
+        with _disable_current_modes():  # what counts this rank's tensors shall not count the others'
+            memory = _own_all(sizes, rank) if alone else _map_all(sizes, rank)
+            slots = [
+                part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
+                for part, shape in zip(memory, shapes)
+            ]
+            self._slots = [tuple(slot[:, :, :width].unbind()) for slot in slots]
+            self._counters = [part[:16].view(torch.int64).numpy() for part in memory]
+
+    @property
+    def own(self) -> tuple[Tensor, ...]:
+        """The two (rows, width) slots of this rank."""
+        return self._slots[self.rank]
+
+    def begin(self, readers: list[int]) -> Tensor:
+        """Begin a round: the (rows, width) slot to write, once all ``readers`` are done with what it holds."""
+        self.round += 1
+        for reader in readers:
+            self._wait(reader, _DONE, self.round - 2)
+        return self.own[self.round % 2]
+
+    def publish(self) -> None:
+        """The slot of this round is written."""
+        self._counters[self.rank][_READY] = self.round
+
+    def read(self, holder: int) -> Tensor:
+        """The (rows, width) slot of this round of ``holder``, once it is published. It must not be written to."""
+        self._wait(holder, _READY, self.round)
+        return self._slots[holder][self.round % 2]
+
+    def end(self) -> None:
+        """This rank has read all that it reads in this round."""
+        self._counters[self.rank][_DONE] = self.round
+
+    def _wait(self, rank: int, counter: int, value: int) -> None:
+        counters, polls, deadline = self._counters[rank], 0, time.monotonic() + self.timeout_s
+        while counters[counter] < value:
+            polls += 1
+            time.sleep(0 if polls < _YIELDS else _NAP_S)
+            if polls % 1024 == 0 and time.monotonic() > deadline:
+                raise TimeoutError(f"rank {rank} did not come to round {value} within {self.timeout_s} s")
+
+
+def _own_all(sizes: list[int], rank: int) -> list[Tensor]:
+    """Buffers of ``sizes[i]`` bytes for every rank i, all owned by this process.
+
+    The buffers of the other ranks are filled with 0x3F: small as floats, huge as counters, so waits return at once.
+    """
+    return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
+
+
+def _map_all(sizes: list[int], rank: int) -> list[Tensor]:
+    """``sizes[i]`` zeroed bytes of every rank i as tensors of this process; the memory goes with its last user."""
+    memory: list[Tensor] = []
+    problem: OSError | None = None
+    descriptor = os.memfd_create("fullgnn-rows")
+    try:
+        os.ftruncate(descriptor, sizes[rank])
+        owners = all_gather_objects((os.getpid(), descriptor))
+        try:
+            memory = [
+                torch.from_file(f"/proc/{pid}/fd/{fd}", shared=True, size=size, dtype=torch.uint8)
+                for (pid, fd), size in zip(owners, sizes)
+            ]
+        except (OSError, RuntimeError) as error:
+            problem = OSError(str(error))
+        problems = [text for text in all_gather_objects(str(problem) if problem else "") if text]
+    finally:
+        os.close(descriptor)  # all have mapped it, or given up
+    if problems:
+        raise OSError(problems[0])
+    return memory

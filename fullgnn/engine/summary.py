@@ -1,0 +1,218 @@
+"""From what every rank measured to one record and one closing table."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from fullgnn.config import Config
+from fullgnn.distributed import World, all_gather_objects
+from fullgnn.engine import FitResult, Job, peak_process_bytes
+from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED
+from fullgnn.schemes import Scheme
+from fullgnn.storage.record import RunRecord
+from fullgnn.telemetry.machine import git_commit, hardware, versions
+from fullgnn.telemetry.meter import Cost
+from fullgnn.telemetry.table import format_table, num_bytes, percent
+
+PHASES = ("spmm", "comm", "dense", "other")
+"""The parts of an epoch."""
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """What one rank spent: medians over the epochs after the first, and its peaks.
+
+    Where epochs were replayed, ``epoch`` is theirs, and the phases, which they do not have, are of the others.
+    """
+
+    time_ms: dict[str, float]  # epoch, spmm, comm, dense, other
+    epoch_quantiles_ms: tuple[float, float]  # p20, p80
+    comm_hidden: float | None  # of the epochs with phases
+    bytes_received: dict[str, float]  # an epoch, by collective
+    counts: dict[str, int]  # of the last epoch; all are alike
+    peak_memory_bytes: int
+    peak_tensor_bytes: int
+
+
+def summarize(result: FitResult) -> RankSummary:
+    records = result.epochs[1:] or result.epochs
+    costs = [record.cost for record in records]
+    with_phases = [record.cost for record in records if not record.replayed]
+    times = {
+        phase: np.array([cost.time_ms.get(phase, 0.0) for cost in with_phases])
+        for phase in ("epoch", "spmm", "comm", "other", "flight", "late")
+    }
+    times["dense"] = times["epoch"] - times["spmm"] - times["comm"] - times["other"]
+    replayed = [record.cost.time_ms["epoch"] for record in records if record.replayed]
+    if replayed:
+        times["epoch"] = np.array(replayed)
+    flight, late = float(times.pop("flight").sum()), float(times.pop("late").sum())
+    collectives = sorted({name for cost in costs for name in cost.bytes_received})
+    return RankSummary(
+        {phase: float(np.median(values)) for phase, values in times.items()},
+        (float(np.quantile(times["epoch"], 0.2)), float(np.quantile(times["epoch"], 0.8))),
+        1 - late / flight if flight else None,
+        {name: float(np.median([cost.bytes_received.get(name, 0) for cost in costs])) for name in collectives},
+        costs[-1].counts,
+        peak_process_bytes(),
+        result.peak_tensor_bytes,
+    )
+
+
+def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost, result: FitResult) -> RunRecord:
+    """Gather the ranks' summaries; called on every rank, the same record on each.
+
+    Args:
+        setup: what this rank spent before the first epoch.
+    """
+    preparation = job.preparation
+    ranks = all_gather_objects(summarize(result))
+    setups = all_gather_objects(setup)
+    busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
+    received = _by_collective(ranks)
+    loads = _of_ranks(scheme.balance.rank_nnz, world)
+    best, last = result.best.accuracy, result.epochs[-1].accuracy
+    assert best is not None and last is not None
+    return RunRecord(
+        dataset=preparation.dataset,
+        num_nodes=preparation.num_nodes,
+        num_edges=preparation.num_edges,
+        nnz=preparation.nnz,
+        num_features=preparation.num_features,
+        num_classes=preparation.num_classes,
+        symmetric=preparation.symmetric,
+        model=cfg.model["name"],
+        num_parameters=sum(parameter.numel() for parameter in job.model.parameters()),
+        scheme=cfg.scheme["name"],
+        world_size=world.size,
+        dry_run_rank=world.rank if world.dry else None,
+        replication=scheme.replication,
+        reorder=preparation.reorder,
+        reorder_scope=cfg.reorder.scope,
+        reorder_num_blocks=preparation.num_blocks,
+        partition=preparation.partition,
+        kernel=scheme.kernel_name,
+        stage_order=cfg.scheme.get("stage_order", ""),
+        exchange=cfg.scheme.get("exchange", ""),
+        split_rows=cfg.scheme.get("split_rows", False),
+        work=asdict(job.work),
+        device=world.device.type,
+        backend=world.backend,
+        dtype=cfg.runtime.dtype,
+        threads=torch.get_num_threads(),
+        cuda_graph=result.cuda_graph,
+        epochs=len(result.epochs),
+        epoch_time_ms={
+            "median": busiest.time_ms["epoch"],
+            "p20": busiest.epoch_quantiles_ms[0],
+            "p80": busiest.epoch_quantiles_ms[1],
+        },
+        spmm_time_ms=busiest.time_ms["spmm"],
+        comm_time_ms=busiest.time_ms["comm"],
+        dense_time_ms=busiest.time_ms["dense"],
+        other_time_ms=busiest.time_ms["other"],
+        comm_bytes_per_epoch={name: float(np.mean(values)) for name, values in received.items()},
+        comm_bytes_per_epoch_max={name: max(values) for name, values in received.items()},
+        comm_hidden=busiest.comm_hidden,
+        spmm_columns_per_epoch=busiest.counts.get("spmm_columns", 0),
+        spmm_rows_per_epoch=busiest.counts.get("spmm_rows", 0),
+        nnz_imbalance=scheme.balance.nnz,
+        stage_imbalance=scheme.balance.stage_nnz,
+        edge_cut=preparation.edge_cut,
+        needed_row_ratio=preparation.needed_row_ratio,
+        tile_density=preparation.tile_density,
+        peak_memory_bytes=max(rank.peak_memory_bytes for rank in ranks),
+        peak_memory_bytes_per_rank=[rank.peak_memory_bytes for rank in ranks],
+        peak_tensor_bytes=max(rank.peak_tensor_bytes for rank in ranks),
+        partition_time_s=preparation.partition_time_s,
+        reorder_time_s=preparation.reorder_time_s,
+        prepare_time_s=preparation.prepare_time_s,
+        setup_time_s=max(cost.time_ms["setup"] for cost in setups) / 1e3,
+        setup_bytes={name: float(np.mean(values)) for name, values in _by_collective(setups).items()},
+        setup_spmm_columns=setup.counts.get("spmm_columns", 0),
+        final_loss=None if world.dry else result.epochs[-1].loss,
+        best_epoch=result.best.epoch,
+        train_accuracy=None if world.dry else best.train,
+        val_accuracy=None if world.dry else best.val,
+        test_accuracy=None if world.dry else best.test,
+        final_test_accuracy=None if world.dry else last.test,
+        seed=cfg.seed,
+        versions=versions(),
+        hardware=hardware(world.device),
+        git_commit=git_commit(),
+        ranks=[
+            {
+                "time_ms": {phase: rank.time_ms[phase] for phase in ("epoch", *PHASES)},
+                "bytes_received": rank.bytes_received,
+                "peak_memory_bytes": rank.peak_memory_bytes,
+                "peak_tensor_bytes": rank.peak_tensor_bytes,
+                "nnz": nnz,
+            }
+            for rank, nnz in zip(ranks, loads, strict=True)
+        ],
+    )
+
+
+def _of_ranks(loads: Sequence[int], world: World) -> Sequence[int | None]:
+    """The ``loads`` of the ranks that ran; None for each where the scheme did not say."""
+    if not loads:
+        return [None] * (1 if world.dry else world.size)
+    return loads[world.rank :][:1] if world.dry else loads
+
+
+def _by_collective(ranks: Sequence[RankSummary] | Sequence[Cost]) -> dict[str, list[float]]:
+    """What each rank received, by collective."""
+    collectives = sorted({name for rank in ranks for name in rank.bytes_received})
+    return {name: [float(rank.bytes_received.get(name, 0)) for rank in ranks] for name in collectives}
+
+
+def closing_table(record: RunRecord) -> str:
+    """What the run did, where its time went, what it moved and what it held."""
+    median = record.epoch_time_ms["median"]
+    replayed = record.cuda_graph == REPLAYED  # then the phases are of other epochs, of which they are the parts
+    whole = sum(getattr(record, f"{phase}_time_ms") for phase in PHASES) if replayed else median
+    measured = record.epochs - EAGER_EPOCHS if replayed else max(1, record.epochs - 1)
+    labels = ("SpMM", "communication (exposed)", "dense", "other")
+    rows: list[Sequence[str]] = [
+        (f"epoch, median of {measured}{' replayed' if replayed else ''}", f"{median:.2f} ms", ""),
+        *(
+            (
+                f"  {label}",
+                f"{getattr(record, f'{phase}_time_ms'):.2f} ms",
+                f"{100 * getattr(record, f'{phase}_time_ms') / whole:.0f} %",
+            )
+            for phase, label in zip(PHASES, labels)
+        ),
+        *(
+            (f"received per rank and epoch, {name}", num_bytes(count), "")
+            for name, count in record.comm_bytes_per_epoch.items()
+        ),
+        ("SpMM columns per epoch", str(record.spmm_columns_per_epoch), ""),
+        ("SpMM rows per epoch", str(record.spmm_rows_per_epoch), ""),
+        ("nnz imbalance, max / mean", f"{record.nnz_imbalance:.3f}", ""),
+        ("  where stages wait", f"{record.stage_imbalance:.3f}", ""),
+        ("edge cut", percent(record.edge_cut), ""),
+        ("needed rows", percent(record.needed_row_ratio), ""),
+        *(
+            (f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(share))
+            for density, share in record.tile_density.items()
+        ),
+        ("communication hidden", percent(record.comm_hidden), ""),
+        *(
+            (f"peak memory, rank {rank}", num_bytes(count), "")
+            for rank, count in enumerate(record.peak_memory_bytes_per_rank)
+        ),
+        ("peak tensor memory, largest rank", num_bytes(record.peak_tensor_bytes), ""),
+        (f"accuracy at epoch {record.best_epoch}: train", percent(record.train_accuracy), ""),
+        ("  validation (best)", percent(record.val_accuracy), ""),
+        ("  test", percent(record.test_accuracy), ""),
+    ]
+    title = (
+        f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros; {record.model}, {record.scheme}, "
+        f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope})"
+    )
+    if record.dry_run_rank is not None:
+        title = f"dry run of rank {record.dry_run_rank}, which learns nothing: {title}"
+    return title + "\n" + format_table(("", "value", "share"), rows)

@@ -1,0 +1,285 @@
+"""The compiled product X^T G of a dense layer's backward pass. Importing this module imports numba.
+
+X and G are tall: a result of a few hundred rows and columns is summed over all nodes. A general library first copies
+both into its own layout, as much memory traffic as the product itself. Here a chunk of rows of X and G comes into the
+cache once; there G is masked by the ReLU that follows the layer, its columns are summed for the bias, and tiles of the
+result that fit into the vector registers take the chunk one after another:
+
+    for each chunk of rows             of G': G where the output is positive; the bias's gradient adds its rows
+        for each slice of columns of X
+            for each tile of columns of G'
+                for each row           tile += outer(G' row, X row), in registers
+
+A float32 that is added to a sum many times its size loses bits. So a tile in registers takes a chain of 32 rows, the
+chains of a chunk are added, then the chunks of a stretch of about 2,048 rows, and many stretches in float64.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.support.lines import LINE_BYTES
+from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import (
+    add,
+    add_outer,
+    compiled,
+    load,
+    prefetch,
+    registers,
+    store,
+    times,
+    unless_negative,
+    zeros,
+)
+
+CHAIN_ROWS = 32  # whose products are added one after the other
+CHUNK_ROWS = 4 * CHAIN_ROWS  # of X and G, which then lie in the L2 cache, a slice and a tile of them in L1
+STRETCH_ROWS = 16 * CHUNK_ROWS  # whose sum has the type of X; twice as many are not cut
+MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for threads: each has a sum of its own, and they are added in the end
+
+
+class _Shape(NamedTuple):
+    """How the columns of X and G are cut; see the head of this file."""
+
+    lanes: int  # of a vector of X
+    num_vectors: int  # of a slice
+    slices: list[int]  # first column of each; the last may overlap the one before it
+    width: int  # of a slice
+    tile: int  # columns of G
+    g_lanes: int  # of a vector of G, for mask and sums
+
+
+def weight_gradient_cpu(
+    x: Tensor, g: Tensor, output: Tensor | None, scale: float, masked: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """X^T G' (f, h) and the column sums of G' (h,), where G' is ``scale`` G, with 0 where ``output`` is not positive.
+
+    The number of threads does not change a bit of the result.
+
+    Args:
+        x: (n, f); g, output: (n, h), h > 0; all float32 or all float64, rows may lie apart.
+        masked: (n, h) where G' is written, too; only with ``output``.
+    """
+    (num_rows, f), h = x.shape, g.shape[1]
+    size = x.element_size()
+    shape = _shape(f, h, size)
+    num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
+    lanes, g_lanes = shape.num_vectors * shape.lanes, shape.g_lanes
+    stretches = x.new_zeros(num_ranges, len(shape.slices) * h * lanes)
+    many = num_rows > 2 * num_ranges * STRETCH_ROWS
+    totals = torch.zeros(num_ranges, stretches.shape[1] if many else 0, dtype=torch.float64)
+    sums = torch.zeros(num_ranges, -(-h // g_lanes) * g_lanes, dtype=torch.float64)
+    loop = _accumulator(
+        8 * size, shape.lanes, shape.num_vectors, shape.tile, h % shape.tile, g_lanes, output is not None
+    )
+    sizes = -(-f * size // LINE_BYTES), len(shape.slices), shape.slices[-1] * size if f else 0
+    of_x, of_g, of_output = (_place(matrix) for matrix in (x, g, output))
+    last_of_x, last_of_g = (shape.width - shape.lanes) * size, (h - g_lanes) * size
+    scratch = x.new_empty(num_ranges, sums.shape[1] + shape.tile * lanes)
+    arrays = [part.numpy() for part in (scratch, stretches, totals, sums)]
+
+    def accumulate(task: tuple[int, slice]) -> None:
+        index, rows = task
+        kept = masked
+        if output is not None and masked is None:
+            kept = x.new_empty(min(CHUNK_ROWS, rows.stop - rows.start), h)
+        loop(
+            rows.start,
+            rows.stop,
+            h,
+            *of_x,
+            *sizes,
+            last_of_x,
+            *of_g,
+            last_of_g,
+            *of_output,
+            scale,
+            *_place(kept),
+            masked is not None,
+            *(part[index] for part in arrays),
+        )
+
+    parallel_for(accumulate, enumerate(even_slices(num_rows, num_ranges)))
+    total, column_sums = stretches.sum(0), sums.sum(0).to(x.dtype)
+    if many:
+        total = (totals.sum(0) + total).to(x.dtype)
+    total = total.view(len(shape.slices), h, lanes)
+    return _columns(total, shape, f).t(), _overlapped(column_sums, g_lanes, h)
+
+
+def _place(matrix: Tensor | None) -> tuple[int, int]:
+    """Address of the first row, and bytes from one row to the next."""
+    if matrix is None:
+        return 0, 0
+    assert matrix.shape[1] <= 1 or matrix.stride(1) == 1, matrix.stride()
+    return matrix.data_ptr(), matrix.stride(0) * matrix.element_size()
+
+
+@functools.cache
+def _shape(f: int, h: int, size: int) -> _Shape:
+    num_registers, register_bytes = registers()
+    lanes, g_lanes = _lanes(max(f, 1), register_bytes // size), _lanes(h, register_bytes // size)
+    num_vectors = max(1, -(-f // lanes))
+    most = num_registers // 8
+    num_slices = -(-num_vectors // most)
+    num_vectors = -(-num_vectors // num_slices)
+    width = min(f, num_vectors * lanes)
+    slices = [min(k * width, f - width) for k in range(num_slices)] if f else []
+    num_tiles = -(-h // (num_registers * 3 // 4 // num_vectors))
+    return _Shape(lanes, num_vectors, slices, width, -(-h // num_tiles), g_lanes)
+
+
+def _lanes(width: int, most: int) -> int:
+    """The largest power of two within ``width`` and ``most``."""
+    return min(most, 1 << (width.bit_length() - 1))
+
+
+def _columns(total: Tensor, shape: _Shape, f: int) -> Tensor:
+    """(num_slices, h, lanes of a slice) sums to (h, f)."""
+    out = total.new_empty(total.shape[1], f)
+    for first, part in zip(shape.slices, total):
+        out[:, first : first + shape.width] = _overlapped(part, shape.lanes, shape.width)
+    return out
+
+
+def _overlapped(vectors: Tensor, lanes: int, width: int) -> Tensor:
+    """(..., num_vectors * lanes) to (..., width): the last vector holds the last columns."""
+    num_last = width - lanes * (-(-width // lanes) - 1)
+    return torch.cat([vectors[..., : width - num_last], vectors[..., vectors.shape[-1] - num_last :]], dim=-1)
+
+
+@numba.njit(inline="always")
+def _add_chunk(total, last, zero, chains, num_rows, g_row, g_stride, x_row, x_stride, x_last, row_of_slice):  # type: ignore[no-untyped-def]
+    """Add the outer products of ``num_rows`` rows, chain by chain, to the tile at the address ``total``.
+
+    Two rows an iteration: the processor foresees the end of so few iterations, and not of twice as many.
+
+    Args:
+        last: from the start of the tile to its last vector, in bytes.
+        zero: a tile of zeros.
+        chains: address of scratch for a tile: the sum of the chains so far.
+        g_row, x_row: addresses of the first row; ``*_stride``: from one to the next, in bytes.
+        x_last: from the start of a row of X to its last vector, in bytes; ``row_of_slice`` has the type of a row.
+    """
+    for chain_row in range(0, num_rows, CHAIN_ROWS):
+        tile, chain_rows = zero, min(CHAIN_ROWS, num_rows - chain_row)
+        for _ in range(chain_rows // 2):
+            tile = add_outer(tile, g_row, load(x_row, x_last, row_of_slice))
+            tile = add_outer(tile, g_row + g_stride, load(x_row + x_stride, x_last, row_of_slice))
+            g_row += 2 * g_stride
+            x_row += 2 * x_stride
+        if chain_rows % 2:
+            tile = add_outer(tile, g_row, load(x_row, x_last, row_of_slice))
+        if chain_row > 0:
+            tile = add(tile, load(chains, last, zero))
+        if chain_row + CHAIN_ROWS < num_rows:
+            store(chains, last, tile)
+        else:
+            store(total, last, add(tile, load(total, last, zero)))
+
+
+@functools.cache
+def _accumulator(
+    bits: int, lanes: int, num_vectors: int, tile: int, rest: int, g_lanes: int, has_output: bool
+) -> Callable[..., Any]:
+    """The loop for slices of X of ``num_vectors``, tiles of ``tile`` columns of G and a last one of ``rest``."""
+    size, number = bits // 8, np.float32 if bits == 32 else np.float64
+    in_tile, in_rest = num_vectors * tile, num_vectors * max(rest, 1)
+
+    @compiled(bits, lanes, num_vectors, tile, rest, g_lanes, has_output)
+    def accumulate(
+        first_row,
+        stop_row,
+        h,
+        x,
+        x_stride,
+        x_lines,
+        num_slices,
+        x_last_slice,
+        x_last,
+        g,
+        g_stride,
+        g_last,
+        output,
+        output_stride,
+        scale,
+        kept,
+        kept_stride,
+        keeps_all,
+        scratch,
+        stretch,
+        totals,
+        sums,
+    ):
+        """Add the products of some rows to ``stretch`` and ``totals``, and the column sums to ``sums``.
+
+        Args:
+            x, g, output, kept: addresses of matrices; ``*_stride``: from one row to the next, in bytes. ``kept`` has
+                all rows if ``keeps_all``, else a chunk; not used where nothing is masked.
+            scale: of G where it is masked.
+            x_lines: cache lines of a row of X.
+            x_last_slice, x_last, g_last: from the start of a row, or of a slice, to its last slice or vector, in bytes.
+            scratch: room for the column sums of a chain, and for a tile.
+            stretch: (num_slices * h * num_vectors * lanes,) sums of the type of X, 0 at first.
+            totals: the same in float64, to which ``stretch`` is added once in a while; (0,): never.
+            sums: float64 column sums of G', in vectors.
+        """
+        factor = number(scale)
+        line, row_of_slice, vector = zeros(bits, lanes, 1), zeros(bits, lanes, num_vectors), zeros(bits, g_lanes, 1)
+        some_tile, last_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_rest)
+        tile_last, rest_last = (in_tile - 1) * lanes * size, (in_rest - 1) * lanes * size
+        num_g_vectors = (h + g_lanes - 1) // g_lanes
+        chain = scratch[: num_g_vectors * g_lanes]
+        chain_address, stretch_address = chain.ctypes.data, stretch.ctypes.data
+        chains = chain_address + len(chain) * size
+        for first in range(first_row, stop_row, CHUNK_ROWS):
+            stop = min(first + CHUNK_ROWS, stop_row)
+            for chain_row in range(first, stop, CHAIN_ROWS):
+                for row in range(chain_row, min(chain_row + CHAIN_ROWS, stop)):
+                    ahead = x + (row + CHUNK_ROWS) * x_stride
+                    for k in range(x_lines):
+                        prefetch(ahead + k * LINE_BYTES, line)
+                    for k in range(num_g_vectors):
+                        at = min(k * g_lanes * size, g_last)
+                        gradient = load(g + row * g_stride + at, 0, vector)
+                        if has_output:
+                            gradient = unless_negative(gradient, load(output + row * output_stride + at, 0, vector))
+                            gradient = times(gradient, factor)
+                            store(kept + (row if keeps_all else row - first) * kept_stride + at, 0, gradient)
+                        total = chain_address + k * g_lanes * size
+                        store(total, 0, gradient if row == chain_row else add(load(total, 0, vector), gradient))
+                for k in range(len(chain)):
+                    sums[k] += chain[k]
+            if has_output:
+                chunk, chunk_stride = kept + (first if keeps_all else 0) * kept_stride, kept_stride
+            else:
+                chunk, chunk_stride = g + first * g_stride, g_stride
+            total = stretch_address
+            for k in range(num_slices):
+                x_chunk = x + first * x_stride + min(k * num_vectors * lanes * size, x_last_slice)
+                for t in range(h // tile):
+                    g_chunk = chunk + t * tile * size
+                    _add_chunk(
+                        total, tile_last, some_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
+                        x_last, row_of_slice
+                    )  # fmt: skip
+                    total += in_tile * lanes * size
+                if rest:
+                    g_chunk = chunk + (h - rest) * size
+                    _add_chunk(
+                        total, rest_last, last_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
+                        x_last, row_of_slice
+                    )  # fmt: skip
+                    total += in_rest * lanes * size
+            if len(totals) > 0 and (stop - first_row) % STRETCH_ROWS == 0:
+                for k in range(len(totals)):
+                    totals[k] += stretch[k]
+                    stretch[k] = 0
+
+    return accumulate

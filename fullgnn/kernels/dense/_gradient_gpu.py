@@ -1,0 +1,414 @@
+"""Gradients of a dense layer on a GPU: X^T G, and what the ReLU makes of G. Importing this module imports triton.
+
+X and G are tall: a result of a few hundred rows and columns is summed over all nodes, and memory bounds the product of
+most layers. Each program takes a tile of the result and a range of rows ("split-K"):
+
+    for each step of a range           G' = factor G where the output is positive; the bias's gradient adds its rows
+        part of the result += dot(G' tile^T, X tile)^T
+    the parts of all ranges are added in a second kernel, in order, in float64
+
+Where X is wider than a tile, the programs that share a range would each make G' again: there, one pass over G makes it
+first. How rows are cut into ranges depends on the shape and the constants of ``DenseTuning`` alone, and nothing is
+added with atomics: every run has the same bits. Products are of float32 quality ("tf32x3", see ``_dense_gpu.py``).
+
+Sums are short, so that their rounding does not grow with the number of rows. The tensor cores, which truncate where
+float32 rounds, add the rows of one step, from 0; a program adds at most ``gradient_steps`` steps in float32; the second
+kernel adds the programs. With the default constants, 24 steps of 32 rows, sums of equal addends are off by at most 1e-6
+of the sum of magnitudes, whatever the number of rows. In units of 2^-24 of it: a running sum of 24 loses at most 9.4,
+half a unit in the last place of each sum on the way; four times eight products, each sum truncated, at most
+2 (1/4 + 2/4 + 3/4 + 1) = 5; the last rounding 1.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fullgnn.kernels.support.gpu import row_unit, vector_unit
+from fullgnn.kernels.support.lines import as_rows, empty_lines
+from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
+
+
+class _Split(NamedTuple):
+    """Who multiplies what of X^T G."""
+
+    num_ranges: int  # of rows
+    range_rows: int
+    input_tiles: int  # of X's columns
+    column_tiles: int  # of G's columns
+    rows: int  # of a step
+    inputs: int
+    columns: int
+    num_warps: int
+    num_stages: int
+
+    @property
+    def sum_rows(self) -> int:
+        """Rows of G that the threads of a program read at once, each 16 bytes: they have sums of their own."""
+        return min(self.rows, max(1, self.num_warps * 32 * 4 // self.columns))
+
+
+def split_for(num_rows: int, num_inputs: int, num_columns: int, streams: int, tuning: DenseTuning) -> _Split:
+    """The tiles and ranges of X^T G, of (num_rows, num_inputs) and (num_rows, num_columns).
+
+    Args:
+        streams: 1 where G is read, 2 where the output is read, too, 3 where G' is written, too.
+    """
+    inputs = _tile(num_inputs, tuning.gradient_inputs)
+    columns = _tile(num_columns, tuning.gradient_columns)
+    input_tiles, column_tiles = triton.cdiv(num_inputs, inputs), triton.cdiv(num_columns, columns)
+    rows = tuning.gradient_rows
+    if streams > 1 and inputs * columns > 128 * 64:  # as many numbers as fit into the registers
+        rows = max(16, rows // 2)
+    steps = triton.cdiv(num_rows * input_tiles * column_tiles, rows * tuning.gradient_programs)
+    range_rows = rows * min(max(steps, 1), tuning.gradient_steps)
+    halves = 2 * 4 * rows * inputs  # X's numbers are split into two of TF32's precision each, in shared memory
+    ahead = (tuning.gradient_shared_bytes - halves) // (4 * rows * (inputs + columns * min(streams, 2)))
+    return _Split(
+        triton.cdiv(num_rows, range_rows),
+        range_rows,
+        input_tiles,
+        column_tiles,
+        rows,
+        inputs,
+        columns,
+        tuning.gradient_warps if max(inputs, columns) > 64 else tuning.gradient_warps // 2,
+        max(2, min(tuning.gradient_stages, ahead + 1)),
+    )
+
+
+def _tile(size: int, most: int) -> int:
+    return min(most, max(16, triton.next_power_of_2(size)))
+
+
+def linear_gradients_gpu(
+    x: Tensor, g: Tensor, output: Tensor | None, scale: float, keep_masked: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """X^T G', the column sums of G', and G'; see ``dense.linear_gradients``.
+
+    Args:
+        x: (n, f) float32, rows may lie apart, n and f > 0.
+        g: (n, h) float32, rows may lie apart, h > 0.
+        output: (n, h) float32, rows may lie apart; or None.
+
+    Returns:
+        (f, h), (h,), and (n, h) in rows that begin a line each, or None. G itself where nothing masks it.
+    """
+    (num_rows, num_inputs), num_columns = x.shape, g.shape[1]
+    tuning = tuning_for(x.device).dense.at(num_columns)
+    if output is not None and num_inputs > tuning.gradient_inputs:
+        g, sums = activation_gradients_gpu(g, output, scale, None)
+        gradient = linear_gradients_gpu(x, g, None, 1.0, keep_masked=False)[0]
+        return gradient, sums, g if keep_masked else None
+    x, g, output = as_rows(x), as_rows(g), None if output is None else as_rows(output)
+    masked = empty_lines(num_rows, num_columns, like=g) if output is not None and keep_masked else None
+    split = split_for(num_rows, num_inputs, num_columns, 1 + (output is not None) + (masked is not None), tuning)
+    parts = _empty_parts(split.num_ranges, num_inputs + 1, num_columns, like=g)
+    x_unit, g_unit = row_unit(x), row_unit(g) if output is None else row_unit(g, output)
+    part_unit = vector_unit(parts)
+    masked_unit = 1 if masked is None else vector_unit(masked, masked.stride(0))
+    _outer[(split.num_ranges * split.column_tiles * split.input_tiles,)](
+        x,
+        x.stride(0) // x_unit,
+        g,
+        g.stride(0) // g_unit,
+        output,
+        0 if output is None else output.stride(0) // g_unit,
+        masked,
+        0 if masked is None else masked.stride(0) // masked_unit,
+        parts,
+        parts.shape[2] // part_unit,
+        scale,
+        num_rows,
+        split.range_rows,
+        num_inputs,
+        triton.cdiv(num_inputs, x_unit),
+        num_columns,
+        triton.cdiv(num_columns, g_unit),
+        x_unit,
+        g_unit,
+        masked_unit,
+        part_unit,
+        split.sum_rows,
+        *split[2:7],
+        num_warps=split.num_warps,
+        num_stages=split.num_stages,
+    )
+    total = add_parts(parts, num_columns)
+    kept = None if not keep_masked else g if output is None else masked
+    return total[:num_inputs], total[num_inputs], kept
+
+
+@triton.jit
+def _outer(
+    x,
+    x_stride,
+    g,
+    g_stride,
+    output,
+    output_stride,
+    masked,
+    masked_stride,
+    parts,  # (ranges, f + 1, part_stride); the last row has the column sums
+    part_stride,
+    factor: tl.float64,
+    num_rows: tl.int64,
+    range_rows,
+    num_inputs,
+    x_columns,
+    num_columns,
+    g_columns,
+    X_UNIT: tl.constexpr,
+    G_UNIT: tl.constexpr,
+    MASKED_UNIT: tl.constexpr,
+    PART_UNIT: tl.constexpr,
+    SUM_ROWS: tl.constexpr,  # that lie in different threads
+    INPUT_TILES: tl.constexpr,
+    COLUMN_TILES: tl.constexpr,
+    ROWS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Strides, and the columns that may be read (``x_columns``, ``g_columns``), are in units.
+
+    What is read past the columns of X and G ends in rows and columns of the part that nobody stores. All programs of a
+    range make G'; those of the first tile of X's columns store it, and its column sums.
+    """
+    x_stride *= X_UNIT
+    x_columns *= X_UNIT
+    g_stride *= G_UNIT
+    output_stride *= G_UNIT
+    g_columns *= G_UNIT
+    masked_stride *= MASKED_UNIT
+    part_stride *= PART_UNIT
+    input_tile = tl.program_id(0) % INPUT_TILES  # neighbours share G and the output, which then are in the L2 cache
+    column_tile = tl.program_id(0) // INPUT_TILES % COLUMN_TILES
+    part = (tl.program_id(0) // (INPUT_TILES * COLUMN_TILES)).to(tl.int64)
+    first_row = part * range_rows
+    rows_left = tl.minimum(num_rows - first_row, range_rows).to(tl.int32)
+    row = tl.arange(0, ROWS)[:, None]
+    x_column = input_tile * INPUTS + tl.arange(0, INPUTS)[None, :]
+    column = column_tile * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    x += first_row * x_stride
+    g += first_row * g_stride
+    if output is not None:
+        output += first_row * output_stride
+    if masked is not None:
+        masked += first_row * masked_stride
+        stores = (column < masked_stride) & (input_tile == 0)
+    total = tl.zeros((COLUMNS, INPUTS), tl.float32)
+    sums = tl.zeros((SUM_ROWS, COLUMNS), tl.float32)
+    for first in range(0, rows_left, ROWS):
+        inside = row < rows_left - first
+        x_tile = tl.load(x + (row * x_stride + x_column), mask=inside & (x_column < x_columns), other=0.0)
+        gradient = tl.load(g + (row * g_stride + column), mask=inside & (column < g_columns), other=0.0)
+        if output is not None:
+            y = tl.load(output + (row * output_stride + column), mask=inside & (column < g_columns), other=0.0)
+            gradient = tl.where(y <= 0, 0.0, gradient * tl.full([1, 1], factor, tl.float32))  # a nan lets it pass
+            output += ROWS * output_stride
+            if masked is not None:
+                to = masked + (row * masked_stride + column)
+                tl.store(to, tl.where(column < num_columns, gradient, 0.0), mask=inside & stores)
+                masked += ROWS * masked_stride
+        sums += tl.sum(tl.reshape(gradient, (ROWS // SUM_ROWS, SUM_ROWS, COLUMNS)), 0)
+        # X^T G' the other way round: Triton would load 4 bytes at a time what is transposed as it comes from memory.
+        total += tl.dot(tl.trans(gradient), x_tile, input_precision="tf32x3")
+        x += ROWS * x_stride
+        g += ROWS * g_stride
+    part_at = parts + part * part_stride * (num_inputs + 1)
+    of_input = input_tile * INPUTS + tl.arange(0, INPUTS)[:, None]
+    within = (of_input < num_inputs) & (column < part_stride)
+    tl.store(part_at + of_input * part_stride + column, tl.trans(total), mask=within)
+    at = part_at + num_inputs * part_stride + column
+    tl.store(at, tl.sum(sums, 0, keep_dims=True), mask=(column < part_stride) & (input_tile == 0))
+
+
+def activation_gradients_gpu(
+    g: Tensor, output: Tensor | None, scale: float, row_scale: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """diag(row_scale) G' in rows that begin a line each, and the column sums of G'; see ``dense.activation_gradients``.
+
+    The sums are those of ranges of rows, which depend on the shape alone, added in order: every run has the same bits.
+
+    Args:
+        g, output: (n, h) float32 or float64, rows may lie apart.
+        row_scale: (n,).
+    """
+    num_rows, num_columns = g.shape
+    g = as_rows(g)
+    out = empty_lines(num_rows, num_columns, like=g)
+    if not g.numel():
+        return out, g.new_zeros(num_columns)
+    tuning = tuning_for(g.device).dense.at(num_columns)
+    columns = _tile(num_columns, tuning.mask_columns)
+    rows = max(1, tuning.mask_elements // columns)
+    grid = (triton.cdiv(num_rows, rows * tuning.mask_tiles), triton.cdiv(num_columns, columns))
+    parts = _empty_parts(grid[0], 1, num_columns, like=g)
+    output = None if output is None else as_rows(output)
+    unit = row_unit(g) if output is None else row_unit(g, output)
+    out_unit, part_unit = vector_unit(out, out.stride(0)), vector_unit(parts)
+    _mask[grid](
+        g,
+        g.stride(0) // unit,
+        output,
+        0 if output is None else output.stride(0) // unit,
+        None if row_scale is None else row_scale.contiguous(),
+        out,
+        out.stride(0) // out_unit,
+        parts,
+        parts.shape[2] // part_unit,
+        scale,
+        num_rows,
+        num_columns,
+        triton.cdiv(num_columns, unit),
+        unit,
+        out_unit,
+        part_unit,
+        rows,
+        columns,
+        tuning.mask_tiles,
+    )
+    return out, add_parts(parts, num_columns)[0]
+
+
+@triton.jit
+def _mask(
+    g,
+    g_stride,
+    output,
+    output_stride,
+    row_scale,
+    out,
+    out_stride,
+    parts,  # (ranges, 1, part_stride)
+    part_stride,
+    factor: tl.float64,
+    num_rows: tl.int64,
+    num_columns,
+    g_columns,
+    UNIT: tl.constexpr,
+    OUT_UNIT: tl.constexpr,
+    PART_UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    """Strides, and the columns that may be read (``g_columns``), are in units. The padding of ``out`` gets zeros."""
+    g_stride *= UNIT
+    output_stride *= UNIT
+    g_columns *= UNIT
+    out_stride *= OUT_UNIT
+    part_stride *= PART_UNIT
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    total = tl.zeros((ROWS, COLUMNS), g.dtype.element_ty)
+    for tile in range(TILES):
+        row = (tl.program_id(0).to(tl.int64) * TILES + tile) * ROWS + tl.arange(0, ROWS)
+        inside = (row < num_rows)[:, None] & (column < g_columns)
+        masked = tl.load(g + row[:, None] * g_stride + column, mask=inside, other=0.0)
+        if output is not None:
+            y = tl.load(output + row[:, None] * output_stride + column, mask=inside, other=0.0)
+            masked = tl.where(y <= 0, 0.0, masked * tl.full([1, 1], factor, masked.dtype))  # a nan lets it pass
+        masked = tl.where(column < num_columns, masked, 0.0)
+        total += masked
+        if row_scale is not None:
+            masked *= tl.load(row_scale + row, mask=row < num_rows, other=0.0)[:, None]
+        tl.store(
+            out + row[:, None] * out_stride + column, masked, mask=(row < num_rows)[:, None] & (column < out_stride)
+        )
+    at = parts + tl.program_id(0).to(tl.int64) * part_stride + column
+    tl.store(at, tl.sum(total, 0, keep_dims=True), mask=column < part_stride)
+
+
+def _empty_parts(num_parts: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
+    """(num_parts, num_rows, columns that 16 bytes divide), uninitialised."""
+    unit = vector_unit(like)
+    return like.new_empty(num_parts, num_rows, triton.cdiv(num_columns, unit) * unit)
+
+
+def add_parts(parts: Tensor, num_columns: int) -> Tensor:
+    """The sum over the parts, in float64 and in a fixed order.
+
+    Args:
+        parts: (num_parts, rows, columns) contiguous, float32 or float64, the columns a multiple of 16 bytes.
+        num_columns: the first ones are wanted.
+
+    Returns:
+        (rows, num_columns), contiguous, of the type of ``parts``.
+    """
+    num_parts, num_rows, columns = parts.shape
+    tuning = tuning_for(parts.device).dense.at(num_columns)
+    out = parts.new_empty(num_rows, num_columns)
+    unit = vector_unit(parts, columns)
+    at_once = min(tuning.sum_parts, triton.next_power_of_2(num_parts))
+    elements = tuning.sum_elements // at_once
+    sizes = (num_parts, num_rows * columns // unit, columns // unit, num_columns)
+    _add[(triton.cdiv(num_rows * columns, elements),)](parts, out, *sizes, unit, at_once, elements)
+    return out
+
+
+@triton.jit
+def _add(
+    parts,
+    out,
+    num_parts,
+    size,
+    columns,
+    num_columns,
+    UNIT: tl.constexpr,
+    PARTS: tl.constexpr,
+    ELEMENTS: tl.constexpr,
+):
+    """Numbers ``size`` of a part, and ``columns`` of its rows, are in units."""
+    size *= UNIT
+    columns *= UNIT
+    element = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    part = tl.arange(0, PARTS)
+    at = parts + part[:, None].to(tl.int64) * size + element[None, :]
+    total = tl.zeros((PARTS, ELEMENTS), tl.float64)
+    for first in range(0, num_parts, PARTS):
+        inside = (part < num_parts - first)[:, None] & (element < size)[None, :]
+        total += tl.load(at, mask=inside, other=0.0).to(tl.float64)
+        at += tl.cast(size, tl.int64) * PARTS
+    wanted = (element < size) & (element % columns < num_columns)
+    to = out + element // columns * num_columns + element % columns
+    tl.store(to, tl.sum(total, 0).to(out.dtype.element_ty), mask=wanted)
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    for num_inputs, num_columns, parts in (
+        (602, 128, ""),  # Reddit
+        (128, 41, ""),
+        (100, 64, "output"),  # Products
+        (64, 47, "output masked"),
+        (8, 128, "output"),  # Proteins
+        (128, 112, "output masked"),
+        (64, 16, ""),
+    ):
+        streams = 1 + ("output" in parts) + ("masked" in parts)
+        split = split_for(1_000_000, num_inputs, num_columns, streams, DenseTuning())
+        signature = {name: "*fp32:16" for name in ("x", "g", "output", "masked", "parts")}
+        signature |= {f"{name}_stride": "i32" for name in ("x", "g", "output", "masked", "part")}
+        signature |= {"factor": "fp64", "num_rows": "i64", "range_rows": "i32"}
+        signature |= {"num_inputs": "i32", "x_columns": "i32", "num_columns": "i32", "g_columns": "i32"}
+        constants: dict[str, Any] = {name: None for name in ("output", "masked") if name not in parts}
+        constants |= {"X_UNIT": 4, "G_UNIT": 4, "MASKED_UNIT": 4, "PART_UNIT": 4}
+        constants["SUM_ROWS"] = split.sum_rows
+        constants |= {"INPUT_TILES": split.input_tiles, "COLUMN_TILES": split.column_tiles}
+        constants |= {"ROWS": split.rows, "INPUTS": split.inputs, "COLUMNS": split.columns}
+        signature = {name: kind for name, kind in signature.items() if name not in constants}
+        yield _outer, signature, constants, {"num_warps": split.num_warps, "num_stages": split.num_stages}
+    tuning = DenseTuning()
+    for dtype, unit in (("fp32", 4), ("fp64", 2)):
+        signature = {name: f"*{dtype}:16" for name in ("g", "output", "row_scale", "out", "parts")}
+        signature |= {f"{name}_stride": "i32" for name in ("g", "output", "out", "part")}
+        signature |= {"factor": "fp64", "num_rows": "i64", "num_columns": "i32", "g_columns": "i32"}
+        constants = {"ROWS": tuning.mask_elements // tuning.mask_columns, "COLUMNS": tuning.mask_columns}
+        constants |= {"TILES": tuning.mask_tiles, "UNIT": unit, "OUT_UNIT": unit, "PART_UNIT": unit}
+        yield _mask, signature, constants, {"num_warps": 4}
+        signature = {"parts": f"*{dtype}:16", "out": f"*{dtype}:16"}
+        signature |= {name: "i32" for name in ("num_parts", "size", "columns", "num_columns")}
+        constants = {"UNIT": unit, "PARTS": tuning.sum_parts, "ELEMENTS": tuning.sum_elements // tuning.sum_parts}
+        yield _add, signature, constants, {"num_warps": 4}

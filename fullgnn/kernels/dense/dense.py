@@ -1,0 +1,170 @@
+"""Dense products of tall matrices, by the fastest way at hand.
+
+On a CPU, float32 goes to oneDNN, which uses AVX-512 on every machine that has it; torch.mm goes to MKL, which does so
+only on Intel's. Gradients of weights go to a loop of our own (``_dense_cpu.py``). On a GPU, a float32 product that
+something else follows is one kernel with it (``_dense_gpu.py``), and so is a gradient of weights with what happens to
+the gradient of the result before it (``_gradient_gpu.py``).
+Everything else is torch's. All of them are the same mathematics in the same precision.
+"""
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.dropout.philox import drop_
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.epilogue.epilogue import NOTHING, Epilogue
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.lines import as_rows, empty_lines, line_stride
+
+MIN_WORK = 1 << 22  # multiplications of a gradient for which our own loop is called; 0.1 ms for torch
+CHAIN_ROWS = 32  # of a smaller one, whose products are added one after the other
+
+
+def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
+    """X W with its epilogue, which scales no rows: (n, f) and (f, g) to (n, g)."""
+    assert epilogue.scale is None
+    if _suits_triton(x, weight) and not epilogue.is_nothing:
+        return _triton(x, weight, epilogue, padded=False)
+    if not _suits_onednn(x):
+        return apply_epilogue_(x @ weight, epilogue)
+    y = _onednn(x, weight.t().contiguous(), epilogue.bias, epilogue.relu)
+    return y if epilogue.dropout is None else drop_(y, epilogue.dropout)
+
+
+def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
+    """diag(scale) X W in rows that begin a cache line each: (n, g), of a wider matrix where g takes no whole lines.
+
+    A sparse product reads such rows faster, and neither oneDNN nor a GPU makes whole vectors slower than parts of them.
+
+    Args:
+        scale: (n,); for nothing where ``fuses_scale(x)``, else a pass over the result.
+    """
+    columns = weight.shape[1]
+    stride = line_stride(x.device, columns, x.dtype)
+    if _suits_triton(x, weight) and (scale is not None or stride != columns):
+        return _triton(x, weight, Epilogue(scale), padded=True)
+    if stride == columns:
+        y = matmul(x, weight)
+    elif _suits_onednn(x):
+        padded = weight.new_zeros(stride, weight.shape[0])
+        padded[:columns] = weight.t()
+        y = _onednn(x, padded, None, False)[:, :columns]
+    else:
+        y = torch.mm(x, weight, out=empty_lines(len(x), columns, like=x))
+    return y if scale is None else y.mul_(scale[:, None])
+
+
+def fuses_scale(x: Tensor) -> bool:
+    """Whether ``matmul_lines`` and ``activation_gradients`` of ``x`` scale rows for nothing, as they store them."""
+    return gpu.suits_triton(x) and x.dtype == torch.float32
+
+
+def matmul_nt(g: Tensor, weight: Tensor) -> Tensor:
+    """G W^T: (n, g) and (f, g) to (n, f)."""
+    return _onednn(g, weight, None, False) if _suits_onednn(g) else g @ weight.t()
+
+
+def weight_gradient(x: Tensor, g: Tensor) -> Tensor:
+    """X^T G: (n, f) and (n, h) to (f, h)."""
+    return linear_gradients(x, g, None, 1.0, keep_masked=False)[0]
+
+
+def activation_gradients(
+    g: Tensor, output: Tensor | None, scale: float, row_scale: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """diag(row_scale) G' and the column sums of G', (n, h) and (h,); see ``linear_gradients``.
+
+    Args:
+        row_scale: (n,); for nothing where ``fuses_scale(g)``, else a pass over the result.
+    """
+    if _masks_in_triton(g) and not (output is None and row_scale is None):
+        from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu
+
+        return activation_gradients_gpu(g, output, scale, row_scale)
+    if output is None:
+        masked, sums = g, g.sum(0)
+    else:
+        _, sums, kept = linear_gradients(g[:, :0], g, output, scale, keep_masked=True)
+        assert kept is not None
+        masked = kept
+    return masked if row_scale is None else masked * row_scale[:, None], sums
+
+
+def linear_gradients(
+    x: Tensor, g: Tensor, output: Tensor | None, scale: float, keep_masked: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of an activation Y of X W + b, given the gradient G of Y: X^T G', the column sums of G', and G'.
+
+    Args:
+        x: (n, f).
+        g: (n, h).
+        output: (n, h) Y, and then G' = ``scale`` G where Y > 0, else 0; None: G' = G.
+        scale: see ``Activation``.
+        keep_masked: whether G' is wanted.
+
+    Returns:
+        (f, h), (h,) and (n, h), or None in its place.
+    """
+    if _multiplies_tall_in_triton(x, g):
+        from fullgnn.kernels.dense._gradient_gpu import linear_gradients_gpu
+
+        return linear_gradients_gpu(x, g, output, scale, keep_masked)
+    work = g.numel() * max(x.shape[1], 64)
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and work and work >= MIN_WORK:
+        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        from fullgnn.kernels.dense._dense_cpu import weight_gradient_cpu
+
+        x, g = as_rows(x), as_rows(g)
+        masked = torch.empty_like(g) if output is not None and keep_masked else None
+        gradient, sums = weight_gradient_cpu(x, g, None if output is None else as_rows(output), scale, masked)
+        return gradient, sums, (g if output is None else masked) if keep_masked else None
+    if output is not None and _masks_in_triton(g):
+        g, sums = activation_gradients(g, output, scale)
+        return x.t() @ g, sums, g if keep_masked else None
+    if output is not None:
+        g = torch.ops.aten.threshold_backward(g, output, 0)
+        g = g if scale == 1 else g.mul_(scale)
+    kept = g if keep_masked else None
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):  # little work
+        return _product_of_chains(x, g), g.sum(0), kept
+    return x.t() @ g, g.sum(0), kept
+
+
+def _product_of_chains(x: Tensor, g: Tensor) -> Tensor:
+    """X^T G as a sum of products of ``CHAIN_ROWS`` rows each: a single product would add all rows one after the other,
+    and lose digits of a sum of many."""
+    num_rows = len(x) // CHAIN_ROWS * CHAIN_ROWS
+    rest = x[num_rows:].t() @ g[num_rows:]
+    if num_rows == 0:
+        return rest
+    chains = [part[:num_rows].unflatten(0, (-1, CHAIN_ROWS)) for part in (x, g)]
+    return torch.bmm(chains[0].transpose(1, 2), chains[1]).sum(0).add_(rest)
+
+
+def _suits_triton(x: Tensor, weight: Tensor) -> bool:
+    return fuses_scale(x) and x.numel() > 0 and weight.shape[1] > 0
+
+
+def _triton(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> Tensor:
+    from fullgnn.kernels.dense._dense_gpu import matmul_gpu
+
+    return matmul_gpu(x, weight, epilogue, padded)
+
+
+def _multiplies_tall_in_triton(x: Tensor, g: Tensor) -> bool:
+    return fuses_scale(x) and g.dtype == torch.float32 and x.numel() > 0 and g.numel() > 0
+
+
+def _masks_in_triton(g: Tensor) -> bool:
+    return gpu.suits_triton(g) and g.dtype in (torch.float32, torch.float64)
+
+
+def _suits_onednn(x: Tensor) -> bool:
+    return (
+        x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0 and torch.backends.mkldnn.is_available()
+    )
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+    """X W^T + b: the operator that torch's own compiler emits for a linear layer on a CPU."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")

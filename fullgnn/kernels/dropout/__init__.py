@@ -1,0 +1,1 @@
+"""Dropout whose mask depends on the node alone, on CPUs and GPUs."""

@@ -1,0 +1,88 @@
+"""The compiled CPU path of :mod:`fullgnn.kernels.dropout.philox`. Importing this module imports numba."""
+
+import numba
+import numpy as np
+import torch
+
+from fullgnn.kernels.support.threads import even_slices, parallel_for
+
+MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+WEYL_0, WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+LOW, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+PARALLEL_ELEMENTS = 1 << 16  # below, handing work to a thread costs more than it saves
+CHUNKS_PER_THREAD = 4  # a core that is busy elsewhere then holds up a quarter of its share
+TILE = 512  # Philox calls per tile: 16 KB of counters and words, half of a 32 KB L1 cache
+
+
+def dropout_cpu(
+    x: np.ndarray,
+    node_id: np.ndarray,
+    out: np.ndarray,
+    threshold: int,
+    scale: float,
+    key: tuple[int, int],
+    epoch: int,
+    layer: int,
+) -> None:
+    """Write ``scale * x`` where the word of (node, column) is at least ``threshold``, else 0, to ``out``.
+
+    Args:
+        x, out: (num_local_nodes, F) float32 or float64, C-contiguous; they may be the same array.
+        node_id: (num_local_nodes,) int64 GLOBAL original ids, below 2^32.
+        threshold, key, epoch, layer: unsigned 32-bit integers.
+    """
+    number = x.dtype.type
+    constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
+    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
+    chunks = even_slices(len(x), num_chunks)
+    parallel_for(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), chunks)
+
+
+@numba.njit(inline="always")
+def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
+    """Ten rounds on 32-bit words kept in 64-bit lanes: one widening multiply per product when vectorised."""
+    for _ in range(10):
+        product_0, product_1 = counter_0 * MULTIPLIER_0, counter_2 * MULTIPLIER_1
+        counter_0, counter_1, counter_2, counter_3 = (
+            (product_1 >> SHIFT) ^ counter_1 ^ key_0,
+            product_1 & LOW,
+            (product_0 >> SHIFT) ^ counter_3 ^ key_1,
+            product_0 & LOW,
+        )
+        key_0, key_1 = (key_0 + WEYL_0) & LOW, (key_1 + WEYL_1) & LOW
+    return counter_0, counter_1, counter_2, counter_3
+
+
+@numba.njit(cache=True, nogil=True)
+def _dropout(x, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer):
+    """Tile by tile: counters of a few rows, all their words in one vectorised loop, then the rows.
+
+    The tile spans rows so that the loop stays long, and vectorised, for narrow matrices as well.
+    """
+    num_rows, num_columns = x.shape
+    num_groups = (num_columns + 3) // 4  # Philox calls per row
+    tile_rows = max(1, TILE // max(1, num_groups))
+    num_tiles = (num_rows + tile_rows - 1) // tile_rows
+    for tile in range(num_tiles):
+        node = np.empty(tile_rows * num_groups, np.uint64)
+        group = np.empty(tile_rows * num_groups, np.uint64)
+        word = np.empty(tile_rows * num_groups * 4, np.uint32)
+        first, stop = tile * tile_rows, min((tile + 1) * tile_rows, num_rows)
+        num_calls = 0
+        for row in range(first, stop):
+            for g in range(num_groups):
+                node[num_calls + g] = np.uint64(node_id[row]) & LOW
+                group[num_calls + g] = g
+            num_calls += num_groups
+        for call in range(num_calls):
+            word_0, word_1, word_2, word_3 = _philox(node[call], group[call], layer, epoch, key_0, key_1)
+            word[4 * call] = word_0
+            word[4 * call + 1] = word_1
+            word[4 * call + 2] = word_2
+            word[4 * call + 3] = word_3
+        for row in range(first, stop):
+            # Row views and an unconditional product: LLVM turns this loop into masked vector code.
+            x_row, out_row, word_row = x[row], out[row], word[(row - first) * num_groups * 4 :]
+            for column in range(num_columns):
+                scaled = x_row[column] * scale
+                out_row[column] = scaled if word_row[column] >= threshold else zero

@@ -1,0 +1,154 @@
+"""The dropout of ``philox.py`` on a GPU, alone and inside other kernels. Importing this module imports triton.
+
+A kernel that ends with a dropout takes the arguments ``stream(mask)`` and calls ``drop`` on its tile.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.support.gpu import vector_unit
+
+ELEMENTS = 1024  # of the tile of a program: two Philox calls a thread
+MAX_COLUMNS = 128  # of it
+
+Stream = tuple[Tensor | None, Tensor | None, int, int, int, float]
+"""node_id, epoch, seed, layer, threshold and scale, as ``drop`` takes them."""
+
+STREAM_TYPES = {
+    "node_id": "*i64:16",
+    "epoch": "*i64:16",
+    "seed": "i64",
+    "layer": "i64",
+    "threshold": "i64",
+    "drop_scale": "fp64",
+}
+"""The signature of a stream, for ``variants``."""
+
+
+def stream(mask: Mask | None) -> Stream:
+    """What a kernel is told of a dropout; without one, that there is none."""
+    if mask is None:
+        return None, None, 0, 0, 0, 1.0
+    return mask.node_id.contiguous(), mask.epoch, _signed(mask.seed), mask.layer, mask.threshold, mask.scale
+
+
+def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
+    """Write ``x`` after the dropout ``mask`` to ``out``, which may be ``x``.
+
+    Args:
+        x, out: (n, F) of one floating type, rows may lie apart.
+    """
+    num_rows, num_columns = x.shape
+    if x.numel():
+        assert num_columns == 1 or (x.stride(1), out.stride(1)) == (1, 1), (x.stride(), out.stride())
+        columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(num_columns)))
+        rows = ELEMENTS // columns
+        grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))
+        unit = vector_unit(x, x.stride(0), out.stride(0), num_columns)
+        strides, num_units = (x.stride(0) // unit, out.stride(0) // unit), num_columns // unit
+        _dropout[grid](x, out, *strides, num_rows, num_units, *stream(mask), unit, rows, columns)
+    return out
+
+
+@triton.jit
+def kept(node, column, seed, epoch, layer, threshold):
+    """Whether the dropout keeps the elements of int64 ``node`` and ``column``, which broadcast against each other.
+
+    One Philox call an element; ``kept_tile`` makes a quarter of them.
+    """
+    word_0, word_1, word_2, word_3 = _words(node, column // 4, seed, epoch, layer)
+    at = column % 4
+    word = tl.where(at < 2, tl.where(at == 0, word_0, word_1), tl.where(at == 2, word_2, word_3))
+    return word >= tl.cast(threshold, tl.uint32)
+
+
+@triton.jit
+def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.constexpr):
+    """``kept`` of [ROWS] ``node`` and COLUMNS columns from ``first_column`` on, multiples of 4: [ROWS, COLUMNS]."""
+    group = first_column // 4 + tl.arange(0, COLUMNS // 4)
+    word_0, word_1, word_2, word_3 = _words(node[:, None], group[None, :], seed, epoch, layer)
+    least = tl.cast(threshold, tl.uint32)
+    keep_0, keep_1 = (word_0 >= least).to(tl.int8), (word_1 >= least).to(tl.int8)
+    keep_2, keep_3 = (word_2 >= least).to(tl.int8), (word_3 >= least).to(tl.int8)
+    return tl.interleave(tl.interleave(keep_0, keep_2), tl.interleave(keep_1, keep_3)) != 0
+
+
+@triton.jit
+def drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale):
+    """The [ROWS, COLUMNS] tile ``y`` of rows [ROWS] ``row`` after the dropout; as it is where ``node_id`` is None."""
+    if node_id is not None:
+        node = tl.load(node_id + row, mask=row < num_rows, other=0)
+        keep = kept_tile(node, first_column, seed, tl.load(epoch), layer, threshold, y.shape[1])
+        y = tl.where(keep, y * tl.full([1, 1], drop_scale, y.dtype), 0.0)
+    return y
+
+
+@triton.jit
+def _words(node, group, seed, epoch, layer):
+    """The four words of each (node, group); what broadcasts is computed once, in the first rounds."""
+    counter = (
+        tl.cast(node, tl.uint32),
+        tl.cast(group, tl.uint32),
+        tl.cast(layer, tl.uint32),
+        tl.cast(epoch, tl.uint32),
+    )
+    return tl.philox(tl.cast(seed, tl.int64), counter[0], counter[1], counter[2], counter[3])
+
+
+@triton.jit
+def _dropout(
+    x,
+    out,
+    x_stride,
+    out_stride,
+    num_rows: tl.int64,
+    num_columns,
+    node_id,
+    epoch,
+    seed: tl.int64,
+    layer: tl.int64,
+    threshold: tl.int64,
+    drop_scale: tl.float64,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Strides and the number of columns are in units; see ``vector_unit``."""
+    x_stride *= UNIT
+    out_stride *= UNIT
+    num_columns *= UNIT
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    first_column = tl.program_id(1) * COLUMNS
+    column = first_column + tl.arange(0, COLUMNS)[None, :]
+    inside = (row < num_rows)[:, None] & (column < num_columns)
+    y = tl.load(x + row[:, None] * x_stride + column, mask=inside, other=0.0)
+    if y.dtype == tl.bfloat16 or y.dtype == tl.float16:
+        y = y.to(tl.float32)
+    y = drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale)
+    tl.store(out + row[:, None] * out_stride + column, y.to(out.dtype.element_ty), mask=inside)
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    for dtype, unit in (("fp32", 4), ("bf16", 8)):
+        signature = {
+            "x": f"*{dtype}:16",
+            "x_stride": "i32",
+            "out": f"*{dtype}:16",
+            "out_stride": "i32",
+            "num_rows": "i64",
+            "num_columns": "i32",
+            **STREAM_TYPES,
+        }
+        constants = {"UNIT": unit, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
+        yield _dropout, signature, constants, {"num_warps": 4}
+
+
+def _signed(seed: int) -> int:
+    """The low 64 bits, as a signed integer has them."""
+    return (seed + 2**63) % 2**64 - 2**63

@@ -1,0 +1,166 @@
+"""Dropout whose mask depends on the node, not on the layout: the same under every p, r, order and device.
+
+Random words come from a counter instead of a generator with state. Element (node v, column c) of layer
+``l`` in epoch ``e`` under seed ``s`` uses word ``c % 4`` of
+
+    Philox4x32-10(counter = (v, c // 4, l, e), key = (s mod 2^32, s div 2^32))
+
+(Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11), where v is the id of
+the node in the dataset. The element is kept if its word is at least ``round(p * 2^32)``, and divided by
+``1 - p``. Backward computes the mask again, so no mask is ever stored.
+
+The paths for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) are compiled; what neither serves runs the same
+integers through torch.
+"""
+
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.dropout.mask import LOW, Mask
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.lines import as_rows
+
+Words = TypeVar("Words", np.ndarray, Tensor)
+
+MAX_CALLS = 1 << 20  # Philox calls per chunk of the torch path, which bounds its temporaries to about 0.1 GB
+
+
+def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
+    """Zero the elements of ``x`` with probability ``p`` and divide the others by ``1 - p``; differentiable.
+
+    The map is linear and its own transpose: backward is the same function of the gradient.
+
+    Args:
+        x: (num_local_nodes, F) this rank's rows, in any order.
+        node_id: (num_local_nodes,) int64 GLOBAL original id of each row, below 2^32.
+        p: in [0, 1).
+        seed: 64 bits; ``layer`` has 32.
+        epoch: 32 bits; or a () int64 tensor on the device of ``x``, which is read there.
+
+    Returns:
+        (num_local_nodes, F).
+    """
+    if p == 0:
+        return x
+    return _Dropout.apply(x, node_id, p, seed, epoch, layer)
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
+        # Saved, an epoch that has changed by the time of the backward pass is an error, not another mask.
+        ctx.save_for_backward(node_id, epoch if isinstance(epoch, Tensor) else None)
+        ctx.stream = (p, seed, epoch, layer)
+        return dropout_apply(x, node_id, p, seed, epoch, layer)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        node_id, _ = ctx.saved_tensors
+        return dropout(grad, node_id, *ctx.stream), None, None, None, None, None
+
+
+def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
+    """:func:`dropout` without a gradient, in one pass over ``x``. A dropped inf or nan is 0 like the rest."""
+    x = x.detach()
+    return _dropout_into(x.new_empty(x.shape), x, node_id, p, seed, epoch, layer)
+
+
+def dropout_(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
+    """``dropout_apply`` in place; ``x`` is contiguous on a CPU, and has rows that may lie apart on a GPU."""
+    return _dropout_into(x, x, node_id, p, seed, epoch, layer)
+
+
+def drop_(y: Tensor, mask: Mask) -> Tensor:
+    """``mask`` applied in place, in one pass over the (num_rows, F) ``y``, whose rows lie side by side."""
+    return dropout_(y, mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
+
+
+def _dropout_into(
+    out: Tensor, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int
+) -> Tensor:
+    if not 0 <= p < 1:
+        raise ConfigError(f"Dropout p is {p}: give a probability of at least 0 and below 1.")
+    assert x.dim() == 2 and node_id.shape == x.shape[:1], (x.shape, node_id.shape)
+    if gpu.suits_triton(x) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
+        from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
+
+        # Filled on the device: a tensor made from a Python number would wait for a copy to it.
+        where = epoch if isinstance(epoch, Tensor) else torch.full((), epoch, device=x.device)
+        return dropout_gpu(as_rows(x), out, Mask(node_id, p, seed, where, layer))
+    threshold = min(round(p * 2**32), LOW)
+    key = (seed & LOW, seed >> 32 & LOW)
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
+        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        from fullgnn.kernels.dropout._philox_cpu import dropout_cpu
+
+        dropout_cpu(
+            x.contiguous().numpy(),
+            node_id.contiguous().numpy(),
+            out.numpy(),
+            threshold,
+            1 / (1 - p),
+            key,
+            int(epoch) & LOW,
+            layer & LOW,
+        )
+        return out
+    return _dropout_torch(x, node_id, out, threshold, 1 / (1 - p), key, epoch, layer & LOW)
+
+
+def _dropout_torch(
+    x: Tensor,
+    node_id: Tensor,
+    out: Tensor,
+    threshold: int,
+    scale: float,
+    key: tuple[int, int],
+    epoch: int | Tensor,
+    layer: int,
+) -> Tensor:
+    """The bits of ``_philox_cpu.dropout_cpu`` from plain torch operations, a chunk of rows at a time."""
+    num_rows, num_columns = x.shape
+    group = torch.arange((num_columns + 3) // 4, device=x.device)
+    constants = [  # filled on the device, as above
+        value.reshape(1, 1) if isinstance(value, Tensor) else torch.full((1, 1), value, device=x.device)
+        for value in (layer, epoch)
+    ]
+    chunk_rows = max(1, MAX_CALLS // max(1, group.numel()))
+    for first in range(0, num_rows, chunk_rows):
+        rows = slice(first, first + chunk_rows)
+        words = torch.stack(_rounds((node_id[rows, None] & LOW, group[None, :], *constants), key), dim=-1)
+        kept = words.flatten(1)[:, :num_columns] >= threshold
+        out[rows] = torch.where(kept, x[rows] * scale, 0)
+    return out
+
+
+def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Philox4x32-10 on many counters at once: the reference for the fast paths.
+
+    Args:
+        counter: (..., 4) uint32.
+        key: (..., 2) uint32.
+
+    Returns:
+        (..., 4) uint32 random words.
+    """
+    wide_counter, wide_key = np.asarray(counter, dtype=np.uint64), np.asarray(key, dtype=np.uint64)
+    words = _rounds(tuple(np.moveaxis(wide_counter, -1, 0)), tuple(np.moveaxis(wide_key, -1, 0)))
+    return np.stack(np.broadcast_arrays(*words), axis=-1).astype(np.uint32)
+
+
+def _rounds(counter: tuple[Words, ...], key: tuple[Any, ...]) -> list[Words]:
+    """The ten rounds, on 32-bit words in 64-bit integers that broadcast against each other.
+
+    Products wrap around in torch's signed int64; the masks take the same 64 bits apart as in uint64.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (p1 >> 32 & LOW) ^ c1 ^ k0, p1 & LOW, (p0 >> 32 & LOW) ^ c3 ^ k1, p0 & LOW
+        k0, k1 = k0 + 0x9E3779B9 & LOW, k1 + 0xBB67AE85 & LOW
+    return [c0, c1, c2, c3]

@@ -1,0 +1,1 @@
+"""What a product ends with: scale, bias, ReLU and dropout, fused into the kernel that makes it."""

@@ -1,0 +1,163 @@
+"""The ``Epilogue`` on a GPU, alone and inside other kernels. Importing this module imports triton.
+
+A kernel that ends with one takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fullgnn.kernels.dropout._philox_gpu import ELEMENTS, MAX_COLUMNS, STREAM_TYPES, drop, stream
+from fullgnn.kernels.epilogue.epilogue import Epilogue
+from fullgnn.kernels.support.gpu import vector_unit
+
+EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **STREAM_TYPES}
+"""The signature of an epilogue that has every part, in float32, for ``variants``; ``relu`` is a constant."""
+
+NO_STREAM: dict[str, Any] = {"node_id": None, "epoch": None}
+"""The constants of an epilogue without a dropout, instead of these types."""
+
+
+def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
+    """scale, bias, relu, and the stream of the dropout, as ``finish`` takes them."""
+
+    def packed(vector: Tensor | None) -> Tensor | None:
+        return None if vector is None else vector.contiguous()
+
+    return packed(epilogue.scale), packed(epilogue.bias), epilogue.relu, *stream(epilogue.dropout)
+
+
+def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:
+    """``Epilogue.apply_`` in one pass: (n, F) float32 or float64, rows may lie apart."""
+    num_rows, num_columns = y.shape
+    if y.numel():
+        assert num_columns == 1 or y.stride(1) == 1, y.stride()
+        columns = min(MAX_COLUMNS, max(4, triton.next_power_of_2(num_columns)))
+        rows = ELEMENTS // columns
+        grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))
+        unit = vector_unit(y, y.stride(0), num_columns)
+        sizes = (y.stride(0) // unit, num_rows, num_columns // unit)
+        _apply[grid](y, *sizes, *epilogue_arguments(epilogue), unit, rows, columns)
+    return y
+
+
+@triton.jit
+def finish(
+    y,
+    row,
+    num_rows,
+    first_column,
+    num_columns,
+    scale,
+    bias,
+    relu: tl.constexpr,
+    node_id,
+    epoch,
+    seed,
+    layer,
+    threshold,
+    drop_scale,
+):
+    """The [ROWS, COLUMNS] tile ``y`` of the [ROWS] int64 ``row`` and the columns from ``first_column`` on, a multiple
+    of 4, after the epilogue; what lies outside the matrix is undefined."""
+    if scale is not None:
+        y = y * tl.load(scale + row, mask=row < num_rows, other=0.0)[:, None]
+    if bias is not None:
+        column = first_column + tl.arange(0, y.shape[1])
+        y = y + tl.load(bias + column, mask=column < num_columns, other=0.0)[None, :]
+    if relu:
+        y = tl.where(y <= 0, 0.0, y)  # not a maximum, which would hide a nan
+    return drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale)
+
+
+@triton.jit
+def store_rows(
+    y,  # [ROWS, COLUMNS] sums
+    row,  # [ROWS] int32 of ``out``; num_rows: none
+    num_rows,
+    first_column,  # a multiple of 4
+    width,
+    out,  # (num_rows, width)
+    out_stride,
+    scale,  # from here to drop_scale: see ``finish``
+    bias,
+    relu: tl.constexpr,
+    node_id,
+    epoch,
+    seed,
+    layer,
+    threshold,
+    drop_scale,
+    ACCUMULATE: tl.constexpr,
+    WIDE: tl.constexpr,  # offsets pass 2^31
+    EVICTION: tl.constexpr = "",  # policy of the store
+):
+    """Store ``y``, or y + out, after the epilogue to some rows of ``out``."""
+    column = first_column + tl.arange(0, y.shape[1])
+    within = (row < num_rows)[:, None] & (column < width)[None, :]
+    offset = row.to(tl.int64) * out_stride if WIDE else row * out_stride
+    to = out + offset[:, None] + column[None, :]
+    if ACCUMULATE:
+        y += tl.load(to, mask=within, other=0)
+    y = finish(y, row, num_rows, first_column, width, scale, bias, relu,
+               node_id, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
+    tl.store(to, y, mask=within, eviction_policy=EVICTION)
+
+
+@triton.jit
+def _apply(
+    y,
+    y_stride,
+    num_rows: tl.int64,
+    num_columns,
+    scale,
+    bias,
+    relu: tl.constexpr,
+    node_id,
+    epoch,
+    seed: tl.int64,
+    layer: tl.int64,
+    threshold: tl.int64,
+    drop_scale: tl.float64,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Stride and the number of columns are in units; see ``vector_unit``."""
+    y_stride *= UNIT
+    num_columns *= UNIT
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    first_column = tl.program_id(1) * COLUMNS
+    column = first_column + tl.arange(0, COLUMNS)[None, :]
+    inside = (row < num_rows)[:, None] & (column < num_columns)
+    at = y + row[:, None] * y_stride + column
+    tile = tl.load(at, mask=inside, other=0.0)
+    tile = finish(
+        tile,
+        row,
+        num_rows,
+        first_column,
+        num_columns,
+        scale,
+        bias,
+        relu,
+        node_id,
+        epoch,
+        seed,
+        layer,
+        threshold,
+        drop_scale,
+    )
+    tl.store(at, tile, mask=inside)
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    signature = {"y": "*fp32:16", "y_stride": "i32", "num_rows": "i64", "num_columns": "i32", **EPILOGUE_TYPES}
+    constants = {"relu": True, "UNIT": 4, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
+    yield _apply, signature, constants, {"num_warps": 4}
+    without = {name: kind for name, kind in signature.items() if name not in NO_STREAM}
+    yield _apply, without, constants | NO_STREAM, {"num_warps": 4}

@@ -1,0 +1,1 @@
+"""The loss and its gradient in one pass."""

@@ -1,0 +1,71 @@
+"""The compiled cross-entropy of :mod:`fullgnn.kernels.loss.cross_entropy`. Importing this module imports numba."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.support.lines import LINE_BYTES
+from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
+
+MAX_CLASSES = 12 * LINE_BYTES // 4  # a row in registers
+MIN_ROWS, MAX_RANGES = 1024, 32  # ranges of rows for threads; their losses are added in order
+ROWS_OF_A_LOG = 64  # the product of so many sums, of at most MAX_CLASSES each, is a float64; one logarithm serves them
+
+
+def cross_entropy_cpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """See :func:`cross_entropy`. The number of threads does not change a bit of the result.
+
+    Args:
+        logits: (n, C) float32, rows may lie apart, 0 < C <= MAX_CLASSES.
+        labels: (n,) int64, contiguous.
+    """
+    num_rows, num_classes = logits.shape
+    gradient = logits.new_empty(num_rows, num_classes)
+    num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
+    losses = [0.0] * num_ranges
+    loop = _cross_entropy(num_classes)
+    rows, classes, out = logits.numpy(), labels.numpy(), gradient.numpy()
+
+    def compute(task: tuple[int, slice]) -> None:
+        index, part = task
+        losses[index] = loop(rows[part], classes[part], scale, out[part])
+
+    parallel_for(compute, enumerate(even_slices(num_rows, num_ranges)))
+    return torch.tensor(math.fsum(losses) * scale, dtype=logits.dtype), gradient
+
+
+@functools.cache
+def _cross_entropy(num_classes: int) -> Callable[..., Any]:
+    lanes = min(LINE_BYTES // 4, 1 << (num_classes.bit_length() - 1))
+    num_vectors = -(-num_classes // lanes)
+    last = (num_classes - lanes) * 4  # where the last vector of a row begins, in bytes
+
+    @compiled(num_classes)
+    def cross_entropy(logits, labels, scale, gradient):
+        """Write the gradient of some rows; returns their loss without ``scale``."""
+        like, factor = zeros(32, lanes, num_vectors), np.float32(scale)
+        row_address, gradient_address = logits.ctypes.data, gradient.ctypes.data
+        loss, weight = 0.0, 1.0
+        for row in range(len(logits)):
+            values = load(row_address, last, like)
+            top = largest(values)
+            exponentials = exp_minus(values, top)
+            row_total = total(exponentials, num_classes)
+            store(gradient_address, last, times(exponentials, factor / row_total))
+            gradient[row, labels[row]] -= factor
+            loss += top - logits[row, labels[row]]
+            weight *= row_total
+            if row % ROWS_OF_A_LOG == ROWS_OF_A_LOG - 1:
+                loss += math.log(weight)
+                weight = 1.0
+            row_address += logits.strides[0]
+            gradient_address += gradient.strides[0]
+        return loss + math.log(weight)
+
+    return cross_entropy

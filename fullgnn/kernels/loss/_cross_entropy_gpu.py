@@ -1,0 +1,93 @@
+"""The cross-entropy of :mod:`fullgnn.kernels.loss.cross_entropy` on a GPU. Importing this module imports triton."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fullgnn.kernels.support.gpu import row_unit, vector_unit
+from fullgnn.kernels.support.lines import as_rows, empty_lines
+
+MAX_CLASSES = 256  # a row in registers
+ELEMENTS = 2048  # of the tile of a program
+
+
+def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """See :func:`fullgnn.kernels.loss.cross_entropy.cross_entropy`.
+
+    The losses of rows are added in float64, in blocks that depend on the shape alone: every run has the same bits, and
+    the sum does not drift with the number of rows. The gradient's rows begin a line each: whoever reads them next, the
+    gradients of the last layer, then moves 16 bytes at once where the classes are no multiple of 4.
+
+    Args:
+        logits: (n, C) float32 or float64, rows may lie apart, 0 < C <= MAX_CLASSES.
+        labels: (n,) int64.
+    """
+    logits = as_rows(logits)
+    num_rows, num_classes = logits.shape
+    gradient = empty_lines(num_rows, num_classes, like=logits)
+    columns = max(2, triton.next_power_of_2(num_classes))
+    rows = ELEMENTS // columns
+    losses = logits.new_zeros(triton.cdiv(num_rows, rows), dtype=torch.float64)
+    if num_rows:
+        unit, gradient_unit = row_unit(logits), vector_unit(gradient, gradient.stride(0))
+        strides = (logits.stride(0) // unit, gradient.stride(0) // gradient_unit)
+        sizes = (num_rows, num_classes, triton.cdiv(num_classes, unit))
+        arguments = (logits, labels.contiguous(), gradient, losses, *strides, scale, *sizes, unit, gradient_unit)
+        _cross_entropy[(len(losses),)](*arguments, rows, columns)
+    return losses.sum().mul_(scale).to(logits.dtype), gradient
+
+
+@triton.jit
+def _cross_entropy(
+    logits,
+    labels,
+    gradient,
+    losses,
+    logits_stride,
+    gradient_stride,
+    factor: tl.float64,
+    num_rows: tl.int64,
+    num_classes,
+    logits_columns,
+    UNIT: tl.constexpr,
+    GRADIENT_UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write the gradient of some rows, and their loss without ``factor``.
+
+    Strides, and the columns that may be read, are in units. Whole lines are written: the padding gets zeros.
+    """
+    logits_stride *= UNIT
+    logits_columns *= UNIT
+    gradient_stride *= GRADIENT_UNIT
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)[None, :]
+    exists = (row < num_rows)[:, None]
+    values = tl.load(logits + row[:, None] * logits_stride + column, mask=exists & (column < logits_columns), other=0.0)
+    values = tl.where(column < num_classes, values, float("-inf"))
+    label = tl.load(labels + row, mask=row < num_rows, other=0)
+    chosen = column == label[:, None]
+    values -= tl.max(values, 1)[:, None]
+    exponentials = tl.exp(values)
+    total = tl.sum(exponentials, 1)
+    share = exponentials / total[:, None]
+    share = tl.where(chosen, share - 1, share) * tl.full([1, 1], factor, share.dtype)
+    tl.store(gradient + row[:, None] * gradient_stride + column, share, mask=exists & (column < gradient_stride))
+    loss = tl.log(total) - tl.sum(tl.where(chosen, values, 0.0), 1)
+    tl.store(losses + tl.program_id(0), tl.sum(tl.where(row < num_rows, loss, 0.0).to(tl.float64), 0))
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    for dtype, columns in (("fp32", 64), ("fp32", MAX_CLASSES), ("fp64", MAX_CLASSES)):
+        signature = {name: f"*{dtype}:16" for name in ("logits", "gradient")}
+        signature |= {"labels": "*i64:16", "losses": "*fp64:16", "logits_stride": "i32", "gradient_stride": "i32"}
+        signature |= {"factor": "fp64", "num_rows": "i64", "num_classes": "i32", "logits_columns": "i32"}
+        unit = 4 if dtype == "fp32" else 2
+        constants = {"UNIT": unit, "GRADIENT_UNIT": unit, "ROWS": ELEMENTS // columns, "COLUMNS": columns}
+        yield _cross_entropy, signature, constants, {"num_warps": 4}

@@ -1,0 +1,36 @@
+"""Cross-entropy and its gradient in one pass over the logits."""
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.support import gpu
+
+MIN_ELEMENTS = 1 << 15  # of the logits, for our own loop
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """``scale`` times the sum of -log softmax(logits)[label] over the rows, and its gradient; outside autograd.
+
+    Args:
+        logits: (n, C).
+        labels: (n,) int64 in [0, C).
+
+    Returns:
+        a scalar, and (n, C) to hand to ``logits.backward``; of no rows, 0 and nothing.
+    """
+    logits = logits.detach()
+    if gpu.suits_triton(logits) and logits.dtype in (torch.float32, torch.float64):
+        from fullgnn.kernels.loss import _cross_entropy_gpu as _loss_gpu
+
+        if 0 < logits.shape[1] <= _loss_gpu.MAX_CLASSES:
+            return _loss_gpu.cross_entropy_gpu(logits, labels, scale)
+    if logits.device.type == "cpu" and logits.dtype == torch.float32 and logits.numel() >= MIN_ELEMENTS:
+        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        from fullgnn.kernels.loss._cross_entropy_cpu import MAX_CLASSES, cross_entropy_cpu
+
+        if logits.shape[1] <= MAX_CLASSES:
+            return cross_entropy_cpu(logits, labels, scale)
+    gradient = torch.log_softmax(logits, dim=1)
+    chosen = gradient.gather(1, labels[:, None])
+    gradient.exp_().scatter_add_(1, labels[:, None], chosen.new_full((1, 1), -1).expand_as(chosen))
+    return chosen.sum(dtype=torch.float64).mul_(-scale).to(logits.dtype), gradient.mul_(scale)

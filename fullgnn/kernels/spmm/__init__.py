@@ -1,0 +1,24 @@
+"""Local sparse times dense: one file a kernel, all with the contract of ``Kernel``."""
+
+from fullgnn.kernels.spmm.auto import AutoKernel
+from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.blocked import BlockedCSR
+from fullgnn.kernels.spmm.packed import Packed
+from fullgnn.kernels.spmm.persistent import PersistentCSR
+from fullgnn.kernels.spmm.tile32 import Tile32
+from fullgnn.kernels.spmm.torch_csr import TorchCSR
+from fullgnn.kernels.spmm.triton_csr import TritonCSR
+
+__all__ = [
+    "NOTHING",
+    "AutoKernel",
+    "BlockedCSR",
+    "Epilogue",
+    "Kernel",
+    "LocalCSR",
+    "Packed",
+    "PersistentCSR",
+    "Tile32",
+    "TorchCSR",
+    "TritonCSR",
+]

@@ -1,0 +1,153 @@
+"""The compiled loops of :mod:`fullgnn.kernels.spmm.blocked`. Importing this module imports numba."""
+
+import functools
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from fullgnn.kernels.support.vectors import (
+    add,
+    add_lost,
+    compiled,
+    load,
+    lost,
+    prefetch,
+    store,
+    times,
+    unforeseen,
+    unless_negative,
+    zeros,
+)
+
+CHAIN_EDGES = 32  # that are added one after the other; the first chain of a row has up to 63
+GROUP_EDGES = 16 * CHAIN_EDGES  # of 16 chains, added one after the other; the first group of a row has one more
+PADDING = 32  # column ids past the last one that ``multiply`` may read, though never use
+
+
+@numba.njit(inline="always")
+def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # type: ignore[no-untyped-def]
+    """``total`` and the row of X of an edge, times its value; the row of the edge ``ahead`` of it is fetched."""
+    prefetch(base + np.intp(columns[edge + ahead]) * x_stride, total)
+    neighbour = load(base + np.intp(columns[edge]) * x_stride, last, total)
+    if values is not None:
+        neighbour = times(neighbour, values[edge])
+    return add(total, neighbour)
+
+
+@functools.cache
+def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weighted: bool) -> Callable[..., None]:
+    """The product for rows of ``Lines(bits, lanes, num_vectors)`` and a ``Layout`` of these types."""
+    lookahead = min(PADDING, 128 // num_vectors)  # edges; farther for narrow rows, of which each takes less time
+
+    @compiled(bits, lanes, num_vectors, column_type, "weighted" if weighted else "pattern")
+    def multiply(
+        starts,
+        columns,
+        values,
+        num_blocks,
+        num_rows,
+        first_row,
+        stop_row,
+        x,
+        x_stride,
+        x_block,
+        out,
+        out_stride,
+        last,
+        scale,
+        bias,
+        relu,
+        accumulate,
+    ):
+        """Compute some rows, block after block: each adds to what those before it have left in the output.
+
+        A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains
+        and chains form groups; where groups are added, what each addition loses is kept and added in the end.
+
+        Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
+
+        Args:
+            starts, columns, values, num_blocks: of the ``Layout``; ``values`` is None for a pattern.
+            x, out: addresses of the first column of X and of the output.
+            x_stride, out_stride: from one row to the next, in bytes.
+            x_block: from the first row of X that a block reads to that of the next block, in bytes.
+            last: from the start of a row to its last vector, in bytes.
+            scale: (num_rows,), or (0,) for none.
+            bias: address of the first column's, or 0 for none.
+        """
+        zero = zeros(bits, lanes, num_vectors)
+        one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
+        ahead = np.uint64(lookahead)
+        for block in range(num_blocks):
+            base = x + block * x_block
+            keep = accumulate or block > 0
+            done = block == num_blocks - 1
+            scaled, biased, cut = done and len(scale) > 0, done and bias != 0, done and relu
+            for row in range(first_row, stop_row):
+                edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
+                total = load(out + row * out_stride, last, zero) if keep else zero
+                group_sum, missing = zero, zero
+                end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
+                first_group = end_of_group = end_of_chain + group
+                while edge < end_of_chain:
+                    group_sum = _plus_edge(group_sum, edge, ahead, columns, values, base, x_stride, last)
+                    edge = unforeseen(edge + one)
+                while edge < end:
+                    chain_sum = zero
+                    for _ in range(CHAIN_EDGES):
+                        chain_sum = _plus_edge(chain_sum, edge, ahead, columns, values, base, x_stride, last)
+                        edge += one
+                    group_sum = add(group_sum, chain_sum)
+                    if edge == end_of_group:
+                        missing = add(missing, lost(total, group_sum))
+                        total = add(total, group_sum)
+                        group_sum = zero
+                        end_of_group += group
+                if end <= first_group:
+                    total = add(total, group_sum)
+                else:
+                    missing = add(missing, lost(total, group_sum))
+                    total = add_lost(add(total, group_sum), missing)
+                if scaled:
+                    total = times(total, scale[row])
+                if biased:
+                    total = add(total, load(bias, last, zero))
+                if cut:
+                    total = unless_negative(total, total)
+                store(out + row * out_stride, last, total)
+
+    return multiply
+
+
+@functools.cache
+def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callable[..., None]:
+    """The copy from one ``Layout`` to another, of these types."""
+
+    @compiled(column_type, new_column_type, value_type)
+    def regroup(num_rows, num_blocks, width, starts, columns, values, new_width, new_starts, new_columns, new_values):
+        """Copy all edges into blocks of ``new_width`` columns: one pass to count them, one to place them.
+
+        Args:
+            new_starts: (new_num_blocks * num_rows + 2,) zeros; the last element is of no use afterwards.
+        """
+        for row in range(num_rows):
+            for block in range(num_blocks):
+                for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
+                    new_block = (np.intp(columns[edge]) + block * width) // new_width
+                    new_starts[new_block * num_rows + row + 2] += 1
+        for k in range(2, len(new_starts)):
+            new_starts[k] += new_starts[k - 1]
+        for row in range(num_rows):
+            for block in range(num_blocks):
+                for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
+                    column = np.intp(columns[edge]) + block * width
+                    new_block = column // new_width
+                    # Where the next edge of this row and block goes; in the end, where those of the next row begin.
+                    next_place = new_block * num_rows + row + 1
+                    new_columns[new_starts[next_place]] = column - new_block * new_width
+                    if values is not None:
+                        new_values[new_starts[next_place]] = values[edge]
+                    new_starts[next_place] += 1
+
+    return regroup

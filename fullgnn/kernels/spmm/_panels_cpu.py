@@ -1,0 +1,52 @@
+"""Panels on a CPU: the groups and the rounding of ``_panels_gpu.py``, with small dense products."""
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.spmm.tiles import GROUP, Panels
+
+CPU_GROUPS = 1 << 10  # that are unpacked at one time
+
+
+def split_planes(x: Tensor, mode: str) -> list[Tensor]:
+    """Float32 ``x`` as the addends that ``mode`` multiplies, each of them float32 with the numbers of bfloat16.
+
+    In ``bf16x3`` they are cut off, not rounded: 8 + 8 + 8 bits are the 24 of float32, and no number overflows.
+    """
+    if mode == "ieee":
+        return [x]
+    if mode == "bf16x3":
+        hi = _cut_off(x)
+        mid = _cut_off(x - hi)
+        return [hi, mid, (x - hi - mid).bfloat16().float()]
+    hi = x.bfloat16().float()
+    return [hi, (x - hi).bfloat16().float()] if mode == "bf16x2" else [hi]
+
+
+def _cut_off(x: Tensor) -> Tensor:
+    """Float32 ``x`` without the 16 bits that bfloat16 has no place for."""
+    return (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
+
+
+def multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool, mode: str) -> None:
+    """``out`` becomes panels @ x, or is added to: groups unpacked, some at a time, in the order of the panels.
+
+    A group is added up in float32, as tensor cores do, and groups in float64.
+    """
+    num_panels, width = len(panels.ptr) - 1, out.shape[1]
+    padded = torch.zeros(panels.num_cols + GROUP, width)  # columns past the last have no entries
+    padded[: panels.num_cols] = x
+    planes = split_planes(padded, mode)
+    panel = torch.arange(num_panels).repeat_interleave(panels.ptr.diff().long())
+    sums = torch.zeros(num_panels, panels.rows, width, dtype=torch.float64)
+    for groups in torch.arange(panels.num_groups).split(CPU_GROUPS):
+        stretch = slice(int(groups[0]), int(groups[-1]) + 1)
+        pattern = (panels.bits[stretch, :, None] >> torch.arange(GROUP, dtype=torch.int32) & 1).float()
+        columns = panels.all_columns(stretch)
+        for plane in planes:
+            sums.index_add_(0, panel[stretch], torch.bmm(pattern, plane[columns]).double())
+    total = sums.flatten(0, 1)[: panels.num_rows]
+    if accumulate:
+        out.add_(total)
+    else:
+        out.copy_(total)

@@ -1,0 +1,226 @@
+"""Panels on tensor cores with X split into bfloat16 planes once a product. Importing this module imports Triton.
+
+``_panels_gpu.py`` splits the rows of X again in each panel that gathers them, between the loads and the products. Here
+a kernel of its own writes the planes of a row side by side, padded to 16 columns:
+
+    hi of row 0 | mid of row 0 | lo of row 0 | hi of row 1 | ...        6 bytes a number in bf16x3, 4 in bf16x2
+
+so that 16 bytes at a time go from global to shared memory and from there to the tensor cores, past the registers. The
+pattern of the next group is unpacked one group ahead and handed to the next round of the loop: so the compiler keeps it
+in shared memory, too. From registers, the products of 64 rows would wait for each other one by one ("wgmma"); so, the
+compiler of Triton 3.7 waits once for each plane, since a plane's products end in the sum that the next one begins with.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fullgnn.kernels.epilogue._epilogue_gpu import store_rows
+from fullgnn.kernels.spmm._panels_gpu import GROUP, cut_off
+from fullgnn.kernels.spmm.panel_pieces import max_registers, planes_columns
+from fullgnn.kernels.spmm.reading import Reading
+from fullgnn.kernels.support.tuning import PanelTuning
+
+PLANES = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
+UNIT = 16  # columns that a plane is padded to a multiple of
+MAX_COLUMNS, ELEMENTS = 64, 2048  # of one program that splits
+
+
+def split_rows(x: Tensor, mode: str) -> Tensor:
+    """(n, planes, padded width) bfloat16 whose planes add up to the (n, width) ``x``; padding is undefined.
+
+    Args:
+        x: float32; in the mode bf16 what ``reading.rounded`` made, which is its only plane.
+    """
+    if mode == "bf16":
+        return x.as_strided((len(x), 1, x.stride(0)), (x.stride(0), x.stride(0), 1))
+    padded = -(-x.shape[1] // UNIT) * UNIT
+    planes = torch.empty(len(x), PLANES[mode], padded, dtype=torch.bfloat16, device=x.device)
+    if len(x):
+        reading = Reading.of(x)
+        columns = min(MAX_COLUMNS, triton.next_power_of_2(padded))
+        rows = ELEMENTS // columns
+        _split[(triton.cdiv(len(x), rows), triton.cdiv(padded, columns))](
+            x,
+            planes,
+            len(x),
+            padded // UNIT,
+            reading.column_units,
+            reading.stride_units,
+            MODE=mode,
+            ALIGNED=reading.aligned,
+            ROWS=rows,
+            COLUMNS=columns,
+        )
+    return planes
+
+
+@triton.jit(do_not_specialize=["num_rows", "plane", "readable", "x_stride"])
+def _split(
+    x,  # (num_rows, readable) float32
+    planes,  # (num_rows, 3 or 2, plane) bfloat16
+    num_rows,
+    plane,  # columns of a plane, in units of 16
+    readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is
+    x_stride,
+    MODE: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    plane *= 16
+    readable *= ALIGNED
+    x_stride *= ALIGNED
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    there = row < num_rows
+    at = x + (row * x_stride)[:, None] + column[None, :]
+    part = tl.load(at, mask=there[:, None] & (column < readable)[None, :], other=0)  # of X
+    within = there[:, None] & (column < plane)[None, :]
+    if MODE == "bf16x3":
+        to = planes + (row * (3 * plane))[:, None] + column[None, :]
+        hi = cut_off(part)
+        part -= hi
+        mid = cut_off(part)
+        tl.store(to, hi.to(tl.bfloat16), mask=within)
+        tl.store(to + plane, mid.to(tl.bfloat16), mask=within)
+        tl.store(to + 2 * plane, (part - mid).to(tl.bfloat16), mask=within)
+    else:
+        to = planes + (row * (2 * plane))[:, None] + column[None, :]
+        high = part.to(tl.bfloat16)
+        tl.store(to, high, mask=within)
+        tl.store(to + plane, (part - high.to(tl.float32)).to(tl.bfloat16), mask=within)
+
+
+@triton.jit(do_not_specialize=["num_rows", "num_cols", "first_column", "width", "out_stride", "plane"])
+def multiply_planes(
+    begin,  # (num_items,) int32: the groups of an item are begin to end
+    end,
+    target,  # (num_items,) int32: the panel of ``out`` that it is stored to
+    columns,  # (num_groups, 32) int32 rows of X, or (num_groups,) the first of 32 in a row
+    bits,  # (num_groups, PANEL) int32
+    planes,  # (num_cols, PLANES, plane) bfloat16
+    out,  # (num_rows, width)
+    num_rows,
+    num_cols,  # columns from here on are none
+    first_column,  # of the first program along the grid's slow axis, in units of 16
+    width,  # in units of OUT_ALIGNED, as out_stride is
+    out_stride,
+    plane,  # columns of a plane, in units of 16
+    PANEL: tl.constexpr,
+    PIECE: tl.constexpr,
+    EVEN: tl.constexpr,  # all columns of the piece are in a plane
+    PLANES: tl.constexpr,
+    OUT_ALIGNED: tl.constexpr,
+    ADJACENT: tl.constexpr,  # the columns of a group are 32 in a row
+    CHAIN: tl.constexpr,  # groups that are added up on tensor cores
+    WIDE: tl.constexpr,  # offsets pass 2^31
+    ACCUMULATE: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    item = tl.program_id(0)
+    k = tl.arange(0, GROUP)
+    r = tl.arange(0, PANEL)
+    zero = tl.full((), 0, tl.int64)  # what is added to it has 64 bits
+    plane *= 16
+    width *= OUT_ALIGNED
+    out_stride *= OUT_ALIGNED
+    first_column = first_column * 16 + tl.program_id(1) * PIECE
+    total = tl.zeros((PANEL, PIECE), tl.float32)
+    chain = total
+
+    first, last = tl.load(begin + item), tl.load(end + item)
+    ahead = _pattern(bits, first, last, PANEL, INTERPRETED)
+    for group in range(first, last):
+        source = tl.load(columns + group) + k if ADJACENT else tl.load(columns + (k * zero + group) * GROUP + k)
+        pattern = ahead
+        here = source < num_cols
+        source = source.to(tl.int64) if WIDE else source
+        row = planes + source * (plane * PLANES)
+        chain = _add(chain, pattern, row, plane, first_column, here, EVEN, PLANES, INTERPRETED)
+        ahead = _pattern(bits, group + 1, last, PANEL, INTERPRETED)
+        if (group - first) % CHAIN == CHAIN - 1:
+            total += chain
+            chain = tl.zeros_like(total)
+
+    stored = tl.load(target + item) * PANEL + r
+    store_rows(total + chain, stored, num_rows, first_column, width, out, out_stride, None, None, False,
+               None, None, 0, 0, 0, 1.0, ACCUMULATE, WIDE)  # fmt: skip
+
+
+@triton.jit
+def _pattern(bits, group, last, PANEL: tl.constexpr, INTERPRETED: tl.constexpr):
+    """[PANEL, 32] entries of a group as 0 and 1, or zeros from the group ``last`` on."""
+    at = bits + (tl.arange(0, PANEL) + (tl.full((), 0, tl.int64) + group) * PANEL)
+    pattern = (tl.load(at, mask=group < last, other=0)[:, None] >> tl.arange(0, GROUP)[None, :]) & 1
+    return pattern.to(tl.float32) if INTERPRETED else pattern.to(tl.bfloat16)
+
+
+@triton.jit
+def _add(
+    total,
+    pattern,
+    row,
+    plane,
+    first_column,
+    here,
+    EVEN: tl.constexpr,
+    PLANES: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """``total`` + ``pattern`` X: the loads of all planes stand before the products."""
+    column = first_column + tl.arange(0, total.shape[1])
+    at = row[:, None] + column[None, :]
+    within = here[:, None] if EVEN else here[:, None] & (column < plane)[None, :]
+    hi = tl.load(at, mask=within, other=0)  # of X
+    if PLANES > 1:
+        mid = tl.load(at + plane, mask=within, other=0)  # of X
+    if PLANES > 2:
+        lo = tl.load(at + 2 * plane, mask=within, other=0)  # of X
+    total = _dot(pattern, hi, total, INTERPRETED)
+    if PLANES > 1:
+        total = _dot(pattern, mid, total, INTERPRETED)
+    if PLANES > 2:
+        total = _dot(pattern, lo, total, INTERPRETED)
+    return total
+
+
+@triton.jit
+def _dot(pattern, part, total, INTERPRETED: tl.constexpr):
+    if INTERPRETED:  # there, a product of bfloat16 matrices is wrong
+        return tl.dot(pattern, part.to(tl.float32), total, input_precision="ieee")
+    return tl.dot(pattern, part, total)
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
+    """What is compiled: (kernel, signature, constants, options) of representative calls, all with 16-byte loads of X.
+
+    Among them are the widths of the four models of the paper.
+    """
+    tuning = PanelTuning()
+    signature = dict.fromkeys(("begin", "end", "target", "columns", "bits"), "*i32:16")
+    sizes = ("num_rows", "num_cols", "first_column", "width", "out_stride", "plane")
+    signature |= dict.fromkeys(sizes, "i32") | {"out": "*fp32:16", "planes": "*bf16:16"}
+    calls = [  # rows of a panel, width, planes, adjacent columns, wide
+        *((panel, width, 3, False, False) for panel in (32, 64, 128) for width in (128, 64, 47, 41, 8, 100)),
+        (32, 128, 3, True, False),
+        (64, 128, 2, False, False),
+        (64, 41, 1, False, True),
+    ]
+    for panel, width, num_planes, adjacent, wide in calls:
+        for cut in planes_columns(width, panel, tuning):
+            constants: dict[str, Any] = dict(PIECE=cut.total, EVEN=cut.end <= -(-width // UNIT) * UNIT)
+            constants |= dict(PANEL=panel, ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=tuning.chain_groups)
+            constants |= dict(OUT_ALIGNED=1 if width % 4 else 4, ACCUMULATE=wide, INTERPRETED=False)
+            options: dict[str, Any] = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}
+            options |= {"maxnreg": max_registers(panel, tuning)}
+            yield multiply_planes, signature, constants, options
+    signature = dict.fromkeys(("num_rows", "plane", "readable", "x_stride"), "i32")
+    signature |= {"x": "*fp32:16", "planes": "*bf16:16"}
+    for mode, columns in (("bf16x3", 64), ("bf16x3", 16), ("bf16x2", 64)):
+        constants = dict(MODE=mode, ALIGNED=4, ROWS=ELEMENTS // columns, COLUMNS=columns)
+        yield _split, signature, constants, {"num_warps": 4}

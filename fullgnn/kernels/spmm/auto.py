@@ -1,0 +1,50 @@
+"""The kernel for those who do not want to choose one."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.spmm.autotune import Autotune
+from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.blocked import BlockedCSR
+from fullgnn.kernels.spmm.torch_csr import TorchCSR
+from fullgnn.kernels.support import gpu
+from fullgnn.storage.cache import Cache
+
+
+class AutoKernel:
+    """``BlockedCSR`` on a CPU and the fastest of all on a GPU, for float32 and float64; else ``TorchCSR``."""
+
+    def __init__(self) -> None:
+        self._blocked, self._torch, self._autotune = BlockedCSR(), TorchCSR(), Autotune()
+
+    def remember_in(self, cache: Cache) -> None:
+        """Keep there what is found out about blocks on a GPU, and look there first."""
+        self._autotune.cache = cache
+
+    def choose_by_rule(self) -> None:
+        """On a GPU, choose without timing, for ``runtime.deterministic``."""
+        self._autotune.deterministic = True
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> tuple[Kernel, Any]:
+        kernel = self._choose(adj.indices.device, dtype)
+        return kernel, kernel.prepare(adj, dtype)
+
+    def spmm(
+        self, block: tuple[Kernel, Any], x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING
+    ) -> None:
+        kernel, prepared = block
+        kernel.spmm(prepared, x, out, accumulate, epilogue)
+
+    def tensors(self, block: tuple[Kernel, Any]) -> list[Tensor]:
+        kernel, prepared = block
+        return kernel.tensors(prepared)
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        return self._choose(device, dtype).name_for(device, dtype)
+
+    def _choose(self, device: torch.device, dtype: torch.dtype) -> Kernel:
+        if gpu.serves(device) and dtype in (torch.float32, torch.float64):
+            return self._autotune
+        return self._blocked if self._blocked.supports(device, dtype) else self._torch

@@ -1,0 +1,289 @@
+"""kernel=auto on a GPU: the fastest kernel for the block and the width at hand.
+
+Which one that is depends on the block, its order and the width, so before the first product of a block by a matrix of
+a new width every candidate makes that product a few times, with its epilogue and what it is added to, and the fastest
+stays. torch's own (cuSPARSE) is among them: the choice is never slower. The choice is kept with the prepared data
+(``runtime.cache_dir``) and logged. Ten products in a CUDA graph are timed, so that the host's launches are not.
+
+Each candidate prepares a block once for all widths of the first epoch: what it has prepared is kept, as far as there
+is room, until ``trials.settle``.
+
+Two kernels that are about as fast may be chosen differently in two runs, or on two ranks, and their sums differ in the
+last bits; ``runtime.deterministic`` takes the fixed rule of ``fixed_choice.py`` instead.
+"""
+
+import logging
+import statistics
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.fixed_choice import TENSOR_CORES, fixed_choice
+from fullgnn.kernels.spmm.packed import PANEL_ROWS, Packed
+from fullgnn.kernels.spmm.persistent import PersistentCSR
+from fullgnn.kernels.spmm.tile32 import Tile32
+from fullgnn.kernels.spmm.torch_csr import TorchCSR
+from fullgnn.kernels.spmm.triton_csr import TritonCSR
+from fullgnn.kernels.support.cuda_graph import CudaGraph
+from fullgnn.kernels.support.trials import keeps, kept_bytes, trial
+from fullgnn.storage.cache import Cache
+
+log = logging.getLogger(__name__)
+
+ROUNDS = 5  # replays of every candidate's products, after one to warm up
+PRODUCTS = 10  # in one replay
+PASS_COLUMNS = 32  # of X that one candidate reads at a time, so that they fit the L2 cache: four passes for 128
+KEPT_SHARE = 8  # of a GPU's memory, 1 part in so many may be kept for the trials of other widths
+KEPT_BYTES = 1 << 30  # elsewhere
+FEW_EDGES = 1 << 16  # of a block: below, a product is little more than its launch, and compiling others is not worth it
+SOME_EDGES = 1 << 20  # below, neither are kernels for tensor cores
+
+
+def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
+    """The kernels of float32 quality to choose from for a block. Tensor cores take neither weights nor float64."""
+    kernels: list[Kernel] = [TorchCSR()]
+    if adj.nnz >= FEW_EDGES:
+        kernels += [TritonCSR(), PersistentCSR(), PersistentCSR(columns_a_pass=PASS_COLUMNS)]
+    if adj.nnz >= SOME_EDGES and adj.values is None and dtype == torch.float32:
+        for planes in (False, True):
+            kernels += [Tile32(planes=planes), *(Packed(rows, planes=planes) for rows in PANEL_ROWS)]
+    return kernels
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A product that is to be made: the arguments of ``Kernel.spmm``."""
+
+    x: Tensor
+    out: Tensor
+    accumulate: bool
+    epilogue: Epilogue
+
+    @property
+    def width(self) -> int:
+        return self.out.shape[1]
+
+    def by(self, kernel: Kernel, block: Any) -> None:
+        kernel.spmm(block, self.x, self.out, self.accumulate, self.epilogue)
+
+    def elsewhere(self) -> "Call":
+        """The same product, which leaves ``out`` alone."""
+        scratch = torch.empty_strided(self.out.shape, self.out.stride(), dtype=self.out.dtype, device=self.out.device)
+        return Call(self.x, scratch.copy_(self.out), self.accumulate, self.epilogue)
+
+
+class Autotune:
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self.cache = Cache(None)  # of the choices
+        self.deterministic = False
+        """Whether the rule of ``fixed_choice.py`` chooses."""
+        self._widths: dict[str, set[int]] = {}  # multiplied so far, by kernel
+        self._blocks: weakref.WeakSet[Choices] = weakref.WeakSet()
+        keeps(self)
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "Choices":
+        block = Choices(adj, dtype, [] if self.deterministic else candidates(adj, dtype))
+        self._blocks.add(block)
+        return block
+
+    def spmm(self, block: "Choices", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+        if not out.numel():
+            return
+        call = Call(x, out, accumulate, epilogue)
+        if call.width not in block.chosen:
+            with trial():
+                fixed = self.deterministic
+                block.chosen[call.width] = block.fixed(call.width) if fixed else self._remembered(block, call)
+            self._widths.setdefault(block.chosen[call.width], set()).add(call.width)
+        call.by(*block.made(block.chosen[call.width]))
+
+    def tensors(self, block: "Choices") -> list[Tensor]:
+        return block.tensors()
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        """What has multiplied, and which widths; "auto" before the first product."""
+        used = [f"{name} ({', '.join(map(str, sorted(widths)))})" for name, widths in sorted(self._widths.items())]
+        return "; ".join(used) or "auto"
+
+    def kept_bytes(self) -> int:
+        """Size of what has been prepared for kernels that were not chosen."""
+        return sum(block.kept_bytes() for block in list(self._blocks))
+
+    def settle(self) -> None:
+        """Free it."""
+        for block in list(self._blocks):
+            block.keep_chosen()
+
+    def _remembered(self, block: "Choices", call: Call) -> str:
+        """The kernel that was fastest for the same block and width on such a GPU before; else the one that is now."""
+        if len(block.kernels) == 1:
+            return next(iter(block.kernels))
+        key = self.cache.key(**block.identity(call.width)) if self.cache.folder else ""
+        stored = self.cache.load("kernel", key)
+        name = str(stored["name"]) if stored else ""
+        if name in block.kernels:
+            log.info("kernel=auto: %s, as found before: %s", block.describe(call.width), name)
+            return name
+        name = block.measure(call)
+        self.cache.store("kernel", key, {"name": np.array(name)})
+        return name
+
+
+class Choices:
+    """One block, as the kernels that were chosen want it.
+
+    Args:
+        kernels: to choose from by timing.
+    """
+
+    def __init__(self, adj: LocalCSR, dtype: torch.dtype, kernels: list[Kernel]):
+        self.adj, self.dtype = adj, dtype
+        self.chosen: dict[int, str] = {}  # kernel by width
+        self.kernels = {self._name(kernel): kernel for kernel in kernels}
+        self._prepared: dict[str, Any] = {}
+
+    def _name(self, kernel: Kernel) -> str:
+        return kernel.name_for(self.adj.indices.device, self.dtype)
+
+    def made(self, name: str) -> tuple[Kernel, Any]:
+        """A kernel, and the block as it wants it."""
+        if name not in self._prepared:
+            self._prepared[name] = self.kernels[name].prepare(self.adj, self.dtype)
+        return self.kernels[name], self._prepared[name]
+
+    def fixed(self, width: int) -> str:
+        """The kernel of ``fixed_choice``."""
+        adj, device = self.adj, self.adj.indices.device
+        capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else TENSOR_CORES
+        kernel = fixed_choice(
+            adj.num_rows, adj.num_cols, adj.nnz, width,
+            pattern=adj.values is None, dtype=self.dtype, capability=capability,
+        )  # fmt: skip
+        self.kernels.setdefault(self._name(kernel), kernel)
+        return self._name(kernel)
+
+    def measure(self, call: Call) -> str:
+        """Time every candidate; ``call.out`` is not written."""
+        found: dict[str, float] = {}
+        scratch = call.elsewhere()
+        for name in self.kernels:
+            try:
+                found[name] = self._time(name, scratch)
+            except Exception as error:  # it may want more memory than there is, and the others can do without it
+                log.warning("kernel=auto: %s is left out (%s)", name, " ".join(str(error).split())[:200])
+                self._free(name)
+            if kept_bytes() > room(call.out.device):
+                self._free(name)
+        if not found:
+            raise RuntimeError("no kernel could multiply a block; the warnings above say why")
+        best = min(found, key=lambda name: found[name])
+        others = ", ".join(f"{name} {ms:.2f}" for name, ms in sorted(found.items(), key=lambda item: item[1])[1:])
+        log.info("kernel=auto: %s: %s %.2f ms (%s)", self.describe(call.width), best, found[best], others)
+        return best
+
+    def _time(self, name: str, call: Call) -> float:
+        kernel, prepared = self.made(name)
+        return time_ms(lambda: call.by(kernel, prepared))
+
+    def _free(self, name: str) -> None:
+        if name not in self.chosen.values():
+            self._prepared.pop(name, None)
+
+    def keep_chosen(self) -> None:
+        """Free what was prepared for kernels that were not chosen."""
+        self._prepared = {name: block for name, block in self._prepared.items() if name in self.chosen.values()}
+
+    def kept_bytes(self) -> int:
+        """Size of that, without what it shares with the rest."""
+        chosen = set(self.chosen.values())
+        lost = [name for name in self._prepared if name not in chosen]
+        if not lost:
+            return 0
+        shared = {tensor.untyped_storage().data_ptr() for tensor in self._held(chosen)}
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in self._formats(lost)}
+        return sum(storage.nbytes() for address, storage in storages.items() if address not in shared)
+
+    def describe(self, width: int) -> str:
+        adj = self.adj
+        return f"{width} columns of a {adj.num_rows} x {adj.num_cols} block with {adj.nnz} non-zeros"
+
+    def identity(self, width: int) -> dict[str, Any]:
+        """What the choice depends on, for the cache: a checksum stands for the block."""
+        adj = self.adj
+        device = adj.indices.device
+        checksums = []
+        for tensor in (adj.indptr, adj.indices):
+            place = torch.arange(len(tensor), device=device) % 65_521 + 1
+            checksums.append(int((tensor.long() * place).sum()))
+        gpu_name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        return {
+            "shape": [adj.num_rows, adj.num_cols, adj.nnz],
+            "checksums": checksums,
+            "weighted": adj.values is not None,
+            "dtype": str(self.dtype),
+            "width": width,
+            "device": gpu_name,
+            "torch": torch.__version__,
+            "candidates": sorted(self.kernels),
+            "timed": f"{PRODUCTS} in a CUDA graph",
+        }
+
+    def tensors(self) -> list[Tensor]:
+        return self._held(self._prepared)
+
+    def _held(self, names: Iterable[str]) -> list[Tensor]:
+        adj = self.adj
+        return [adj.indptr, adj.indices, *([] if adj.values is None else [adj.values]), *self._formats(names)]
+
+    def _formats(self, names: Iterable[str]) -> list[Tensor]:
+        there = [name for name in names if name in self._prepared]
+        return [tensor for name in there for tensor in self.kernels[name].tensors(self._prepared[name])]
+
+
+def room(device: torch.device) -> int:
+    """Bytes that may be kept for the trials of other widths."""
+    if device.type != "cuda":
+        return KEPT_BYTES
+    free, total = torch.cuda.mem_get_info(device)
+    return min(total // KEPT_SHARE, kept_bytes() + free // 2)
+
+
+def time_ms(run: Callable[[], None]) -> float:
+    """Median time of one ``run`` on the GPU, warm: of ten in a CUDA graph, so that no launch of the host's lies between
+    them.
+
+    Raises:
+        RuntimeError: it cannot be captured; a training step with it could not be, either.
+    """
+    stream, outside, graph = torch.cuda.Stream(), torch.cuda.current_stream(), CudaGraph()
+
+    def ten() -> None:
+        for _ in range(PRODUCTS):
+            run()
+
+    stream.wait_stream(outside)
+    try:
+        with torch.cuda.stream(stream):
+            run()  # compiles
+            graph.capture(ten)
+            graph.replay()
+            times = []
+            for _ in range(ROUNDS):
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                graph.replay()
+                end.record()
+                end.synchronize()
+                times.append(start.elapsed_time(end) / PRODUCTS)
+    finally:
+        graph.reset()
+        outside.wait_stream(stream)
+    return statistics.median(times)

@@ -1,0 +1,61 @@
+"""What a kernel multiplies and what it promises."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.epilogue.epilogue import NOTHING, Epilogue
+
+
+@dataclass(frozen=True, eq=False)
+class LocalCSR:
+    """One block of the adjacency, held by this rank, in compressed sparse rows.
+
+    Shapes are local to the block; column ids count from the first column of the block.
+    """
+
+    indptr: Tensor  # (num_rows + 1,) int32
+    indices: Tensor  # (nnz,) int32, sorted within a row
+    values: Tensor | None  # (nnz,) float32 or float64; None: every stored entry is 1
+    num_rows: int
+    num_cols: int
+
+    @property
+    def nnz(self) -> int:
+        return self.indices.numel()
+
+
+class Kernel(Protocol):
+    """A way to multiply a ``LocalCSR`` by a dense matrix.
+
+    The number of threads does not change a single bit of the result.
+    """
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Any:
+        """Turn a non-empty block into whatever ``spmm`` wants, once, to multiply matrices of ``dtype``."""
+
+    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+        """Write ``block @ x`` into ``out``; with ``accumulate``, what ``out`` holds is added before the epilogue.
+
+            out  <-  dropout(relu(diag(scale) (A x + out) + bias))
+
+        Rows of ``x`` and ``out`` may lie apart, as those of a slice of columns do; their columns are contiguous.
+
+        Args:
+            block: what ``prepare`` returned for a (num_rows, num_cols) block.
+            x: (num_cols, F), of the dtype that ``prepare`` was told.
+            out: (num_rows, F), the same dtype; its contents are ignored unless ``accumulate``.
+            epilogue: its scale and bias are of the same dtype; where it drops, the rows of ``out`` lie side by side.
+        """
+
+    def tensors(self, block: Any) -> list[Tensor]:
+        """What ``block`` holds at the moment, to count its memory."""
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        """The kernel, as ``conf/kernel/`` names it, that multiplies a block on ``device`` by matrices of ``dtype``.
+
+        Raises:
+            UnsupportedError: it multiplies no such block.
+        """

@@ -1,0 +1,225 @@
+"""The CPU kernel: blocks of source columns that stay in cache, rows that stay in registers.
+
+A row of X is read once for each edge, which is nearly all of the work; where it comes from decides how fast. So the
+columns are cut into blocks, and all rows take the edges of one block before any takes those of the next:
+
+    for each block of columns          its rows of X fit into the cache (L2 on dense graphs, L3 on sparse ones)
+        for each row                   its sum comes from ``out`` to registers, and goes back
+            for each edge              one row of X is added, another is prefetched
+
+A block costs each row one more trip of its sum, and one more loop whose end the processor cannot foresee. It pays where
+a row has a few edges in the block, so the number of blocks, all of one size, follows from the density; rows of X within
+one cache line, which are soon added, want more edges than wider ones. Column ids count from the first column of their
+block, so most fit into two bytes, and then a 0/1 pattern costs two bytes an edge.
+
+Sources: Nishtala, Vuduc, Demmel and Yelick, "When cache blocking of sparse matrix vector multiply works and why", 2007,
+for column blocks; Md et al., "DistGNN", SC'21, for the same under a GNN, in DGL, which is the peer to compare with.
+"""
+
+import bisect
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.errors import UnsupportedError
+from fullgnn.kernels.dropout.philox import drop_
+from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
+from fullgnn.kernels.support.lines import LINE_BYTES
+from fullgnn.kernels.support.threads import parallel_for
+
+MAX_LINES = 8  # of a row's sum, all in AVX-512 registers: a wider matrix is multiplied a slice of columns at a time
+MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
+MAX_BLOCKS = 32  # whose sums a row adds one after the other: more would cost it accuracy
+MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # of a row in one block, in the mean; narrow: rows of X within one cache line
+CHUNKS_PER_THREAD = 2  # of rows. Each walks through all of X: more share the work better, fewer the cache
+MIN_SHARED_LINES = 1 << 18  # cache lines of X to read, about 0.2 ms of work: below, waking other threads costs as much
+ROW_COST = 8  # of one more row in one more block, in edges
+
+
+class BlockedCSR:
+    """Compiled product for float32 and float64 on a CPU; see the head of this file.
+
+    A row is summed by one thread in the order of its columns, so the result does not depend on the number of threads.
+    """
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "BlockedMatrix":
+        self.name_for(adj.indices.device, dtype)
+        return BlockedMatrix(adj, dtype)
+
+    def spmm(
+        self, block: "BlockedMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING
+    ) -> None:
+        num_rows, width = out.shape
+        if out.numel() == 0:
+            return
+        assert x.shape == (block.num_cols, width) and num_rows == block.num_rows, (x.shape, out.shape)
+        assert x.dtype == out.dtype == block.dtype, (x.dtype, out.dtype)
+        scale, bias = epilogue.scale, epilogue.bias
+        assert scale is None or (scale.shape == (num_rows,) and scale.dtype == block.dtype), (scale.shape, scale.dtype)
+        assert bias is None or (bias.shape == (width,) and bias.dtype == block.dtype), (bias.shape, bias.dtype)
+        assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
+        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        from fullgnn.kernels.spmm._blocked_cpu import multiplier
+
+        size = x.element_size()
+        num_lines = -(-width * size // LINE_BYTES)
+        layout = block.layout(MIN_EDGES if num_lines > 1 else MIN_EDGES_NARROW)
+        cuts = block.cuts(layout, shared=block.nnz * num_lines >= MIN_SHARED_LINES)
+        factors = (x.new_empty(0) if scale is None else scale).detach().contiguous().numpy()
+
+        x_stride, out_stride = x.stride(0) * size, out.stride(0) * size
+        bias = None if bias is None else bias.detach().contiguous()
+        slices: list[tuple[Callable[..., None], int, int, int, int]] = []
+        for column, slice_width in _slices(width, LINE_BYTES // size):
+            lanes = min(LINE_BYTES // size, 1 << (slice_width.bit_length() - 1))  # a power of two within the row
+            num_vectors = -(-slice_width // lanes)
+            loop = multiplier(8 * size, lanes, num_vectors, layout.columns.dtype.name, layout.values is not None)
+            first, last = column * size, (slice_width - lanes) * size
+            bias_address = 0 if bias is None else bias.data_ptr() + first
+            slices.append((loop, x.data_ptr() + first, out.data_ptr() + first, bias_address, last))
+
+        def multiply(task: tuple[tuple[Callable[..., None], int, int, int, int], tuple[int, int]]) -> None:
+            (loop, x_address, out_address, bias_address, last), (first_row, stop_row) = task
+            loop(
+                layout.starts,
+                layout.columns,
+                layout.values,
+                layout.num_blocks,
+                num_rows,
+                first_row,
+                stop_row,
+                x_address,
+                x_stride,
+                x_stride * layout.width,
+                out_address,
+                out_stride,
+                last,
+                factors,
+                bias_address,
+                epilogue.relu,
+                accumulate,
+            )
+
+        parallel_for(multiply, itertools.product(slices, itertools.pairwise(cuts)))
+        if epilogue.dropout is not None:
+            drop_(out, epilogue.dropout)
+
+    def tensors(self, block: "BlockedMatrix") -> list[Tensor]:
+        return block.tensors()
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        if not self.supports(device, dtype):
+            raise UnsupportedError(
+                f"kernel=blocked multiplies float32 and float64 on a CPU, not {dtype} on {device}: choose kernel=auto"
+            )
+        return "blocked"
+
+    @staticmethod
+    def supports(device: torch.device, dtype: torch.dtype) -> bool:
+        return device.type == "cpu" and dtype in (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The edges of a matrix in the order of their block of columns, then row, then column."""
+
+    num_blocks: int
+    width: int  # columns of a block; the last one may have fewer
+    starts: np.ndarray  # (num_blocks * num_rows + 1,) int32; where the edges of block 0 and row 0 begin, of row 1, ...
+    columns: np.ndarray  # (nnz + PADDING,) uint16 or int32, from the first column of the block
+    values: np.ndarray | None  # (nnz,)
+
+
+def block_width(num_rows: int, num_cols: int, nnz: int, edges: int) -> int:
+    """Columns of a block in which a row has about so many ``edges`` in the mean: all blocks are equal."""
+    wanted = max(MIN_BLOCK_COLUMNS, edges * num_rows * num_cols // max(1, nnz))
+    num_blocks = min(MAX_BLOCKS, max(1, round(num_cols / wanted)))
+    return -(-num_cols // num_blocks)
+
+
+def held_bytes(num_rows: int, num_cols: int, nnz: int, value_bytes: int, row_bytes: set[int]) -> int:
+    """What a ``BlockedMatrix`` of this shape holds after products with rows of X of these ``row_bytes``.
+
+    Args:
+        value_bytes: of one stored value; 0 for a pattern.
+    """
+    edges = {MIN_EDGES, *(MIN_EDGES_NARROW for size in row_bytes if size <= LINE_BYTES)}
+    total = 4 * (num_rows + 1)
+    for width in {block_width(num_rows, num_cols, nnz, one) for one in edges}:
+        num_blocks = -(-num_cols // width)
+        total += 4 * (num_blocks * num_rows + 1) + nnz * ((2 if width <= 1 << 16 else 4) + value_bytes)
+    return total
+
+
+class BlockedMatrix:
+    """One ``LocalCSR`` in the layouts that the widths multiplied so far have asked for: one, sometimes two."""
+
+    def __init__(self, adj: LocalCSR, dtype: torch.dtype):
+        self.num_rows, self.num_cols, self.nnz, self.dtype = adj.num_rows, adj.num_cols, adj.nnz, dtype
+        self._indptr = adj.indptr.numpy()
+        values = None if adj.values is None else adj.values.to(dtype).numpy()
+        one_block = Layout(1, adj.num_cols, self._indptr, adj.indices.numpy(), values)
+        width = self._width(MIN_EDGES)
+        self._layouts = {width: self._regrouped(one_block, width)}
+        self._cuts: dict[tuple[int, int], list[int]] = {}
+
+    def layout(self, min_edges: int) -> Layout:
+        """The layout with ``min_edges`` of a row in one block, in the mean; made when it is first asked for."""
+        width = self._width(min_edges)
+        if width not in self._layouts:
+            self._layouts[width] = self._regrouped(next(iter(self._layouts.values())), width)
+        return self._layouts[width]
+
+    def cuts(self, layout: Layout, shared: bool) -> list[int]:
+        """Bounds of the chunks of rows to hand to threads, about equal in work; one chunk unless ``shared``."""
+        num_threads = torch.get_num_threads() if shared else 1
+        num_chunks = min(num_threads * CHUNKS_PER_THREAD, self.num_rows) if num_threads > 1 else 1
+        key = layout.width, num_chunks
+        if key not in self._cuts:
+            row_cost = ROW_COST * layout.num_blocks
+
+            def work_before(row: int) -> int:
+                return int(self._indptr[row]) + row * row_cost
+
+            total, rows = work_before(self.num_rows), range(self.num_rows + 1)
+            self._cuts[key] = [
+                bisect.bisect_left(rows, total * chunk // num_chunks, key=work_before)
+                for chunk in range(num_chunks + 1)
+            ]
+        return self._cuts[key]
+
+    def tensors(self) -> list[Tensor]:
+        arrays = [self._indptr]
+        for layout in self._layouts.values():
+            arrays += [layout.starts, layout.columns]
+            if layout.values is not None:
+                arrays.append(layout.values)
+        return [torch.from_numpy(array) for array in arrays]
+
+    def _width(self, edges: int) -> int:
+        return block_width(self.num_rows, self.num_cols, self.nnz, edges)
+
+    def _regrouped(self, layout: Layout, width: int) -> Layout:
+        from fullgnn.kernels.spmm._blocked_cpu import PADDING, regrouper
+
+        num_blocks = -(-self.num_cols // width)
+        starts = np.zeros(num_blocks * self.num_rows + 2, np.int32)
+        columns = np.zeros(self.nnz + PADDING, np.uint16 if width <= 1 << 16 else np.int32)
+        values = None if layout.values is None else np.empty_like(layout.values)
+        value_type = "" if values is None else values.dtype.name
+        regroup = regrouper(layout.columns.dtype.name, columns.dtype.name, value_type)
+        old = layout.num_blocks, layout.width, layout.starts, layout.columns, layout.values
+        regroup(self.num_rows, *old, width, starts, columns, values)
+        return Layout(num_blocks, width, starts[:-1], columns, values)
+
+
+def _slices(width: int, lanes: int) -> list[tuple[int, int]]:
+    """(first column, width) of slices of at most MAX_LINES vectors of ``lanes`` columns, as equal as these allow."""
+    num_vectors = -(-width // lanes)
+    num_slices = -(-num_vectors // MAX_LINES)
+    step = -(-num_vectors // num_slices) * lanes
+    return [(first, min(step, width - first)) for first in range(0, width, step)]

@@ -1,0 +1,47 @@
+"""On a GPU, the kernel for ``runtime.deterministic``: by a fixed rule, without timing.
+
+Timing chooses differently where two kernels are about as fast, and their sums differ in order. Here a choice depends on
+the shape of the block, the width and the GPU, and on nothing else; each of the kernels adds in a fixed order.
+
+    packed, panels of 64 rows    the entries are all 1, X is float32, the GPU multiplies bfloat16 (compute capability
+                                 8.0), there are 2^20 entries or more, 32 a row or more, and 16 columns of X or more
+    csr                          everything else
+
+The rule is one of thumb, which no GPU has judged: tensor cores work on 16 columns at a time, a panel of 64 rows with
+less than 2,048 entries repeats few columns, and small blocks are little more than their launches. Where it errs, an
+epoch takes longer; ``kernel=csr``, ``packed`` or ``tile32`` says otherwise.
+"""
+
+import torch
+
+from fullgnn.kernels.spmm.base import Kernel
+from fullgnn.kernels.spmm.packed import Packed
+from fullgnn.kernels.spmm.triton_csr import TritonCSR
+
+MIN_EDGES = 1 << 20
+MIN_DEGREE = 32
+MIN_WIDTH = 16
+PANEL_ROWS = 64
+TENSOR_CORES = (8, 0)
+
+
+def fixed_choice(
+    num_rows: int,
+    num_cols: int,
+    nnz: int,
+    width: int,
+    *,
+    pattern: bool,
+    dtype: torch.dtype,
+    capability: tuple[int, int],
+) -> Kernel:
+    """The kernel for a (num_rows, num_cols) block with ``nnz`` entries and X of ``width`` columns.
+
+    Args:
+        pattern: every entry is 1.
+        dtype: of X.
+        capability: compute capability of the GPU.
+    """
+    served = pattern and dtype == torch.float32 and capability >= TENSOR_CORES
+    large = nnz >= MIN_EDGES and nnz >= MIN_DEGREE * num_rows and num_cols >= PANEL_ROWS
+    return Packed(PANEL_ROWS) if served and large and width >= MIN_WIDTH else TritonCSR()

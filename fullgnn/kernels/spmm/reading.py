@@ -1,0 +1,120 @@
+"""How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits;
+and how it adds them."""
+
+import logging
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.lines import empty_lines
+
+log = logging.getLogger(__name__)
+
+FULL_PIECE = 128  # columns; what is left of a width is cut into smaller pieces
+MIN_PIECE = 8  # a sector of 32 bytes
+FEW_LANES = 64  # columns: in a program of more there are so few lanes that a piece of 8 is no whole vector a thread
+CHAIN = 16  # float32 numbers that are added one after the other, at most: the error of a sum grows with this number
+VECTOR_BYTES = 16  # of one load of one thread
+
+
+def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse what the Triton kernel ``kernel`` cannot multiply."""
+    if device.type == "cuda" and not gpu.has_triton():
+        raise UnsupportedError(f"kernel={kernel} needs Triton: pip install triton, or choose kernel=torch")
+    if not gpu.serves(device) or dtype not in (torch.float32, torch.float64):
+        raise UnsupportedError(
+            f"kernel={kernel} multiplies float32 and float64 on a GPU, not {dtype} on {device}: choose kernel=auto"
+        )
+
+
+def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
+    """Refuse a mode that the kernel ``kernel`` does not know, and say so where it is not exact."""
+    if mode not in known:
+        raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
+    if mode in ("bf16x2", "bf16"):
+        log.info("kernel.mode=%s rounds what is multiplied: the run is not exact", mode)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """A copy in bfloat16."""
+    like = x.new_empty(0, dtype=torch.bfloat16)
+    return empty_lines(len(x), x.shape[1], like=like).copy_(x)
+
+
+def pieces(width: int, smallest: int) -> tuple[int, int, int]:
+    """Up to three powers of two that cover ``width`` < 128 columns and hardly more; 0: no piece."""
+    while True:
+        width = -(-width // smallest) * smallest
+        if width.bit_count() <= 3:
+            break
+        smallest *= 2
+    found = [1 << bit for bit in reversed(range(8)) if width >> bit & 1]
+    return tuple((*found, 0, 0)[:3])  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns that programs of one launch multiply: ``count`` stretches of the same pieces."""
+
+    first: int
+    count: int
+    pieces: tuple[int, int, int]
+
+    @property
+    def total(self) -> int:
+        """Of one program."""
+        return sum(self.pieces)
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count * self.total
+
+
+def cut_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE) -> list[Columns]:
+    """As many pieces of ``largest`` columns as there are, and the rest in pieces of at least ``smallest``; both are
+    powers of two."""
+    full, rest = divmod(width, largest)
+    if rest > FEW_LANES:
+        smallest = max(smallest, 2 * MIN_PIECE)
+    cuts = [Columns(0, full, (largest, 0, 0))] if full else []
+    return cuts + ([Columns(full * largest, 1, pieces(rest, smallest))] if rest else [])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a kernel may read the rows of X: with whole vectors where they are aligned, past the width where it may.
+
+    The compiler moves 16 bytes at once only where it sees that addresses and masks are multiples of that. It knows
+    nothing of a number that is an argument, and ``tl.multiple_of`` of an argument does nothing. So a kernel is given
+    ``stride_units`` and ``column_units``, and multiplies each by the constant ``aligned``.
+    """
+
+    columns: int  # that there is memory for, in every row; at least the width, and the whole stride where it may be
+    stride: int  # elements from one row to the next
+    aligned: int  # elements that ``stride`` and ``columns`` are multiples of, at most a vector
+
+    @classmethod
+    def of(cls, x: Tensor) -> "Reading":
+        width, stride = x.shape[1], x.stride(0)
+        vector = VECTOR_BYTES // x.element_size()
+        # The last row may end with the memory, and a single row, or one that is repeated, may have any stride.
+        behind = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - (len(x) - 1) * stride
+        columns = max(width, min(stride, behind) // vector * vector)
+        return cls(columns, stride, math.gcd(vector, stride, columns))
+
+    @property
+    def column_units(self) -> int:
+        return self.columns // self.aligned
+
+    @property
+    def stride_units(self) -> int:
+        return self.stride // self.aligned
+
+
+def wide(*tensors: Tensor) -> bool:
+    """Whether offsets into any of the matrices pass 2^31."""
+    return any(len(tensor) * tensor.stride(0) + FULL_PIECE >= 2**31 for tensor in tensors)

@@ -1,0 +1,196 @@
+"""Which edges of a block go to tensor cores: tiles of 32 x 32 that are dense enough, or columns that a panel repeats.
+
+A panel is a number of consecutive rows. Each distinct (panel, column) pair, or (panel, tile) pair, is found by one sort
+of the edges; how often it occurs decides. What is chosen becomes ``Panels``: groups of 32 columns of one panel, and a
+word for each row of the panel with a bit for each column. The other edges stay a ``LocalCSR``.
+
+All of it is tensor operations on the device of the block, a stretch of panels at a time.
+
+Sources: Miao et al. 2023, section 4.3 and Algorithm 3, for tiles; Wang, Feng and Ding, "TC-GNN", ATC'23, for columns
+condensed within a panel.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.spmm.base import LocalCSR
+
+GROUP = 32  # columns of a group: the bits of a word
+TILE = 32  # rows and columns of a tile
+CHUNK_EDGES = 1 << 24  # that are sorted at one time: about 1 GB of temporaries
+COUNTERS_PER_EDGE = 8  # up to here a counter for every tile costs less than a sort
+DENSITY_BOUNDS = (0.01, 0.03, 0.05, 0.10, 0.25)
+DENSITY_BINS = ("0-1", "1-3", "3-5", "5-10", "10-25", ">25")
+"""Bins of ``tile_density``, in per cent; a bound belongs to the bin below it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """The 0/1 entries of a matrix that lie in groups of 32 columns of a panel of rows."""
+
+    rows: int  # of a panel; the last one may have fewer
+    num_rows: int
+    num_cols: int
+    nnz: int
+    ptr: Tensor  # (num_panels + 1,) int32: the groups of a panel
+    columns: Tensor  # (num_groups, 32) int32; num_cols: none. Or, where they are adjacent, (num_groups,) the first
+    bits: Tensor  # (num_groups, rows) int32: bit k of word r is the entry of row r in column k of the group
+
+    @property
+    def adjacent(self) -> bool:
+        """The columns of a group are 32 in a row."""
+        return self.columns.dim() == 1
+
+    @property
+    def num_groups(self) -> int:
+        return len(self.columns)
+
+    def all_columns(self, groups: slice) -> Tensor:
+        """(groups, 32) int64 columns."""
+        columns = self.columns[groups].long()
+        return columns[:, None] + torch.arange(GROUP, device=columns.device) if self.adjacent else columns
+
+    def tensors(self) -> list[Tensor]:
+        return [self.ptr, self.columns, self.bits]
+
+
+def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalCSR]:
+    """The entries in tiles with more than ``density_threshold`` x 1024 of them, and the others."""
+    tiles_across = -(-adj.num_cols // TILE)
+    found = _Found(adj, TILE)
+    for stretch in _stretches(adj, TILE):
+        pair, inverse, count = _pairs(stretch.panel * tiles_across + stretch.column // TILE)
+        chosen = count > density_threshold * TILE * TILE
+        group = chosen.cumsum(0) - 1
+        dense = chosen[inverse]
+        words = _words(int(chosen.sum()), TILE, group[inverse[dense]], stretch.row[dense], stretch.column[dense] % TILE)
+        columns = (pair[chosen] % tiles_across * TILE).int()
+        found.add(stretch.first_panel + pair[chosen] // tiles_across, columns, words, dense)
+    return found.result()
+
+
+def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[Panels, LocalCSR]:
+    """The entries in columns that occur at least ``min_count`` times in their panel of ``panel_rows`` rows, and others.
+
+    A group holds the columns in ascending order. Columns with fewer entries fill up the last group of a panel, where a
+    row of X costs what it would cost outside.
+    """
+    found = _Found(adj, panel_rows)
+    for stretch in _stretches(adj, panel_rows):
+        pair, inverse, count = _pairs(stretch.panel * adj.num_cols + stretch.column)
+        panel = pair // adj.num_cols
+        chosen = count >= min_count
+        free = -_per_panel(chosen, panel, stretch.num_panels) % GROUP
+        chosen |= _rank(~chosen, panel, stretch.num_panels) < free[panel]
+        rank = _rank(chosen, panel, stretch.num_panels)
+        num_groups = -(_per_panel(chosen, panel, stretch.num_panels) // -GROUP)
+        group = (num_groups.cumsum(0) - num_groups)[panel] + rank // GROUP
+        total = int(num_groups.sum())
+        columns = torch.full((total * GROUP,), adj.num_cols, dtype=torch.int32, device=pair.device)
+        columns[(group * GROUP + rank % GROUP)[chosen]] = (pair[chosen] % adj.num_cols).int()
+        dense = chosen[inverse]
+        place = inverse[dense]
+        words = _words(total, panel_rows, group[place], stretch.row[dense], rank[place] % GROUP)
+        panels = torch.arange(stretch.num_panels, device=pair.device).repeat_interleave(num_groups)
+        found.add(stretch.first_panel + panels, columns.view(-1, GROUP), words, dense)
+    return found.result()
+
+
+def tile_density(indptr: Tensor, indices: Tensor, num_cols: int) -> list[float]:
+    """Shares of the edges of a CSR matrix by the density of their 32 x 32 tile, one for each of ``DENSITY_BINS``."""
+    adj = LocalCSR(indptr, indices, None, len(indptr) - 1, num_cols)
+    tiles_across = -(-num_cols // TILE)
+    bounds = torch.tensor(DENSITY_BOUNDS, dtype=torch.float64, device=indices.device) * TILE * TILE
+    edges = torch.zeros(len(bounds) + 1, dtype=torch.int64, device=indices.device)
+    for stretch in _stretches(adj, TILE):
+        tile, num_tiles = stretch.panel * tiles_across + stretch.column // TILE, stretch.num_panels * tiles_across
+        if num_tiles <= COUNTERS_PER_EDGE * len(tile):
+            count = torch.bincount(tile, minlength=num_tiles)
+        else:
+            _, _, count = _pairs(tile)
+        edges.scatter_add_(0, torch.bucketize(count.double(), bounds), count)
+    return (edges.double() / max(1, adj.nnz)).tolist()
+
+
+@dataclass(frozen=True, eq=False)
+class _Stretch:
+    """The edges of some panels, in the order of the matrix."""
+
+    first_panel: int
+    num_panels: int
+    panel: Tensor  # (edges,) int64, from the first panel
+    row: Tensor  # (edges,) int64, from the first row of its panel
+    column: Tensor  # (edges,) int64
+
+
+def _stretches(adj: LocalCSR, panel_rows: int) -> Iterator[_Stretch]:
+    """All panels, some ``CHUNK_EDGES`` edges at a time."""
+    num_panels = -(-adj.num_rows // panel_rows)
+    starts = adj.indptr[::panel_rows][:num_panels].cpu().contiguous()
+    device, first = adj.indices.device, 0
+    while first < num_panels:
+        stop = max(first + 1, int(torch.searchsorted(starts, int(starts[first]) + CHUNK_EDGES)))
+        rows = slice(first * panel_rows, min(stop * panel_rows, adj.num_rows))
+        indptr = adj.indptr[rows.start : rows.stop + 1].long()
+        row = torch.arange(rows.stop - rows.start, device=device).repeat_interleave(indptr.diff())
+        column = adj.indices[int(indptr[0]) : int(indptr[-1])].long()
+        yield _Stretch(first, stop - first, row // panel_rows, row % panel_rows, column)
+        first = stop
+
+
+def _pairs(key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The distinct keys in order, which of them each key is, and how often each occurs."""
+    return torch.unique(key, return_inverse=True, return_counts=True)  # type: ignore[return-value]
+
+
+def _per_panel(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
+    return torch.bincount(panel[chosen], minlength=num_panels)
+
+
+def _rank(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
+    """The place of each chosen pair among those of its panel; of the others, one beyond every place."""
+    count = _per_panel(chosen, panel, num_panels)
+    rank = chosen.cumsum(0) - 1 - (count.cumsum(0) - count)[panel]
+    return torch.where(chosen, rank, torch.iinfo(torch.int64).max)
+
+
+def _words(num_groups: int, panel_rows: int, group: Tensor, row: Tensor, bit: Tensor) -> Tensor:
+    """(num_groups, panel_rows) int32 with a bit set for each entry; no entry comes twice."""
+    words = torch.zeros(num_groups * panel_rows, dtype=torch.int32, device=group.device)
+    one = torch.where(bit == 31, -(2**31), 1 << bit.clamp(max=30)).int()
+    return words.scatter_add_(0, group * panel_rows + row, one).view(num_groups, panel_rows)
+
+
+class _Found:
+    """What the stretches have found so far."""
+
+    def __init__(self, adj: LocalCSR, panel_rows: int):
+        assert adj.values is None, "only a pattern has bits"
+        self._adj, self._panel_rows = adj, panel_rows
+        self._panel: list[Tensor] = []
+        self._columns: list[Tensor] = []
+        self._words: list[Tensor] = []
+        self._dense: list[Tensor] = []
+
+    def add(self, panel: Tensor, columns: Tensor, words: Tensor, dense: Tensor) -> None:
+        """Groups: the panel of each, their columns and words; and which edges of the stretch they hold."""
+        self._panel.append(panel)
+        self._columns.append(columns)
+        self._words.append(words)
+        self._dense.append(dense)
+
+    def result(self) -> tuple[Panels, LocalCSR]:
+        adj = self._adj
+        num_panels = -(-adj.num_rows // self._panel_rows)
+        dense = torch.cat(self._dense)
+        ptr = adj.indptr.new_zeros(num_panels + 1)
+        ptr[1:] = torch.bincount(torch.cat(self._panel), minlength=num_panels).cumsum(0)
+        left = torch.zeros(adj.nnz + 1, dtype=torch.int32, device=dense.device)
+        torch.cumsum(~dense, 0, dtype=torch.int32, out=left[1:])
+        rest = LocalCSR(left[adj.indptr.long()], adj.indices[~dense], None, adj.num_rows, adj.num_cols)
+        columns, words = torch.cat(self._columns), torch.cat(self._words)
+        nnz = adj.nnz - rest.nnz
+        return Panels(self._panel_rows, adj.num_rows, adj.num_cols, nnz, ptr, columns, words), rest

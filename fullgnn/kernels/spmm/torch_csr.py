@@ -1,0 +1,34 @@
+"""torch's own CSR product: MKL on a CPU, cuSPARSE on a GPU."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
+
+
+class TorchCSR:
+    """``torch.addmm`` with a CSR matrix, on every device and for every dtype that torch has this product for.
+
+    Its indices stay int32, which MKL wants: int64 is converted at every call. A pattern gets values of 1.
+    """
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Tensor:
+        values = adj.indices.new_ones(adj.nnz, dtype=dtype) if adj.values is None else adj.values.to(dtype)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
+            return torch.sparse_csr_tensor(
+                adj.indptr, adj.indices, values, (adj.num_rows, adj.num_cols), check_invariants=False
+            )
+
+    def spmm(self, block: Tensor, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+        torch.addmm(out, block, x, beta=1 if accumulate else 0, out=out)
+        apply_epilogue_(out, epilogue)
+
+    def tensors(self, block: Tensor) -> list[Tensor]:
+        return [block.crow_indices(), block.col_indices(), block.values()]
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        return "torch"

@@ -1,0 +1,226 @@
+"""The GPU kernel without values: each row gathers rows of X, and rows of like degree are summed alike.
+
+    bins          rows with up to 4, 16, 64 and more edges; the more edges, the more lanes take turns on one row
+    heavy rows    beyond 512 edges a row is cut into parts; their sums are added in order by the same kernel, again in
+                  parts where there are many
+    the order     within a bin, and so on the GPU, is that of the rows: a reordering keeps what it gained
+
+A 0/1 pattern costs four bytes an edge; the normalisation is in the scales before and after. Nothing is added with
+atomics, so a product is the same to the bit every time.
+
+The error does not grow with the length of a row: no lane adds more than ``CHAIN`` numbers one after the other, then
+lanes are added in groups of as many, and the sums of parts like the edges. For 4 million equal addends, the worst
+case, the error is below 1e-6 of the sum of their magnitudes; one running sum would be off by 1e-2 (Higham, "Accuracy
+and Stability of Numerical Algorithms", 2002, section 4.2).
+
+Sources: Yang, Buluc and Owens, "Design principles for sparse matrix multiplication on the GPU", Euro-Par'18, for rows
+of X that are read whole and coalesced; Huang et al., "GE-SpMM", SC'20, for several columns a thread. The loop is in
+``_csr_gpu.py``.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.errors import PartitionError
+from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.reading import (
+    CHAIN,
+    FULL_PIECE,
+    Reading,
+    check_mode,
+    check_served,
+    cut_columns,
+    rounded,
+    wide,
+)
+from fullgnn.kernels.support.gpu import vector_unit
+from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.tuning import CSRTuning, tuning_for
+
+
+class TritonCSR:
+    """Compiled product on a GPU; see the head of this file. Sums are float32, and float64 where X is.
+
+    Args:
+        mode: ``ieee``; or ``bf16``, which rounds X to bfloat16, reads half the bytes, and is not exact.
+    """
+
+    def __init__(self, mode: str = "ieee"):
+        check_mode("csr", mode, ("ieee", "bf16"))
+        self.mode = mode
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "RowPlan":
+        self.name_for(adj.indices.device, dtype)
+        return RowPlan(adj, dtype)
+
+    def spmm(self, block: "RowPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+        if out.numel():
+            block.multiply(rounded(x) if self.mode == "bf16" else x, out, accumulate, epilogue)
+
+    def tensors(self, block: "RowPlan") -> list[Tensor]:
+        return block.tensors()
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        check_served("csr", device, dtype)
+        return "csr" if self.mode == "ieee" else f"csr {self.mode}"
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Stretches of edges to add up, each to a row of the output; all with at most ``most`` edges."""
+
+    begin: Tensor  # (num_items,) int32
+    end: Tensor  # (num_items,) int32
+    target: Tensor  # (num_items,) int32
+    most: int
+
+    def tensors(self) -> list[Tensor]:
+        return [self.begin, self.end, self.target]
+
+
+class RowPlan:
+    """One ``LocalCSR`` with its rows in bins."""
+
+    def __init__(self, adj: LocalCSR, dtype: torch.dtype):
+        tuning = tuning_for(adj.indices.device).csr
+        everywhere = (tuning.general, *tuning.widths.values())
+        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane looks so far past its row's end
+            raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
+        self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
+        self.values = None if adj.values is None else adj.values.to(dtype)
+        longest = CHAIN * min(num_lanes(one, FULL_PIECE) for one in everywhere)  # of what one program sums
+        heavy, part = min(tuning.general.heavy, longest), min(tuning.general.part, longest)
+        begin, end = adj.indptr[:-1], adj.indptr[1:]
+        degree = end - begin
+        self.bins: list[Items] = []
+        least = -1  # a row without edges is written too
+        for most in (*(most for most in tuning.general.bins if most < heavy), heavy):
+            rows = ((degree > least) & (degree <= most)).nonzero().squeeze(1)
+            self.bins += [Items(begin[rows], end[rows], rows.int(), most)] if len(rows) else []
+            least = most
+        rows = (degree > heavy).nonzero().squeeze(1)
+        self.heavy = cut_levels(begin[rows], end[rows], rows, part) if len(rows) else []
+
+    def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
+        """``Kernel.spmm``."""
+        assert x.shape == (self.num_cols, out.shape[1]) and len(out) == self.num_rows, (x.shape, out.shape)
+        if self.heavy:  # the longest first
+            sum_levels(self.heavy, self.indices, self.values, x, out, accumulate, epilogue)
+        for items in reversed(self.bins):
+            sum_items(items, self.indices, self.values, x, out, accumulate, epilogue)
+
+    def tensors(self) -> list[Tensor]:
+        held = [self.indices, *([] if self.values is None else [self.values])]
+        return held + [tensor for items in (*self.bins, *self.heavy) for tensor in items.tensors()]
+
+
+def cut_items(begin: Tensor, end: Tensor, size: int) -> tuple[Items, Tensor, Tensor]:
+    """Parts of at most ``size`` edges of each (num_items,) stretch, numbered through; the sum of part i goes to row i.
+
+    Returns:
+        the parts, and the (num_items,) int64 numbers of the first part of each stretch and of the one after its last.
+    """
+    num_parts = -((end - begin) // -size).long()
+    last = num_parts.cumsum(0)
+    first = last - num_parts
+    owner = torch.arange(len(begin), device=begin.device).repeat_interleave(num_parts)
+    part = torch.arange(len(owner), device=begin.device)
+    part_begin = begin[owner] + (part - first[owner]) * size
+    part_end = torch.minimum(part_begin + size, end[owner])
+    return Items(part_begin.int(), part_end.int(), part.int(), size), first, last
+
+
+def cut_levels(begin: Tensor, end: Tensor, target: Tensor, size: int) -> list[Items]:
+    """Stretches of any length as levels for ``sum_levels``: each but the last cuts into parts of at most ``size``.
+
+    Args:
+        begin, end, target: (num_items,), as in ``Items``.
+    """
+    levels: list[Items] = []
+    while not levels or int((end - begin).max()) > size:
+        parts, begin, end = cut_items(begin, end, size)
+        levels.append(parts)
+    return [*levels, Items(begin.int(), end.int(), target.int(), int((end - begin).max()))]
+
+
+def sum_levels(
+    levels: list[Items],
+    indices: Tensor,
+    values: Tensor | None,
+    x: Tensor,
+    out: Tensor,
+    accumulate: bool,
+    epilogue: Epilogue,
+) -> None:
+    """``sum_items`` for stretches of any length: the sums of the parts of one level are the addends of the next."""
+    for parts in levels[:-1]:
+        sums = empty_lines(len(parts.target), out.shape[1], like=out)
+        sum_items(parts, indices, values, x, sums, False, NOTHING)
+        indices, values, x = parts.target, None, sums
+    sum_items(levels[-1], indices, values, x, out, accumulate, epilogue)
+
+
+def sum_items(
+    items: Items,
+    indices: Tensor,
+    values: Tensor | None,
+    x: Tensor,
+    out: Tensor,
+    accumulate: bool,
+    epilogue: Epilogue,
+) -> None:
+    """Write, for each item, the sum of the rows ``indices[begin:end]`` of ``x``, weighted by ``values``, to ``out``."""
+    # Here, not above: they import Triton, which only GPUs need.
+    from fullgnn.kernels.epilogue._epilogue_gpu import epilogue_arguments
+    from fullgnn.kernels.spmm._csr_gpu import sum_rows
+
+    width, num_items = out.shape[1], len(items.target)
+    assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
+    reading, finish = Reading.of(x), epilogue_arguments(epilogue)
+    unit = vector_unit(out, out.stride(0), width)
+    tuning = tuning_for(out.device).csr.at(width)
+    for columns in cut_columns(width):
+        lanes = num_lanes(tuning, columns.total)
+        num_edges = min(lanes, power_of_two(2 * items.most - 1))
+        num_rows = lanes // num_edges
+        sum_rows[(-(-num_items // num_rows), columns.count)](
+            items.begin,
+            items.end,
+            items.target,
+            indices,
+            values,
+            x,
+            out,
+            num_items,
+            len(out),
+            columns.first,
+            width // unit,
+            reading.column_units,
+            reading.stride_units,
+            out.stride(0) // unit,
+            *finish,
+            ACCUMULATE=accumulate,
+            ROWS=num_rows,
+            EDGES=num_edges,
+            PIECE_0=columns.pieces[0],
+            PIECE_1=columns.pieces[1],
+            PIECE_2=columns.pieces[2],
+            ALIGNED=reading.aligned,
+            OUT_ALIGNED=unit,
+            EVEN=columns.end <= reading.columns,
+            WIDE=wide(x, out),
+            maxnreg=tuning.registers if columns.pieces[1] and out.dtype == torch.float32 else None,
+            num_warps=power_of_two(2 * -(-lanes * columns.total // tuning.elements_per_warp) - 1),
+        )
+
+
+def num_lanes(tuning: CSRTuning, num_columns: int) -> int:
+    """Of a program with sums of ``num_columns`` columns: a power of two."""
+    return min(tuning.max_lanes, max(tuning.min_lanes, power_of_two(tuning.elements // num_columns)))
+
+
+def power_of_two(number: int) -> int:
+    """The largest that is not above ``number``, and 1 for 0."""
+    return 1 << max(0, number.bit_length() - 1)

@@ -1,0 +1,156 @@
+"""What a run leaves behind: ``config.yaml``, ``structure.npz``, ``epochs.jsonl`` and ``record.json`` in its folder."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from fullgnn.errors import ConfigError
+from fullgnn.storage.atomic import replacing, write_text
+
+STALE = ("record.json*", "structure*.npz", "predictions*.npz", ".*.json", ".*.npz", "tensorboard/events.out.tfevents.*")
+"""Files of an earlier run in the same folder, as patterns."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One finished run. Times are of a training step, without evaluation and without the first epoch (warm-up).
+
+    Times are those of the busiest rank, whose products take longest; a size is the largest rank's; bytes are what one
+    rank receives in one epoch, the mean over the ranks.
+    """
+
+    dataset: str
+    num_nodes: int
+    num_edges: int  # stored non-zeros before self-loops are added
+    nnz: int  # after normalisation
+    num_features: int
+    num_classes: int
+    symmetric: bool
+    model: str
+    num_parameters: int
+    scheme: str
+    world_size: int
+    dry_run_rank: int | None  # the only one that ran, and what was per rank is its own; None: all ran
+    replication: int
+    reorder: str  # as used: METIS falls back to RCM where it fails
+    reorder_scope: str
+    reorder_num_blocks: int
+    partition: str
+    kernel: str  # the one that multiplied
+    stage_order: str
+    exchange: str  # as asked for
+    split_rows: bool
+    work: dict[str, Any]  # WorkConfig as it was applied
+    device: str
+    backend: str
+    dtype: str
+    threads: int
+    cuda_graph: str  # "replayed": epochs after the first few were; or "no: " and why not
+    epochs: int  # that ran
+    epoch_time_ms: dict[str, float]  # median, p20, p80
+    spmm_time_ms: float  # median epoch
+    comm_time_ms: float  # median epoch: waiting for data, not what is hidden behind a product
+    comm_hidden: float | None  # share of the rows' time on their way that other work hid; None: no messages
+    dense_time_ms: float  # median epoch: the rest of forward and backward
+    other_time_ms: float  # median epoch: update and bookkeeping
+    comm_bytes_per_epoch: dict[str, float]  # by collective, mean over the ranks
+    comm_bytes_per_epoch_max: dict[str, float]  # by collective, of the rank that receives most
+    spmm_columns_per_epoch: int  # summed over the products of one training step, without evaluation
+    spmm_rows_per_epoch: int  # rows of A, or of its part, in these products
+    nnz_imbalance: float  # max / mean over the ranks of the non-zeros that they multiply
+    stage_imbalance: float  # the same where every stage waits for its most loaded rank
+    edge_cut: float  # share of the non-zeros that join two block rows
+    needed_row_ratio: float | None  # rows that the block rows read of each other / all; None with one block row
+    tile_density: dict[
+        str, float
+    ]  # share of nnz by the density, in per cent, of its 32 x 32 tile of the ordered matrix
+    peak_memory_bytes: int  # largest process
+    peak_memory_bytes_per_rank: list[int]
+    peak_tensor_bytes: int  # largest rank
+    partition_time_s: float
+    reorder_time_s: float
+    prepare_time_s: float
+    setup_time_s: float  # all before the first epoch, on the slowest rank; the three above are part of it
+    setup_bytes: dict[str, float]  # by collective, mean over the ranks: what A @ H0 moved
+    setup_spmm_columns: int  # of A @ H0
+    final_loss: float | None  # training loss of the last epoch, before its update; None if it is not finite
+    best_epoch: int
+    train_accuracy: float | None  # at the best-validation epoch
+    val_accuracy: float | None
+    test_accuracy: float | None
+    final_test_accuracy: float | None
+    seed: int
+    versions: dict[str, str | None]
+    hardware: dict[str, Any]
+    git_commit: str | None
+    ranks: list[dict[str, Any]] = field(default_factory=list)  # what each rank spent, in rank order; see docs/record.md
+    predicted: dict[str, Any] | None = None  # what the planner expected; None: nothing was asked of it
+
+
+class RunFolder:
+    """The folder of one run, written by rank 0 alone.
+
+    ``epochs.jsonl`` grows line by line, so that an interrupted run keeps its curve; ``record.json`` appears whole, at
+    the end. Files of an earlier run in the same folder are removed when the new one starts.
+
+    Args:
+        config: text of ``config.yaml``.
+
+    Raises:
+        ConfigError: the folder cannot be made or written.
+    """
+
+    def __init__(self, path: str, config: str):
+        self.path = Path(path).absolute()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for pattern in STALE:
+                for stale in self.path.glob(pattern):
+                    stale.unlink(missing_ok=True)
+            (self.path / "config.yaml").write_text(config)
+            self._epochs: TextIO = open(self.path / "epochs.jsonl", "w")
+        except OSError as error:
+            raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
+
+    def add_epoch(self, line: dict[str, Any]) -> None:
+        self._epochs.write(strict_json(line) + "\n")
+        self._epochs.flush()
+
+    def write_structure(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """``structure.npz``: the ``arrays`` of a ``Structure``."""
+        self._write_arrays("structure", arrays)
+
+    def write_predictions(self, logits: np.ndarray) -> None:
+        """``predictions.npz``: ``prediction`` (num_nodes,), ``logits`` (num_nodes, num_classes); row i is node i."""
+        self._write_arrays("predictions", {"prediction": logits.argmax(axis=1), "logits": logits})
+
+    def write_record(self, record: RunRecord) -> None:
+        write_text(self.path / "record.json", strict_json(asdict(record), indent=2) + "\n")
+        self._epochs.close()
+
+    def _write_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
+        with replacing(self.path / f"{name}.npz") as temporary:
+            np.savez(temporary, **arrays)
+
+
+def strict_json(value: Any, indent: int | None = None) -> str:
+    """Strict JSON: a number that is not finite, as the loss of a diverged run, becomes null."""
+
+    def finite(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {key: finite(child) for key, child in node.items()}
+        if isinstance(node, (list, tuple)):
+            return [finite(child) for child in node]
+        return None if isinstance(node, float) and not math.isfinite(node) else node
+
+    return json.dumps(finite(value), indent=indent, allow_nan=False)
+
+
+def read_record(path: Path) -> RunRecord:
+    """The record of a finished run in folder ``path``."""
+    return RunRecord(**json.loads((path / "record.json").read_text()))

@@ -1,0 +1,102 @@
+"""The machine that a run is on: what it is, what is installed, how large its caches are, how busy it is."""
+
+import logging
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+log = logging.getLogger(__name__)
+
+
+def versions(*others: str) -> dict[str, str | None]:
+    """Versions of Python, of CUDA, of the packages that a run uses, and of ``others``; None where one is missing."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
+    for package in ("fullgnn", "torch", "numpy", "scipy", "pymetis", "networkx", "hydra-core", "numba", *others):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """Names of the processor and of the GPU of ``device`` (None on a CPU), and the cores of this process."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        cpu = names[0] if names else cpu
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {"cpu": cpu, "num_cores": len(os.sched_getaffinity(0)), "gpu": gpu}
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that this package runs from, with ``-dirty`` for local changes; None when installed."""
+    folder = Path(__file__).resolve().parents[2]
+    if not (folder / ".git").exists():
+        return None
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def cache_bytes(device: torch.device, cpus: Path = Path("/sys/devices/system/cpu")) -> int | None:
+    """The last cache before the memory of ``device``: the L2 of a GPU; of a CPU the largest last-level cache that a
+    core of this process has. None: the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).L2_cache_size
+    return max(last_level_caches(cpus).values(), default=None)
+
+
+def last_level_caches(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str, int]:
+    """Bytes of every last-level cache that a core of this process has, by the list of cores that share it."""
+    caches = {}
+    for cpu in os.sched_getaffinity(0):
+        levels = [
+            (int((index / "level").read_text()), index) for index in (cpus / f"cpu{cpu}" / "cache").glob("index*")
+        ]
+        if levels:
+            _, last = max(levels)
+            caches[(last / "shared_cpu_list").read_text()] = _num_bytes((last / "size").read_text().strip())
+    return caches
+
+
+def available_memory(device: torch.device) -> int:
+    """Bytes that may still be allocated on ``device``."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+def warn_if_busy() -> float:
+    """The mean number of running threads on the machine in the last minute; logs a warning if that is many.
+
+    A busy core hurts the methods most that give every thread an equal share, as OpenMP does: ratios mislead then.
+    """
+    load = os.getloadavg()[0]
+    if load > 0.5 * len(os.sched_getaffinity(0)):
+        log.warning("the machine is busy (load %.1f): neither times nor ratios will repeat", load)
+    return load
+
+
+def _num_bytes(text: str) -> int:
+    """``32768K`` as the kernel writes it."""
+    number, unit = re.fullmatch(r"(\d+)([KMG]?)", text).groups()  # type: ignore[union-attr]
+    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]

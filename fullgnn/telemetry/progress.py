@@ -1,0 +1,44 @@
+"""The live line of a run."""
+
+import logging
+import sys
+
+from fullgnn.engine import EpochRecord
+from fullgnn.telemetry.table import percent
+
+log = logging.getLogger(__name__)
+
+
+class Progress:
+    """Rank 0's progress: one line that rewrites itself on a terminal, about ten log lines elsewhere.
+
+    Args:
+        epochs: how many are planned.
+        visible: whether this rank shows it.
+    """
+
+    def __init__(self, epochs: int, visible: bool):
+        self._epochs, self._visible = epochs, visible
+        self._accuracy = ""
+        self._bar = None
+        if visible and sys.stderr.isatty():
+            from tqdm import tqdm  # here, not above: tables are made where it is not installed
+
+            self._bar = tqdm(total=epochs, desc="epoch", unit="ep", dynamic_ncols=True)
+
+    def __call__(self, record: EpochRecord) -> None:
+        if not self._visible:
+            return
+        if record.accuracy is not None:
+            splits = ("train", record.accuracy.train), ("val", record.accuracy.val), ("test", record.accuracy.test)
+            self._accuracy = "  ".join(f"{name} {percent(share)}" for name, share in splits)
+        line = f"loss {record.loss:.4f}  {self._accuracy}  {record.cost.time_ms['epoch']:.1f} ms/epoch"
+        if self._bar is not None:
+            self._bar.set_postfix_str(line, refresh=False)
+            self._bar.update()
+        elif record.epoch in (1, self._epochs) or record.epoch % max(1, self._epochs // 10) == 0:
+            log.info("epoch %d/%d  %s", record.epoch, self._epochs, line)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,26 @@
+"""Tables of text that are also Markdown, and how numbers are written in them."""
+
+from collections.abc import Sequence
+
+import tabulate
+
+tabulate.PRESERVE_WHITESPACE = True  # rows that are parts of another row are indented
+tabulate.MIN_PADDING = 0  # of headers
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns: the first to the left, the others to the right."""
+    sides = ("left", *["right"] * (len(header) - 1))
+    return tabulate.tabulate(rows, header, tablefmt="pipe", colalign=sides, disable_numparse=True)
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2f} %"
+
+
+def num_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1000
+    raise AssertionError

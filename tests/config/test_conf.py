@@ -1,0 +1,209 @@
+"""Every YAML composes, binds its target, and the keys that scripts rely on keep their names and types."""
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+
+import pytest
+from omegaconf import OmegaConf
+
+from fullgnn.config import Config, conf_dir
+from fullgnn.config.compose import compose, load_config
+from fullgnn.errors import ConfigError
+
+GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "work", "train", "runtime", "experiment")
+APART = ("hardware", "tuning")  # no part of a run's configuration; other tests read them
+CHOICES = [
+    (path.parent.name, path.stem)
+    for path in sorted(conf_dir().glob("*/*.yaml"))
+    if path.stem != "base" and path.parent.name not in APART
+]  # reorder/base.yaml is a part of the others
+
+PROGRAM = {
+    "dataset": set(),
+    "model": {"in_channels", "out_channels", "seed"},
+    "scheme": {"world", "kernel", "meter"},
+    "kernel": set(),
+    "partition": {"adj", "train_mask", "num_parts", "seed"},
+}
+"""Arguments that the program passes to a group's target beside the YAML's keys."""
+
+KEYS = {
+    "run_dir": str,
+    "seed": int,
+    "dataset.name": str,
+    "dataset.root": str,
+    "dataset.path": NoneType,
+    "dataset.scale": float,
+    "dataset.symmetrize": bool,
+    "model.hidden_channels": int,
+    "model.num_layers": int,
+    "model.dropout": float,
+    "model.input_dropout": NoneType,
+    "normalization": str,
+    "train.epochs": int,
+    "train.lr": float,
+    "train.weight_decay": float,
+    "train.eval_every": int,
+    "scheme.replication": int,
+    "scheme.stage_order": str,
+    "scheme.exchange": str,
+    "scheme.split_rows": bool,
+    "scheme.wire_dtype": NoneType,
+    "partition.name": str,
+    "work.spmm_order": str,
+    "work.cache_aggregation": bool,
+    "work.skip_input_gradient": bool,
+    "work.fold_normalization": bool,
+    "work.loss_rows_only": bool,
+    "work.offload": str,
+    "reorder.scope": str,
+    "reorder.num_blocks": NoneType,
+    "reorder.cluster_size": int,
+    "runtime.nproc": NoneType,
+    "runtime.device": str,
+    "runtime.backend": str,
+    "runtime.dtype": str,
+    "runtime.threads": NoneType,
+    "runtime.cache_dir": NoneType,
+    "runtime.cuda_graph": str,
+    "runtime.deterministic": bool,
+}
+"""The public keys and the types of their defaults."""
+
+
+def target_of(node: dict) -> object:
+    module, _, name = node["_target_"].rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def test_every_folder_is_a_known_group() -> None:
+    folders = {path.name for path in conf_dir().iterdir() if path.is_dir()}
+    assert {*GROUPS, "hardware"} <= folders <= {*GROUPS, *APART}
+    assert {group for group, _ in CHOICES} == set(GROUPS)
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> None:
+    cfg = load_config(compose(f"{group}={choice}"))
+    assert isinstance(cfg, Config)
+    if group in PROGRAM:
+        node = getattr(cfg, group)
+        target = target_of(node)
+        parameters = inspect.signature(target).parameters
+        keys = {
+            key for key in node if not key.startswith("_") and (key in parameters or key not in ("name", "symmetrize"))
+        }
+        inspect.signature(target).bind(**dict.fromkeys(keys | PROGRAM[group]))  # raises where they do not fit
+        assert not keys & PROGRAM[group]
+    if group == "reorder":
+        assert cfg.reorder.name == choice
+        method = dict(cfg.reorder.method)
+        keys = {key for key in method if not key.startswith("_")}
+        inspect.signature(target_of(method)).bind("adj", "seed", **dict.fromkeys(keys))
+    if group in ("model", "scheme", "partition", "kernel"):
+        assert getattr(cfg, group)["name"] == choice  # what records call it
+
+
+def test_the_public_keys_keep_their_names_and_types() -> None:
+    composed = {
+        "npz": load_config(compose("dataset=npz", "dataset.name=x")),
+        "synthetic": load_config(compose("dataset=synthetic")),
+        "planetoid": load_config(compose("dataset=planetoid")),
+    }
+    for key, kind in KEYS.items():
+        values = [OmegaConf.select(OmegaConf.structured(cfg), key, default="absent") for cfg in composed.values()]
+        assert kind in map(type, values), (key, values)
+        assert all(value == "absent" or type(value) is kind for value in values), (key, values)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "value"),
+    [
+        (["scheme=1.5d"], "scheme.replication", 2),
+        (["scheme=1d"], "scheme.replication", 1),
+        ([], "reorder.scope", "block"),
+        ([], "reorder.num_blocks", None),
+        ([], "normalization", "sym"),
+        (["dataset=cora"], "dataset.symmetrize", True),
+        (["dataset=pubmed"], "dataset.name", "pubmed"),
+        (["dataset=reddit-like"], "dataset.num_nodes", 232965),
+        (["dataset=reddit-like"], "dataset.num_edges", 114848857),
+        (["dataset=proteins-like"], "dataset.num_nodes", 132534),
+        (["dataset=proteins-like"], "dataset.num_edges", 79255038),
+        (["dataset=archaea-like"], "dataset.num_nodes", 1644228),
+        (["dataset=archaea-like"], "dataset.num_edges", 206436882),
+        (["dataset=products-like"], "dataset.num_nodes", 2449029),
+        (["dataset=products-like"], "dataset.num_edges", 126167181),
+        (["reorder=metis"], "reorder.cluster_size", 200),
+        (["reorder=metis", "reorder.cluster_size=50"], "reorder.method.cluster_size", 50),
+        (["reorder=slashburn"], "reorder.method.hub_share", 0.005),
+        (["model.input_dropout=0.1"], "model.input_dropout", 0.1),
+        (["train.lr=1"], "train.lr", 1.0),  # an integer where a number belongs
+        (["model.dropout=0"], "model.dropout", 0.0),
+    ],
+)
+def test_defaults_and_presets(overrides: list[str], key: str, value: object) -> None:
+    found = OmegaConf.select(OmegaConf.structured(load_config(compose(*overrides))), key)
+    assert found == value
+    assert type(found) is type(value)
+
+
+WRONG = {
+    "train.epoch=5": "unknown configuration key train.epoch: did you mean train.epochs?",
+    "epochs=5": "unknown configuration key epochs: did you mean train.epochs?",
+    "datset.name=cora": "unknown configuration key datset.name: did you mean dataset.name?",
+    "models=gcn": "unknown configuration key models: did you mean model?",
+    "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are epochs, eval_every, ",
+    "+model.foo=1": "unknown configuration key model.foo: the keys of model in conf/ are dropout, ",
+    "foo=1": "unknown configuration key foo: the keys are dataset, kernel, ",
+    "dataset.scale=0.5": "dataset.scale is not a key of the chosen dataset: it belongs to dataset=synthetic",
+    "train.lr=abc": "train.lr=abc does not fit: it takes a number",
+    "train.epochs=2.5": "train.epochs=2.5 does not fit: it takes an integer",
+    "runtime.nproc=two": "runtime.nproc=two does not fit: it takes an integer or null",
+    "train.save_predictions=maybe": "train.save_predictions=maybe does not fit: it takes true or false",
+    "run_dir=null": "run_dir=null does not fit: it takes a text",
+    "dataset=synthetic dataset.scale=abc": "dataset.scale=abc does not fit: it takes a number",
+    "model.hidden_channels=x": "model.hidden_channels=x does not fit: it takes an integer",
+    "model.hidden_channels=null": "model.hidden_channels=null does not fit: it takes an integer",
+    "scheme=1.5d scheme.replication=two": "scheme.replication=two does not fit: it takes an integer",
+    "scheme=2d": "scheme=2d is not known: choose one of 1.5d, 1d",
+    "scheme=2": "a number or null is no choice of dataset, model, scheme or another group: give a name",
+    "experiment=ful": "experiment=ful is not known: choose one of cagnet-1.5d, cagnet-1d, full, hetu, hetu-reorder",
+    "dataset=nope": "dataset=nope is not known: choose one of archaea-like, citeseer, cora, ",
+    "reorder=rmc": "reorder=rmc is not known: choose one of degree, metis, none, rcm, shuffle, slashburn",
+    "reorder=rcm,metis": "reorder=rcm,metis gives several values: add -m to sweep over them",
+    "normalization=symmetric": "normalization=symmetric is not known: choose one of sym, row, none",
+    "work.offload=true": "work.offload=True is not known: choose one of auto, always, never",
+    "runtime.dtype=float16": "runtime.dtype=float16 is not known: choose one of float32, float64",
+    "train.epochs=0": "train.epochs=0 is out of range: it must be finite and at least 1",
+    "train.lr=-1": "train.lr=-1.0 is out of range: it must be finite and at least 0",
+    "train.lr=nan": "train.lr=nan is out of range: it must be finite and at least 0",
+    "train.lr=inf": "train.lr=inf is out of range: it must be finite and at least 0",
+    "reorder.num_blocks=0": "reorder.num_blocks=0 is out of range: it must be finite and at least 1",
+    "train.momentum=0.9": "train.momentum=0.9 needs train.optimizer=sgd",
+    "train.patience=5 train.eval_every=0": "train.patience=5 counts evaluations: set train.eval_every",
+    "seed=-1": "seed=-1 is out of range: it must be finite and at least 0",
+    "seed=9223372036854775808": "seed=9223372036854775808 is too large: it must be below 2^63",
+    "train.lr": "argument train.lr cannot be read: write key=value",
+    "~model": "model has no value: give model=...",
+    "~train.lr": "train.lr cannot be removed: leave out ~train.lr",
+    "~model.name": "the YAML of model has no name",
+    "reorder=slashburn reorder.method.hub_share=abc": "reorder.method.hub_share=abc does not fit: it takes a number",
+    "reorder=slashburn +reorder.method.foo=1": "unknown configuration key reorder.method.foo",
+    "model._target_=no.such.Model": "model._target_=no.such.Model cannot be used: No module named 'no'",
+}
+
+
+@pytest.mark.parametrize("overrides", WRONG)
+def test_a_wrong_configuration_is_one_line_that_names_the_cure(overrides: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(compose(*overrides.split()))
+    message = str(caught.value)
+    assert message.startswith(WRONG[overrides])
+    assert "\n" not in message
+
+
+def test_conf_is_the_folder_beside_the_package() -> None:
+    assert conf_dir() == Path(__file__).resolve().parents[2] / "conf"

@@ -1,0 +1,36 @@
+"""In a sweep, keys below a swept group wait for the jobs, which have the choice that knows them."""
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from fullgnn.config.overrides import hold_for_jobs
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dataset=npz", "dataset.path=x.npz"],  # no sweep
+        ["-m", "dataset=npz", "dataset.path=a,b", "train.epochs=3"],  # the group itself is not swept
+        ["-m", "seed=0,1", "model.dropout=0.1"],
+        ["-m", "dataset=cora,pubmed", "dataset.root=a,b"],  # swept already
+        ["-m", "dataset=cora,pubmed", "dataset.root"],  # no override: Hydra says so
+        ["-m", "dataset=karate,digits", "~dataset.seed"],
+        ["-m", "model=mlp,gcn", "model.input_dropout=null"],
+    ],
+)
+def test_others_stay_as_they_are(arguments: list[str]) -> None:
+    assert hold_for_jobs(arguments) == arguments
+
+
+@pytest.mark.parametrize("flag", ["-m", "--multirun"])
+@pytest.mark.parametrize("value", ["/a/b", "3", "0.5", "'a, b = c'", "[1,2]", "{a: 1}"])
+def test_a_key_below_a_swept_group_becomes_a_sweep_of_one(flag: str, value: str) -> None:
+    before = [flag, "dataset=cora,pubmed", f"dataset.root={value}", "model.dropout=0.1"]
+    after = hold_for_jobs(before)
+    assert [a for a, b in zip(after, before) if a != b] == [after[2]]
+    parser = OverridesParser.create()
+    held = parser.parse_override(after[2])
+    assert held.is_sweep_override()
+    (job_value,) = held.sweep_string_iterator()
+    plain = parser.parse_override(f"dataset.root={value}")
+    assert parser.parse_override(f"dataset.root={job_value}").value() == plain.value()

@@ -1,0 +1,46 @@
+"""A rank alone over collectives that move nothing."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from fullgnn.config import Config
+from fullgnn.distributed import World, dry_world
+from fullgnn.storage.record import RunRecord
+from fullgnn.train import run, run_on
+from tests.cases import config
+
+
+def test_a_rank_leaves_the_process_as_it_was() -> None:
+    hook = sys.excepthook
+    for rank in range(2):
+        with dry_world(config().runtime, rank, 2) as world:
+            assert (world.rank, world.size, world.dry) == (rank, 2, True)
+            assert dist.get_rank() == rank
+    assert not dist.is_initialized()
+    assert sys.excepthook is hook  # otherwise an error would name every rank that there was
+
+
+@pytest.mark.parametrize(("nproc", "expected"), [("null", 6), ("2", 2), ("6", 6), ("8", 6)])
+def test_the_ranks_are_on_one_machine_unless_nproc_says_otherwise(nproc: str, expected: int) -> None:
+    with dry_world(config(f"runtime.nproc={nproc}").runtime, 0, 6) as world:
+        assert world.local_size == expected
+
+
+def recorded(world: World, cfg: Config) -> RunRecord:
+    return run_on(world, cfg)
+
+
+def test_a_dry_run_of_every_rank_records_what_the_job_records(ranks, tmp_path: Path) -> None:
+    """The default job, whose ranks read each other's rows in shared memory."""
+    cfg = config("dataset=karate", "train.epochs=2", "runtime.device=cpu", f"run_dir={tmp_path / 'job'}")
+    job = ranks(6)(recorded, cfg)[0]
+    if job.device != "cpu":
+        pytest.skip("ranks on GPUs share no memory")
+    for rank, expected in enumerate(job.ranks):
+        (found,) = run(replace(cfg, world_size=6, rank=rank, run_dir=str(tmp_path / f"rank{rank}"))).ranks
+        for key in ("peak_tensor_bytes", "bytes_received", "nnz"):
+            assert found[key] == expected[key], (rank, key)

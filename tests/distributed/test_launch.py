@@ -1,0 +1,71 @@
+"""Starting ranks: how many, with how many threads, and what is said when one ends badly."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fullgnn.config import RuntimeConfig
+from fullgnn.distributed import WorkerError, default_nproc, launch_workers
+from fullgnn.distributed.mesh import num_threads
+
+
+def runtime(**changes: Any) -> RuntimeConfig:
+    defaults = {"nproc": None, "device": "cpu", "backend": "auto", "dtype": "float32", "threads": None, "timeout_s": 30}
+    return RuntimeConfig(**(defaults | changes))
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "changes", "expected"),
+    [(4, {"device": "auto"}, 4), (4, {"device": "cpu"}, 1), (0, {"device": "auto"}, 1), (4, {"nproc": 3}, 3)],
+)
+def test_processes_to_start(monkeypatch, num_gpus: int, changes: dict, expected: int) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    assert default_nproc(runtime(**changes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "threads", "processes", "expected"), [(8, None, 2, 4), (8, None, 3, 2), (2, None, 4, 1), (2, 5, 4, 5)]
+)
+def test_threads_share_the_cores(
+    monkeypatch, num_cores: int, threads: int | None, processes: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(num_cores)))
+    assert num_threads(runtime(threads=threads), processes) == expected
+
+
+def test_ranks_are_numbered_share_the_cores_and_leave_no_trace(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    handler = signal.getsignal(signal.SIGTERM)
+    script = "import os; e = os.environ; open(e['RANK'], 'w').write(' '.join([e['WORLD_SIZE'], e['OMP_NUM_THREADS']]))"
+    monkeypatch.chdir(tmp_path)
+    launch_workers(["-c", script], 2, runtime())
+    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["2 3", "2 3"]
+    assert "OMP_NUM_THREADS" not in os.environ
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.parametrize(
+    ("script", "expected", "said"),
+    [
+        ("import sys; sys.exit(7)", "a worker exited with status 7", False),
+        ("import os; os.kill(os.getpid(), 9)", "a worker was killed, as the system does when memory runs out", False),
+        ("import os; os.kill(os.getpid(), 11)", "a worker was killed by SIGSEGV", False),
+        (
+            "import sys; from fullgnn.distributed import report_failure as r; r(ValueError('one\\ntwo')); sys.exit(1)",
+            "ValueError: one two",
+            True,
+        ),
+    ],
+)
+def test_the_reason_of_a_failure(monkeypatch, script: str, expected: str, said: bool) -> None:
+    root = str(Path(__file__).resolve().parents[2])
+    monkeypatch.setenv("PYTHONPATH", root)
+    with pytest.raises(WorkerError) as caught:
+        launch_workers(["-c", script], 1, runtime())
+    assert expected in str(caught.value)
+    assert caught.value.said is said

@@ -1,0 +1,74 @@
+"""Joining a job, and the groups of a mesh."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from fullgnn.config import Config
+from fullgnn.distributed import World, init_world, mesh
+from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.telemetry.meter import Meter
+from tests.cases import config, dense_graph, layout_overrides
+from tests.distributed.recorded import recorded
+
+
+def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counter[str]]:
+    """Of a short training on groups of its own: the first operation of each group but that of all ranks, with the
+    group's size; and how often each operation occurs."""
+    world = replace(world, _meshes={})
+    meter = Meter(world.device)
+    with recorded() as found:
+        scheme = make_scheme(cfg, world, meter)
+        cost = meter.take()
+        job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
+        fit(job.model, job.graph, scheme, cfg.train, meter)
+    groups = list(dict.fromkeys(id(group) for _, group in found if group is not None))
+    firsts = [next(name for name, group in found if id(group) == number) for number in groups]
+    sizes = [next(dist.get_world_size(group) for _, group in found if id(group) == number) for number in groups]
+    assert not cost.time_ms and not cost.bytes_received
+    assert [name for name, _ in found[: len(groups)]] == ["all_reduce"] * len(groups)
+    return list(zip(firsts, sizes)), Counter(name for name, _ in found)
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(4, 2)])
+def test_every_group_begins_with_an_all_reduce(ranks, world_size: int, replication: int) -> None:
+    """NCCL wants all ranks of a group in its first operation, and an exchange may leave some out."""
+    cfg = config(
+        *layout_overrides(replication), "train.epochs=1", "scheme.shared_memory=false", "scheme.exchange=needed_rows"
+    )
+    for firsts, counts in ranks(world_size)(operations, cfg):
+        assert firsts == [("all_reduce", world_size // replication), ("all_reduce", replication)]
+        assert counts["batch_isend_irecv"] > 0
+
+
+@pytest.mark.parametrize(
+    ("backend", "set_before"), [("nccl", {}), ("nccl", {"TORCH_NCCL_HIGH_PRIORITY": "0"}), ("gloo", {})]
+)
+def test_variables_of_nccl_are_set_before_it_starts(monkeypatch, backend: str, set_before: dict[str, str]) -> None:
+    class Started(Exception):
+        pass
+
+    def started(*args: Any, **kwargs: Any) -> None:
+        raise Started({name: os.environ.get(name) for name in mesh.NCCL_VARIABLES})
+
+    for name in mesh.NCCL_VARIABLES:
+        monkeypatch.setenv(name, "")  # put back in the end
+        monkeypatch.delenv(name)
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    for name, value in (environment | set_before).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(dist, "init_process_group", started)
+    monkeypatch.setattr(mesh, "job_store", lambda use, timeout_s: dist.HashStore())
+    runtime = config("runtime.device=cuda", f"runtime.backend={backend}").runtime
+    with pytest.raises(Started) as caught, init_world(runtime):
+        pass
+    defaults = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
+    assert caught.value.args[0] == (defaults | set_before if backend == "nccl" else dict.fromkeys(defaults))

@@ -1,0 +1,313 @@
+"""Products in Triton and what rides in them against float64. Numbers are small integers where sums must be exact."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.dense import dense
+from fullgnn.kernels.dense.dense import activation_gradients, fuses_scale, linear_gradients, matmul, matmul_lines
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import drop_
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.spmm import NOTHING, Epilogue
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.nn import Activation, Dropout, GCNConv
+from fullgnn.nn.linear import linear
+from tests.kernels.dense.test_dense import integers, within
+from tests.kernels.dropout.test_philox import reference as definition
+from tests.triton_device import DEVICE, needs_triton
+
+pytestmark = needs_triton
+
+SHAPES = [(1, 1), (3, 8), (8, 3), (16, 16), (41, 47), (47, 41), (100, 64), (129, 100), (64, 128), (602, 41), (128, 129)]
+ROWS = [1, 37, 300]  # never a multiple of a tile
+FEW = [37]  # of wide matrices, so that the interpreter is quick
+
+
+@pytest.fixture(autouse=True)
+def _serves(triton_serves) -> None:
+    """On a CPU, too."""
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    """What is not initialised is not a number."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert torch.empty(8, device=DEVICE).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows with each product that Triton makes."""
+    made: list[str] = []
+    path = dense._triton
+    monkeypatch.setattr(dense, "_triton", lambda *args, **kwargs: made.append("product") or path(*args, **kwargs))
+    return made
+
+
+def whole(*shape: int, seed: int) -> Tensor:
+    return integers(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
+
+
+def mask(num_rows: int) -> Mask:
+    """Half of the elements: the factor 2 keeps integers exact."""
+    node_id = 7 * torch.arange(num_rows, device=DEVICE).flip(0)
+    return Mask(node_id, 0.5, 2**40 + 3, torch.tensor(5, device=DEVICE), 2)
+
+
+def expected(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Tensor:
+    """One operation after the other, in float64 on the CPU."""
+    y = x.cpu().double() @ weight.cpu().double()
+    if epilogue.scale is not None:
+        y = epilogue.scale.cpu().double()[:, None] * y
+    if epilogue.bias is not None:
+        y = y + epilogue.bias.cpu().double()
+    if epilogue.relu:
+        y = y.relu()
+    if epilogue.dropout is not None:
+        kept = drop_(torch.ones_like(y, dtype=torch.bfloat16).to(DEVICE), epilogue.dropout).cpu() > 0
+        y = torch.where(kept, y * epilogue.dropout.scale, 0)
+    return y
+
+
+@pytest.mark.parametrize(("f", "g"), SHAPES)
+def test_products(f: int, g: int, products: list[str]) -> None:
+    weight, bias = whole(f, g, seed=1), whole(g, seed=2)
+    sizes = ROWS if f * g < 5000 else FEW
+    for number, n in enumerate(sizes):
+        x, scale = whole(n, f, seed=0), whole(n, seed=3)
+        for epilogue in (
+            Epilogue(None, bias),
+            Epilogue(None, None, True),
+            Epilogue(None, bias, True, mask(n)),
+        ):
+            y = matmul(within(x, 3 * number), weight, epilogue)
+            assert torch.equal(y.cpu().double(), expected(x, weight, epilogue)), (n, epilogue)
+            assert y.is_contiguous()
+        rows = matmul_lines(x.t().contiguous().t(), weight.t().contiguous().t(), scale)
+        assert torch.equal(rows.cpu().double(), expected(x, weight, Epilogue(scale))), n
+        line = 32 if DEVICE.type == "cuda" else 64
+        assert rows.stride() == (-(-g * 4 // line) * line // 4, 1) and rows.data_ptr() % line == 0
+        assert torch.as_strided(rows, (n, rows.stride(0)), rows.stride()).isfinite().all(), "padding is written, too"
+    assert len(products) == 4 * len(sizes)
+
+
+@pytest.mark.parametrize(("f", "g"), [(100, 47), (602, 16), (64, 602)])
+def test_products_are_of_float32_quality(f: int, g: int, products: list[str]) -> None:
+    """2^-20 of the sum of the magnitudes: plain TF32, whose numbers have 11 bits, does not reach it by far."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*shape, generator=generator).to(DEVICE) for shape in ((131, f), (f, g), (g,)))
+    epilogue = Epilogue(None, bias)
+    bound = 2**-20 * (x.cpu().double().abs() @ weight.cpu().double().abs() + bias.cpu().double().abs())
+    error = matmul(x, weight, epilogue).cpu().double() - expected(x, weight, epilogue)
+    assert (error.abs() <= bound).all() and products
+
+
+def test_who_makes_which_product(products: list[str]) -> None:
+    x, weight = whole(40, 16, seed=0), whole(16, 32, seed=1)
+    exact = expected(x, weight, NOTHING)
+    assert torch.equal(matmul(x, weight).cpu().double(), exact)
+    assert torch.equal(matmul_lines(x, weight).cpu().double(), exact)  # whole lines as it is
+    assert not products, "a plain product is a library's"
+    matmul_lines(x, weight[:, :5])
+    assert products, "but not into lines"
+    del products[:]
+    for dtype in (torch.float64, torch.bfloat16):
+        many = Epilogue(None, whole(32, seed=2).to(dtype), relu=True)
+        y = matmul(x.to(dtype), weight.to(dtype), many)
+        assert y.dtype == dtype and not fuses_scale(x.to(dtype))
+        assert matmul_lines(x.to(dtype), weight.to(dtype), whole(40, seed=3).to(dtype)).dtype == dtype
+    assert not products, "other types are torch's"
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (5, 3, 0), (0, 0, 0)])
+def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
+    n, f, g = shape
+    x, weight, epilogue = whole(n, f, seed=0), whole(f, g, seed=1), Epilogue(None, whole(g, seed=2), True)
+    assert torch.equal(matmul(x, weight, epilogue).cpu().double(), expected(x, weight, epilogue))
+    scale = whole(n, seed=3)
+    assert torch.equal(matmul_lines(x, weight, scale).cpu().double(), expected(x, weight, Epilogue(scale)))
+
+
+@pytest.mark.parametrize(("f", "g"), [(602, 41), (41, 47), (3, 128)])
+def test_what_lies_behind_the_columns_of_x_is_not_multiplied(f: int, g: int, products: list[str]) -> None:
+    """A row of a stride that 16 bytes divide is read up to a multiple of 16 bytes, and numbers that are none follow."""
+    x, weight, bias = whole(37, f, seed=0), whole(f, g, seed=1), whole(g, seed=2)
+    rows = empty_lines(37, f, like=x).copy_(x)
+    assert gpu.row_unit(rows) == 4 and torch.as_strided(rows, (37, f + 1), rows.stride())[:, f].isnan().all()
+    epilogue = Epilogue(None, bias, True)
+    assert torch.equal(matmul(rows, weight, epilogue).cpu().double(), expected(x, weight, epilogue)) and products
+
+
+@pytest.mark.parametrize(("f", "g"), [(100, 64), (64, 47), (16, 130)])
+def test_dropout_in_a_product_against_its_definition(f: int, g: int, products: list[str]) -> None:
+    """Against one Philox call an element (NumPy, of its own), with numbers that TF32 does not hold."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*shape, generator=generator) for shape in ((131, f), (f, g), (g,)))
+    node_id = torch.randint(0, 2**32, (131,), generator=generator)
+    for stream in (
+        {"p": 0.3, "seed": 2**40 + 17, "epoch": 3, "layer": 1},
+        {"p": 0.9, "seed": 2**64 - 1, "epoch": 2**32 - 1, "layer": 2},
+    ):
+        exact = definition((x.double() @ weight.double() + bias.double()).relu(), node_id, **stream)
+        epoch = torch.tensor(stream["epoch"], device=DEVICE)
+        mask = Mask(node_id.to(DEVICE), stream["p"], stream["seed"], epoch, stream["layer"])
+        y = matmul(x.to(DEVICE), weight.to(DEVICE), Epilogue(None, bias.to(DEVICE), True, mask)).cpu().double()
+        bound = 2**-20 * (x.double().abs() @ weight.double().abs() + bias.double().abs()) / (1 - stream["p"])
+        assert ((y - exact).abs() <= bound).all() and products
+        kept = definition(torch.ones(131, g), node_id, **stream) > 0
+        assert (y[~kept] == 0).all() and (exact > 0).any()
+
+
+def test_a_nan_shows() -> None:
+    x = whole(40, 16, seed=0)
+    x[7, 3] = torch.nan
+    y = matmul(x, torch.ones(16, 20, device=DEVICE), Epilogue(None, None, relu=True))
+    assert y[7].isnan().all() and y.isnan().sum() == 20
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("h", [1, 3, 8, 16, 41, 100, 129, 602])
+def test_activation_gradients(h: int, dtype: torch.dtype) -> None:
+    for number, n in enumerate((1, 37, 1100) if h in (8, 41) else FEW):
+        g, y, row_scale = (
+            integers(n, *more, dtype=dtype, seed=k).to(DEVICE) for k, more in enumerate([(h,), (h,), ()])
+        )
+        for output, scale in ((None, row_scale), (y, None), (y, row_scale)):
+            masked = g if output is None else torch.where(y > 0, 3 * g, 0)
+            arguments = within(g, number), None if output is None else within(y, 2 * number), 3.0, scale
+            found, sums = activation_gradients(*arguments)
+            assert torch.equal(found, masked if scale is None else masked * scale[:, None])
+            assert torch.equal(sums, masked.sum(0))
+    assert found.data_ptr() % 32 == 0 and found.stride(0) * dtype.itemsize % 32 == 0, "rows begin a line"
+    across = g[0].expand(n, h)  # as the gradient of a sum is
+    assert torch.equal(activation_gradients(across, y, 1.0)[0], torch.where(y > 0, across, 0))
+
+
+def test_sums_of_gradients_are_of_float32_quality() -> None:
+    g = torch.randn(1500, 8, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    _, sums = activation_gradients(g, None, 1.0, torch.ones(1500, device=DEVICE))
+    error = sums.cpu().double() - g.cpu().double().sum(0)
+    assert (error.abs() <= 2**-20 * g.cpu().double().abs().sum(0)).all()
+
+
+def test_activation_gradients_of_no_rows() -> None:
+    empty = torch.empty(0, 5, device=DEVICE)
+    masked, sums = activation_gradients(empty, empty, 2.0, torch.empty(0, device=DEVICE))
+    assert masked.shape == (0, 5) and torch.equal(sums, torch.zeros(5, device=DEVICE))
+
+
+def test_a_nan_of_the_output_lets_the_gradient_pass() -> None:
+    output = torch.tensor([[torch.nan, 1, 0, -1]], device=DEVICE).repeat(3, 1)
+    g = torch.ones(3, 4, device=DEVICE)
+    masked, sums = activation_gradients(g, output, 1.0)
+    assert masked.tolist() == [[1, 1, 0, 0]] * 3 and sums.tolist() == [3, 3, 0, 0]
+
+
+def test_linear_gradients() -> None:
+    x, g, y = (whole(50, width, seed=seed) for seed, width in enumerate((9, 5, 5)))
+    exact = torch.where(y > 0, 2 * g, 0)
+    for keep in (False, True):
+        gradient, sums, masked = linear_gradients(x, g, y, 2.0, keep_masked=keep)
+        assert torch.equal(gradient, x.t() @ exact) and torch.equal(sums, exact.sum(0))
+        assert torch.equal(masked, exact) if keep else masked is None
+
+
+# ---- layers -------------------------------------------------------------------------------------------------------
+
+
+class ScaledAdjacency:
+    """diag(after) M diag(before), or some of its rows, that offers its scales and notes whether they are taken."""
+
+    def __init__(self, matrix: Tensor, before: Tensor, after: Tensor, rows: Tensor | None):
+        self.node_id = 3 * torch.arange(len(matrix), device=matrix.device)
+        self.row_index, self.output = rows, self
+        self.matrix, self.before = matrix if rows is None else matrix[rows], before
+        self.after = after if rows is None else after[rows]
+        self.input_scale, self.gradient_scale = self.before, self.after
+        self.taken: list[bool] = []
+
+    def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+        self.taken.append(scaled)
+        product = self.matrix @ (x if scaled else x * self.before[:, None])
+        return apply_epilogue_(product.mul_(self.after[:, None]), epilogue)
+
+    def multiply_t(self, g: Tensor, *, scaled: bool = False) -> Tensor:
+        self.taken.append(scaled)
+        return self.before[:, None] * (self.matrix.t() @ (g if scaled else g * self.after[:, None]))
+
+    def dense(self) -> Tensor:
+        return (self.after[:, None] * self.matrix * self.before).cpu().double()
+
+
+def close(found: list[Tensor], exact: list[Tensor]) -> None:
+    """A few hundred roundings of float32 in numbers of order 1."""
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one.cpu().double(), other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_linear_against_autograd(drops: bool, products: list[str]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(*shape, generator=generator) for shape in ((70, 17), (17, 41), (41,))]
+    weigh, node_id = torch.randn(70, 41, generator=generator), torch.arange(70).flip(0)
+    drop = Dropout(0.4, layer=1, seed=3)
+
+    def gradients(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+        x, weight, bias = (tensor.clone().to(device, dtype).requires_grad_() for tensor in tensors)
+        if dtype == torch.float32:
+            y = linear(x, weight, bias, Activation(True, drop.to(device).mask(node_id.to(device)) if drops else None))
+        else:
+            y = (x @ weight + bias).relu()
+            y = drop.to(device)(y, node_id) if drops else y
+        (y * weigh.to(device, dtype)).sum().backward()
+        return [y.detach(), *(tensor.grad for tensor in (x, weight, bias))]
+
+    close(gradients(DEVICE, torch.float32), gradients(torch.device("cpu"), torch.float64))
+    assert products
+
+
+@pytest.mark.parametrize("rows", [None, [0, 3, 4, 30]], ids=["all rows", "rows with loss"])
+@pytest.mark.parametrize("serves", [True, False])
+@pytest.mark.parametrize("activation", ["identity", "relu", "relu and dropout"])
+@pytest.mark.parametrize(("order", "wants_x"), [("transform", True), ("transform", False), ("propagate", True)])
+def test_convolution_against_autograd(
+    order: str, wants_x: bool, activation: str, serves: bool, rows: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producers of what a sparse product reads apply its scale where they can, and only there."""
+    monkeypatch.setattr(gpu, "has_triton", lambda: serves)
+    generator = torch.Generator().manual_seed(0)
+    matrix = (torch.rand(33, 33, generator=generator) < 0.2).float()
+    before, after = (torch.rand(33, generator=generator) + 0.5 for _ in range(2))
+    index = None if rows is None else torch.tensor(rows, device=DEVICE)
+    adj = ScaledAdjacency(*(tensor.to(DEVICE) for tensor in (matrix, before, after)), index)
+    conv = GCNConv(20, 7, generator).to(DEVICE)
+    conv.spmm_order = order
+    torch.nn.init.normal_(conv.bias, generator=torch.Generator(DEVICE).manual_seed(2))
+    start = torch.randn(33, 20, generator=generator)
+    drop = Dropout(0.4, layer=1, seed=3).to(DEVICE) if activation == "relu and dropout" else None
+
+    x = start.clone().to(DEVICE).requires_grad_(wants_x)
+    y = conv(x, adj, activation != "identity", drop)
+    weigh = torch.randn(y.shape, generator=generator)
+    (y * weigh.to(DEVICE)).sum().backward()
+
+    x64 = start.double().requires_grad_(wants_x)
+    parameters = [tensor.detach().cpu().double().requires_grad_() for tensor in (conv.linear.weight, conv.bias)]
+    y64 = adj.dense() @ (x64 @ parameters[0]) + parameters[1]
+    if activation != "identity":
+        y64 = y64.relu()
+    if drop is not None:
+        kept = drop(torch.ones(y.shape, device=DEVICE), adj.node_id if index is None else adj.node_id[index]).cpu() > 0
+        y64 = torch.where(kept, y64 / 0.6, 0)
+    (y64 * weigh.double()).sum().backward()
+    close(
+        [y.detach(), conv.linear.weight.grad, conv.bias.grad, *([x.grad] if wants_x else [])],
+        [y64.detach(), *(tensor.grad for tensor in parameters), *([x64.grad] if wants_x else [])],
+    )
+    assert adj.taken == ([serves, serves] if order == "transform" else [False, False])

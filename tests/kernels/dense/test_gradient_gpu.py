@@ -1,0 +1,205 @@
+"""X^T G, masks and column sums in Triton against float64. Numbers are small integers where sums must be exact."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.dense import dense
+from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, weight_gradient
+from fullgnn.kernels.support import gpu, tuning
+from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.tuning import DenseTuning
+from fullgnn.nn import cross_entropy
+from tests.kernels.dense.test_dense import integers, within
+from tests.triton_device import DEVICE, needs_triton
+
+pytestmark = needs_triton
+
+SHAPES = [(1, 1), (3, 8), (17, 47), (129, 17)]
+OF_MODELS = [(602, 128), (128, 41), (100, 64), (64, 47), (8, 128), (128, 112)]
+WIDE = [(1, 300), (700, 1), (130, 257)]  # of X: where G is masked first
+
+
+@pytest.fixture(autouse=True)
+def poisoned(triton_serves: None) -> Iterator[None]:
+    """What is not initialised is not a number, and few rows are many steps and ranges."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert torch.empty(8, device=DEVICE).isnan().all()
+    tuning.use(tuning.tuning_of({"dense": {"gradient_rows": 32, "gradient_steps": 2, "mask_tiles": 2, "sum_parts": 2}}))
+    yield
+    tuning.use(None)
+    torch.use_deterministic_algorithms(False)
+
+
+def whole(*shape: int, seed: int) -> Tensor:
+    return integers(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
+
+
+def padded(matrix: Tensor) -> Tensor:
+    """The same rows, each at the start of a line, before numbers that are none."""
+    rows = empty_lines(*matrix.shape, like=matrix)
+    return rows.copy_(matrix)
+
+
+def masked_by(g: Tensor, output: Tensor | None) -> Tensor:
+    g = g.cpu().double()
+    return g if output is None else torch.where(output.cpu() > 0, 2 * g, 0)
+
+
+@pytest.mark.parametrize(("f", "h"), [*SHAPES, *OF_MODELS, *WIDE])
+def test_gradients(f: int, h: int) -> None:
+    for number, n in enumerate((1, 37, 150) if (f, h) in SHAPES else (70,)):
+        x, g, y = (whole(n, width, seed=seed) for seed, width in enumerate((f, h, h)))
+        for output, keep in ((None, True), (y, False), (y, True)) if n > 1 else ((y, True),):
+            exact = masked_by(g, output)
+            if number % 2:
+                arguments = [within(x, number), within(g, number), None if output is None else within(y, 2 * number)]
+            else:
+                arguments = [padded(x), padded(g), None if output is None else padded(y)]
+            gradient, sums, masked = linear_gradients(*arguments, 2.0, keep_masked=keep)
+            assert torch.equal(gradient.cpu().double(), x.cpu().double().t() @ exact), (n, keep)
+            assert torch.equal(sums.cpu().double(), exact.sum(0)), (n, keep)
+            assert (masked is not None) == keep
+            assert masked is None or torch.equal(masked.cpu().double(), exact)
+        assert torch.equal(weight_gradient(padded(x), g).cpu().double(), x.cpu().double().t() @ g.cpu().double())
+
+
+def test_any_stride() -> None:
+    """Columns side by side, one row repeated, a matrix of one column."""
+    x, g = whole(70, 6, seed=0), whole(70, 5, seed=1)
+    exact = x.cpu().double().t() @ g.cpu().double()
+    assert torch.equal(weight_gradient(x.t().contiguous().t(), g.t().contiguous().t()).cpu().double(), exact)
+    across = g[0].expand(70, 5)
+    exact = x.cpu().double().t() @ across.cpu().double()
+    assert torch.equal(linear_gradients(x, across, None, 1.0, keep_masked=False)[0].cpu().double(), exact)
+    column = g[:, 2:3]
+    exact = x.cpu().double().t() @ column.cpu().double()
+    assert torch.equal(weight_gradient(x, column).cpu().double(), exact)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (5, 3, 0)])
+def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
+    n, f, h = shape
+    x, g = whole(n, f, seed=0), whole(n, h, seed=1)
+    for output in (None, g):
+        gradient, sums, masked = linear_gradients(x, g, output, 2.0, keep_masked=True)
+        assert torch.equal(gradient.cpu(), torch.zeros(f, h)) and masked is not None
+        assert torch.equal(sums.cpu().double(), masked_by(g, output).sum(0)) and masked.shape == g.shape
+
+
+def test_who_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float32 is ours, whatever the size; other types are torch's, and their masks ours."""
+    from fullgnn.kernels.dense import _gradient_gpu
+
+    called, path = [], _gradient_gpu.linear_gradients_gpu
+    monkeypatch.setattr(dense, "MIN_WORK", 1 << 62)
+    monkeypatch.setattr(_gradient_gpu, "linear_gradients_gpu", lambda *a, **k: called.append(1) or path(*a, **k))
+    for dtype, ours in ((torch.float32, True), (torch.float64, False), (torch.bfloat16, False)):
+        del called[:]
+        x, g, y = (whole(20, 4, seed=seed).to(dtype) for seed in range(3))
+        gradient, sums, _ = linear_gradients(x, g, y, 2.0, keep_masked=False)
+        exact = masked_by(g, y)
+        assert torch.equal(gradient.cpu().double(), x.cpu().double().t() @ exact), dtype
+        assert torch.equal(sums.cpu().double(), exact.sum(0)) and bool(called) == ours
+
+
+def test_a_nan_shows() -> None:
+    """Of X and G in the gradient; of the output, which lets G pass."""
+    for place in range(3):
+        x, g, y = (torch.ones(40, 3, device=DEVICE) for _ in range(3))
+        (x, g, y)[place][7, 1] = torch.nan
+        gradient, sums, _ = linear_gradients(x, g, y, 1.0, keep_masked=False)
+        nan = torch.zeros(3, 3, dtype=torch.bool)
+        nan[1, :] = place == 0
+        nan[:, 1] |= place == 1
+        assert torch.equal(gradient.cpu().isnan(), nan) and sums.isnan().any() == (place == 1)
+        assert (gradient.cpu()[~nan] == 40).all()
+
+
+def test_of_float32_quality() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, g, y = (torch.randn(700, width, generator=generator).to(DEVICE) for width in (50, 47, 47))
+    gradient, sums, _ = linear_gradients(x, g, y, 1 / 0.7, keep_masked=False)
+    exact = torch.where(y.cpu() > 0, g.cpu().double() / 0.7, 0)
+    bound = 2**-20 * (x.cpu().double().abs().t() @ exact.abs())
+    assert ((gradient.cpu().double() - x.cpu().double().t() @ exact).abs() <= bound).all()
+    assert ((sums.cpu().double() - exact.sum(0)).abs() <= 2**-20 * exact.abs().sum(0)).all()
+
+
+def drift(found: Tensor, addend: Tensor, count: int) -> float:
+    """How far sums of ``count`` equal addends are off, as a fraction of the sum of their magnitudes."""
+    exact = count * addend.cpu().double()
+    return float(((found.cpu().double() - exact) / exact).abs().max())
+
+
+def test_sums_of_equal_addends_do_not_drift() -> None:
+    """96 addends, each a column: with the constants of every run, all of the longest float32 chains are used.
+
+    From one range of rows on, more rows mean more parts, which are added in float64, so that their number does not
+    matter: the next test has more parts than 4,194,304 rows.
+    """
+    tuning.use(None)
+    n = 3 * DenseTuning().gradient_rows * DenseTuning().gradient_steps
+    assert n == 2304
+    addend = (1 + torch.rand(96, generator=torch.Generator().manual_seed(0))).to(DEVICE)
+    tuning.use(tuning.tuning_of({"dense": {"gradient_programs": 1}}))
+    x, g = torch.ones(n, 1, device=DEVICE), addend.expand(n, 96)
+    gradient, sums, _ = linear_gradients(x, g, g, 1.0, keep_masked=False)
+    assert drift(gradient[0], addend, n) <= 1e-6 and drift(sums, addend, n) <= 1e-6
+    tuning.use(None)
+    sums = activation_gradients(g, g, 1.0)[1]
+    assert drift(sums, addend, n) <= 1e-6
+
+
+@pytest.mark.parametrize("num_parts", [1, 5, 6000])
+def test_parts_are_added_exactly_enough(num_parts: int) -> None:
+    """To the nearest float32 number of the exact sum, or its neighbour, whatever the number of parts."""
+    from fullgnn.kernels.dense._gradient_gpu import add_parts
+
+    tuning.use(None)
+    parts = 1 + torch.rand(num_parts, 3, 8, generator=torch.Generator().manual_seed(0))
+    parts[:, 1] = 1 + torch.rand(8, generator=torch.Generator().manual_seed(1))
+    parts[:, :, 7] = torch.nan  # a column that nobody asks for
+    found = add_parts(parts.to(DEVICE), 7)
+    assert found.shape == (3, 7) and found.is_contiguous()
+    torch.testing.assert_close(found.cpu().double(), parts.double().sum(0)[:, :7], rtol=2**-23, atol=0)
+
+
+def test_the_longest_sums_do_not_grow() -> None:
+    """The steps that a program adds, and the rows of a step, whatever the shape."""
+    from fullgnn.kernels.dense._gradient_gpu import split_for
+
+    for n in (1, 40, 10**5, 10**6, 4 * 10**6, 10**9):
+        for f, h, streams in ((602, 128, 2), (128, 41, 1), (1, 1, 3), (128, 128, 3), (5000, 5000, 1)):
+            split = split_for(n, f, h, streams, DenseTuning())
+            assert split.rows <= 32 and split.range_rows <= 24 * split.rows and split.range_rows % split.rows == 0
+            assert (split.num_ranges - 1) * split.range_rows < n <= split.num_ranges * split.range_rows
+            assert split.input_tiles * split.inputs >= f and split.column_tiles * split.columns >= h
+            assert split.num_ranges * split.input_tiles * split.column_tiles < 2**31
+
+
+def test_rows_that_can_be_read_past_their_end() -> None:
+    """16 bytes at a time: where the rows are padded, and the last one's padding is there."""
+    frame = torch.zeros(10 * 48)
+    assert frame.data_ptr() % 16 == 0
+    rows = frame.view(10, 48)
+    assert gpu.row_unit(rows[:, :41]) == gpu.row_unit(rows) == gpu.row_unit(rows, rows[:, :41]) == 4
+    assert gpu.row_unit(rows.double()[:, :41]) == 2
+    assert gpu.row_unit(rows[:, 1:42]) == 1, "rows begin elsewhere"
+    assert gpu.row_unit(frame[:410].view(10, 41)) == 1, "rows are not padded"
+    assert gpu.row_unit(frame[:430].view(10, 43), rows) == 1
+    assert gpu.row_unit(torch.as_strided(frame[438 - 9 * 48 :], (10, 41), (44, 1), 0)) == 4
+    short = torch.zeros(9 * 44 + 41)
+    assert gpu.row_unit(torch.as_strided(short, (10, 41), (44, 1))) == 1, "the memory ends before"
+    assert gpu.row_unit(torch.as_strided(short, (9, 41), (44, 1))) == 4
+    assert gpu.row_unit(frame[:44].expand(5, 44)) == 4 and gpu.row_unit(frame[:41].expand(5, 41)) == 1
+    assert gpu.row_unit(frame[:2].expand(5, 2)) == 1
+
+
+def test_the_gradient_of_the_loss_lies_in_lines() -> None:
+    """So that the last layer reads it 16 bytes at a time."""
+    _, gradient = cross_entropy(torch.randn(9, 41, device=DEVICE), torch.zeros(9, dtype=torch.int64, device=DEVICE), 1)
+    assert gpu.row_unit(gradient) == 4 and gradient.shape == (9, 41)
+    assert torch.as_strided(gradient, (9, 44), gradient.stride()).isfinite().all(), "padding is written, too"

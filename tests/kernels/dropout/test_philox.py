@@ -1,0 +1,231 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.dropout import philox
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import dropout, dropout_, dropout_apply, philox_4x32
+from fullgnn.kernels.support import gpu
+from tests.triton_device import DEVICE, needs_triton
+
+LOW = 2**32 - 1
+STREAM = {"p": 0.3, "seed": 2**40 + 17, "epoch": 3, "layer": 1}
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+)
+def test_known_answers_of_random123(counter: str, key: str, words: str) -> None:
+    ctr, expected, k = (np.array([int(word, 16) for word in text.split()]) for text in (counter, words, key))
+    assert np.array_equal(philox_4x32(ctr, k), expected)
+    many = philox_4x32(np.broadcast_to(ctr, (2, 3, 4)), k)
+    assert many.shape == (2, 3, 4) and many.dtype == np.uint32 and np.all(many == expected)
+
+
+def torch_path(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+    key = (seed & LOW, seed >> 32)
+    return philox._dropout_torch(x, node_id, torch.empty_like(x), round(p * 2**32), 1 / (1 - p), key, epoch, layer)
+
+
+def reference(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+    """The definition, one Philox call for every element."""
+    node, column = np.broadcast_arrays(node_id.numpy()[:, None], np.arange(x.shape[1])[None, :])
+    counter = np.stack([node, column // 4, np.full_like(node, layer), np.full_like(node, epoch)], axis=-1)
+    words = philox_4x32(counter, np.array([seed & LOW, seed >> 32]))
+    word = np.take_along_axis(words, (column % 4)[..., None], axis=-1)[..., 0]
+    kept = torch.from_numpy(word >= np.uint64(round(p * 2**32)))
+    return torch.where(kept, x * (1 / (1 - p)), 0)
+
+
+@pytest.mark.parametrize("num_columns", [1, 3, 4, 5, 41, 602, 2500])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_path_gives_the_same_elements(num_columns: int, dtype: torch.dtype) -> None:
+    x = torch.randn(131, num_columns, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    node_id = torch.randint(0, 2**32, (131,), generator=torch.Generator().manual_seed(1))
+    node_id[:5] = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**32 - 1])
+    for stream in (
+        STREAM,
+        {"p": 0.5, "seed": 0, "epoch": 0, "layer": 0},
+        {"p": 0.99, "seed": 2**64 - 1, "epoch": LOW, "layer": LOW},
+    ):
+        expected = reference(x, node_id, **stream)
+        assert torch.equal(dropout_apply(x, node_id, **stream), expected)
+        assert torch.equal(dropout_(x.clone(), node_id, **stream), expected)
+        assert torch.equal(torch_path(x, node_id, **stream), expected)
+
+
+@pytest.mark.parametrize("max_calls", [1, 33, 1000])
+def test_chunks_of_the_torch_path_do_not_show(max_calls: int, monkeypatch) -> None:
+    x, node_id = torch.randn(50, 41), torch.arange(50)
+    whole = torch_path(x, node_id, **STREAM)
+    monkeypatch.setattr(philox, "MAX_CALLS", max_calls)
+    assert torch.equal(torch_path(x, node_id, **STREAM), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_other_types_drop_the_same_elements(dtype: torch.dtype) -> None:
+    ones, node_id = torch.ones(64, 41), torch.arange(64)
+    out = dropout_apply(ones.to(dtype), node_id, **STREAM)
+    assert out.dtype == dtype and torch.equal(out > 0, dropout_apply(ones, node_id, **STREAM) > 0)
+
+
+STREAMS = [
+    STREAM,
+    {"p": 0.5, "seed": 0, "epoch": 0, "layer": 0},
+    {"p": 0.01, "seed": 1, "epoch": 1, "layer": 1},
+    {"p": 0.99, "seed": 2**64 - 1, "epoch": LOW, "layer": LOW},
+    {"p": 0.5, "seed": 2**63 + 2**31, "epoch": 2**31, "layer": 2**31},
+]
+
+
+@needs_triton
+@pytest.mark.parametrize("num_columns", [1, 3, 16, 41, 128, 129])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, triton_serves) -> None:
+    """Bit for bit what the paths of a CPU give, from and to rows in any place, in place as well."""
+    from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
+
+    num_rows = 37 if num_columns > 100 else 131
+    x = torch.randn(num_rows, num_columns, generator=torch.Generator().manual_seed(0)).to(dtype)
+    x[3] = torch.inf
+    node_id = torch.randint(0, 2**32, (num_rows,), generator=torch.Generator().manual_seed(1))
+    node_id[:5] = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**32 - 1])
+    streams = STREAMS
+    if dtype == torch.bfloat16 and DEVICE.type == "cpu":  # the interpreter cuts bits off where they should be rounded
+        streams = [stream for stream in STREAMS if stream["p"] == 0.5]  # a factor of 2
+    for stream in streams if num_columns == 41 else streams[:1]:
+        expected = torch_path(x, node_id, **stream)
+        if dtype != torch.bfloat16:
+            assert torch.equal(expected, reference(x, node_id, **stream))
+        on_device, ids = x.to(DEVICE), node_id.to(DEVICE)
+        assert torch.equal(dropout_apply(on_device, ids, **stream).cpu(), expected)
+        epoch = torch.tensor(stream["epoch"], device=DEVICE)
+        assert torch.equal(dropout_(on_device.clone(), ids, **stream | {"epoch": epoch}).cpu(), expected)
+        frame = torch.full((num_rows, num_columns + 6), torch.nan, dtype=dtype, device=DEVICE)
+        mask = Mask(ids, stream["p"], stream["seed"], epoch, stream["layer"])
+        dropout_gpu(torch.cat([on_device, frame], dim=1)[:, :num_columns], frame[:, 2:-4], mask)
+        assert torch.equal(frame[:, 2:-4].cpu(), expected)
+        assert frame[:, :2].isnan().all() and frame[:, -4:].isnan().all()
+        dropout_(frame[:, 2:-4].copy_(on_device), ids, **stream)
+        assert torch.equal(frame[:, 2:-4].cpu(), expected)
+        assert torch.equal(dropout_apply(on_device.t().contiguous().t(), ids, **stream).cpu(), expected)
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+def test_triton_and_empty_parts(shape: tuple[int, int], triton_serves) -> None:
+    x, node_id = torch.empty(shape, device=DEVICE), torch.arange(shape[0], device=DEVICE)
+    assert dropout_apply(x, node_id, **STREAM).shape == shape
+    assert dropout_apply(x[:1].expand(shape), node_id, **STREAM).shape == shape  # of strides 0
+
+
+@needs_triton
+def test_words_inside_another_kernel(triton_serves) -> None:
+    """``kept`` and ``kept_tile``, as other kernels ask for them, against the definition."""
+    import tests.kernels.dropout.philox_kernel
+
+    node = torch.tensor([5, 2**32 - 1, 2**31, 0, 77, 12345, 2**31 - 1, 1], device=DEVICE)
+    for stream in STREAMS:
+        expected = reference(torch.ones(8, 32), node.cpu(), **stream) > 0
+        for found in tests.kernels.dropout.philox_kernel.elements_kept(node, **stream):
+            assert torch.equal(found.cpu(), expected)
+
+
+def test_without_triton_torch_drops_the_same_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU where it is not installed; any type that the compiled path of a CPU does not take shows it."""
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
+    monkeypatch.setattr(gpu, "has_triton", lambda: False)
+    called = []
+    path = philox._dropout_torch
+    monkeypatch.setattr(philox, "_dropout_torch", lambda *args: called.append(1) or path(*args))
+    x, node_id = torch.randn(50, 41, dtype=torch.bfloat16), torch.arange(50)
+    assert torch.equal(dropout_apply(x, node_id, **STREAM), torch_path(x, node_id, **STREAM))
+    assert called == [1, 1]
+
+
+def test_rows_may_come_in_any_order_and_any_share() -> None:
+    x, node_id = torch.randn(100, 17), torch.arange(100)
+    whole = dropout_apply(x, node_id, **STREAM)
+    rows = torch.randperm(100, generator=torch.Generator().manual_seed(0))[:60]
+    assert torch.equal(dropout_apply(x[rows], node_id[rows], **STREAM), whole[rows])
+
+
+@pytest.mark.parametrize("name", ["seed", "epoch", "layer", "high half of the seed"])
+def test_streams_are_independent(name: str) -> None:
+    """Kept by both streams: a share of 0.49 of a million elements, give or take five standard deviations."""
+    ones, node_id = torch.ones(10_000, 100), torch.arange(10_000)
+    other = dict(STREAM)
+    other[name.split()[-1]] += 2**33 if name.startswith("high") else 1
+    kept = [dropout_apply(ones, node_id, **stream) > 0 for stream in (STREAM, other)]
+    for mask, share in ((kept[0], 0.7), (kept[1], 0.7), (kept[0] & kept[1], 0.49)):
+        assert abs(mask.double().mean().item() - share) < 5 * (share * (1 - share) / 1e6) ** 0.5
+
+
+def test_gradient_and_second_gradient() -> None:
+    x = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
+    node_id = torch.arange(10, 17)
+    assert torch.autograd.gradcheck(lambda x: dropout(x, node_id, **STREAM), x)
+    assert torch.autograd.gradgradcheck(lambda x: dropout(x, node_id, **STREAM) ** 2, x)
+
+
+def test_gradient_passes_where_the_element_was_kept() -> None:
+    x = torch.ones(20, 9, requires_grad=True)
+    out = dropout(x, torch.arange(20), **STREAM)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+
+
+def test_zero_probability_changes_nothing_and_dropped_infinities_are_zero() -> None:
+    x, node_id = torch.full((40, 5), torch.inf), torch.arange(40)
+    assert dropout(x, node_id, p=0.0, seed=1, epoch=2, layer=3) is x
+    assert torch.equal(dropout_apply(x, node_id, p=0.0, seed=1, epoch=2, layer=3), x)
+    for apply in (dropout_apply, torch_path):
+        assert set(apply(x, node_id, **STREAM).unique().tolist()) == {0.0, torch.inf}
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+def test_empty_parts(shape: tuple[int, int]) -> None:
+    x, node_id = torch.empty(shape), torch.arange(shape[0])
+    assert dropout_apply(x, node_id, **STREAM).shape == torch_path(x, node_id, **STREAM).shape == shape
+
+
+def test_strided_input() -> None:
+    x, node_id = torch.randn(9, 30).T, torch.arange(0, 60, 2)[:30]
+    for strided in (x, torch.randn(30, 12)[:, 2:7]):
+        packed = dropout_apply(strided.contiguous(), node_id.clone(), **STREAM)
+        assert torch.equal(dropout_apply(strided, node_id, **STREAM), packed)
+        assert torch.equal(torch_path(strided, node_id, **STREAM), packed)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
+def test_refuses_a_probability_outside_0_1(p: float) -> None:
+    with pytest.raises(ConfigError, match="Dropout p is"):
+        dropout(torch.ones(2, 2), torch.arange(2), p, seed=0, epoch=0, layer=0)
+
+
+def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
+    """In a fresh process, which has imported nothing yet."""
+    script = """
+import sys, torch
+torch.set_num_threads(1)
+import fullgnn.kernels.dropout.philox, fullgnn.reorder
+assert "numba" not in sys.modules
+fullgnn.kernels.dropout.philox.dropout(torch.ones(1000, 8), torch.arange(1000), 0.5, seed=0, epoch=0, layer=0)
+assert "numba" in sys.modules
+assert torch.get_num_threads() == 1, torch.get_num_threads()
+"""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "OMP_"))}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

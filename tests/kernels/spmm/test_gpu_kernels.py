@@ -1,0 +1,276 @@
+"""The kernels for GPUs against a dense product in float64: compiled on a GPU, else by Triton's interpreter.
+
+Where numbers are small integers every sum is exact, also in bfloat16 planes, and results must be equal.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import drop_
+from fullgnn.kernels.spmm import (
+    Epilogue,
+    Kernel,
+    LocalCSR,
+    Packed,
+    PersistentCSR,
+    Tile32,
+    TritonCSR,
+    _panels_cpu,
+    panel_plan,
+    persistent,
+    tiles,
+    triton_csr,
+)
+from fullgnn.kernels.support import gpu, tuning
+from fullgnn.kernels.support.tuning import tuning_of
+from tests.kernels.spmm.test_kernels import integers, local_csr
+from tests.triton_device import DEVICE, needs_triton
+
+pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy, of unread padding
+
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "csr": TritonCSR,
+    "csr bf16": lambda: TritonCSR("bf16"),
+    "persistent": PersistentCSR,
+    "tile32": Tile32,
+    "tile32, every tile": lambda: Tile32(0.0, "ieee"),
+    "packed 32": lambda: Packed(32),
+    "packed 64 ieee": lambda: Packed(64, "ieee"),
+    "packed 64 bf16x2": lambda: Packed(64, "bf16x2"),
+    "packed 64 planes": lambda: Packed(64, planes=True),
+    "packed 128 bf16x2 planes": lambda: Packed(128, "bf16x2", planes=True),
+    "packed 32 bf16 planes": lambda: Packed(32, "bf16", planes=True),
+    "tile32 planes": lambda: Tile32(planes=True),
+    "packed 128": lambda: Packed(128),
+    "packed 128 bf16": lambda: Packed(128, "bf16"),
+}
+EVERY_KIND = ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"]
+WIDTHS = [1, 8, 41, 100, 129]
+
+
+SMALL = {
+    "csr": {"heavy": 64, "part": 40},
+    "persistent": {"heavy": 64, "short_edges": 5, "short_lanes": 2, "elements": 8192, "programs_a_processor": 3},
+    "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2},
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Triton serves, and small matrices have heavy rows, panels in parts, and several stretches."""
+    monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
+    monkeypatch.setattr(tiles, "CHUNK_EDGES", 150)
+    tuning.use(tuning_of(SMALL))
+    yield
+    tuning.use(None)
+
+
+def dense_mask(num_rows: int, num_cols: int) -> np.ndarray:
+    """A dense corner, thin elsewhere, every seventh row empty, one row full: tiles of every kind, and empty ones."""
+    random = np.random.default_rng(0)
+    mask = random.random((num_rows, num_cols)) < 0.03
+    mask[: num_rows // 2, : num_cols // 3] = random.random((num_rows // 2, num_cols // 3)) < 0.4
+    mask[-20:, num_cols // 2 :] = False
+    mask[3::7] = False
+    mask[num_rows // 2] = True
+    return mask
+
+
+MATRICES = {
+    "ragged": dense_mask(45, 99),
+    "one row": np.ones((1, 90), bool),
+    "one column": np.random.default_rng(0).random((70, 1)) < 0.5,
+    "full": np.ones((40, 64), bool),
+    "thin": np.random.default_rng(0).random((50, 300)) < 0.01,
+}
+
+
+def on_device(adj: LocalCSR) -> LocalCSR:
+    values = None if adj.values is None else adj.values.to(DEVICE)
+    return LocalCSR(adj.indptr.to(DEVICE), adj.indices.to(DEVICE), values, adj.num_rows, adj.num_cols)
+
+
+def check(kernel: Kernel, mask: np.ndarray, weighted: bool, dtype: torch.dtype, width: int, number: int) -> None:
+    """One product of integers, laid out and finished in a way that depends on ``number``, in a frame of NaNs."""
+    adj, dense = local_csr(mask, weighted)
+    margin, accumulate, finished = number % 2, number % 3 == 1, number % 4 > 1
+    x_frame = torch.full((adj.num_cols + 2, width + 7 * margin), torch.nan, dtype=dtype, device=DEVICE)
+    x = x_frame[1:-1, 3 * margin : 3 * margin + width]
+    x.copy_(integers(adj.num_cols, width, dtype=dtype, seed=3))
+    frame = integers(adj.num_rows + 4, width + 9 * margin, dtype=dtype, seed=4).to(DEVICE)
+    out = frame[2:-2, 5 * margin : 5 * margin + width]
+    expected = dense @ x.double().cpu() + (out.double().cpu() if accumulate else 0)
+    epilogue = Epilogue()
+    if finished:
+        scale, bias = integers(adj.num_rows, dtype=dtype, seed=2), integers(width, dtype=dtype, seed=5)
+        node_id = torch.arange(7, 7 + adj.num_rows)
+        mask_ = Mask(node_id, 0.5, 2**40 + 1, torch.tensor(3), layer=1)
+        expected = (scale.double()[:, None] * expected + bias.double()).relu()
+        expected = drop_(expected.contiguous(), mask_)
+        mask_ = Mask(node_id.to(DEVICE), 0.5, 2**40 + 1, torch.tensor(3, device=DEVICE), layer=1)
+        epilogue = Epilogue(scale.to(DEVICE), bias.to(DEVICE), True, mask_)
+    if not accumulate:
+        out.fill_(torch.nan)
+    expected_frame = frame.double().cpu()
+    expected_frame[2:-2, 5 * margin : 5 * margin + width] = expected
+    block = kernel.prepare(on_device(adj), dtype)
+    kernel.spmm(block, x, out, accumulate, epilogue)
+    assert torch.equal(frame.double().cpu(), expected_frame), (width, number)
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_product(name: str, matrix: str) -> None:
+    for number, width in enumerate(WIDTHS if matrix == "ragged" else [17, 47]):
+        check(KERNELS[name](), MATRICES[matrix], False, torch.float32, width, number)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_width(name: str, request: pytest.FixtureRequest) -> None:
+    """Up to 700 on a GPU; the interpreter takes all up to 128 and those of the models, or, of five kernels, some."""
+    if DEVICE.type == "cuda":
+        widths = [*range(1, 701)]
+    elif request.config.getoption("--all"):
+        widths = [*range(1, 129), 256, 602, 700]
+    elif name in EVERY_KIND:
+        widths = [*range(1, 18), *range(31, 130, 14), 256, 602, 700]
+    else:
+        pytest.skip("with --all")
+    for number, width in enumerate(widths):
+        check(KERNELS[name](), dense_mask(9, 40), False, torch.float32, width, number)
+
+
+@pytest.mark.parametrize(("mode", "width", "columns"), [("ieee", 129, 64), ("bf16", 41, 32), ("bf16", 100, None)])
+def test_persistent_passes(mode: str, width: int, columns: int | None) -> None:
+    check(PersistentCSR(mode, columns), MATRICES["ragged"], False, torch.float32, width, number=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dtype) -> None:
+    """Neither is for tensor cores: all edges go to the rows."""
+    for number, width in enumerate([5, 48, 130]):
+        check(KERNELS[name](), MATRICES["ragged"], weighted, dtype, width, number)
+
+
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (triton_csr, persistent, panel_plan):
+        monkeypatch.setattr(module, "wide", lambda *_: True)
+    for number, width in enumerate([5, 48, 130]):
+        check(KERNELS[name](), MATRICES["ragged"], False, torch.float32, width, number)
+
+
+@pytest.mark.parametrize(("mode", "bits"), [("ieee", 23), ("bf16x3", 23), ("bf16x2", 15), ("bf16", 7)])
+@pytest.mark.parametrize("make", [Tile32, Packed], ids=["tile32", "packed"])
+def test_rounding_of_the_modes(make: Callable[..., Kernel], mode: str, bits: int) -> None:
+    """Of every X to ``bits`` bits behind the point, and of every sum as in float32. The interpreter cuts bfloat16 off
+    instead of rounding it, which costs a bit a plane: on a GPU bf16x2 keeps 17 and bf16 8. The planes of bf16x3 are cut
+    off everywhere, and hold all bits."""
+    adj, dense = local_csr(MATRICES["ragged"], weighted=False)
+    x = torch.randn(adj.num_cols, 33, generator=torch.Generator().manual_seed(0))
+    kernel, out = make(mode=mode), torch.empty(adj.num_rows, 33, device=DEVICE)
+    kernel.spmm(kernel.prepare(on_device(adj), torch.float32), x.to(DEVICE), out, accumulate=False)
+    bound = (2.0**-bits + 150 * 2**-24) * (dense @ x.abs().double())
+    error = (out.cpu().double() - dense @ x.double()).abs()
+    assert torch.all(error <= bound)
+    assert mode in ("ieee", "bf16x3") or torch.any(error > bound * 2**-6), "the mode is not the one that was asked for"
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_same_to_the_bit_every_time(name: str) -> None:
+    adj, _ = local_csr(MATRICES["ragged"], weighted=False)
+    kernel = KERNELS[name]()
+    block = kernel.prepare(on_device(adj), torch.float32)
+    x = torch.randn(adj.num_cols, 47, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    first, again = (torch.empty(adj.num_rows, 47, device=DEVICE) for _ in range(2))
+    kernel.spmm(block, x, first, accumulate=False)
+    for _ in range(100 if DEVICE.type == "cuda" else 2):
+        again.fill_(torch.nan)
+        kernel.spmm(block, x, again, accumulate=False)
+        assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_to_multiply(name: str) -> None:
+    kernel = KERNELS[name]()
+    for mask, width in ((np.zeros((3, 4), bool), 5), (np.zeros((0, 4), bool), 5), (np.ones((3, 4), bool), 0)):
+        adj, _ = local_csr(mask, weighted=False)
+        block = kernel.prepare(on_device(adj), torch.float32)
+        for accumulate, expected in ((True, 7.0), (False, 0.0)):
+            out = torch.full((len(mask), width), 7.0, device=DEVICE)
+            kernel.spmm(block, torch.ones(4, width, device=DEVICE), out, accumulate)
+            assert torch.equal(out, torch.full_like(out, expected))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_memory_is_counted(name: str) -> None:
+    """csr: an id of four bytes for each edge, and three words for each row; panels: the ids and words of the groups."""
+    adj, _ = local_csr(np.ones((64, 64), bool), weighted=False)
+    kernel = KERNELS[name]()
+    found = sum(tensor.nbytes for tensor in kernel.tensors(kernel.prepare(on_device(adj), torch.float32)))
+    if name.startswith(("csr", "persistent")):
+        assert found == 4 * 64 * 64 + 3 * 4 * 64
+    else:
+        bits = 64 * 64 // 8
+        assert bits < found < bits + 2000
+
+
+def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="kernel.mode=tf32 is not known to kernel=packed"):
+        Packed(mode="tf32")
+    with pytest.raises(ConfigError, match="kernel.mode=bf16x2 is not known to kernel=csr"):
+        TritonCSR("bf16x2")
+    with pytest.raises(ConfigError, match="kernel.columns_a_pass=12 is not possible: choose 8, 16"):
+        PersistentCSR(columns_a_pass=12)
+    with pytest.raises(ConfigError, match="kernel.panel_rows=16 is not possible"):
+        Packed(16)
+    with pytest.raises(ConfigError, match="kernel.density_threshold=5.0 is no share"):
+        Tile32(5.0)
+    with pytest.raises(ConfigError, match="kernel.planes=true splits X for tensor cores"):
+        Packed(mode="ieee", planes=True)
+    monkeypatch.setattr(gpu, "INTERPRETED", False)
+    cpu = torch.device("cpu")
+    with pytest.raises(UnsupportedError, match="kernel=csr multiplies float32 and float64 on a GPU, not .* on cpu"):
+        TritonCSR().name_for(cpu, torch.float32)
+    with pytest.raises(UnsupportedError, match="choose kernel=auto"):
+        Tile32().name_for(cpu, torch.bfloat16)
+    monkeypatch.setattr(gpu, "has_triton", lambda: False)
+    with pytest.raises(UnsupportedError, match="kernel=csr needs Triton: pip install triton, or choose kernel=torch"):
+        TritonCSR().name_for(torch.device("cuda"), torch.float32)
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if not name.startswith(("csr", "persistent"))])
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_the_same_split_on_a_cpu(name: str, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Triton, the panels are small dense products."""
+    monkeypatch.setattr(gpu, "INTERPRETED", False)
+    monkeypatch.setattr(_panels_cpu, "CPU_GROUPS", 4)
+    kernel, (adj, dense) = KERNELS[name](), local_csr(MATRICES[matrix], weighted=False)
+    block = kernel.prepare(adj, torch.float32)
+    scale = integers(adj.num_rows, dtype=torch.float32, seed=2)
+    x = integers(adj.num_cols, 41, dtype=torch.float32, seed=3)
+    for accumulate in (False, True):
+        out = integers(adj.num_rows, 41, dtype=torch.float32, seed=4)
+        expected = scale.double()[:, None] * (dense @ x.double() + (out.double() if accumulate else 0))
+        kernel.spmm(block, x, out, accumulate, Epilogue(scale))
+        assert torch.equal(out.double(), expected)
+    _check_planes(kernel, adj, dense)
+
+
+def _check_planes(kernel: Kernel, adj: LocalCSR, dense: Tensor) -> None:
+    """On a CPU, too, the mode says how X is rounded, and here it is rounded to the nearest."""
+    x = torch.randn(adj.num_cols, 5, generator=torch.Generator().manual_seed(0))
+    out = torch.empty(adj.num_rows, 5)
+    kernel.spmm(kernel.prepare(adj, torch.float32), x, out, accumulate=False)
+    bits = {"ieee": 23, "bf16x3": 23, "bf16x2": 17, "bf16": 8}[
+        kernel.name_for(x.device, x.dtype).removesuffix(" planes").split()[-1]
+    ]
+    assert torch.all((out - dense @ x.double()).abs() <= (2.0**-bits + 150 * 2**-24) * (dense @ x.abs().double()))

@@ -1,0 +1,204 @@
+"""The modes of ``packed`` and ``tile32``: what is left of a float32 number, in a product and in a training run."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from fullgnn.graph import Graph
+from fullgnn.kernels.spmm import Packed, Tile32, autotune, panel_plan
+from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu, split_planes
+from fullgnn.kernels.spmm.panel_plan import PanelPlan
+from fullgnn.kernels.spmm.panels import MODES, PanelKernel
+from fullgnn.kernels.spmm.tiles import Panels
+from fullgnn.kernels.support import gpu, tuning
+from tests.cases import config
+from tests.kernels.spmm.test_gpu_kernels import dense_mask, on_device
+from tests.kernels.spmm.test_kernels import local_csr
+from tests.schemes.training import final_losses
+from tests.triton_device import DEVICE, needs_triton
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy, of infinities
+
+
+@pytest.fixture(params=[pytest.param("triton", marks=needs_triton), "cpu"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """Where the panels are multiplied: by the kernel for GPUs, here perhaps interpreted, and by that for CPUs."""
+    monkeypatch.setattr(gpu, "INTERPRETED", request.param == "triton" and DEVICE.type == "cpu")
+    return DEVICE if request.param == "triton" else torch.device("cpu")
+
+
+def floats() -> Tensor:
+    """(64, 33) float32 of every exponent down to -103, with random bits, and the largest ones."""
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 1 << 23, (64, 33)) | random.integers(127 - 103, 255, (64, 33)) << 23
+    bits |= random.integers(0, 2, (64, 33)) << 31
+    x = torch.from_numpy(bits.astype(np.uint32).view(np.float32).copy())
+    x[0, :4] = torch.tensor([torch.finfo(torch.float32).max, torch.finfo(torch.float32).min, 0.0, 1.0])
+    return x
+
+
+def product(kernel: PanelKernel, mask: np.ndarray, x: Tensor, device: torch.device) -> Tensor:
+    adj, _ = local_csr(mask, weighted=False)
+    adj, out = on_device(adj) if device == DEVICE else adj, torch.empty(len(mask), x.shape[1], device=device)
+    kernel.spmm(kernel.prepare(adj, torch.float32), x.to(device), out, accumulate=False)
+    return out.cpu()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rows", [32, 64, 128])
+def test_one_entry_a_row_gives_back_what_a_mode_keeps(rows: int, mode: str, device: torch.device) -> None:
+    """Where no row adds, nothing is left but the split of X: all bits in bf16x3, by whatever rounds bfloat16."""
+    x = floats()
+    if mode in ("bf16x2", "bf16"):
+        x[x.abs() > 1e38] = 1.3  # they may round to infinity
+    mask = np.zeros((rows + 3, 64), bool)
+    mask[np.arange(rows + 3), np.arange(rows + 3) // 2 % 64] = True  # each column twice in its panel
+    found, expected = product(Packed(rows, mode), mask, x, device), x[torch.arange(rows + 3) // 2 % 64]
+    if mode in ("ieee", "bf16x3"):
+        assert torch.equal(found, expected)
+    else:
+        error = ((found.double() - expected) / expected.double().where(expected != 0, 1)).abs()
+        kept = {"bf16x2": 15, "bf16": 7}[mode]  # where bfloat16 is cut off, as by the interpreter
+        assert 2.0 ** -(kept + 4) < error.max() <= 2.0**-kept
+
+
+def test_planes_add_up_to_the_number() -> None:
+    """Each has at most 8 bits; of the smallest numbers nothing is lost but bits below 2^-126."""
+    x = floats()
+    hi, mid, lo = split_planes(x, "bf16x3")
+    assert torch.equal(hi.double() + mid.double() + lo.double(), x.double())
+    for plane in (hi, mid, lo):
+        assert torch.equal(plane.bfloat16().float(), plane)
+    tiny = torch.arange(1, 5000).float() * torch.tensor(2.0) ** -149
+    assert (sum(plane.double() for plane in split_planes(tiny, "bf16x3")) - tiny.double()).abs().max() <= 2.0**-126
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_not_finite_spreads_in_its_panels_and_is_not_hidden(
+    mode: str, value: float, device: torch.device
+) -> None:
+    """0 times infinity is NaN, so the column of all rows of the panels with an edge to the row is NaN or infinite."""
+    mask = np.zeros((64, 40), bool)
+    mask[:32, :20] = True
+    mask[5:9, :5] = False
+    mask[32:, 20:] = True
+    x = torch.ones(40, 3)
+    x[3, 1] = value
+    found = product(Packed(32, mode), mask, x, device)
+    finite = torch.ones(64, 3, dtype=torch.bool)
+    finite[:32, 1] = False
+    assert torch.equal(found.isfinite(), finite)
+    assert torch.equal(found[finite], torch.from_numpy(mask.sum(axis=1)).float()[:, None].expand(64, 3)[finite])
+
+
+def test_only_modes_of_float32_quality_are_the_default_and_chosen(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(autotune, "FEW_EDGES", 1)
+    monkeypatch.setattr(autotune, "SOME_EDGES", 1)
+    adj, _ = local_csr(dense_mask(20, 50), weighted=False)
+    chosen = [kernel for kernel in autotune.candidates(adj, torch.float32) if isinstance(kernel, PanelKernel)]
+    assert {kernel.mode for kernel in (*chosen, Packed(), Tile32())} == {"bf16x3"} and not caplog.records
+    for number, mode in enumerate(("bf16x2", "bf16")):
+        Packed(mode=mode)
+        assert caplog.records[number].getMessage() == (
+            f"kernel.mode={mode} rounds what is multiplied: the run is not exact"
+        )
+
+
+def hub_graph() -> Graph:
+    """200 nodes with a few hubs, about 12 edges a node, binary features, and labels that the graph knows nothing of: a
+    model has to learn them by heart, and small differences grow."""
+    random = np.random.default_rng(0)
+    weight = (1.0 + np.arange(200)) ** -0.7
+    ends = random.choice(200, 1500, p=weight / weight.sum()), random.choice(200, 1500, p=weight / weight.sum())
+    adj = np.zeros((200, 200))
+    adj[ends] = 1
+    order = random.permutation(200)
+    adj = np.maximum(adj, adj.T)[np.ix_(order, order)]
+    features, labels = random.random((200, 60)) < 0.05, random.integers(0, 5, 200)
+    train = random.random(200) < 0.6
+    return Graph.from_scipy(
+        csr_array(adj), features=features.astype(np.float32), labels=labels, train_mask=train, val_mask=~train
+    )
+
+
+def test_loss_of_100_epochs_is_that_of_float32_sums(ranks) -> None:
+    """In the default mode. Beyond, a run that learns labels by heart amplifies the last bits of any sum."""
+    training = ["model.dropout=0.0", "train.epochs=100", "train.eval_every=0"]
+    cases = [["kernel=blocked"], ["kernel=packed"]]
+    exact, default = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
+    assert default == pytest.approx(exact, rel=1e-6, abs=0)
+
+
+def one_row(num_groups: int, panel_rows: int = 32) -> Panels:
+    """A row of ones, 32 in each of ``num_groups`` groups."""
+    columns = torch.arange(num_groups, dtype=torch.int32) * 32
+    bits = torch.zeros(num_groups, panel_rows, dtype=torch.int32)
+    bits[:, 0] = -1
+    ptr = torch.tensor([0, num_groups], dtype=torch.int32)
+    return Panels(panel_rows, 1, 32 * num_groups, 32 * num_groups, ptr, columns, bits)
+
+
+def test_four_million_equal_addends_on_a_cpu() -> None:
+    panels = one_row(1 << 17, panel_rows=1)
+    x = torch.full((panels.num_cols, 2), 0.1)
+    x[:, 1] = 1 / 3
+    out = torch.empty(1, 2)
+    multiply_on_cpu(panels, x, out, False, "bf16x3")
+    assert out[0].double().tolist() == pytest.approx((x[0].double() * panels.num_cols).tolist(), rel=1e-6, abs=0)
+
+
+@pytest.fixture
+def cutting_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter's products as tensor cores may compute them: 16 addends at a time are added to the sum exactly,
+    which is then cut off to float32 (Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021)."""
+    if DEVICE.type == "cuda":
+        pytest.skip("there, tensor cores are what they are")
+    from triton.runtime import interpreter
+
+    def create_dot(builder, a, b, total, *_):
+        found = total.data.astype(np.float32)
+        for k in range(0, a.data.shape[1], 16):
+            product = a.data[:, k : k + 16].astype(np.float64) @ b.data[k : k + 16].astype(np.float64)
+            exact = product + found
+            found = exact.astype(np.float32)
+            found = np.where(np.abs(found) > np.abs(exact), np.nextafter(found, np.float32(0)), found)
+        return interpreter.TensorHandle(found, total.dtype.scalar)
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+    monkeypatch.setattr(gpu, "INTERPRETED", True)
+
+
+@needs_triton
+@pytest.mark.parametrize("planes", [False, True])
+def test_sums_on_tensor_cores_that_cut_off_do_not_drift(planes: bool, cutting_tensor_cores: None) -> None:
+    """2,048 equal addends, by the default constants, whole and in parts. In one chain they are off by more."""
+    panels, value = one_row(64), torch.tensor([[0.1, 1 / 3, 1.9999]])
+    out, expected = torch.empty(1, 3), value.double() * panels.num_cols
+
+    def error(**constants: int) -> float:
+        tuning.use(tuning.tuning_of({"panels": constants}))
+        try:
+            PanelPlan(panels).multiply(value.expand(panels.num_cols, 3).contiguous(), out, False, "bf16x3", planes)
+        finally:
+            tuning.use(None)
+        return float(((out - expected).abs() / expected).max())
+
+    assert error() <= 1e-6 and error(split_groups=32, part_groups=16) <= 1e-6
+    assert error(chain_groups=64) > 2e-6, "a chain this long drifts"
+
+
+def test_every_level_of_a_sum_is_short() -> None:
+    """By the default constants: a chain, the chains of a part, and the parts that csr adds at once."""
+    defaults = tuning.PanelTuning()
+    assert defaults.chain_groups <= 8 and defaults.split_groups <= 32 * defaults.chain_groups
+    assert defaults.part_groups <= defaults.split_groups and panel_plan.FEW_SUMS <= 16 * 32
+    plan = PanelPlan(one_row(FOUR_MILLION := 1 << 17))
+    assert [items.most for items in plan._sums] == [panel_plan.FEW_SUMS, FOUR_MILLION // defaults.part_groups // 256]

@@ -1,0 +1,128 @@
+"""The error of a sum does not grow with the number of its addends: at most 1e-6 of their magnitudes at 4 million.
+
+Equal addends are the worst: the rounding errors of one running sum all point the same way.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.spmm import Kernel, LocalCSR, PersistentCSR, TritonCSR
+from fullgnn.kernels.spmm.persistent import ListPlan, lanes_of
+from fullgnn.kernels.spmm.reading import CHAIN, cut_columns
+from fullgnn.kernels.spmm.triton_csr import Items, RowPlan, num_lanes
+from fullgnn.kernels.support import tuning
+from fullgnn.kernels.support.tuning import Tuning, tuning_of
+from tests.triton_device import DEVICE, needs_triton
+
+pytestmark = needs_triton
+
+KERNELS: dict[str, Callable[[], Kernel]] = {"csr": TritonCSR, "persistent": PersistentCSR}
+DEGREES = (13_161, 1_000_000, 4_194_304)
+
+
+@pytest.fixture(autouse=True)
+def triton(triton_serves: None) -> Iterator[None]:
+    yield
+    tuning.use(None)
+
+
+def star(degree: int, values: Tensor | None = None) -> LocalCSR:
+    """One row whose edges all read row 0 of X."""
+    indptr, indices = torch.tensor([0, degree], dtype=torch.int32), torch.zeros(degree, dtype=torch.int32)
+    values = None if values is None else values.to(DEVICE)
+    return LocalCSR(indptr.to(DEVICE), indices.to(DEVICE), values, 1, 1)
+
+
+def addends(width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    x = torch.rand(1, width, dtype=dtype, generator=torch.Generator().manual_seed(0)) + 0.05
+    x[0, 0] = 0.1
+    return x
+
+
+def relative_error(kernel: Kernel, adj: LocalCSR, x: Tensor, before: float | None = None) -> float:
+    """Of the product, or of what it adds to ``before``, against exact arithmetic, by the magnitudes of the addends."""
+    out = torch.full((1, x.shape[1]), before or 0.0, dtype=x.dtype, device=DEVICE)
+    kernel.spmm(kernel.prepare(adj, x.dtype), x.to(DEVICE), out, accumulate=before is not None)
+    weight = adj.nnz if adj.values is None else float(adj.values.double().sum())
+    expected = x.double() * weight + (before or 0.0)
+    return float(((out.cpu().double() - expected) / expected).abs().max())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("width", [8, 128])
+def test_a_row_of_equal_addends(name: str, width: int) -> None:
+    """On a GPU all of them; the interpreter takes a row of 2,000."""
+    for degree in DEGREES if DEVICE.type == "cuda" else [2000]:
+        assert relative_error(KERNELS[name](), star(degree), addends(width)) <= 1e-6
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_weights_double_precision_and_what_is_there_before(name: str) -> None:
+    weights = torch.full((1500,), 0.3)
+    assert relative_error(KERNELS[name](), star(1500, weights), addends(8)) <= 1e-6
+    assert relative_error(KERNELS[name](), star(1500, weights), addends(8, torch.float64)) <= 1e-15
+    assert relative_error(KERNELS[name](), star(1500), addends(8), before=1e5) <= 1e-7, "it is added once, at the end"
+
+
+def added(values: np.ndarray, axis: int) -> np.ndarray:
+    """The sum along an axis, one after the other, in float32."""
+    return np.add.accumulate(values, axis=axis, dtype=np.float32).take(-1, axis=axis)
+
+
+def model(levels: list[tuple[np.ndarray, np.ndarray]], lanes: int, x: np.ndarray) -> np.ndarray:
+    """(width,) the sum of a star in the order of a kernel: ``levels`` of begins and ends, the last with one stretch."""
+    values = x[None, :]  # of an edge, or a part; all edges are the same
+    for begin, end in levels:
+        sums = []
+        for size in np.unique(end - begin):  # equal stretches of equal edges: one of each size stands for all
+            where = np.flatnonzero(end - begin == size)
+            place = np.minimum(begin[where, None] + np.arange(size), len(values) - 1)
+            representative = place[:1] if len(values) == 1 else place
+            found = _stretches(values[representative], lanes)
+            sums.append((where, np.broadcast_to(found, (len(where), x.shape[0]))))
+        values = np.empty((len(begin), x.shape[0]), np.float32)
+        for where, found in sums:
+            values[where] = found
+    return values[0]
+
+
+def _stretches(values: np.ndarray, lanes: int) -> np.ndarray:
+    """(n, size, width) summed over size: every lane adds every ``lanes``-th, then lanes are added in two steps."""
+    number, size, width = values.shape
+    steps = -(-size // lanes)
+    assert steps <= CHAIN, "a lane adds too many numbers one after the other"
+    padded = np.zeros((number, steps * lanes, width), np.float32)
+    padded[:, :size] = values
+    sums = added(padded.reshape(number, steps, lanes, width), 1)
+    return added(added(sums.reshape(number, -1, min(lanes, CHAIN), width), 1), 1)
+
+
+def levels_of(items: Items) -> tuple[np.ndarray, np.ndarray]:
+    """Begins and ends by target: the parts of a level in the order in which the next level reads them."""
+    order = items.target.argsort()
+    return items.begin[order].numpy(), items.end[order].numpy()
+
+
+@pytest.mark.parametrize("tree", [{}, {"csr": {"elements": 1024, "heavy": 10**6, "part": 10**6}}], ids=["", "tuned"])
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("width", [8, 41, 128])
+def test_the_order_of_a_sum_of_millions(width: int, degree: int, tree: dict) -> None:
+    """A model of that order, cut as the kernels cut it: whatever the tuning asks for."""
+    tuning.use(tuning_of(tree))
+    used: Tuning = tuning.tuning_for(torch.device("cpu"))
+    x = addends(2000).numpy()[0]
+    expected = degree * x.astype(np.float64)
+    adj = star(degree)
+    adj = LocalCSR(adj.indptr.cpu(), adj.indices.cpu(), None, 1, 1)
+    rows, walked = RowPlan(adj, torch.float32), ListPlan(adj, torch.float32)
+    assert not rows.bins and walked.rows is None
+    of_csr = num_lanes(used.csr.at(width), cut_columns(width)[0].total)
+    of_list = lanes_of(used.persistent.at(width), 1 << (width - 1).bit_length())["LANES"]
+    for levels, lanes in (([*rows.heavy], of_csr), ([*walked.levels], of_list)):
+        found = model([levels_of(level) for level in levels], lanes, x)  # type: ignore[arg-type]
+        assert np.abs(found - expected).max() <= 1e-6 * expected.max()
+        assert (np.abs(found - expected) <= 1e-6 * expected).all()

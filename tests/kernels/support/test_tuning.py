@@ -1,0 +1,70 @@
+"""The constants of the kernels come from one place, and a file replaces them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.support import tuning
+from fullgnn.kernels.support.tuning import Tuning, read_tuning, tuning_for, tuning_of
+
+FILE = """
+csr:
+  elements: 8192
+  bins: [2, 8]
+  widths:
+    16: {elements: 2048}
+    64: {part: 256}
+"""
+
+
+def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
+    path = tmp_path / "nvidia-h200.yaml"
+    path.write_text(FILE)
+    found, default = read_tuning(path), Tuning()
+    assert found.panels == default.panels and found.csr.at(602).part == default.csr.general.part
+    assert [found.csr.at(width).elements for width in (1, 16, 17, 64, 65)] == [2048, 2048, 8192, 8192, 8192]
+    assert [found.csr.at(width).part for width in (16, 17, 64, 65)] == [512, 256, 256, 512]
+    assert found.csr.at(8).bins == found.csr.at(128).bins == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "must hold one mapping for each of csr, persistent, panels"),
+        ("spmm: {}", "must hold one mapping for each of csr, persistent, panels"),
+        ("csr: {lanes: 3}", "names lanes: choose from bins, elements"),
+        ("csr: {widths: {8: {lanes: 3}}}", "names lanes: choose from bins"),
+        ("csr: {", "cannot be read"),
+    ],
+)
+def test_mistakes_name_the_file(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "gpu.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said) as error:
+        read_tuning(path)
+    assert str(path) in str(error.value)
+
+
+def test_the_file_of_a_gpu_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "tuning").mkdir()
+    (tmp_path / "tuning" / "nvidia-h200.yaml").write_text(FILE)
+    monkeypatch.setattr(tuning, "conf_dir", lambda: tmp_path)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_name", lambda device: {0: "NVIDIA H200", 1: "NVIDIA A100"}[device.index]
+    )
+    tuning._of_gpu.cache_clear()
+    assert tuning_for(torch.device("cuda", 0)).csr.general.elements == 8192
+    assert tuning_for(torch.device("cuda", 1)) == tuning_for(torch.device("cpu")) == Tuning()
+    tuning._of_gpu.cache_clear()
+
+
+def test_a_process_may_be_given_other_constants() -> None:
+    given = tuning_of({"dense": {"mask_tiles": 2}})
+    tuning.use(given)
+    try:
+        assert tuning_for(torch.device("cpu")) is given
+    finally:
+        tuning.use(None)
+    assert tuning_for(torch.device("cpu")) == Tuning()
