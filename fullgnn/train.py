@@ -35,6 +35,7 @@ from fullgnn.distributed import (
 from fullgnn.distributed.command import fail
 from fullgnn.engine import (
     EpochRecord,
+    TrainStep,
     check_deterministic,
     check_preparation,
     fit,
@@ -96,7 +97,8 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         if events is not None:
             events.add_epoch(epoch)
 
-    result = fit(model, sharded, scheme, cfg.train, meter, on_epoch, replay_for(cfg.runtime.cuda_graph, world))
+    step = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+    result = fit(step, cfg.train, on_epoch)
     progress.close()
     if events is not None:
         events.close()

@@ -9,7 +9,7 @@ from torch import Tensor
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
 from fullgnn.engine import make_scheme, replay_for, set_up
-from fullgnn.engine.fit import Epochs
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.partition import Partition
@@ -31,7 +31,7 @@ def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme, graph)
     set_weights(job.model, weights)
-    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
     epoch = 0
 
     def step() -> float:

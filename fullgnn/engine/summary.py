@@ -9,7 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
-from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.schemes import Scheme
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions

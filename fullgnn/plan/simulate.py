@@ -14,10 +14,10 @@ import numpy as np
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import make_scheme
-from fullgnn.engine.fit import Epochs
 from fullgnn.engine.job import hand_out, with_allowed_work
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.prepare import Preparation, prepare
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.plan.grids import grid_of
@@ -120,7 +120,7 @@ def _run(cfg: Config, world: World, prepared: tuple[PreparedGraph, Preparation],
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = hand_out(cfg, world, scheme, prepared)
-    training = Epochs(job.model, job.graph, scheme, cfg.train, meter)
+    training = TrainStep(job.model, job.graph, scheme, cfg.train, meter)
     meter.take()
     peak = TensorPeak(world.device)
     with peak.watch(*job.graph.tensors(), *training.tensors()):

@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.config import Config
 from fullgnn.distributed import SilentAxis
-from fullgnn.engine.fit import Epochs
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.spmm import NOTHING, Epilogue, LocalCSR
 from fullgnn.kernels.support.lines import padded_lines
 from fullgnn.nn import set_epoch, set_spmm_order
@@ -134,7 +134,7 @@ def _run(
     products: list[tuple[str, int]] = []
     sharded = _skeleton(cfg, graph, traffic, place, products)
     model = _model(cfg, graph, place.device)
-    epochs = Epochs(model, sharded, _Sums(), cfg.train, place.world_axis.meter)  # type: ignore[arg-type]
+    epochs = TrainStep(model, sharded, _Sums(), cfg.train, place.world_axis.meter)  # type: ignore[arg-type]
     peak = TensorPeak(place.device)
     with peak.watch(*sharded.tensors(), *epochs.tensors()):
         epochs(1)

@@ -15,7 +15,7 @@ from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import as_problem, first_weights
 from fullgnn.distributed import World
-from fullgnn.engine.graphed import EAGER_EPOCHS
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce.config import Layout, TargetConfig

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from fullgnn.config import Config
 from fullgnn.distributed import World, init_world, mesh
 from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.distributed.recorded import recorded
@@ -26,7 +27,7 @@ def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counte
         scheme = make_scheme(cfg, world, meter)
         cost = meter.take()
         job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
-        fit(job.model, job.graph, scheme, cfg.train, meter)
+        fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
     groups = list(dict.fromkeys(id(group) for _, group in found if group is not None))
     firsts = [next(name for name, group in found if id(group) == number) for number in groups]
     sizes = [next(dist.get_world_size(group) for _, group in found if id(group) == number) for number in groups]

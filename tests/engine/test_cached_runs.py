@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from fullgnn.config import Config
 from fullgnn.distributed import World, from_rank0
 from fullgnn.engine import fit, make_scheme, prepare, set_up
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
@@ -53,7 +54,7 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
         product = features.product if isinstance(features, Aggregated) else features
         said = job.preparation
         return Outcome(
-            [epoch.loss for epoch in fit(job.model, job.graph, scheme, cfg.train, meter).epochs],
+            [epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs],
             product.detach().cpu().numpy().copy(),
             columns,
             said.partition_time_s + said.reorder_time_s,

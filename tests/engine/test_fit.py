@@ -8,7 +8,7 @@ import torch
 from fullgnn.distributed import World
 from fullgnn.engine import Accuracies, FitResult, evaluate, fit, make_scheme, predict, set_up
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.fit import make_optimizer
+from fullgnn.engine.train_step import TrainStep, make_optimizer
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph
 
@@ -20,7 +20,7 @@ def run_karate(world: World, *overrides: str) -> tuple[FitResult, Accuracies, fl
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     model, graph = job.model, job.graph
-    result = fit(model, graph, scheme, cfg.train, meter)
+    result = fit(TrainStep(model, graph, scheme, cfg.train, meter), cfg.train)
     model.load_state_dict(result.best_state)
     right = predict(model, graph).argmax(1) == graph.labels
     return result, evaluate(model, graph, scheme), right[graph.train_index].double().mean().item()
@@ -64,7 +64,7 @@ def _without_validation(world: World) -> FitResult:
     dense = dense_graph("symmetric")
     bare = dataclasses.replace(dense.graph(), val_mask=~dense.train_mask & False)
     job = set_up(cfg, world, scheme, bare)
-    return fit_function(job.model, job.graph, scheme, cfg.train, meter)
+    return fit_function(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
 
 
 def test_optimizers_carry_their_settings() -> None:

@@ -11,9 +11,10 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import evaluate, fit, make_scheme, set_up
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS, Replay
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.graphed import EAGER_EPOCHS, Replay
 from fullgnn.engine.memory import TensorPeak, peak_process_bytes
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.support.cuda_graph import CudaGraph, GraphPool
 from fullgnn.kernels.support.trials import trial
 from fullgnn.telemetry.meter import Meter
@@ -219,7 +220,7 @@ def watched_run(world: World, cfg: Config) -> tuple[FitResult, list[int]]:
         return evaluate(*args)
 
     with mock.patch("fullgnn.engine.fit.evaluate", large), mock.patch.object(TensorPeak, "hold", told):
-        return fit(job.model, job.graph, scheme, cfg.train, meter, replay=Replay(Held)), held
+        return fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(Held)), cfg.train), held
 
 
 def test_a_run_counts_its_evaluation_and_its_graph(ranks) -> None:

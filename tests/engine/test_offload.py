@@ -13,6 +13,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import aggregate, fit, make_scheme, set_up
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.dense import host_rows
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.schemes.base import Aggregated
@@ -126,7 +127,7 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
         rows = torch.cat([chunk.clone() for _, chunk in product.chunks()])
     else:
         rows = product.detach()
-    losses = fit(job.model, job.graph, scheme, cfg.train, meter).epochs
+    losses = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
     return {
         "kind": type(product).__name__,
         "offload": job.work.offload,
@@ -248,7 +249,7 @@ def device_bytes(world: World, cfg: Config) -> int | None:
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     peak = torch.cuda.max_memory_allocated(world.device)
-    fit(job.model, job.graph, scheme, cfg.train, meter)  # counts anew
+    fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)  # counts anew
     return max(peak, torch.cuda.max_memory_allocated(world.device)) - before
 
 

@@ -7,6 +7,7 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.engine.work import applicable
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import GCNConv, set_spmm_order
@@ -30,7 +31,10 @@ def counts(world: World, cfg: Config) -> list[dict[str, int]]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
-    return [record.cost.counts for record in fit(job.model, job.graph, scheme, cfg.train, meter).epochs]
+    return [
+        record.cost.counts
+        for record in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
+    ]
 
 
 def case(widths: tuple[int, int, int], replication: int, preset: str, *overrides: str) -> Config:

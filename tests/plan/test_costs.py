@@ -6,6 +6,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.job import with_allowed_work
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.plan.grids import grid_of
 from fullgnn.plan.predict import received_bytes
 from fullgnn.plan.simulate import prepare_for
@@ -27,7 +28,7 @@ CHOICES = {
 def cost(world: World, cfg: Config, kind: str) -> dict:
     """What one rank's second epoch costs."""
     meter, scheme, job = prepare(world, cfg, kind)
-    result = fit(job.model, job.graph, scheme, cfg.train, meter)
+    result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
     last = result.epochs[-1].cost
     return {
         "bytes": {collective: count for collective, count in last.bytes_received.items() if count},

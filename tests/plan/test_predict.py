@@ -10,6 +10,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.job import hand_out, make_scheme, with_allowed_work
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import lines
 from fullgnn.plan.auto import choose
@@ -245,5 +246,7 @@ def test_a_dry_rank_trains() -> None:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
         job = hand_out(cfg, world, scheme, prepared)
-        losses = [epoch.loss for epoch in fit(job.model, job.graph, scheme, cfg.train, meter).epochs]
+        losses = [
+            epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
+        ]
     assert losses[0] > losses[-1] and torch.isfinite(torch.tensor(losses)).all()

@@ -9,8 +9,8 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import Job, fit, make_scheme, predict, set_up
-from fullgnn.engine.fit import FlatGradients, loss_logits, node_loss
 from fullgnn.engine.job import build_model
+from fullgnn.engine.train_step import FlatGradients, TrainStep, loss_logits, node_loss
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import dense as products
 from fullgnn.kernels.support import gpu, lines
@@ -87,7 +87,7 @@ def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
 def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
     meter, scheme, job = prepare(world, cfg, kind)
-    result = fit(job.model, job.graph, scheme, cfg.train, meter)
+    result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
     found = {"losses": np.array([record.loss for record in result.epochs])}
     for layer, conv in enumerate(job.model.convs):
         found[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
@@ -176,7 +176,7 @@ def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
         job = set_up(cfg, world, scheme, graph)
-        losses.append(fit(job.model, job.graph, scheme, cfg.train, meter).epochs[-1].loss)
+        losses.append(fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs[-1].loss)
     return losses
 
 

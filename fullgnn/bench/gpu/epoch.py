@@ -12,7 +12,7 @@ from fullgnn.bench.gpu.others import naive, pyg
 from fullgnn.bench.gpu.ours import LATER, OURS, alone, ours, preset_config
 from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.gpu.training import Start, Step, Training, peak_memory, start_memory
-from fullgnn.engine.graphed import EAGER_EPOCHS
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.kernels.support.trials import settle
 
 PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}

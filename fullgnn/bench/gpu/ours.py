@@ -15,7 +15,7 @@ from fullgnn.bench.ours import set_weights
 from fullgnn.config import Config, ReorderConfig, RuntimeConfig, TrainConfig, WorkConfig, conf_dir
 from fullgnn.distributed import World, init_world
 from fullgnn.engine import build_model, make_input, make_scheme, replay_for
-from fullgnn.engine.fit import Epochs
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.engine.work import applicable
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, NormalizedAdjacency
@@ -85,7 +85,7 @@ def ours(cfg: Config, training: Training, world: World) -> Start:
         model = build_model(own, in_channels, training.num_classes, world.device)
         set_spmm_order(model, work.spmm_order)
         set_weights(model, training.weights())
-        epochs = Epochs(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+        epochs = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
         epoch = 0
 
         def step() -> Callable[[], float]:

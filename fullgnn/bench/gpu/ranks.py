@@ -25,7 +25,7 @@ from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed import World, init_world
 from fullgnn.engine import make_scheme, replay_for, set_up
-from fullgnn.engine.fit import Epochs
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.support import gpu
 from fullgnn.telemetry.meter import Meter
 
@@ -86,7 +86,7 @@ def curve(
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
         job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-        epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, replay_for("never", world))
+        epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for("never", world))
         return [epochs(epoch).loss.read() for epoch in range(1, _EPOCHS + 1)]
 
 

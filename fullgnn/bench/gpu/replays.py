@@ -9,7 +9,7 @@ from fullgnn.bench.gpu.lookalikes import TOYS, Lookalike, generate, make_nodes
 from fullgnn.bench.gpu.ours import NOT_REPLAYED, alone, ours, preset_config
 from fullgnn.bench.gpu.training import Training, as_training
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.kernels.support import gpu
 
 SHAPE = Lookalike(20_000, 800_000, 100, 47, 64)

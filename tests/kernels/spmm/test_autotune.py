@@ -14,8 +14,8 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, set_up
-from fullgnn.engine.fit import TrainingStep
 from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.spmm import AutoKernel, Epilogue, LocalCSR, autotune, fixed_choice
 from fullgnn.kernels.support import gpu, trials
 from fullgnn.storage.cache import Cache
@@ -281,17 +281,18 @@ def epochs_before_settling(world: World, cfg: Config) -> list[int]:
     launched = 0
     settled: list[int] = []
 
-    def run(step: TrainingStep) -> None:
+    def run(step: TrainStep) -> None:
         nonlocal launched
         launched += 1
         before(step)
 
-    before = TrainingStep.run
+    before = TrainStep.run
     with (
-        mock.patch.object(TrainingStep, "run", run),
+        mock.patch.object(TrainStep, "run", run),
+        mock.patch("fullgnn.engine.train_step.settle", lambda: settled.append(launched)),
         mock.patch("fullgnn.engine.fit.settle", lambda: settled.append(launched)),
     ):
-        fit(job.model, job.graph, scheme, cfg.train, meter)
+        fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
     return sorted(settled)
 
 

@@ -13,6 +13,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,10 +25,11 @@ from torch.utils._pytree import tree_iter
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit, graphed, make_scheme, set_up, summary
+from fullgnn.engine import cuda_graph, fit, make_scheme, set_up, summary
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.fit import EpochRecord, Epochs, FitResult, TrainingStep
-from fullgnn.engine.graphed import EAGER_EPOCHS, REPLAYED, Replay, replay_for
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED, Replay, replay_for
+from fullgnn.engine.fit import EpochRecord, FitResult
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.support.cuda_graph import CudaGraph
 from fullgnn.telemetry.meter import Cost, Meter
 from fullgnn.train import run_on
@@ -57,22 +59,24 @@ class StandIn:
         self.calls.append("capture")
         if self.fails == "early":
             raise RuntimeError("no graph\nto be had")
-        self.step = step
-        self.training: TrainingStep = step.__self__  # type: ignore[attr-defined]
+        self.step = weakref.WeakMethod(step)  # as a CUDA graph, which knows launches and no Python
         if not self.runs:
             return
-        state = self.training.save()
+        training: TrainStep = step.__self__  # type: ignore[attr-defined]
+        state = training.save()
         step()
         if self.fails == "late":  # the worst: everything has moved, and gradients are other tensors
-            for parameter in self.training.model.parameters():
+            for parameter in training.model.parameters():
                 parameter.grad = torch.ones_like(parameter)
             raise RuntimeError("no graph\nto be had")
         state.restore()
 
     def replay(self) -> None:
         self.calls.append("replay")
-        with self.training.meter.untimed():
-            self.step()
+        step = self.step()
+        assert step is not None
+        with step.__self__.meter.untimed():
+            step()
 
     def idle_bytes(self) -> int:
         return 0
@@ -106,7 +110,7 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    package = logging.getLogger("fullgnn.engine.graphed")
+    package = logging.getLogger("fullgnn.engine.cuda_graph")
     package.addHandler(handler)
     package.setLevel(logging.INFO)
     meter = Meter(world.device)
@@ -115,9 +119,8 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
     seen: list[int] = []
     try:
         with mock.patch("fullgnn.engine.fit.reads_late", lambda device: late):
-            result = fit(
-                job.model, job.graph, scheme, cfg.train, meter, lambda record: seen.append(record.epoch), replay
-            )
+            step = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay)
+            result = fit(step, cfg.train, lambda record: seen.append(record.epoch))
     finally:
         package.removeHandler(handler)
     parameters = [parameter.detach().cpu().numpy().copy() for parameter in job.model.parameters()]
@@ -211,9 +214,9 @@ class BreaksOff(StandIn):
             raise RuntimeError("broken off at the end")
 
 
-def all_tensors(training: TrainingStep) -> list[torch.Tensor]:
+def all_tensors(training: TrainStep) -> list[torch.Tensor]:
     """Whatever a step may change."""
-    leaves = [*training.model.parameters(), training._graph.features]
+    leaves = [*training.model.parameters(), training.graph.features]
     states = [value for state in training.optimizer.state.values() for value in state.values()]
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
     return [*leaves, training.gradients.flat, *grads, *(one for one in states if isinstance(one, torch.Tensor))]
@@ -235,15 +238,15 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
         graphs.append(graph)
         return graph
 
-    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
     seen: list[dict[str, Any]] = []
-    run = TrainingStep.run
+    run = TrainStep.run
 
-    def look(training: TrainingStep) -> None:
+    def look(training: TrainStep) -> None:
         with _disable_current_modes():
             drawn.clear()
             tensors = all_tensors(training)
-            leaves = [*training.model.parameters(), training._graph.features]
+            leaves = [*training.model.parameters(), training.graph.features]
             seen.append(
                 {
                     "values": [tensor.detach().clone() for tensor in tensors],
@@ -264,7 +267,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
     gc.collect()
     gc.disable()
     try:
-        with mock.patch.object(TrainingStep, "run", look):
+        with mock.patch.object(TrainStep, "run", look):
             for epoch in range(1, EAGER_EPOCHS + 2):
                 epochs(epoch)
     finally:
@@ -333,7 +336,9 @@ def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str]
     gc.disable()
     try:
         try:
-            result = fit(job.model, job.graph, scheme, cfg.train, meter, on_epoch, Replay(make_graph))
+            result = fit(
+                TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph)), cfg.train, on_epoch
+            )
             assert result.cuda_graph == REPLAYED
         except RuntimeError as error:
             ended = str(error)
@@ -372,7 +377,7 @@ def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
     gc.collect()
     gc.disable()
     try:
-        epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+        epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
         for epoch in range(1, EAGER_EPOCHS + 2):
             epochs(epoch)
         before = made[0]() is not None
@@ -401,9 +406,9 @@ def order_of_work(world: World, cfg: Config) -> list[str]:
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     happened: list[str] = []
-    launch, evaluate = Epochs.__call__, fit_function.__globals__["evaluate"]
+    launch, evaluate = TrainStep.__call__, fit_function.__globals__["evaluate"]
 
-    def launched(self: Epochs, epoch: int) -> Any:
+    def launched(self: TrainStep, epoch: int) -> Any:
         happened.append(f"launch {epoch}")
         return launch(self, epoch)
 
@@ -412,11 +417,15 @@ def order_of_work(world: World, cfg: Config) -> list[str]:
         return evaluate(*args)
 
     with (
-        mock.patch.object(Epochs, "__call__", launched),
+        mock.patch.object(TrainStep, "__call__", launched),
         mock.patch("fullgnn.engine.fit.evaluate", evaluated),
         mock.patch("fullgnn.engine.fit.reads_late", lambda device: True),
     ):
-        fit(job.model, job.graph, scheme, cfg.train, meter, lambda record: happened.append(f"read {record.epoch}"))
+        fit(
+            TrainStep(job.model, job.graph, scheme, cfg.train, meter),
+            cfg.train,
+            lambda record: happened.append(f"read {record.epoch}"),
+        )
     return happened
 
 
@@ -470,7 +479,7 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream("own", said))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams[-1])
     monkeypatch.setattr(torch.cuda, "stream", on)
-    monkeypatch.setattr(graphed, "all_gather_objects", lambda own: [own])
+    monkeypatch.setattr(cuda_graph, "all_gather_objects", lambda own: [own])
 
     class Graph:
         def capture(self, step: Callable[[], None]) -> None:
@@ -485,7 +494,7 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
         def reset(self) -> None:
             pass
 
-    class Step:
+    class Step(TrainStep):
         def begin(self, epoch: int) -> None:
             said.append(f"begin {epoch} on {streams[-1].name}")
 
@@ -495,7 +504,9 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
         def save(self) -> Any:
             return None
 
-    repeated = graphed.RepeatedStep(Step(), Meter(torch.device("cpu")), Replay(Graph), torch.device("cuda"))
+    graph: Any = SimpleNamespace(labels=SimpleNamespace(device=torch.device("cuda")))
+    meter, scheme = Meter(torch.device("cpu")), mock.Mock()
+    repeated = Step(torch.nn.Linear(1, 1), graph, scheme, case(1).train, meter, Replay(Graph))
     expected = []
     for epoch in range(1, EAGER_EPOCHS + 3):
         repeated(epoch)
@@ -578,10 +589,10 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
-    epochs = Epochs(job.model, job.graph, scheme, cfg.train, meter)
+    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter)
     epochs(1).loss.read()
     with Waits() as waits:
-        epochs.step.run()
+        epochs.run()
     return waits.seen, waits.total
 
 
@@ -632,7 +643,7 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
         job = set_up(cfg, world, scheme)
         if breaks:
             job.model.register_forward_hook(lambda module, args, output: (output.sum().item(), output)[1])
-        result = fit(job.model, job.graph, scheme, cfg.train, meter, replay=replay_for(choice, world))
+        result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(choice, world)), cfg.train)
         found[choice] = {
             "losses": [record.loss for record in result.epochs],
             "parameters": [parameter.detach().cpu().numpy() for parameter in job.model.parameters()],

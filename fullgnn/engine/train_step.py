@@ -1,0 +1,212 @@
+"""The gradient step of one run on one rank, launched once an epoch.
+
+    epochs 1 to EAGER_EPOCHS    the step runs; the first epoch allocates and tunes, the others have the phases that are
+                                reported
+    before the next epoch       every rank captures the step as a CUDA graph, where ``Replay`` asks for one
+    from there on               all ranks replay the graph, or, where one rank could not capture, all go on running
+
+The step reads and writes the same memory in every epoch. The number of the epoch, which the dropout masks read, is
+written before the step. On a GPU with a CUDA graph all of this is on a stream of its own, as a capture needs: no step
+has left anything behind on another stream.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.config import TrainConfig
+from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StepGraph, TrainingState, capture_on_all
+from fullgnn.kernels.support.trials import settle
+from fullgnn.nn import cross_entropy, set_epoch
+from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.telemetry.meter import Cost, Meter, Spent
+
+
+@dataclass(frozen=True)
+class Launched:
+    """An epoch that the GPU may still be computing."""
+
+    epoch: int
+    loss: "AsyncScalar"  # training loss before the update, the global mean
+    spent: Spent  # the meter's counts and times of this epoch
+    replayed: bool  # as a CUDA graph
+
+
+class TrainStep:
+    """Forward, backward, sum of the gradients over the ranks, update; called with the number of each epoch.
+
+    Args:
+        model: the same parameters on every rank.
+        graph: this rank's share.
+        replay: whether the step may be replayed as a CUDA graph; the same on every rank.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        graph: ShardedGraph,
+        scheme: Scheme,
+        train: TrainConfig,
+        meter: Meter,
+        replay: Replay = EAGER,
+    ):
+        self.model, self.graph, self.scheme, self.meter = model, graph, scheme, meter
+        self.optimizer, self.gradients = make_optimizer(model, train), FlatGradients(model)
+        self.outcome = f"no: {replay.why_not or 'the run ended before its step was captured'}"
+        self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
+        self._replay = replay
+        self._num_launched = self._num_run = 0
+        self._cuda_graph: StepGraph | None = None
+        self._captured = Cost()  # bytes and counts of one replay
+        self._device = graph.labels.device
+        own_stream = replay.make_graph is not None and self._device.type == "cuda"
+        self._stream = torch.cuda.Stream(self._device) if own_stream else None
+
+    def __call__(self, epoch: int) -> Launched:
+        """Launch ``epoch``. The result counts what the meter has counted since it was last cut."""
+        self._num_launched += 1
+        if self._num_launched == 2:
+            settle()  # the first epoch has shown every width
+        with self._on_own_stream():
+            self._capture_if_due(epoch)
+            replayed = self._cuda_graph is not None
+            with self.meter.phase("epoch"):
+                if self._cuda_graph is not None:
+                    self.begin(epoch)
+                    self._cuda_graph.replay()
+                else:
+                    with self.meter.phase("other"):
+                        self.begin(epoch)
+                    self.run()
+                    self._num_run += 1
+            if replayed:
+                self.meter.add(self._captured)
+        return Launched(epoch, AsyncScalar(self.gradients.flat[-1]), self.meter.cut(), replayed)
+
+    def begin(self, epoch: int) -> None:
+        """Write what differs from one epoch to the next: the number from which dropout masks are drawn."""
+        self.model.train()
+        set_epoch(self.model, epoch)
+
+    def run(self) -> None:
+        """CUDA-graph safe: the same launches on the same memory every time, no host synchronisation."""
+        graph, meter = self.graph, self.meter
+        with meter.phase("other"):
+            self.gradients.flat.zero_()
+            if isinstance(graph.features, Tensor):
+                graph.features.grad = None  # the features have a gradient where it is asked for, see the configuration
+        logits = loss_logits(self.model, graph)
+        loss, gradient = node_loss(logits, graph)
+        logits.backward(gradient)
+        del logits, gradient
+        self.gradients.sum_with(loss, self.scheme)
+        with meter.phase("other"):
+            self.optimizer.step()
+
+    def save(self) -> TrainingState:
+        """All that ``run`` changes, to be put back after a capture that failed."""
+        inputs = [self.graph.features] if isinstance(self.graph.features, Tensor) else []
+        state = TrainingState(self.model, self.optimizer, self.gradients.flat, inputs)
+        if self._device.type == "cuda":
+            for group in self.optimizer.param_groups:
+                group["capturable"] = True  # Adam refuses a capture otherwise; its state is on the GPU already
+        return state
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that training holds, to count their memory; the optimizer has no state before the first epoch."""
+        states = self.optimizer.state.values()
+        kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        return [*self.model.parameters(), self.gradients.flat, *kept]
+
+    def close(self) -> None:
+        """Free the CUDA graph. NCCL leaves its process group only when no graph holds its collectives any more
+        (github.com/pytorch/pytorch/issues/115388)."""
+        graph, self._cuda_graph, self.idle_bytes = self._cuda_graph, None, 0
+        if graph is not None:
+            graph.reset()
+
+    def _capture_if_due(self, epoch: int) -> None:
+        if self._num_run != EAGER_EPOCHS or self._cuda_graph is not None or self._replay.make_graph is None:
+            return
+        self.begin(epoch)
+        with self.meter.untimed() as captured:
+            graph, problem = capture_on_all(self.run, self.save(), self._replay.make_graph)
+        self.outcome = f"no: {problem}"
+        if graph is not None:
+            self._cuda_graph, self._captured = graph, captured
+            self.outcome, self.idle_bytes = REPLAYED, graph.idle_bytes()
+
+    @contextmanager
+    def _on_own_stream(self) -> Iterator[None]:
+        if self._stream is None:
+            yield
+            return
+        outside = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(outside)
+        with torch.cuda.stream(self._stream):
+            yield
+        outside.wait_stream(self._stream)
+
+
+class AsyncScalar:
+    """The value of a number on its device at this moment, read later; writes that follow do not change it."""
+
+    def __init__(self, number: Tensor):
+        if number.device.type == "cuda":
+            self._host = torch.empty((), dtype=number.dtype, pin_memory=True)
+            self._host.copy_(number, non_blocking=True)
+            self._arrived: torch.cuda.Event | None = torch.cuda.Event()
+            self._arrived.record()
+        else:
+            self._host, self._arrived = number.clone(), None
+
+    def read(self) -> float:
+        """Wait for this number alone, not for work that the GPU was given after it."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._host.item()
+
+
+def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
+    """(num_local_train, num_classes) logits of the rows with loss; no others are computed where that is possible."""
+    if graph.train_adj is not None:
+        return model(graph.features, graph.train_adj)
+    return model(graph.features, graph.adj).index_select(0, graph.train_index)
+
+
+def node_loss(logits: Tensor, graph: ShardedGraph) -> tuple[Tensor, Tensor]:
+    """This rank's share of the cross-entropy, the sum over its training rows over the global number of them, and its
+    (num_local_train, num_classes) gradient.
+
+    A rank without training rows contributes 0 and still takes part in the backward pass.
+    """
+    return cross_entropy(logits, graph.train_labels, 1 / graph.num_split_nodes[0])
+
+
+def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:
+    """SGD or Adam over the parameters of ``model``, by ``train.optimizer``."""
+    if train.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), train.lr, train.momentum, weight_decay=train.weight_decay)
+    return torch.optim.Adam(model.parameters(), train.lr, weight_decay=train.weight_decay, fused=True)
+
+
+class FlatGradients:
+    """All gradients of a model in one buffer, of which each ``parameter.grad`` is a view: one collective sums them.
+
+    The last element of the buffer is free for a number that is summed with the gradients: the loss.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        parameters = list(model.parameters())
+        self.flat = parameters[0].detach().new_zeros(sum(parameter.numel() for parameter in parameters) + 1)
+        pieces = self.flat[:-1].split([parameter.numel() for parameter in parameters])
+        for parameter, piece in zip(parameters, pieces):
+            parameter.grad = piece.view_as(parameter)
+
+    def sum_with(self, loss: Tensor, scheme: Scheme) -> None:
+        """Sum the gradients, and this rank's ``loss`` in the last element, over the rows of all ranks."""
+        self.flat[-1] = loss
+        scheme.sum_over_rows(self.flat)
