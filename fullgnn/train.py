@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import explain, is_user_mistake, load_config
-from fullgnn.config.overrides import hold_for_jobs, worker_arguments
+from fullgnn.config.overrides import hold_for_jobs, with_current_names, worker_arguments
 from fullgnn.distributed import (
     World,
     default_nproc,
@@ -166,7 +166,7 @@ def main() -> None:
     """Run the command line; a user's mistake ends it with one line and status 1, a defect with its traceback."""
     setup_logging(int(os.environ.get("RANK", 0)))
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let errors through to the lines below
-    sys.argv[1:] = hold_for_jobs(sys.argv[1:])
+    sys.argv[1:] = hold_for_jobs(with_current_names(sys.argv[1:]))
     if under_torchrun():
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher passes Ctrl-C on: end silently, even while waiting
     try:

@@ -217,7 +217,7 @@ def test_eval_every_zero_and_a_second_run_in_the_same_folder(ranks: Callable, tm
 @pytest.mark.parametrize("cached", [True, False])
 def test_what_was_done_once_is_recorded(ranks: Callable, tmp_path: Path, cached: bool) -> None:
     arguments = ["dataset=karate", "model.input_dropout=0", "train.epochs=2", "scheme.exchange=broadcast"]
-    for record in ranks(2)(trained, [*arguments, f"work.cache_aggregation={cached}", f"run_dir={tmp_path}"]):
+    for record in ranks(2)(trained, [*arguments, f"optimizations.cache_aggregation={cached}", f"run_dir={tmp_path}"]):
         assert record.setup_spmm_columns == (record.num_features if cached else 0)
         moved = {"exchange": record.num_nodes / 2 * record.num_features * 4}  # half of the float32 features
         assert record.setup_bytes == (moved if cached else {})

@@ -3,11 +3,11 @@
 from tests.cases import layout_overrides
 
 OPTIONS = {
-    "work.spmm_order": ("width", "transform", "propagate"),
-    "work.cache_aggregation": ("true", "false"),
-    "work.skip_input_gradient": ("true", "false"),
-    "work.fold_normalization": ("true", "false"),
-    "work.loss_rows_only": ("true", "false"),
+    "optimizations.spmm_order": ("width", "transform", "propagate"),
+    "optimizations.cache_aggregation": ("true", "false"),
+    "optimizations.skip_input_gradient": ("true", "false"),
+    "optimizations.fold_normalization": ("true", "false"),
+    "optimizations.loss_rows_only": ("true", "false"),
     "scheme.stage_order": ("diagonal", "broadcast"),
     "scheme.exchange": ("auto", "broadcast", "needed_rows"),
     "scheme.split_rows": ("true", "false"),

@@ -26,7 +26,7 @@ from fullgnn.bench.harness import (
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
-from fullgnn.distributed import World, from_rank0, share
+from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 
@@ -37,7 +37,7 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
     """Called on every rank."""
     graph = from_rank0(lambda: load_graph(cfg))
     problem = as_problem(cfg, graph, world.device) if graph is not None else None
-    widths = share(problem.widths if problem else None)
+    widths = broadcast_object(problem.widths if problem else None)
     statistics = problem.statistics() if problem else None
     methods, missing = ours(cfg, world, graph, widths)
     processes: list[Alone] = []

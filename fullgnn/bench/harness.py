@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from fullgnn.distributed import World, all_gather_objects, share
+from fullgnn.distributed import World, all_gather_objects, broadcast_object
 from fullgnn.errors import ConfigError
 
 MIN_ROUNDS = 4
@@ -141,7 +141,7 @@ def measure(
     for _ in range(warmup + rounds):
         todo = [key for key in mine if due(key)]
         shuffled.shuffle(todo)
-        for key in share(todo):  # rank 0's list: it has a part in all of them
+        for key in broadcast_object(todo):  # rank 0's list: it has a part in all of them
             time.sleep(_PAUSE_S)
             _meet()
             if key not in mine:

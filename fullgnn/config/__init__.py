@@ -2,10 +2,10 @@
 
 from fullgnn.config.schema import (
     Config,
+    OptimizationConfig,
     ReorderConfig,
     RuntimeConfig,
     TrainConfig,
-    WorkConfig,
     build,
     conf_dir,
     target_of,
@@ -16,7 +16,7 @@ __all__ = [
     "ReorderConfig",
     "RuntimeConfig",
     "TrainConfig",
-    "WorkConfig",
+    "OptimizationConfig",
     "build",
     "conf_dir",
     "target_of",

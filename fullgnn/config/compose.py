@@ -16,6 +16,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, conf_dir, target_of
+from fullgnn.config.overrides import with_current_names
 from fullgnn.errors import ConfigError
 
 OPEN_GROUPS = ("dataset", "model", "scheme", "partition", "kernel")
@@ -25,8 +26,8 @@ ConfigStore.instance().store(name="schema", node=Config)
 _CHOICES = {
     "normalization": ("sym", "row", "none"),
     "reorder.scope": ("block", "whole"),
-    "work.spmm_order": ("width", "transform", "propagate"),
-    "work.offload": ("auto", "always", "never"),
+    "optimizations.spmm_order": ("width", "transform", "propagate"),
+    "optimizations.offload": ("auto", "always", "never"),
     "train.optimizer": ("adam", "sgd"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
@@ -59,7 +60,7 @@ def compose(*overrides: str) -> DictConfig:
     """
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra.compose("config", overrides=list(overrides))
+            return hydra.compose("config", overrides=with_current_names(overrides))
     except Exception as error:
         if not is_user_mistake(error):
             raise

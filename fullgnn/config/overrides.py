@@ -1,8 +1,30 @@
 """Overrides on their way: from the command line to Hydra, and from a job to its ranks."""
 
+import logging
+import re
+from collections.abc import Iterable
+
 from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+
+log = logging.getLogger(__name__)
+
+RENAMED = {"work": "optimizations"}
+"""Old name -> new name of groups and keys. The next version no longer knows the old names."""
+
+
+def with_current_names(overrides: Iterable[str]) -> list[str]:
+    """``overrides`` with the new name of every group and key that was renamed; each old name is logged."""
+    current = []
+    for override in overrides:
+        old = re.match(r"[~+]*([^.@:=]+)", override)
+        if old is not None and old[1] in RENAMED:
+            new = RENAMED[old[1]]
+            log.info("%s is called %s now: the old name goes with the next version (%s)", old[1], new, override)
+            override = override.replace(old[1], new, 1)
+        current.append(override)
+    return current
 
 
 def hold_for_jobs(arguments: list[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """The configuration as dataclasses; its values are in ``conf/*.yaml``, and ``compose.py`` reads and checks them.
 
-The groups ``reorder``, ``work``, ``train`` and ``runtime`` have a dataclass each. ``dataset``, ``model``, ``scheme``,
-``partition`` and ``kernel`` are open: their YAML names a ``_target_``, and the signature of that target is its schema.
-So a new dataset or model is one file and one YAML, and a wrong type is still found before anything runs.
+The groups ``reorder``, ``optimizations``, ``train`` and ``runtime`` have a dataclass each. ``dataset``, ``model``,
+``scheme``, ``partition`` and ``kernel`` are open: their YAML names a ``_target_``, and the signature of that target is
+its schema. So a new dataset or model is one file and one YAML, and a wrong type is still found before anything runs.
 """
 
 import functools
@@ -30,7 +30,7 @@ class ReorderConfig:
 
 
 @dataclass
-class WorkConfig:
+class OptimizationConfig:
     """Less work, same mathematics: each of these leaves the result as it is."""
 
     spmm_order: str = MISSING
@@ -113,7 +113,7 @@ class Config:
     partition: Any = MISSING
     kernel: Any = MISSING
     reorder: ReorderConfig = field(default_factory=ReorderConfig)
-    work: WorkConfig = field(default_factory=WorkConfig)
+    optimizations: OptimizationConfig = field(default_factory=OptimizationConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 

@@ -2,12 +2,12 @@
 
 from fullgnn.distributed.collectives import (
     Axis,
-    Pending,
+    Work,
     all_gather_objects,
+    broadcast_object,
     from_rank0,
     receive_arrays,
     send_arrays,
-    share,
 )
 from fullgnn.distributed.dry import SilentAxis, dry_world
 from fullgnn.distributed.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
@@ -16,7 +16,7 @@ from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 
 __all__ = [
     "Axis",
-    "Pending",
+    "Work",
     "SharedSlots",
     "SilentAxis",
     "WorkerError",
@@ -31,7 +31,7 @@ __all__ = [
     "receive_arrays",
     "report_failure",
     "send_arrays",
-    "share",
+    "broadcast_object",
     "under_torchrun",
     "wait_for_others",
 ]

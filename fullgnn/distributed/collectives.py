@@ -25,7 +25,7 @@ T = TypeVar("T")
 _CHUNK_BYTES = 1 << 28
 
 
-class Pending:
+class Work:
     """A tensor on its way. ``wait`` returns it once it may be read on the current stream.
 
     The meter's phase ``comm`` is the time spent in ``wait``. For what arrives, ``flight`` is the time from its start to
@@ -70,19 +70,19 @@ class Axis:
         # gloo takes tensors of a GPU in collectives, but not from rank to rank.
         self._by_host = "cuda:gloo" in dist.get_backend_config(group)
 
-    def broadcast(self, tensor: Tensor, source: int) -> Pending:
+    def broadcast(self, tensor: Tensor, source: int) -> Work:
         """Start sending ``tensor`` of axis index ``source`` into the same-shaped ``tensor`` of the others."""
         if self.size == 1 or tensor.numel() == 0:
-            return Pending(tensor, None, self.meter)
+            return Work(tensor, None, self.meter)
         if self.index != source:
             self.meter.received("broadcast", tensor.nbytes)
         with self.meter.phase("comm"):
             work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
-        return Pending(tensor, work, self.meter, arrives=self.index != source)
+        return Work(tensor, work, self.meter, arrives=self.index != source)
 
     def exchange(
         self, sends: list[tuple[Tensor, int]], receives: list[tuple[Tensor, int]], name: str = "exchange"
-    ) -> tuple[list[Pending], list[Pending]]:
+    ) -> tuple[list[Work], list[Work]]:
         """Start sending tensors to axis indices and receiving into tensors from axis indices, contiguous all of them.
 
         Between two ranks messages arrive in the order in which they are started; empty ones are not sent.
@@ -113,9 +113,9 @@ class Axis:
             works = works * len(operations)
         handles = iter(works)
 
-        def pending(transfers: list[tuple[Tensor, Tensor, int]], arrive: bool) -> list[Pending]:
+        def pending(transfers: list[tuple[Tensor, Tensor, int]], arrive: bool) -> list[Work]:
             return [
-                Pending(
+                Work(
                     tensor,
                     next(handles) if tensor.numel() else None,
                     self.meter,
@@ -164,7 +164,7 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
     return result
 
 
-def share(value: T | None) -> T:
+def broadcast_object(value: T | None) -> T:
     """Return rank 0's small, picklable ``value`` on every rank; of a dry run, its own."""
     if _dry():
         assert value is not None

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.collectives import Axis, Pending
+from fullgnn.distributed.collectives import Axis, Work
 from fullgnn.distributed.mesh import World, device_of, num_threads
 from fullgnn.telemetry.meter import Meter
 
@@ -53,17 +53,17 @@ class SilentAxis(Axis):
     def __init__(self, size: int, index: int, meter: Meter):
         self.size, self.index, self.meter = size, index, meter
 
-    def broadcast(self, tensor: Tensor, source: int) -> Pending:
+    def broadcast(self, tensor: Tensor, source: int) -> Work:
         if self.index != source:
             self.meter.received("broadcast", tensor.nbytes)
-        return Pending(tensor, None, self.meter)
+        return Work(tensor, None, self.meter)
 
     def exchange(
         self, sends: list[tuple[Tensor, int]], receives: list[tuple[Tensor, int]], name: str = "exchange"
-    ) -> tuple[list[Pending], list[Pending]]:
+    ) -> tuple[list[Work], list[Work]]:
         for tensor, _ in receives:
             self.meter.received(name, tensor.nbytes)
-        pending = [[Pending(tensor, None, self.meter) for tensor, _ in transfers] for transfers in (sends, receives)]
+        pending = [[Work(tensor, None, self.meter) for tensor, _ in transfers] for transfers in (sends, receives)]
         return pending[0], pending[1]
 
     def all_reduce(self, tensor: Tensor) -> Tensor:

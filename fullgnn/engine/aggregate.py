@@ -18,11 +18,12 @@ COLUMNS_AT_ONCE = 128
 """Bounds the buffers to what a hidden layer needs, however many features there are."""
 
 OFFLOAD_SHARE = 0.5
-"""``work.offload=auto`` leaves A @ H0 on the host where it takes more than this share of a GPU's free memory."""
+"""``optimizations.offload=auto`` keeps A @ H0 on the host where A @ H0 takes more than this share of a GPU's free
+memory."""
 
 
 def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
-    """Whether A @ H0 stays on the host, by ``work.offload``: the same on every rank, which call this together."""
+    """Whether A @ H0 stays on the host, by ``optimizations.offload``. Called on every rank, the same on each."""
     if choice != "auto" or world.device.type != "cuda":
         return choice == "always"
     assert isinstance(graph.features, Tensor)

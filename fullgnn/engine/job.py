@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fullgnn.config import Config, WorkConfig, build
-from fullgnn.distributed import World, from_rank0, share
+from fullgnn.config import Config, OptimizationConfig, build
+from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.deterministic import check_deterministic
+from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.prepare import Preparation, prepare
-from fullgnn.engine.work import applicable
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.lines import to_lines
@@ -31,7 +31,7 @@ class Job:
     model: torch.nn.Module
     graph: ShardedGraph
     preparation: Preparation
-    work: WorkConfig  # as it is applied to this model
+    optimizations: OptimizationConfig  # as it is applied to this model
     structure: Structure | None  # rank 0's
 
 
@@ -59,7 +59,7 @@ def set_up(
 ) -> Job:
     """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, keep this rank's share and make the model for it.
 
-    What of ``cfg.work`` the model does not allow is left off, with a line. What an earlier run left in
+    What of ``cfg.optimizations`` the model does not allow is left off, with a line. What an earlier run left in
     ``runtime.cache_dir`` is not computed again.
 
     Args:
@@ -77,7 +77,7 @@ def set_up(
         look(cfg, found[0])
         return found
 
-    return hand_out(cfg, world, scheme, from_rank0(prepared))
+    return distribute(cfg, world, scheme, from_rank0(prepared))
 
 
 def with_allowed_work(cfg: Config) -> Config:
@@ -86,48 +86,54 @@ def with_allowed_work(cfg: Config) -> Config:
     Raises:
         ConfigError: a bad size or rate of the model, before the graph, which may take long, is prepared.
     """
-    return replace(cfg, work=applicable(cfg.work, build_model(cfg, 1, 1, torch.device("cpu"))))
+    return replace(cfg, optimizations=applicable(cfg.optimizations, build_model(cfg, 1, 1, torch.device("cpu"))))
 
 
-def hand_out(cfg: Config, world: World, scheme: Scheme, prepared: tuple[PreparedGraph, Preparation] | None) -> Job:
+def distribute(cfg: Config, world: World, scheme: Scheme, prepared: tuple[PreparedGraph, Preparation] | None) -> Job:
     """The second half of ``set_up``: share out what rank 0 has ``prepared``, which is None elsewhere.
 
     Args:
         cfg: ``with_allowed_work``.
     """
-    work, cache = cfg.work, Cache(cfg.runtime.cache_dir)
-    sharded = scheme.shard(prepared[0] if prepared else None, work.loss_rows_only)
-    preparation = share(prepared[1] if prepared else None)
+    optimizations, cache = cfg.optimizations, Cache(cfg.runtime.cache_dir)
+    sharded = scheme.shard(prepared[0] if prepared else None, optimizations.loss_rows_only)
+    preparation = broadcast_object(prepared[1] if prepared else None)
     structure = prepared[0].structure if prepared else None
     del prepared
-    if work.loss_rows_only and sharded.train_adj is None:
-        log.info("work.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
-        work = replace(work, loss_rows_only=False)
+    if optimizations.loss_rows_only and sharded.train_adj is None:
+        log.info("optimizations.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
+        optimizations = replace(optimizations, loss_rows_only=False)
     model = build_model(cfg, sharded.num_features, sharded.num_classes, world.device)
-    set_spmm_order(model, work.spmm_order)
+    set_spmm_order(model, optimizations.spmm_order)
     key = "" if world.dry else preparation.aggregation_key  # what a dry run computes is not A @ H0
-    sharded, work = make_input(sharded, work, world, cache, key)
-    return Job(model, sharded, preparation, work, structure)
+    sharded, optimizations = make_input(sharded, optimizations, world, cache, key)
+    return Job(model, sharded, preparation, optimizations, structure)
 
 
 def make_input(
-    graph: ShardedGraph, work: WorkConfig, world: World, cache: Cache | None = None, aggregation_key: str = ""
-) -> tuple[ShardedGraph, WorkConfig]:
+    graph: ShardedGraph,
+    optimizations: OptimizationConfig,
+    world: World,
+    cache: Cache | None = None,
+    aggregation_key: str = "",
+) -> tuple[ShardedGraph, OptimizationConfig]:
     """``graph`` with what a model reads in place of the features that its scheme left: these on the device, or A @ H0
     there or on the host; and ``work`` with what was decided about that. Called on every rank.
 
     Args:
         aggregation_key: of A @ H0 in the ``cache``; empty: it is not kept.
     """
-    offload = offloads(work.offload, graph, world)
-    work = replace(work, offload="always" if offload else "never")
+    offload = offloads(optimizations.offload, graph, world)
+    optimizations = replace(optimizations, offload="always" if offload else "never")
     if cache is not None and aggregation_key:
-        return cached_aggregation(graph, world, offload, cache, aggregation_key), work
-    if work.cache_aggregation:
-        return aggregate_features(graph, world.device, offload), work
+        return cached_aggregation(graph, world, offload, cache, aggregation_key), optimizations
+    if optimizations.cache_aggregation:
+        return aggregate_features(graph, world.device, offload), optimizations
     assert isinstance(graph.features, torch.Tensor)
     features = to_lines(graph.features, world.device)
-    return replace(graph, features=features if work.skip_input_gradient else features.requires_grad_()), work
+    return replace(
+        graph, features=features if optimizations.skip_input_gradient else features.requires_grad_()
+    ), optimizations
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, device: torch.device) -> torch.nn.Module:

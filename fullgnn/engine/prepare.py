@@ -75,7 +75,9 @@ def prepare(
     cache = cache or Cache(None)
     adjacency_key = cache.key(indptr=graph.indptr, indices=graph.indices, weight=graph.weight)
     order = _order(cfg, num_parts, graph, cache, adjacency_key)
-    aggregation_key = _aggregation_key(cfg, graph, order, cache, adjacency_key) if cfg.work.cache_aggregation else ""
+    aggregation_key = (
+        _aggregation_key(cfg, graph, order, cache, adjacency_key) if cfg.optimizations.cache_aggregation else ""
+    )
     nnz_before = cell_nnz(graph)
     graph = graph.permute(order.perm)
     adj = adjacency_operator(
@@ -83,7 +85,7 @@ def prepare(
         cfg.normalization,
         cfg.self_loops,
         dtype,
-        cfg.work.fold_normalization,
+        cfg.optimizations.fold_normalization,
         None if row_sum is None else row_sum[order.perm],
         order.perm,
     )
@@ -167,7 +169,7 @@ def _aggregation_key(cfg: Config, graph: Graph, order: Order, cache: Cache, adja
         normalization=cfg.normalization,
         self_loops=cfg.self_loops,
         dtype=cfg.runtime.dtype,
-        fold_normalization=cfg.work.fold_normalization,
+        fold_normalization=cfg.optimizations.fold_normalization,
         scheme=cfg.scheme,
         kernel=cfg.kernel,
     )

@@ -97,7 +97,7 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         stage_order=cfg.scheme.get("stage_order", ""),
         exchange=cfg.scheme.get("exchange", ""),
         split_rows=cfg.scheme.get("split_rows", False),
-        work=asdict(job.work),
+        optimizations=asdict(job.optimizations),
         device=world.device.type,
         backend=world.backend,
         dtype=cfg.runtime.dtype,

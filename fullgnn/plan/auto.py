@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, from_rank0, share
+from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import with_allowed_work
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
@@ -57,7 +57,7 @@ class Planned:
 
     def expected(self) -> dict[str, Any] | None:
         """``RunRecord.predicted``, the same on every rank, which call this together."""
-        return None if self._hardware is None else share(self._expected)
+        return None if self._hardware is None else broadcast_object(self._expected)
 
 
 def planned(cfg: Config, world: World) -> Planned:
@@ -72,9 +72,9 @@ def planned(cfg: Config, world: World) -> Planned:
     if name == "auto":
         hardware = measured_hardware(world, cfg.runtime)
     else:
-        hardware = share(from_rank0(lambda: load_hardware(name, cfg.runtime)))
+        hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
     graph = from_rank0(lambda: load_dataset(cfg.dataset))
-    chosen = share(from_rank0(lambda: _choose(cfg, world.size, hardware, graph)))
+    chosen = broadcast_object(from_rank0(lambda: _choose(cfg, world.size, hardware, graph)))
     return Planned(_with_replication(cfg, chosen), world, graph, hardware)
 
 
@@ -85,7 +85,7 @@ def predicted_run(cfg: Config, prepared: PreparedGraph, world: World, hardware: 
         cfg: with the work that its model allows.
     """
     graph = statistics_of(prepared, locality(prepared, cfg, min(hardware.gather)))
-    traffic = counted_traffic(prepared, grid_of(cfg, world.size), cfg.work.loss_rows_only)
+    traffic = counted_traffic(prepared, grid_of(cfg, world.size), cfg.optimizations.loss_rows_only)
     local = world.size == world.local_size
     return prediction_of(cfg, graph, traffic, hardware, kernel_of(cfg, hardware), local)
 

@@ -105,6 +105,6 @@ def _graph(plan: PlanConfig, run: Config, has_dataset: bool) -> GraphStatistics 
         nnz=nnz,
         num_train=num_train,
         symmetric=plan.symmetric,
-        pattern=run.work.fold_normalization,
+        pattern=run.optimizations.fold_normalization,
         **numbers,
     )

@@ -38,10 +38,10 @@ from fullgnn.distributed import (
     Axis,
     SharedSlots,
     World,
+    broadcast_object,
     can_share_memory,
     init_world,
     report_failure,
-    share,
     wait_for_others,
 )
 from fullgnn.errors import FullGNNError, UnsupportedError
@@ -84,7 +84,7 @@ class Sizes:
 def measured_hardware(world: World, runtime: RuntimeConfig) -> Hardware:
     """This machine's profile inside a job, called on every rank: what was measured before, or what is measured now,
     and then kept."""
-    found = share(cached_hardware(runtime, world.size) if world.rank == 0 else None)
+    found = broadcast_object(cached_hardware(runtime, world.size) if world.rank == 0 else None)
     if found is None:
         log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, world.size))
         found = measure(world)
@@ -133,7 +133,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
         links=_links(clock, sizes.messages) if world.size > 1 else {},
         network=None,
     )
-    return found if world.size == 1 else share(found)  # the date may differ
+    return found if world.size == 1 else broadcast_object(found)  # the date may differ
 
 
 class _Clock:

@@ -60,7 +60,7 @@ Source = Callable[[Config, Grid], tuple[GraphStatistics, Traffic]]
 
 def from_numbers(graph: GraphStatistics) -> Source:
     """Of a random graph."""
-    return lambda cfg, grid: (graph, estimated_traffic(graph, grid, cfg.work.loss_rows_only))
+    return lambda cfg, grid: (graph, estimated_traffic(graph, grid, cfg.optimizations.loss_rows_only))
 
 
 def from_dataset(cfg: Config, near_bytes: int) -> Source:
@@ -82,7 +82,7 @@ def from_graph(graph: Graph, near_bytes: int) -> Source:
             last.clear()  # one graph at a time: they may be large
             last[key] = _prepared(cfg, grid, graph, near_bytes)
         statistics, prepared = last[key]
-        return statistics, counted_traffic(prepared, grid, cfg.work.loss_rows_only)
+        return statistics, counted_traffic(prepared, grid, cfg.optimizations.loss_rows_only)
 
     return source
 

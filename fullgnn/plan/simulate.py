@@ -14,7 +14,7 @@ import numpy as np
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import make_scheme
-from fullgnn.engine.job import hand_out, with_allowed_work
+from fullgnn.engine.job import distribute, with_allowed_work
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.train_step import TrainStep
@@ -107,7 +107,7 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
     grid = grid_of(cfg, len(ranks))
     if hardware.network is None:  # a measured profile: its links are taken to hold for as many ranks
         hardware = replace(hardware, ranks_per_node=len(ranks))
-    traffic = counted_traffic(prepared, grid, cfg.work.loss_rows_only)
+    traffic = counted_traffic(prepared, grid, cfg.optimizations.loss_rows_only)
     trace = trace_epoch(cfg, statistics_of(prepared, 0.0), traffic, 0, local=True)
     weights = [traffic.rank_nnz(name).ravel() * float(width) for name, width in trace.products]
     total = np.maximum(sum(weights), 1)
@@ -119,7 +119,7 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
 def _run(cfg: Config, world: World, prepared: tuple[PreparedGraph, Preparation], epochs: int) -> RankRun:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
-    job = hand_out(cfg, world, scheme, prepared)
+    job = distribute(cfg, world, scheme, prepared)
     training = TrainStep(job.model, job.graph, scheme, cfg.train, meter)
     meter.take()
     peak = TensorPeak(world.device)

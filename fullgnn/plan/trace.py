@@ -32,7 +32,7 @@ from fullgnn.plan.statistics import GraphStatistics, Traffic, estimated_traffic,
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.cut import Grid
-from fullgnn.schemes.exchange import Place
+from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.operator import Operator
 from fullgnn.telemetry.meter import Meter
 
@@ -130,12 +130,12 @@ def _run(
     cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool, padded: bool
 ) -> tuple[int, list[tuple[str, int]], int]:
     """The first epoch: the most bytes of tensors, the products, and the number of parameters."""
-    place = _place(cfg, traffic.grid, rank, torch.device("cpu"), local, padded)
+    context = _context(cfg, traffic.grid, rank, torch.device("cpu"), local, padded)
     products: list[tuple[str, int]] = []
-    sharded = _skeleton(cfg, graph, traffic, place, products)
-    model = _model(cfg, graph, place.device)
-    epochs = TrainStep(model, sharded, _Sums(), cfg.train, place.world_axis.meter)  # type: ignore[arg-type]
-    peak = TensorPeak(place.device)
+    sharded = _skeleton(cfg, graph, traffic, context, products)
+    model = _model(cfg, graph, context.device)
+    epochs = TrainStep(model, sharded, _Sums(), cfg.train, context.world_axis.meter)  # type: ignore[arg-type]
+    peak = TensorPeak(context.device)
     with peak.watch(*sharded.tensors(), *epochs.tensors()):
         epochs(1)
     return peak.bytes, products, sum(parameter.numel() for parameter in model.parameters())
@@ -145,9 +145,9 @@ def _gemms(cfg: Config, graph: GraphStatistics, traffic: Traffic, num_rows: int)
     alone = Grid(1, 1, True, traffic.grid.stage_order, "broadcast")
     share = num_rows / graph.num_nodes
     part = replace(graph, num_nodes=num_rows, nnz=num_rows, num_train=min(num_rows, round(graph.num_train * share)))
-    place = _place(cfg, alone, 0, torch.device("meta"), local=False, padded=False)
-    sharded = _skeleton(cfg, part, estimated_traffic(part, alone, "loss" in traffic.products), place, [])
-    model = _model(cfg, graph, place.device)
+    context = _context(cfg, alone, 0, torch.device("meta"), local=False, padded=False)
+    sharded = _skeleton(cfg, part, estimated_traffic(part, alone, "loss" in traffic.products), context, [])
+    model = _model(cfg, graph, context.device)
     set_epoch(model, 1)
     with _Gemms() as seen:
         logits = model(sharded.features, sharded.train_adj or sharded.adj)
@@ -173,17 +173,17 @@ class _Gemms(TorchDispatchMode):
 
 
 class _Sums:
-    """What ``Epochs`` wants of a scheme."""
+    """What ``TrainStep`` wants of a scheme."""
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         return tensor
 
 
-def _place(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool, padded: bool) -> Place:
+def _context(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool, padded: bool) -> RankContext:
     """Where ``rank`` stands, with nobody around it."""
     part, replica = grid.place(rank)
     meter, wire_dtype = Meter(torch.device("cpu")), cfg.scheme.get("wire_dtype")
-    return Place(
+    return RankContext(
         part,
         replica,
         grid.num_parts,
@@ -202,31 +202,31 @@ def _place(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool
 
 def _model(cfg: Config, graph: GraphStatistics, device: torch.device) -> torch.nn.Module:
     model = build_model(cfg, graph.num_features, graph.num_classes, device)
-    set_spmm_order(model, cfg.work.spmm_order)
+    set_spmm_order(model, cfg.optimizations.spmm_order)
     return model
 
 
 def _skeleton(
-    cfg: Config, graph: GraphStatistics, traffic: Traffic, place: Place, products: list[tuple[str, int]]
+    cfg: Config, graph: GraphStatistics, traffic: Traffic, context: RankContext, products: list[tuple[str, int]]
 ) -> ShardedGraph:
     """What ``shard`` gives this rank, with blocks that have the reads of the real ones and no other entries.
 
     Args:
         products: where each is noted as it is multiplied.
     """
-    dtype, device = getattr(torch, cfg.runtime.dtype), place.device
-    own = traffic.rows.own(place.part, place.replica)
+    dtype, device = getattr(torch, cfg.runtime.dtype), context.device
+    own = traffic.rows.own(context.part, context.replica)
     num_own = own.stop - own.start
     folded = graph.pattern and cfg.normalization != "none"
 
     def operator(name: str) -> Operator:
         product = traffic.products[name]
-        matrices, served = _blocks(traffic, name, place.part, place.replica)
-        made = Operator(place, _Nothing(), product, matrices, served, True, dtype)
+        matrices, served = _blocks(traffic, name, context.part, context.replica)
+        made = Operator(context, _Nothing(), product, matrices, served, True, dtype)
         if not folded:
             return made
-        in_own = product.in_rows.own(place.part, place.replica)
-        num_out = product.out_rows.block_size(place.part)
+        in_own = product.in_rows.own(context.part, context.replica)
+        num_out = product.out_rows.block_size(context.part)
         return made.scaled(np.ones(num_out), np.ones(in_own.stop - in_own.start))
 
     def adjacency(forward: str, backward: str, index: Tensor | None, output: Any = None) -> Adjacency:
@@ -239,7 +239,7 @@ def _skeleton(
     masks = torch.zeros(3, num_own, dtype=torch.bool)
     num_train = num_own * graph.num_train // graph.num_nodes
     if "loss" in traffic.products:
-        of_train = traffic.products["loss"].out_rows.own(place.part, place.replica)
+        of_train = traffic.products["loss"].out_rows.own(context.part, context.replica)
         num_train = of_train.stop - of_train.start
     masks[0, :num_train] = True
     train_adj = None
@@ -247,14 +247,14 @@ def _skeleton(
         output = adjacency("loss", "loss_t", torch.arange(num_train, device=device))
         train_adj = adjacency("adj", "adj_t", None, output)
     features = torch.zeros(num_own, graph.num_features, dtype=dtype, device=device)
-    if place.pads_rows:
+    if context.pads_rows:
         features = padded_lines(num_own, graph.num_features, like=features)
-    if not cfg.work.cache_aggregation and not cfg.work.skip_input_gradient:
+    if not cfg.optimizations.cache_aggregation and not cfg.optimizations.skip_input_gradient:
         features.requires_grad_()
     return ShardedGraph(
         adj=adjacency("adj", "adj_t", None) if train_adj is None else train_adj,
         train_adj=train_adj,
-        features=Aggregated(features) if cfg.work.cache_aggregation else features,
+        features=Aggregated(features) if cfg.optimizations.cache_aggregation else features,
         labels=torch.zeros(num_own, dtype=torch.int64),
         masks=masks,
         num_features=graph.num_features,

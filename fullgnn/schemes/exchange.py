@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import Axis, Pending, SharedSlots
+from fullgnn.distributed import Axis, SharedSlots, Work
 from fullgnn.kernels.support.lines import as_rows, begins_lines, empty_lines, padded_lines, to_lines
 from fullgnn.schemes.traffic import BROADCAST, NEEDED, OWN, Product
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class RankContext:
     """Where this rank stands on the mesh, whom it talks to, and how."""
 
     part: int
@@ -82,18 +82,18 @@ class Exchange:
         served: for each block row, the ascending own rows that it reads, as int64; empty where all or none travel.
     """
 
-    def __init__(self, place: Place, product: Product, needed: list[np.ndarray], served: list[np.ndarray]):
-        self.place, self.rows, self.num_steps = place, product.in_rows, product.num_steps
-        stages = product.stages[place.replica]
-        self.plans = [self._plan(product, product.source(place.part, s), rows) for s, rows in zip(stages, needed)]
+    def __init__(self, context: RankContext, product: Product, needed: list[np.ndarray], served: list[np.ndarray]):
+        self.context, self.rows, self.num_steps = context, product.in_rows, product.num_steps
+        stages = product.stages[context.replica]
+        self.plans = [self._plan(product, product.source(context.part, s), rows) for s, rows in zip(stages, needed)]
         self._sends = self._serve(product, served)
         self._readers = sorted({send.rank for sends in self._sends for send in sends})
-        self._root = product.gathering_replica(place.part)
+        self._root = product.gathering_replica(context.part)
         own = all(plan.way == OWN for plan in self.plans)
         self._alone = own and not any(self._sends) and self._root is None
         broadcasts = self._root is not None or any(plan.way == BROADCAST for plan in self.plans)
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
-        self._in_place = place.shared_memory and not (product.ways == BROADCAST).any()
+        self._in_place = context.shared_memory and not (product.ways == BROADCAST).any()
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._lines: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
@@ -115,7 +115,7 @@ class Exchange:
     def _own(self, x: Tensor, scale: Tensor | None) -> Tensor:
         """``x`` after ``scale``, in rows that begin a line each if it is made here. Without ``pads_rows`` whole blocks
         leave as they lie."""
-        pads_rows = self.place.pads_rows
+        pads_rows = self.context.pads_rows
         contiguous = self._sends_whole and not pads_rows
         if scale is None and pads_rows:
             return to_lines(as_rows(x), x.device)
@@ -126,8 +126,8 @@ class Exchange:
 
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         """``arrivals`` in shared memory: own rows go there, and the others' are read where they are."""
-        place, meter = self.place, self.place.world_axis.meter
-        slots = self._shared_slots(x.shape[1], place.wire_dtype or x.dtype)
+        context, meter = self.context, self.context.world_axis.meter
+        slots = self._shared_slots(x.shape[1], context.wire_dtype or x.dtype)
         with meter.phase("comm"):
             wire = slots.begin(self._readers)
         if scale is None:
@@ -142,7 +142,7 @@ class Exchange:
                 continue
             held = {}
             for part in plan.parts:
-                if part.rank == place.rank:
+                if part.rank == context.rank:
                     held[part.rank] = wire
                 else:
                     with meter.phase("comm"):
@@ -162,12 +162,12 @@ class Exchange:
 
     def _receive(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
         """``arrivals`` by messages; ``x`` is read until the last stage was yielded."""
-        wire = x if self.place.wire_dtype is None else x.to(self.place.wire_dtype)
+        wire = x if self.context.wire_dtype is None else x.to(self.context.wire_dtype)
         wire = wire.contiguous() if self._sends_whole else wire
         buffers = self._receive_buffers(wire)
-        sent: list[Pending] = []
+        sent: list[Work] = []
         whole = self._gather(wire, sent)
-        in_flight: list[list[Pending]] = []
+        in_flight: list[list[Work]] = []
         for step in range(self.num_steps + 1):
             if step < self.num_steps:
                 in_flight.append(self._start(step, wire, whole, buffers[step % 2], sent))
@@ -177,7 +177,7 @@ class Exchange:
                     pending.wait()
                 if plan.way == OWN:
                     yield step - 1, x
-                elif plan.way == BROADCAST and plan.source == self.place.part:
+                elif plan.way == BROADCAST and plan.source == self.context.part:
                     yield step - 1, x if self.rows.num_slices == 1 else self._laid_out(whole, x.dtype)
                 else:
                     yield step - 1, self._laid_out(buffers[(step - 1) % 2, : plan.num_rows], x.dtype)
@@ -201,13 +201,13 @@ class Exchange:
     # ---- the plan ------------------------------------------------------------------------------------------------
 
     def _plan(self, product: Product, source: int, needed: np.ndarray) -> StagePlan:
-        way, columns = int(product.ways[self.place.part, source]), None
+        way, columns = int(product.ways[self.context.part, source]), None
         if way in (OWN, BROADCAST):
             return StagePlan(source, way, None, self.rows.block_size(source))
         if way == NEEDED:
             columns = needed
         plan = StagePlan(source, way, columns, self.rows.block_size(source) if columns is None else len(columns))
-        for rank, held in self.rows.holders(source, self.place.replica, self.place.replication):
+        for rank, held in self.rows.holders(source, self.context.replica, self.context.replication):
             index, where = None, held
             if columns is not None:
                 first, stop = np.searchsorted(columns, [held.start, held.stop]).tolist()
@@ -218,60 +218,60 @@ class Exchange:
 
     def _serve(self, product: Product, served: list[np.ndarray]) -> list[list[_Send]]:
         """What to send in each step: the counterparts of the others' plans."""
-        place = self.place
-        own = self.rows.own(place.part, place.replica)
+        context = self.context
+        own = self.rows.own(context.part, context.replica)
         sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
         for part, index in enumerate(served):
-            way = product.ways[part, place.part]
+            way = product.ways[part, context.part]
             if way in (OWN, BROADCAST):
                 continue
-            replica, step = product.reader(part, place.part)
-            rank = part * place.replication + replica
-            holds = self.rows.num_slices > 1 or replica == place.replica
-            if rank == place.rank or not holds or not (len(index) if way == NEEDED else own.stop - own.start):
+            replica, step = product.reader(part, context.part)
+            rank = part * context.replication + replica
+            holds = self.rows.num_slices > 1 or replica == context.replica
+            if rank == context.rank or not holds or not (len(index) if way == NEEDED else own.stop - own.start):
                 continue
             sends[step].append(_Send(rank, self._tensor(index) if way == NEEDED else None))
         return sends
 
     def _tensor(self, index: np.ndarray) -> Tensor:
-        return torch.from_numpy(index).to(self.place.device)
+        return torch.from_numpy(index).to(self.context.device)
 
     # ---- its execution -------------------------------------------------------------------------------------------
 
-    def _start(self, step: int, wire: Tensor, whole: Tensor, buffer: Tensor, sent: list[Pending]) -> list[Pending]:
+    def _start(self, step: int, wire: Tensor, whole: Tensor, buffer: Tensor, sent: list[Work]) -> list[Work]:
         sends = [
             (wire if send.index is None else wire.index_select(0, send.index), send.rank) for send in self._sends[step]
         ]
         receives: list[tuple[Tensor, int]] = []
-        arriving: list[Pending] = []
+        arriving: list[Work] = []
         if step < len(self.plans):
             plan = self.plans[step]
-            receives = [(buffer[part.where], part.rank) for part in plan.parts if part.rank != self.place.rank]
+            receives = [(buffer[part.where], part.rank) for part in plan.parts if part.rank != self.context.rank]
             if plan.way == BROADCAST:
-                here = plan.source == self.place.part
+                here = plan.source == self.context.part
                 tensor = whole if here else buffer[: plan.num_rows]
-                arriving.append(self.place.row_axis.broadcast(tensor, plan.source))
+                arriving.append(self.context.row_axis.broadcast(tensor, plan.source))
             for part in plan.parts:
-                if part.rank == self.place.rank:
+                if part.rank == self.context.rank:
                     buffer[part.where].copy_(wire if part.index is None else wire.index_select(0, part.index))
-        started, received = self.place.world_axis.exchange(sends, receives)
+        started, received = self.context.world_axis.exchange(sends, receives)
         sent.extend(started)
         return [*arriving, *received]
 
-    def _gather(self, wire: Tensor, sent: list[Pending]) -> Tensor:
+    def _gather(self, wire: Tensor, sent: list[Work]) -> Tensor:
         """The whole block row where this rank broadcasts it, made of the replicas' slices; elsewhere ``wire``."""
-        root, part = self._root, self.place.part
+        root, part = self._root, self.context.part
         if root is None:
             return wire
         slices = self.rows.slices(part)
-        if root != self.place.replica:
-            started, _ = self.place.replica_axis.exchange([(wire, root)], [], "gather")
+        if root != self.context.replica:
+            started, _ = self.context.replica_axis.exchange([(wire, root)], [], "gather")
             sent.extend(started)
             return wire
         whole = wire.new_empty(self.rows.block_size(part), wire.shape[1])
         whole[slices[root]] = wire
         others = [(whole[rows], replica) for replica, rows in enumerate(slices) if replica != root]
-        for pending in self.place.replica_axis.exchange([], others, "gather")[1]:
+        for pending in self.context.replica_axis.exchange([], others, "gather")[1]:
             pending.wait()
         return whole
 
@@ -288,7 +288,7 @@ class Exchange:
 
     def _laid_out(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """(num, F) ``rows`` that have arrived, as a product reads them, until the next stage's are laid out."""
-        if not self.place.pads_rows or (rows.dtype == dtype and begins_lines(rows)):
+        if not self.context.pads_rows or (rows.dtype == dtype and begins_lines(rows)):
             return rows.to(dtype)
         key = (rows.shape[1], dtype)
         if key not in self._lines:
@@ -299,10 +299,10 @@ class Exchange:
     def _shared_slots(self, width: int, dtype: torch.dtype) -> SharedSlots:
         key = (width, dtype)
         if key not in self._slots:
-            place = self.place
+            context = self.context
             num_rows = []
-            for rank in range(place.num_parts * place.replication):
-                own = self.rows.own(*divmod(rank, place.replication))
+            for rank in range(context.num_parts * context.replication):
+                own = self.rows.own(*divmod(rank, context.replication))
                 num_rows.append(own.stop - own.start)
-            self._slots[key] = SharedSlots(num_rows, width, dtype, place.timeout_s, place.rank, place.dry)
+            self._slots[key] = SharedSlots(num_rows, width, dtype, context.timeout_s, context.rank, context.dry)
         return self._slots[key]

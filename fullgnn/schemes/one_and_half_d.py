@@ -26,14 +26,14 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.distributed import Axis, World, can_share_memory, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.distributed import Axis, World, broadcast_object, can_share_memory, from_rank0, receive_arrays, send_arrays
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.lines import pads_rows
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
 from fullgnn.schemes.cut import Grid, Layout, cut, lay_out
-from fullgnn.schemes.exchange import Place
+from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.traffic import Reads
@@ -130,7 +130,7 @@ class OneAndHalfD:
         self.grid = Grid(self.num_parts, replication, split_rows, stage_order, exchange)
         self.balance = Balance(1.0, 1.0)
         mesh = world.mesh((self.num_parts, replication), self.mesh_axes)
-        self.place = Place(
+        self.context = RankContext(
             *self.grid.place(world.rank),
             self.num_parts,
             replication,
@@ -156,7 +156,7 @@ class OneAndHalfD:
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
         """Cut on rank 0, one rank after the other, and send; each rank receives only what it will multiply."""
         planned = from_rank0(lambda: self._lay_out(prepared, loss_rows))
-        layout = share(planned[0] if planned else None)
+        layout = broadcast_object(planned[0] if planned else None)
         self._rows, self.balance = layout.rows, layout.balance
         self._dtype = layout.dtype
         self.kernel.name_for(self.world.device, self._dtype)  # refuses what it cannot multiply, on every rank
@@ -166,7 +166,7 @@ class OneAndHalfD:
             arrays = cut(prepared, layout, planned[1], self.world.rank)
         else:
             arrays = receive_arrays(0)
-        own = layout.rows.own(self.place.part, self.place.replica)
+        own = layout.rows.own(self.context.part, self.context.replica)
 
         def tensor(name: str) -> Tensor:
             return torch.from_numpy(arrays[name]).to(self.world.device)
@@ -195,9 +195,9 @@ class OneAndHalfD:
 
         Every rank receives the same bits, so parameters that start equal stay equal.
         """
-        if not self.grid.split_rows and self.place.replica != 0:
+        if not self.grid.split_rows and self.context.replica != 0:
             tensor.zero_()
-        return self.place.world_axis.all_reduce(tensor)
+        return self.context.world_axis.all_reduce(tensor)
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """See ``Scheme.gather``: the ranks send their rows to rank 0, of equal ones only replica 0."""
@@ -231,15 +231,15 @@ class OneAndHalfD:
     def _loss_operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
         """A[train, :] and its transpose."""
         row, col, mask = arrays.get("row_scale"), arrays.get("col_scale"), arrays["train_mask"]
-        rows, block = layout.rows, layout.rows.block(self.place.part)
+        rows, block = layout.rows, layout.rows.block(self.context.part)
         local = np.flatnonzero(mask[block])
         matrices = [matrix[local] for matrix in self._matrices(layout, arrays, "adj")]
         forward = self._operator(layout, arrays, "loss", matrices)
         product = layout.products["loss_t"]
         matrices = [
-            matrix[:, np.flatnonzero(mask[rows.block(product.source(self.place.part, stage))])]
+            matrix[:, np.flatnonzero(mask[rows.block(product.source(self.context.part, stage))])]
             for stage, matrix in zip(
-                product.stages[self.place.replica],
+                product.stages[self.context.replica],
                 self._matrices(layout, arrays, "adj" if layout.symmetric else "adj_t"),
             )
         ]
@@ -253,15 +253,15 @@ class OneAndHalfD:
         """One of ``layout.products``, with a matrix for each stage of this rank."""
         served = np.split(arrays[f"{name}.served"], np.cumsum(arrays[f"{name}.num_served"])[:-1])
         product = layout.products[name]
-        return Operator(self.place, self.kernel, product, matrices, served, layout.pattern, layout.dtype)
+        return Operator(self.context, self.kernel, product, matrices, served, layout.pattern, layout.dtype)
 
     def _matrices(self, layout: Layout, arrays: dict[str, np.ndarray], name: str) -> list[csr_array]:
         """The blocks of A (``adj``) or A^T (``adj_t``), one a stage, from the arrays that ``cut`` made."""
         matrices, product = [], layout.products[name]
-        for stage in product.stages[self.place.replica]:
+        for stage in product.stages[self.context.replica]:
             indptr, indices = arrays[f"{name}.{stage}.indptr"], arrays[f"{name}.{stage}.indices"]
             data = arrays.get(f"{name}.{stage}.values")
-            shape = len(indptr) - 1, layout.rows.block_size(product.source(self.place.part, stage))
+            shape = len(indptr) - 1, layout.rows.block_size(product.source(self.context.part, stage))
             data = np.ones(len(indices), np.int8) if data is None else data
             matrices.append(csr_array((data, indices, indptr), shape))
         return matrices

@@ -21,10 +21,10 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.distributed import Pending
+from fullgnn.distributed import Work
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NOTHING, Epilogue, Kernel, LocalCSR
-from fullgnn.schemes.exchange import Exchange, Place
+from fullgnn.schemes.exchange import Exchange, RankContext
 from fullgnn.schemes.traffic import Product
 
 
@@ -45,7 +45,7 @@ class Operator:
 
     def __init__(
         self,
-        place: Place,
+        context: RankContext,
         kernel: Kernel,
         product: Product,
         matrices: list[csr_array],
@@ -54,16 +54,16 @@ class Operator:
         dtype: torch.dtype,
     ):
         out_rows = product.out_rows
-        self.place, self._kernel, self._meter, self._dtype = place, kernel, place.world_axis.meter, dtype
-        self._num_rows = out_rows.block_size(place.part)
+        self.context, self._kernel, self._meter, self._dtype = context, kernel, context.world_axis.meter, dtype
+        self._num_rows = out_rows.block_size(context.part)
         self._num_multiplied = min(out_rows.total, product.in_rows.total)
-        self._slices, self._replica = out_rows.slices(place.part), place.replica
-        own = place.replica % len(self._slices)
+        self._slices, self._replica = out_rows.slices(context.part), context.replica
+        own = context.replica % len(self._slices)
         self._leaving = [*self._slices[own + 1 :], *self._slices[: own + 1]]
         self._row_scale: Tensor | None = None
         self._col_scale: Tensor | None = None
 
-        self.exchange = Exchange(place, product, [_columns(matrix) for matrix in matrices], served)
+        self.exchange = Exchange(context, product, [_columns(matrix) for matrix in matrices], served)
         self._stages: list[list[_Piece]] = []
         self.nnz = 0
         for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):
@@ -75,7 +75,7 @@ class Operator:
             self.nnz += matrix.nnz
 
     def _piece(self, matrix: csr_array, rows: slice, pattern: bool) -> _Piece:
-        csr = _local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.place.device)
+        csr = _local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.context.device)
         return _Piece(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
 
     def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> "Operator":
@@ -87,7 +87,7 @@ class Operator:
         """
 
         def tensor(scale: np.ndarray | None) -> Tensor | None:
-            return None if scale is None else torch.from_numpy(scale).to(self.place.device, self._dtype)
+            return None if scale is None else torch.from_numpy(scale).to(self.context.device, self._dtype)
 
         other = copy.copy(self)
         other._row_scale, other._col_scale = tensor(row_scale), tensor(col_scale)
@@ -116,7 +116,7 @@ class Operator:
         self._meter.count("spmm_rows", self._num_multiplied)
         out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
-        whole = self.place.replication == 1  # sums are complete before a reduction
+        whole = self.context.replication == 1  # sums are complete before a reduction
         at_end = replace(epilogue if whole else NOTHING, scale=self._row_scale)
         written = False
         for step, h in self.exchange.arrivals(x, None if scaled else self._col_scale):
@@ -150,10 +150,10 @@ class _Reduction:
     """
 
     def __init__(self, operator: "Operator", out: Tensor):
-        self._axis, self._slices, self._out = operator.place.replica_axis, operator._slices, out
+        self._axis, self._slices, self._out = operator.context.replica_axis, operator._slices, out
         self._replica, self._round = operator._replica, 0
-        self._sent: list[Pending] = []
-        self._arriving: dict[int, Pending] = {}  # by replica
+        self._sent: list[Work] = []
+        self._arriving: dict[int, Work] = {}  # by replica
 
     def leave(self, rows: slice) -> None:
         """The partial sum of ``rows`` is complete. Slices leave in the order k + 1, k + 2, ..., k (mod r)."""
@@ -191,9 +191,9 @@ def _columns(matrix: csr_array) -> np.ndarray:
 
 def _compact(matrix: csr_array, columns: np.ndarray) -> csr_array:
     """The same entries with column ``columns[c]`` renumbered c."""
-    place = np.zeros(matrix.shape[1], np.int32)
-    place[columns] = np.arange(len(columns), dtype=np.int32)
-    return csr_array((matrix.data, place[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))
+    context = np.zeros(matrix.shape[1], np.int32)
+    context[columns] = np.arange(len(columns), dtype=np.int32)
+    return csr_array((matrix.data, context[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))
 
 
 def _local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:

@@ -15,6 +15,9 @@ from fullgnn.storage.atomic import replacing, write_text
 STALE = ("record.json*", "structure*.npz", "predictions*.npz", ".*.json", ".*.npz", "tensorboard/events.out.tfevents.*")
 """Files of an earlier run in the same folder, as patterns."""
 
+RENAMED_FIELDS = {"work": "optimizations"}
+"""Old name -> new name of fields of ``record.json``."""
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -45,7 +48,7 @@ class RunRecord:
     stage_order: str
     exchange: str  # as asked for
     split_rows: bool
-    work: dict[str, Any]  # WorkConfig as it was applied
+    optimizations: dict[str, Any]  # WorkConfig as it was applied
     device: str
     backend: str
     dtype: str
@@ -152,5 +155,6 @@ def strict_json(value: Any, indent: int | None = None) -> str:
 
 
 def read_record(path: Path) -> RunRecord:
-    """The record of a finished run in folder ``path``."""
-    return RunRecord(**json.loads((path / "record.json").read_text()))
+    """The record of a finished run in folder ``path``, also of an earlier version, whose fields had other names."""
+    values = json.loads((path / "record.json").read_text())
+    return RunRecord(**{RENAMED_FIELDS.get(name, name): value for name, value in values.items()})

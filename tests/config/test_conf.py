@@ -12,7 +12,18 @@ from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.errors import ConfigError
 
-GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "work", "train", "runtime", "experiment")
+GROUPS = (
+    "dataset",
+    "model",
+    "scheme",
+    "partition",
+    "reorder",
+    "kernel",
+    "optimizations",
+    "train",
+    "runtime",
+    "experiment",
+)
 APART = ("hardware", "tuning")  # no part of a run's configuration; other tests read them
 CHOICES = [
     (path.parent.name, path.stem)
@@ -52,12 +63,12 @@ KEYS = {
     "scheme.split_rows": bool,
     "scheme.wire_dtype": NoneType,
     "partition.name": str,
-    "work.spmm_order": str,
-    "work.cache_aggregation": bool,
-    "work.skip_input_gradient": bool,
-    "work.fold_normalization": bool,
-    "work.loss_rows_only": bool,
-    "work.offload": str,
+    "optimizations.spmm_order": str,
+    "optimizations.cache_aggregation": bool,
+    "optimizations.skip_input_gradient": bool,
+    "optimizations.fold_normalization": bool,
+    "optimizations.loss_rows_only": bool,
+    "optimizations.offload": str,
     "reorder.scope": str,
     "reorder.num_blocks": NoneType,
     "reorder.cluster_size": int,
@@ -175,7 +186,7 @@ WRONG = {
     "reorder=rmc": "reorder=rmc is not known: choose one of degree, metis, none, rcm, shuffle, slashburn",
     "reorder=rcm,metis": "reorder=rcm,metis gives several values: add -m to sweep over them",
     "normalization=symmetric": "normalization=symmetric is not known: choose one of sym, row, none",
-    "work.offload=true": "work.offload=True is not known: choose one of auto, always, never",
+    "optimizations.offload=true": "optimizations.offload=True is not known: choose one of auto, always, never",
     "runtime.dtype=float16": "runtime.dtype=float16 is not known: choose one of float32, float64",
     "train.epochs=0": "train.epochs=0 is out of range: it must be finite and at least 1",
     "train.lr=-1": "train.lr=-1.0 is out of range: it must be finite and at least 0",

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.distributed import Axis, World, all_gather_objects, from_rank0, receive_arrays, send_arrays, share
+from fullgnn.distributed import (
+    Axis,
+    World,
+    all_gather_objects,
+    broadcast_object,
+    from_rank0,
+    receive_arrays,
+    send_arrays,
+)
 from fullgnn.distributed import collectives as collectives_module
 from fullgnn.errors import DataError
 from fullgnn.telemetry.meter import Meter
@@ -81,7 +89,11 @@ def test_arrays_arrive_unchanged(ranks: Callable) -> None:
 
 def objects(world: World) -> tuple[Any, Any, list[Any]]:
     computed = from_rank0(lambda: f"rank {world.rank}")
-    return computed, share({"of": world.rank} if world.rank == 0 else None), all_gather_objects(world.rank**2)
+    return (
+        computed,
+        broadcast_object({"of": world.rank} if world.rank == 0 else None),
+        all_gather_objects(world.rank**2),
+    )
 
 
 def test_objects(ranks: Callable) -> None:

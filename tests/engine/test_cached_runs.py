@@ -175,7 +175,7 @@ CHANGES = {  # overrides, graph, and what is not found: order, product
     "normalization": (["normalization=row"], GRAPH, PRODUCT),
     "self_loops": (["self_loops=false"], GRAPH, PRODUCT),
     "dtype": (["runtime.dtype=float32"], GRAPH, PRODUCT),
-    "folded or not": (["work.fold_normalization=false"], GRAPH, PRODUCT),
+    "folded or not": (["optimizations.fold_normalization=false"], GRAPH, PRODUCT),
     "what travels": (["scheme.wire_dtype=bfloat16"], GRAPH, PRODUCT),
     "kernel": (["kernel=torch"], GRAPH, PRODUCT),
     "seed": (["seed=1"], GRAPH, ORDER),
@@ -276,7 +276,7 @@ def test_a_fallback_is_not_kept(tmp_path: Path, monkeypatch) -> None:
     assert (said.partition, said.reorder) == ("metis", "metis") and files(tmp_path) == (1, 0)
 
 
-@pytest.mark.parametrize("switch", ["work.cache_aggregation=false", "model.input_dropout=0.5"])
+@pytest.mark.parametrize("switch", ["optimizations.cache_aggregation=false", "model.input_dropout=0.5"])
 def test_without_a_product_nothing_of_it_is_read_or_stored(ranks, tmp_path: Path, switch: str) -> None:
     for _ in range(2):
         (outcome,) = ranks(1)(run, case(tmp_path, 1, switch), GRAPH)

@@ -145,8 +145,8 @@ def assert_the_same_training(one: Outcome, other: Outcome) -> None:
     [
         ["train.optimizer=adam"],
         ["train.optimizer=sgd", "train.momentum=0.9"],
-        ["model.input_dropout=0", "work.offload=always"],
-        ["work.skip_input_gradient=false"],
+        ["model.input_dropout=0", "optimizations.offload=always"],
+        ["optimizations.skip_input_gradient=false"],
     ],
 )
 def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replication: int, overrides) -> None:
@@ -290,7 +290,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
 @pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
 def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, optimizer: list[str]) -> None:
     """Wherever it is broken off: no tensor of it is alive, and no value, gradient or random number has changed."""
-    cfg = case(1, "work.skip_input_gradient=false", *optimizer)
+    cfg = case(1, "optimizations.skip_input_gradient=false", *optimizer)
     (found,) = ranks(1)(around_a_failed_capture, cfg, last)
     assert found["differ"] == [] and found["alive"] == [0]
     assert found["made"] > 0 or last == 1
@@ -363,7 +363,7 @@ def test_the_graph_is_gone_with_the_epochs_that_made_it(ranks) -> None:
 
 
 def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
-    """Whether a graph is alive while ``Epochs`` is, and after it."""
+    """Whether a graph is alive while ``TrainStep`` is, and after it."""
     made: list[weakref.ref[StandIn]] = []
 
     def make_graph() -> StandIn:
@@ -602,9 +602,9 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     [
         ["train.optimizer=adam"],
         ["train.optimizer=sgd", "train.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
-        ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "work.loss_rows_only=false"],
-        ["work.offload=always", "model.num_layers=1"],
-        ["work.skip_input_gradient=false", "work.fold_normalization=false"],
+        ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "optimizations.loss_rows_only=false"],
+        ["optimizations.offload=always", "model.num_layers=1"],
+        ["optimizations.skip_input_gradient=false", "optimizations.fold_normalization=false"],
     ],
 )
 def test_nothing_in_a_step_waits_for_the_device(ranks, world_size: int, replication: int, overrides) -> None:
@@ -658,8 +658,8 @@ GPU_CASES = [
     [],
     ["train.optimizer=sgd", "train.momentum=0.9"],
     ["model.input_dropout=0"],
-    ["model.input_dropout=0", "work.offload=always"],
-    ["work.skip_input_gradient=false"],
+    ["model.input_dropout=0", "optimizations.offload=always"],
+    ["optimizations.skip_input_gradient=false"],
     ["kernel=torch"],
     ["train.eval_every=1"],
 ]

@@ -46,7 +46,7 @@ def in_chunks(world: World, num_rows: int, run: Callable[..., Any], *args: Any) 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("overrides", [[], ["model.num_layers=1"], ["scheme.split_rows=false", "reorder=shuffle"]])
 def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, overrides) -> None:
-    cfg = case(replication, "work.offload=always", *overrides)
+    cfg = case(replication, "optimizations.offload=always", *overrides)
     for kind in KINDS:
         expected = training.expected_step(cfg, kind)
         for num_rows in (1, 3):
@@ -57,7 +57,7 @@ def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
 
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
 def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, replication: int) -> None:
-    cfg = case(replication, "work.offload=always")
+    cfg = case(replication, "optimizations.offload=always")
     for kind in KINDS:
         expected = training.expected_step(cfg, kind)
         for found in ranks(world_size)(in_chunks, 3, training.one_step_compiled, cfg, kind):
@@ -68,7 +68,7 @@ def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, r
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, num_layers: int) -> None:
-    cfg = case(replication, "work.offload=always", f"model.num_layers={num_layers}")
+    cfg = case(replication, "optimizations.offload=always", f"model.num_layers={num_layers}")
     for kind in KINDS:
         expected = training.expected_training(cfg, kind)
         outcomes = ranks(world_size)(in_chunks, 4, training.trained, cfg, kind)
@@ -85,7 +85,7 @@ def test_training_on_lines_as_on_a_gpu_equals_the_oracle(
 ) -> None:
     """With one layer, the rows with loss alone are multiplied."""
     shared = "scheme.shared_memory=false"  # ranks on GPUs have none
-    cfg = case(replication, f"work.offload={offload}", f"model.num_layers={num_layers}", shared)
+    cfg = case(replication, f"optimizations.offload={offload}", f"model.num_layers={num_layers}", shared)
     for kind in ("directed", "weighted", "corner"):
         expected = training.expected_training(cfg, kind)
         for found in ranks(world_size)(training.in_lines, in_chunks, 4, training.trained, cfg, kind):
@@ -98,7 +98,12 @@ def test_training_on_lines_as_on_a_gpu_equals_the_oracle(
 def test_one_chunk_is_the_run_without_to_the_bit(ranks, world_size: int, replication: int, num_layers: int) -> None:
     for dtype in ("float32", "float64"):
         cfgs = [
-            case(replication, f"model.num_layers={num_layers}", f"runtime.dtype={dtype}", f"work.offload={offload}")
+            case(
+                replication,
+                f"model.num_layers={num_layers}",
+                f"runtime.dtype={dtype}",
+                f"optimizations.offload={offload}",
+            )
             for offload in ("never", "always")
         ]
         plain, offloaded = (ranks(world_size)(training.trained, cfg, "directed") for cfg in cfgs)
@@ -130,7 +135,7 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
     losses = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
     return {
         "kind": type(product).__name__,
-        "offload": job.work.offload,
+        "offload": job.optimizations.offload,
         "lines": lines,
         "device": world.device.type,
         "rows": rows.cpu().numpy(),
@@ -142,7 +147,9 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
 def test_what_is_applied_is_recorded_and_what_is_held_is_counted(ranks) -> None:
     for world_size, replication in ((1, 1), (4, 2)):
         pool = ranks(world_size)
-        never, auto, always = (pool(held, case(replication, f"work.offload={o}")) for o in ("never", "auto", "always"))
+        never, auto, always = (
+            pool(held, case(replication, f"optimizations.offload={o}")) for o in ("never", "auto", "always")
+        )
         for one, other, third in zip(never, auto, always, strict=True):
             assert (one["kind"], other["kind"], third["kind"]) == ("Tensor", "Tensor", "HostRows")
             assert (one["offload"], other["offload"], third["offload"]) == ("never", "never", "always")
@@ -183,7 +190,9 @@ def stored_products(folder: Path) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("offload", ["never", "always"])
 def test_on_a_gpu_the_product_lies_in_lines_and_its_cached_file_does_not(ranks, tmp_path, offload: str) -> None:
     caches = tmp_path / "plain", tmp_path / "lines"
-    plain_cfg, lines_cfg = (case(1, f"work.offload={offload}", f"runtime.cache_dir={cache}") for cache in caches)
+    plain_cfg, lines_cfg = (
+        case(1, f"optimizations.offload={offload}", f"runtime.cache_dir={cache}") for cache in caches
+    )
     plain = ranks(2)(lines_held, plain_cfg)
     for _ in range(2):  # computed, and loaded
         for one, other in zip(plain, ranks(2)(training.in_lines, lines_held, lines_cfg), strict=True):
@@ -197,17 +206,17 @@ def test_on_a_gpu_the_product_lies_in_lines_and_its_cached_file_does_not(ranks, 
     assert all(np.array_equal(stored[name], in_lines[name]) for name in stored)
 
 
-@pytest.mark.parametrize("switch", ["model.input_dropout=0.4", "work.cache_aggregation=false"])
+@pytest.mark.parametrize("switch", ["model.input_dropout=0.4", "optimizations.cache_aggregation=false"])
 def test_without_a_product_offload_is_off_with_a_line(ranks, switch: str) -> None:
-    (outcome,) = ranks(1)(held, case(1, "work.offload=always", switch))
+    (outcome,) = ranks(1)(held, case(1, "optimizations.offload=always", switch))
     assert (outcome["kind"], outcome["offload"]) == ("Tensor", "never")
-    assert [line for line in outcome["lines"] if line.startswith("work.offload is off")]
+    assert [line for line in outcome["lines"] if line.startswith("optimizations.offload is off")]
 
 
 def test_the_cache_serves_runs_with_offload_and_without(ranks, tmp_path) -> None:
     for world_size, replication in ((1, 1), (4, 2)):
         outcomes = [
-            ranks(world_size)(held, case(replication, f"work.offload={o}", f"runtime.cache_dir={tmp_path}"))
+            ranks(world_size)(held, case(replication, f"optimizations.offload={o}", f"runtime.cache_dir={tmp_path}"))
             for o in ("always", "never", "always")
         ]
         loaded = [[any("A @ H0 is loaded" in line for line in rank["lines"]) for rank in ranks] for ranks in outcomes]
@@ -258,7 +267,7 @@ def test_the_features_never_lie_on_the_gpu_as_a_whole(ranks) -> None:
     graph = ["dataset=synthetic", "dataset.num_nodes=20000", "dataset.num_edges=100000", "dataset.num_features=1000"]
     whole = 20000 * 1000 * 8
     for offload in ("always", "never"):
-        cfg = case(1, *graph, "train.epochs=2", f"work.offload={offload}")
+        cfg = case(1, *graph, "train.epochs=2", f"optimizations.offload={offload}")
         (found,) = ranks(1)(in_chunks, 50000, device_bytes, cfg)
         if found is not None:
             assert found < whole / 2 if offload == "always" else found > whole

@@ -18,10 +18,10 @@ from tests.schemes.training import prepare
 CHOICES = {
     "default": ["scheme.shared_memory=false"],
     "in place": ["model.input_dropout=0"],
-    "needed rows": ["scheme.shared_memory=false", "scheme.exchange=needed_rows", "work.loss_rows_only=true"],
+    "needed rows": ["scheme.shared_memory=false", "scheme.exchange=needed_rows", "optimizations.loss_rows_only=true"],
     "published": ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "scheme.split_rows=false"],
-    "broadcast": ["scheme.stage_order=broadcast", "scheme.exchange=auto", "work.cache_aggregation=false"],
-    "on the wire": ["scheme.wire_dtype=bfloat16", "work.skip_input_gradient=false", "model.num_layers=3"],
+    "broadcast": ["scheme.stage_order=broadcast", "scheme.exchange=auto", "optimizations.cache_aggregation=false"],
+    "on the wire": ["scheme.wire_dtype=bfloat16", "optimizations.skip_input_gradient=false", "model.num_layers=3"],
 }
 
 
@@ -42,7 +42,7 @@ def cost(world: World, cfg: Config, kind: str) -> dict:
 def planned_bytes(cfg: Config, world_size: int, kind: str) -> list[dict[str, int]]:
     cfg = with_allowed_work(cfg)
     prepared, _ = prepare_for(cfg, world_size, dense_graph(kind).graph())
-    traffic = counted_traffic(prepared, grid_of(cfg, world_size), cfg.work.loss_rows_only)
+    traffic = counted_traffic(prepared, grid_of(cfg, world_size), cfg.optimizations.loss_rows_only)
     trace = trace_epoch(cfg, statistics_of(prepared, 0.0), traffic, 0, local=True)
     received = {name: counts.ravel() for name, counts in received_bytes(cfg, traffic, trace).items()}
     return [{name: counts[rank] for name, counts in received.items() if counts[rank]} for rank in range(world_size)]

@@ -9,7 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
-from fullgnn.engine.job import hand_out, make_scheme, with_allowed_work
+from fullgnn.engine.job import distribute, make_scheme, with_allowed_work
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import lines
@@ -53,7 +53,9 @@ def found(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphSta
     return list(options(run_of(*overrides), from_numbers(graph), lambda _: hardware, sizes, ["broadcast"]))
 
 
-@pytest.mark.parametrize("work", ["model.input_dropout=0", "model.input_dropout=0.5", "work.loss_rows_only=false"])
+@pytest.mark.parametrize(
+    "work", ["model.input_dropout=0", "model.input_dropout=0.5", "optimizations.loss_rows_only=false"]
+)
 def test_two_replicas_are_first_on_eight_ranks_where_only_bandwidth_costs(work: str) -> None:
     options_ = found(machine(bandwidth=1e9), [8], work)
     ranked = sorted(options_, key=lambda option: option.prediction.epoch_time_ms)
@@ -136,7 +138,9 @@ def test_locality_moves_reads_to_the_fast_rate() -> None:
 
 
 def test_the_traced_products_are_those_of_the_layers() -> None:
-    cfg = with_allowed_work(config("model.hidden_channels=64", "model.input_dropout=0", "work.loss_rows_only=false"))
+    cfg = with_allowed_work(
+        config("model.hidden_channels=64", "model.input_dropout=0", "optimizations.loss_rows_only=false")
+    )
     traffic = estimated_traffic(GRAPH, grid(cfg.scheme, 1, 1), loss_rows=False)
     trace = trace_epoch(cfg, GRAPH, traffic, 0, local=False)
     n = GRAPH.num_nodes
@@ -152,13 +156,18 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
     """More rows than the skeleton has: the line through two small ones meets the large one within 3 %."""
     overrides = ["dataset=synthetic", "dataset.num_nodes=40000", "dataset.num_edges=600000", "dataset.num_features=32"]
     cfg = with_allowed_work(
-        config(*layout_overrides(replication), *overrides, "model.input_dropout=0", f"work.loss_rows_only={loss_rows}")
+        config(
+            *layout_overrides(replication),
+            *overrides,
+            "model.input_dropout=0",
+            f"optimizations.loss_rows_only={loss_rows}",
+        )
     )
     graph = load_dataset(cfg.dataset)
     assert graph.num_nodes / world_size > 2 * SAMPLE_ROWS
     prepared = prepare_for(cfg, world_size, graph)
     measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, world_size, epochs=2, prepared=prepared).ranks)
-    traffic = counted_traffic(prepared[0], grid_of(cfg, world_size), cfg.work.loss_rows_only)
+    traffic = counted_traffic(prepared[0], grid_of(cfg, world_size), cfg.optimizations.loss_rows_only)
     hardware = replace(machine(), device="cpu")
     planned = prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel_of(cfg, hardware), True)
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
@@ -176,7 +185,7 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     )  # fmt: skip
     prepared = prepare_for(cfg, 2)
     measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, epochs=2, prepared=prepared).ranks)
-    traffic = counted_traffic(prepared[0], grid_of(cfg, 2), cfg.work.loss_rows_only)
+    traffic = counted_traffic(prepared[0], grid_of(cfg, 2), cfg.optimizations.loss_rows_only)
     hardware = replace(machine(), device="cpu")
 
     def planned() -> int:
@@ -233,7 +242,7 @@ def test_time_is_about_that_of_the_run() -> None:
     hardware = measure(alone, Sizes(tables=(1 << 19, 1 << 24), num_edges=1_000_000, num_rows=30_000, round_s=0.01))
     prepared = prepare_for(cfg, 1)
     measured = simulate(cfg, 1, epochs=4, prepared=prepared).compute_ms
-    traffic = counted_traffic(prepared[0], grid_of(cfg, 1), cfg.work.loss_rows_only)
+    traffic = counted_traffic(prepared[0], grid_of(cfg, 1), cfg.optimizations.loss_rows_only)
     planned = prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel_of(cfg, hardware), True)
     assert measured / 10 < planned.epoch_time_ms < measured * 10
 
@@ -245,7 +254,7 @@ def test_a_dry_rank_trains() -> None:
     with dry_world(cfg.runtime, 0, 1) as world:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
-        job = hand_out(cfg, world, scheme, prepared)
+        job = distribute(cfg, world, scheme, prepared)
         losses = [
             epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
         ]

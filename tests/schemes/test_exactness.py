@@ -92,9 +92,15 @@ def test_kernels_in_triton_equal_the_oracle(
     """In float32, whoever makes what a sparse product reads applies its scale, and tensor cores take edges."""
     common = ("scheme.shared_memory=false", f"runtime.dtype={dtype}")
     for kind, *overrides in (
-        ("tiny", "kernel=torch", "work.spmm_order=transform", "scheme.exchange=broadcast"),
-        ("directed", "kernel=csr", "normalization=row", "work.loss_rows_only=false", "scheme.exchange=broadcast"),
-        ("directed", "kernel=packed", "kernel.mode=ieee", "kernel.panel_rows=32", "work.spmm_order=transform"),
+        ("tiny", "kernel=torch", "optimizations.spmm_order=transform", "scheme.exchange=broadcast"),
+        (
+            "directed",
+            "kernel=csr",
+            "normalization=row",
+            "optimizations.loss_rows_only=false",
+            "scheme.exchange=broadcast",
+        ),
+        ("directed", "kernel=packed", "kernel.mode=ieee", "kernel.panel_rows=32", "optimizations.spmm_order=transform"),
         ("directed", "kernel=tile32", "kernel.mode=ieee", "kernel.density_threshold=0", "scheme.exchange=needed_rows"),
     ):
         cfg = case(replication, *overrides, *common)

@@ -12,11 +12,11 @@ from scipy.sparse import csr_array
 
 from fullgnn.bench.gpu.training import LEARNING_RATE, Settings, Start, Step, Training
 from fullgnn.bench.ours import set_weights
-from fullgnn.config import Config, ReorderConfig, RuntimeConfig, TrainConfig, WorkConfig, conf_dir
+from fullgnn.config import Config, OptimizationConfig, ReorderConfig, RuntimeConfig, TrainConfig, conf_dir
 from fullgnn.distributed import World, init_world
 from fullgnn.engine import build_model, make_input, make_scheme, replay_for
+from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.train_step import TrainStep
-from fullgnn.engine.work import applicable
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, NormalizedAdjacency
 from fullgnn.nn import set_spmm_order
@@ -30,7 +30,7 @@ OURS = ("full", "hetu")
 NOT_REPLAYED = "full, not replayed"
 LATER: dict[str, dict[str, dict[str, Any]]] = {
     NOT_REPLAYED: {"runtime": {"cuda_graph": "never"}},
-    "full, A H0 on the host": {"work": {"offload": "always"}},
+    "full, A H0 on the host": {"optimizations": {"offload": "always"}},
 }
 """``full`` with keys of a run changed, to see what they are worth."""
 
@@ -50,7 +50,11 @@ def preset_config(preset: str, training: Training) -> Config:
     model = {**_yaml("model", "gcn"), "hidden_channels": training.hidden, "num_layers": 2}
     model |= {"dropout": 0, "input_dropout": 0}
     train = {**_yaml("train", "default"), "optimizer": "adam", "lr": LEARNING_RATE, "weight_decay": 0.0}
-    work = {**_yaml("work", "default"), **experiment.get("work", {}), **own.get("work", {})}
+    optimizations = {
+        **_yaml("optimizations", "default"),
+        **experiment.get("optimizations", {}),
+        **own.get("optimizations", {}),
+    }
     runtime = {**_yaml("runtime", "default"), "nproc": 1, "device": training.device.type, "backend": "gloo"}
     runtime |= {"cache_dir": training.cache_dir, **own.get("runtime", {})}
     return Config(
@@ -64,7 +68,7 @@ def preset_config(preset: str, training: Training) -> Config:
         partition=_yaml("partition", "contiguous"),
         kernel=_yaml("kernel", chosen["kernel"]),
         reorder=ReorderConfig(**_known(ReorderConfig, _yaml("reorder", "base") | _yaml("reorder", "none"))),
-        work=WorkConfig(**_known(WorkConfig, work)),
+        optimizations=OptimizationConfig(**_known(OptimizationConfig, optimizations)),
         train=TrainConfig(**_known(TrainConfig, train)),
         runtime=RuntimeConfig(**_known(RuntimeConfig, runtime)),
     )
@@ -76,14 +80,16 @@ def ours(cfg: Config, training: Training, world: World) -> Start:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     in_channels = training.nodes.features.shape[1]
-    work = applicable(cfg.work, build_model(cfg, in_channels, training.num_classes, world.device))
-    sharded = scheme.shard(_prepared(training, scheme.num_parts, work.fold_normalization), work.loss_rows_only)
-    sharded, work = make_input(sharded, work, world)
+    optimizations = applicable(cfg.optimizations, build_model(cfg, in_channels, training.num_classes, world.device))
+    sharded = scheme.shard(
+        _prepared(training, scheme.num_parts, optimizations.fold_normalization), optimizations.loss_rows_only
+    )
+    sharded, optimizations = make_input(sharded, optimizations, world)
 
     def start(dropout: float) -> tuple[Step, Settings]:
         own = replace(cfg, model={**cfg.model, "dropout": dropout})
         model = build_model(own, in_channels, training.num_classes, world.device)
-        set_spmm_order(model, work.spmm_order)
+        set_spmm_order(model, optimizations.spmm_order)
         set_weights(model, training.weights())
         epochs = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
         epoch = 0
@@ -94,7 +100,7 @@ def ours(cfg: Config, training: Training, world: World) -> Start:
             return epochs(epoch).loss.read
 
         def settings() -> dict[str, Any]:
-            applied = {**asdict(work), "scheme": cfg.scheme["name"]}
+            applied = {**asdict(optimizations), "scheme": cfg.scheme["name"]}
             return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
 
         return step, settings

@@ -7,8 +7,8 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.train_step import TrainStep
-from fullgnn.engine.work import applicable
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import GCNConv, set_spmm_order
 from fullgnn.telemetry.meter import Meter
@@ -59,10 +59,10 @@ def test_columns_and_rows_of_every_preset(ranks, preset: str, dataset: str) -> N
 @pytest.mark.parametrize(
     ("switch", "columns", "rows"),
     [
-        ("work.cache_aggregation=false", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
-        ("work.skip_input_gradient=false", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
-        ("work.loss_rows_only=false", 82, 2 * NUM_NODES),
-        ("work.fold_normalization=false", 82, 2 * NUM_TRAIN),
+        ("optimizations.cache_aggregation=false", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
+        ("optimizations.skip_input_gradient=false", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
+        ("optimizations.loss_rows_only=false", 82, 2 * NUM_NODES),
+        ("optimizations.fold_normalization=false", 82, 2 * NUM_TRAIN),
         ("model.input_dropout=0.5", 82 + 2 * 128, 2 * NUM_TRAIN + 2 * NUM_NODES),
     ],
 )
@@ -73,7 +73,7 @@ def test_each_switch_alone(ranks, switch: str, columns: int, rows: int) -> None:
 
 def test_the_first_layer_goes_where_forward_and_backward_together_are_least(ranks) -> None:
     """Without a cache and without input gradient, (A H) W costs 100 once and A (H W) 64 twice."""
-    (epochs,) = ranks(1)(counts, case(WIDTHS["products"], 1, "full", "work.cache_aggregation=false"))
+    (epochs,) = ranks(1)(counts, case(WIDTHS["products"], 1, "full", "optimizations.cache_aggregation=false"))
     assert epochs[0]["spmm_columns"] == 100 + 94
 
 
@@ -91,30 +91,32 @@ def test_spmm_order_of_a_layer(f: int, g: int) -> None:
     [
         (GCN(4, 2, dropout=0.5), [], ["cache_aggregation"]),
         (GCN(4, 2, dropout=0.5, input_dropout=0), [], []),
-        (GCN(4, 2, dropout=0), ["work.skip_input_gradient=false"], ["cache_aggregation"]),
+        (GCN(4, 2, dropout=0), ["optimizations.skip_input_gradient=false"], ["cache_aggregation"]),
         (MLP(4, 2, dropout=0), [], ["cache_aggregation", "loss_rows_only"]),
-        (GCN(4, 2, dropout=0), ["work.offload=always"], []),
-        (GCN(4, 2, dropout=0.5), ["work.offload=always"], ["cache_aggregation", "offload"]),
-        (GCN(4, 2, dropout=0), ["work.offload=always", "work.cache_aggregation=false"], ["offload"]),
+        (GCN(4, 2, dropout=0), ["optimizations.offload=always"], []),
+        (GCN(4, 2, dropout=0.5), ["optimizations.offload=always"], ["cache_aggregation", "offload"]),
+        (GCN(4, 2, dropout=0), ["optimizations.offload=always", "optimizations.cache_aggregation=false"], ["offload"]),
     ],
 )
 def test_what_does_not_hold_is_turned_off_with_a_line(model, overrides, off, caplog) -> None:
     caplog.set_level(logging.INFO, "fullgnn")
-    work = applicable(config(*overrides).work, model)
-    asked = config(*overrides).work
+    optimizations = applicable(config(*overrides).optimizations, model)
+    asked = config(*overrides).optimizations
     for option, when_off in (("cache_aggregation", False), ("loss_rows_only", False), ("offload", "never")):
         if option != "offload" or asked.offload == "always":
-            assert getattr(work, option) == (when_off if option in off else getattr(asked, option))
-    assert [record.getMessage().split()[0] for record in caplog.records] == [f"work.{option}" for option in off]
+            assert getattr(optimizations, option) == (when_off if option in off else getattr(asked, option))
+    assert [record.getMessage().split()[0] for record in caplog.records] == [
+        f"optimizations.{option}" for option in off
+    ]
 
 
 def applied_work(world: World, cfg: Config) -> bool:
     scheme = make_scheme(cfg, world, Meter(world.device))
     shard = scheme.shard
     scheme.shard = lambda prepared, loss_rows: shard(prepared, False)  # type: ignore[method-assign]
-    return set_up(cfg, world, scheme).work.loss_rows_only
+    return set_up(cfg, world, scheme).optimizations.loss_rows_only
 
 
 def test_a_scheme_may_decline_loss_rows(ranks) -> None:
-    assert case(WIDTHS["products"], 1, "full").work.loss_rows_only
+    assert case(WIDTHS["products"], 1, "full").optimizations.loss_rows_only
     assert ranks(2)(applied_work, case(WIDTHS["products"], 1, "full")) == [False] * 2
