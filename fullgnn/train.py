@@ -34,7 +34,6 @@ from fullgnn.distributed import (
 )
 from fullgnn.distributed.command import fail
 from fullgnn.engine import (
-    EpochRecord,
     TrainStep,
     check_deterministic,
     check_preparation,
@@ -48,6 +47,7 @@ from fullgnn.engine.summary import closing_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.plan.auto import comparison_table, planned
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
+from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Meter

@@ -2,16 +2,14 @@
 
 from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.deterministic import check_deterministic
-from fullgnn.engine.evaluate import Accuracies, evaluate, predict
-from fullgnn.engine.fit import EpochRecord, FitResult, fit
+from fullgnn.engine.evaluate import evaluate, predict
+from fullgnn.engine.fit import FitResult, fit
 from fullgnn.engine.job import Job, build_model, make_input, make_scheme, set_up
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.prepare import Preparation, check_preparation, prepare
 from fullgnn.engine.train_step import TrainStep
 
 __all__ = [
-    "Accuracies",
-    "EpochRecord",
     "FitResult",
     "Job",
     "Preparation",

@@ -1,19 +1,9 @@
 """Accuracy over the three splits of a sharded graph."""
 
-from dataclasses import dataclass
-
 import torch
 
 from fullgnn.schemes.base import Scheme, ShardedGraph
-
-
-@dataclass(frozen=True)
-class Accuracies:
-    """Share of the nodes of a split whose class is right, in [0, 1]; None for an empty split."""
-
-    train: float | None
-    val: float | None
-    test: float | None
+from fullgnn.telemetry.epoch import Accuracies
 
 
 @torch.no_grad()

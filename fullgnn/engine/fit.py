@@ -10,25 +10,14 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import TrainConfig
-from fullgnn.engine.evaluate import Accuracies, evaluate
+from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.train_step import Launched, TrainStep
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.kernels.support.trials import settle
-from fullgnn.telemetry.meter import Cost
+from fullgnn.telemetry.epoch import Accuracies, EpochRecord
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EpochRecord:
-    """One epoch on this rank. ``accuracy`` is None where the epoch was not evaluated; evaluation is not in ``cost``."""
-
-    epoch: int  # from 1
-    loss: float  # training loss before the update, global mean
-    cost: Cost  # of the training step
-    accuracy: Accuracies | None
-    replayed: bool = False  # as a CUDA graph: its time has no phases
 
 
 @dataclass(frozen=True)

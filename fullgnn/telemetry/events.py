@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fullgnn.engine import EpochRecord
 from fullgnn.errors import UnsupportedError
+from fullgnn.telemetry.epoch import EpochRecord
 
 
 class EventFiles:

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from fullgnn.engine import EpochRecord
+from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.table import percent
 
 log = logging.getLogger(__name__)

@@ -28,9 +28,10 @@ from fullgnn.distributed import World
 from fullgnn.engine import cuda_graph, fit, make_scheme, set_up, summary
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED, Replay, replay_for
-from fullgnn.engine.fit import EpochRecord, FitResult
+from fullgnn.engine.fit import FitResult
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.support.cuda_graph import CudaGraph
+from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Cost, Meter
 from fullgnn.train import run_on
 from tests.cases import config, layout_overrides

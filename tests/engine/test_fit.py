@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from fullgnn.distributed import World
-from fullgnn.engine import Accuracies, FitResult, evaluate, fit, make_scheme, predict, set_up
+from fullgnn.engine import FitResult, evaluate, fit, make_scheme, predict, set_up
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.train_step import TrainStep, make_optimizer
+from fullgnn.telemetry.epoch import Accuracies
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph
 

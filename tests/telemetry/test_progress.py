@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fullgnn.engine import Accuracies, EpochRecord
+from fullgnn.telemetry.epoch import Accuracies, EpochRecord
 from fullgnn.telemetry.meter import Cost
 from fullgnn.telemetry.progress import Progress
 
