@@ -45,7 +45,8 @@ from fullgnn.engine import (
 )
 from fullgnn.engine.summary import closing_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.plan.auto import comparison_table, planned
+from fullgnn.plan.auto import planned, predicted_run
+from fullgnn.plan.page import comparison_table
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
@@ -76,14 +77,15 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     meter = Meter(world.device)
     check_preparation(cfg)
     check_deterministic(cfg, world.device)
-    plan = planned(cfg, world)
-    cfg = plan.cfg
+    cfg, graph, hardware = planned(cfg, world)
     scheme = make_scheme(cfg, world, meter)
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
-        job = set_up(cfg, world, scheme, plan.graph, plan.look)
+        job = set_up(cfg, world, scheme, graph, keep_prepared=hardware is not None)
     setup = meter.take()
+    predicted = None if hardware is None else predicted_run(cfg, job, world, hardware)
+    job, graph = replace(job, prepared=None), None  # the whole graph is needed no more
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
     model, sharded = job.model, job.graph
@@ -103,7 +105,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     if events is not None:
         events.close()
 
-    record = replace(make_record(cfg, world, scheme, job, setup, result), predicted=plan.expected())
+    record = replace(make_record(cfg, world, scheme, job, setup, result), predicted=predicted)
     if cfg.train.save_predictions:
         model.load_state_dict(result.best_state)
         logits = scheme.gather(predict(model, sharded))

@@ -193,10 +193,13 @@ def _known_keys() -> dict[str, set[str]]:
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
         # An experiment sets keys of others; hardware and the other commands have keys of their own.
-        if group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml"):
+        of_no_run = group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml")
+        if of_no_run or path.stem == "base":
             continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(content, dict)
+        if "base" in content.get("defaults", []):
+            content = dict(OmegaConf.load(path.with_name("base.yaml"))) | content
         for name in map(str, content):
             if name not in ("defaults", "hydra", "method") and not name.startswith("_"):
                 known.setdefault(f"{group}.{name}" if group else name, set()).add(path.stem)

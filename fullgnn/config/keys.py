@@ -4,10 +4,12 @@ import difflib
 import re
 import typing
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError
 
 from fullgnn.config import conf_dir
 from fullgnn.config.compose import explain, is_user_mistake
@@ -81,9 +83,9 @@ def explain_keys(error: Exception, schema: type) -> str:
     if name in hints:
         return f"{name} does not fit: it takes {_in_words(hints[name])}"
     if name.partition(".")[0] in hints:
-        return f"{name} " + (
-            "is no key that there is" if "Could not override" in text else "has a value of another type"
-        )
+        if "Could not override" in text or isinstance(error, ConfigKeyError):
+            return f"{name} is no key that there is"
+        return f"{name} does not fit: it takes {_in_words(_hint_at(schema, name))}"
     if name:
         near = difflib.get_close_matches(name, hints, n=1, cutoff=0.6)
         return f"unknown key {name}: " + (f"did you mean {near[0]}?" if near else f"the keys are {', '.join(hints)}")
@@ -92,9 +94,22 @@ def explain_keys(error: Exception, schema: type) -> str:
     return explain(error)
 
 
+def _hint_at(hint: Any, name: str) -> Any:
+    """The type that the dotted key ``name`` has below ``hint``, a dataclass, a dict, or one of these or null."""
+    for part in name.split("."):
+        if typing.get_origin(hint) is typing.Union:
+            hint = typing.get_args(hint)[0]
+        hint = typing.get_args(hint)[1] if typing.get_origin(hint) is dict else typing.get_type_hints(hint)[part]
+    return hint
+
+
 def _in_words(hint: Any) -> str:
     """``an integer or null`` for ``int | None``."""
     arguments = typing.get_args(hint)
+    if is_dataclass(hint):
+        return f"the keys {', '.join(typing.get_type_hints(hint))}"
+    if typing.get_origin(hint) is dict:
+        return f"keys and values, each {_in_words(arguments[1])}"
     if typing.get_origin(hint) is list:
         return f"a list, each {_in_words(arguments[0])}, as in [a,b]"
     if arguments:

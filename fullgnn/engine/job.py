@@ -1,7 +1,6 @@
 """Everything a run needs before its first epoch: the graph handed out, the model made, the constant work done."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,6 +32,7 @@ class Job:
     preparation: Preparation
     optimizations: OptimizationConfig  # as it is applied to this model
     structure: Structure | None  # rank 0's
+    prepared: PreparedGraph | None = None  # the whole graph on rank 0, where ``set_up`` was asked to keep it
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
@@ -55,15 +55,15 @@ def set_up(
     world: World,
     scheme: Scheme,
     graph: Graph | None = None,
-    look: Callable[[Config, PreparedGraph], None] = lambda cfg, prepared: None,
+    keep_prepared: bool = False,
 ) -> Job:
     """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, keep this rank's share and make the model for it.
 
-    What of ``cfg.optimizations`` the model does not allow is left off, with a line. What an earlier run left in
+    Optimizations that the model does not support are disabled, and this is logged. What an earlier run left in
     ``runtime.cache_dir`` is not computed again.
 
     Args:
-        look: sees the prepared graph on rank 0, with the configuration that applies.
+        keep_prepared: keep the prepared graph as ``Job.prepared``, which otherwise is freed as soon as it is cut.
 
     Raises:
         FullGNNError: a user's mistake, the same on every rank.
@@ -71,13 +71,9 @@ def set_up(
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
     cfg = with_allowed_work(cfg)
-
-    def prepared() -> tuple[PreparedGraph, Preparation]:
-        found = prepare(cfg, scheme.num_parts, graph, cache)
-        look(cfg, found[0])
-        return found
-
-    return distribute(cfg, world, scheme, from_rank0(prepared))
+    return distribute(
+        cfg, world, scheme, from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)), keep_prepared
+    )
 
 
 def with_allowed_work(cfg: Config) -> Config:
@@ -89,16 +85,24 @@ def with_allowed_work(cfg: Config) -> Config:
     return replace(cfg, optimizations=applicable(cfg.optimizations, build_model(cfg, 1, 1, torch.device("cpu"))))
 
 
-def distribute(cfg: Config, world: World, scheme: Scheme, prepared: tuple[PreparedGraph, Preparation] | None) -> Job:
+def distribute(
+    cfg: Config,
+    world: World,
+    scheme: Scheme,
+    prepared: tuple[PreparedGraph, Preparation] | None,
+    keep_prepared: bool = False,
+) -> Job:
     """The second half of ``set_up``: share out what rank 0 has ``prepared``, which is None elsewhere.
 
     Args:
         cfg: ``with_allowed_work``.
+        keep_prepared: as in ``set_up``.
     """
     optimizations, cache = cfg.optimizations, Cache(cfg.runtime.cache_dir)
     sharded = scheme.shard(prepared[0] if prepared else None, optimizations.loss_rows_only)
     preparation = broadcast_object(prepared[1] if prepared else None)
     structure = prepared[0].structure if prepared else None
+    kept = prepared[0] if prepared and keep_prepared else None
     del prepared
     if optimizations.loss_rows_only and sharded.train_adj is None:
         log.info("optimizations.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
@@ -107,7 +111,7 @@ def distribute(cfg: Config, world: World, scheme: Scheme, prepared: tuple[Prepar
     set_spmm_order(model, optimizations.spmm_order)
     key = "" if world.dry else preparation.aggregation_key  # what a dry run computes is not A @ H0
     sharded, optimizations = make_input(sharded, optimizations, world, cache, key)
-    return Job(model, sharded, preparation, optimizations, structure)
+    return Job(model, sharded, preparation, optimizations, structure, kept)
 
 
 def make_input(

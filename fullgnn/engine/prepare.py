@@ -15,7 +15,7 @@ from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
-from fullgnn.reorder.measure import block_nnz, edge_cut, halo_share, needed_rows
+from fullgnn.reorder.measure import block_nnz, halo_share, needed_rows, off_diagonal_share
 from fullgnn.reorder.structure import Structure, cell_nnz, cells
 from fullgnn.reorder.two_level import Order
 from fullgnn.schemes.base import PreparedGraph
@@ -107,7 +107,7 @@ def prepare(
         partition=order.partition_used,
         reorder=order.reorder_used,
         num_blocks=order.num_blocks,
-        edge_cut=edge_cut(adj.matrix, order.partition),
+        edge_cut=off_diagonal_share(structure.block_nnz),
         needed_row_ratio=_needed_row_ratio(adj.matrix, order.partition),
         tile_density=_tile_density(adj.matrix),
         partition_time_s=order.partition_time_s,

@@ -1,4 +1,4 @@
-"""What will fit, and what will be fast, before a machine is rented. Read downward.
+"""Plan a run before a machine is rented: which options fit in memory, and which of them is fastest.
 
     python -m fullgnn.plan dataset=reddit-like hardware=h200x8 nproc=1,2,4,8,16
     python -m fullgnn.plan num_nodes=111059956 num_edges=3200000000 num_features=128 num_classes=172 hardware=a100x8
@@ -8,62 +8,67 @@
 A dataset is loaded and counted; a graph given by its numbers is taken to be random. Other keys are those of the run.
 """
 
+import functools
 import logging
 import os
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import torch
 
-from fullgnn.config import Config, conf_dir
-from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.plan.config import PlanConfig, load_plan
+from fullgnn.config import Config
+from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.errors import ConfigError
+from fullgnn.graph import load_dataset
+from fullgnn.plan.config import load_plan
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.page import page, scaling_page
-from fullgnn.plan.scaling import scaling
-from fullgnn.plan.search import Option, Source, best, from_dataset, from_numbers, options, smallest_that_fits
-from fullgnn.plan.statistics import GraphStatistics
+from fullgnn.plan.search import Search, best, from_graph, from_numbers
+from fullgnn.storage.atomic import write_text
 from fullgnn.storage.record import strict_json
-from fullgnn.telemetry.logger import setup_logging
 
 log = logging.getLogger("fullgnn.plan")
 
 
-def run(plan: PlanConfig, runs: dict[tuple[str, str], Config], graph: GraphStatistics | None, command: str) -> None:
-    """Plan, print and write."""
+def run(arguments: list[str]) -> None:
+    """Plan what the ``arguments`` of the command line describe, print the page, and write it and its numbers."""
+    plan, runs, graph = load_plan(arguments)
+    folder = make_folder(plan.out)
+    command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
     cfg = next(iter(runs.values()))
     hardware_for = profiles(plan.hardware, cfg)
-    near_bytes = min(hardware_for(min(plan.nproc)).gather)
-    source: Source = from_numbers(graph) if graph is not None else from_dataset(cfg, near_bytes)
+    near_bytes = hardware_for(min(plan.nproc)).near_bytes
+    source = from_graph(load_dataset(cfg.dataset), near_bytes) if graph is None else from_numbers(graph)
+    search = Search(runs, source, hardware_for)
     if plan.scaling:
-        found = scaling(runs, source, hardware_for)
+        found = search.scaling()
         text = scaling_page(found, hardware_for(1), command)
     else:
-        found = list(options(runs, source, hardware_for, plan.nproc, plan.exchanges, plan.replications))
+        found = search.options(plan.nproc, plan.exchanges, plan.replications)
         if not found:
             raise ConfigError(f"replications={plan.replications} divide none of nproc={plan.nproc}")
         chosen = best(found)
-        fallback = None if chosen else smallest_that_fits(runs, source, hardware_for, max(plan.nproc))
+        fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
         text = page(found, chosen, fallback, hardware_for(max(plan.nproc)), command)
-    write(Path(plan.out), found, text)
-    log.info("\n%s\n%s", text, os.path.abspath(plan.out))
+    rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
+    write_text(folder / "plan.md", text + "\n")
+    write_text(folder / "plan.json", strict_json(rows, indent=2) + "\n")
+    log.info("\n%s\n%s", text, os.path.abspath(folder))
 
 
 def profiles(name: str, cfg: Config) -> Callable[[int], Hardware]:
-    """The profile for a number of ranks. ``auto`` is measured with at most as many as there are cores or GPUs; of more
-    ranks, each is taken to be as fast and as well connected, with its share of the memory."""
-    known: dict[int, Hardware] = {}
+    """The profile ``name`` for any number of ranks.
+
+    ``auto`` is measured with as many ranks as there are cores or GPUs, at most. If there are more ranks, each is taken
+    to be as fast and as well connected as those measured, and to have an equal part of the memory.
+    """
+    measured = functools.cache(functools.partial(load_hardware, name, cfg.runtime))
 
     def hardware_for(world_size: int) -> Hardware:
         if name != "auto":
-            return known.setdefault(0, load_hardware(name, cfg.runtime))
-        measured = min(world_size, places(cfg))
-        if measured not in known:
-            known[measured] = load_hardware(name, cfg.runtime, measured)
-        found = known[measured]
+            return measured()
+        found = measured(min(world_size, places(cfg)))
         total = found.memory_bytes * found.ranks_per_node
         return replace(found, ranks_per_node=world_size, memory_bytes=max(1, total // world_size))
 
@@ -71,36 +76,10 @@ def profiles(name: str, cfg: Config) -> Callable[[int], Hardware]:
 
 
 def places(cfg: Config) -> int:
-    """Ranks that this machine can run at full speed."""
+    """How many ranks this machine can run at full speed."""
     num_gpus = torch.cuda.device_count() if cfg.runtime.device != "cpu" else 0
     return num_gpus or len(os.sched_getaffinity(0))
 
 
-def write(folder: Path, found: list[Option], text: str) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "plan.md").write_text(text + "\n")
-        rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
-        (folder / "plan.json").write_text(strict_json(rows, indent=2) + "\n")
-    except OSError as error:
-        raise ConfigError(f"out={folder} cannot be written ({error.strerror}): choose another folder") from error
-
-
-def main() -> None:
-    """Run the command line; a user's mistake ends it with one line and status 1."""
-    setup_logging(0)
-    arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print(f"{__doc__}\n{(conf_dir() / 'plan.yaml').read_text()}")
-        return
-    try:
-        if flags := [argument for argument in arguments if argument.startswith("-")]:
-            raise ConfigError(f"{flags[0]} is not known: give key=value, or --help for the keys")
-        run(*load_plan(arguments), command=shlex.join(["python", "-m", "fullgnn.plan", *arguments]))
-    except FullGNNError as error:
-        log.error("%s", " ".join(str(error).split()))
-        sys.exit(1)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(run, lambda: help_with_keys(__doc__, "plan"))

@@ -1,17 +1,18 @@
-"""The planner's command line: keys of its own, from ``conf/plan.yaml``, among those of a run."""
+"""The planner's command line: the keys of ``conf/plan.yaml``, among those of a run."""
 
 import itertools
 from dataclasses import dataclass, fields
-from typing import Any, Optional
+from typing import Optional
 
 from omegaconf import MISSING
 
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.keys import choices, load_keys
+from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.engine.job import with_allowed_work
 from fullgnn.errors import ConfigError
 from fullgnn.plan.statistics import GraphStatistics
+from fullgnn.schemes.options import CHOICES
 
 
 @dataclass
@@ -39,50 +40,51 @@ _NUMBERS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
 
 def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], Config], GraphStatistics | None]:
-    """What the ``arguments`` of the command line describe: the plan, the runs by order and kernel, and a graph if it is
-    given by its numbers.
+    """Read the ``arguments`` of the command line.
+
+    Returns:
+        The plan; the runs by order and kernel; and the graph if it is given by its numbers, else None.
 
     Raises:
-        ConfigError: one line naming the key, what is wrong with it and what it may be.
+        ConfigError: one line that names the key, what is wrong with it and what it may be.
     """
     own_keys = {field.name for field in fields(PlanConfig)}
     own = [_listed(argument) for argument in arguments if argument.partition("=")[0] in own_keys]
     others = [argument for argument in arguments if argument.partition("=")[0] not in own_keys]
-    # Hydra would take the name of a profile for a choice of its group and put the whole file in its place.
+    # Hydra takes the name of a profile for a choice of the group ``hardware``, and would load that file in its place.
     named = [argument for argument in own if argument.startswith("hardware=")]
     plan = load_keys("plan", PlanConfig, [argument for argument in own if argument not in named])
     if named:
         plan.hardware = named[-1].partition("=")[2]
     _check(plan)
-    replaced = [key for key, values in (("reorder", plan.orders), ("kernel", plan.kernels)) if values]
+    replaced = [group for group, names in (("reorder", plan.orders), ("kernel", plan.kernels)) if names]
     others = [argument for argument in others if argument.partition("=")[0] not in replaced]
     runs = {}
     for order, kernel in itertools.product(plan.orders or [None], plan.kernels or [None]):
         chosen = [f"{group}={name}" for group, name in (("reorder", order), ("kernel", kernel)) if name]
         run = with_allowed_work(load_config(compose(*others, *chosen)))
         runs[run.reorder.name, run.kernel["name"]] = run
-    return plan, runs, _graph(plan, run, any(argument.startswith("dataset=") for argument in others))
+    if plan.num_nodes is None:
+        return plan, runs, None
+    if any(argument.startswith("dataset=") for argument in others):
+        raise ConfigError("dataset=... and num_nodes=... both describe a graph: leave out one of them")
+    return plan, runs, _graph(plan, run)
 
 
 def _listed(argument: str) -> str:
-    """``nproc=1,2`` as Hydra reads a list."""
+    """``nproc=1,2`` as Hydra writes a list: ``nproc=[1,2]``."""
     key, _, value = argument.partition("=")
     return f"{key}=[{value}]" if key in _LISTS and value and value != "null" and not value.startswith("[") else argument
 
 
 def _check(plan: PlanConfig) -> None:
     for key in ("nproc", "replications"):
-        values = getattr(plan, key)
-        if values is not None and (not values or min(values) < 1):
-            raise ConfigError(f"{key}={values} is no list of numbers of at least 1")
-    for key, known in (
-        ("exchanges", ["auto", "broadcast", "needed_rows"]),
-        ("orders", choices("reorder")),
-        ("kernels", choices("kernel")),
-    ):
-        for value in getattr(plan, key) or ():
-            if value not in known:
-                raise ConfigError(f"{key} has {value}, which is not known: choose of {', '.join(known)}")
+        if getattr(plan, key) == []:
+            raise ConfigError(f"{key}=[] is empty: give at least one number")
+    check_minima(plan, {"nproc": 1, "replications": 1})
+    check_choices("exchanges", plan.exchanges, CHOICES["exchange"])
+    check_choices("orders", plan.orders or [], choices("reorder"))
+    check_choices("kernels", plan.kernels or [], choices("kernel"))
     given = [key for key in _NUMBERS if getattr(plan, key) is not None]
     if given and len(given) < len(_NUMBERS):
         missing = next(key for key in _NUMBERS if key not in given)
@@ -91,20 +93,15 @@ def _check(plan: PlanConfig) -> None:
         raise ConfigError("orders need a graph to order: give dataset=... in place of its numbers, or leave orders out")
 
 
-def _graph(plan: PlanConfig, run: Config, has_dataset: bool) -> GraphStatistics | None:
-    if plan.num_nodes is None:
-        return None
-    if has_dataset:
-        raise ConfigError("dataset=... and num_nodes=... both describe a graph: leave out one of them")
-    numbers: dict[str, Any] = {key: getattr(plan, key) for key in ("num_nodes", "num_features", "num_classes")}
-    assert plan.num_edges is not None
-    nnz = plan.num_edges + (plan.num_nodes if run.self_loops else 0)
-    num_train = plan.num_nodes if plan.num_train is None else plan.num_train
+def _graph(plan: PlanConfig, run: Config) -> GraphStatistics:
+    num_nodes, num_edges, num_features, num_classes = (getattr(plan, key) for key in _NUMBERS)
     return GraphStatistics(
         "numbers",
-        nnz=nnz,
-        num_train=num_train,
+        num_nodes,
+        nnz=num_edges + (num_nodes if run.self_loops else 0),
+        num_features=num_features,
+        num_classes=num_classes,
+        num_train=num_nodes if plan.num_train is None else plan.num_train,
         symmetric=plan.symmetric,
         pattern=run.optimizations.fold_normalization,
-        **numbers,
     )

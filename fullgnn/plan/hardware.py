@@ -7,23 +7,25 @@ machine is measured (``measure.py``), once for each number of ranks and threads,
 import json
 import logging
 import math
-import os
 import re
 import tempfile
-import uuid
+import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Optional
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import RuntimeConfig, conf_dir
+from fullgnn.config.keys import check_choices, choices, explain_keys
 from fullgnn.distributed import launch_workers
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import ConfigError
+from fullgnn.storage.atomic import write_text
 from fullgnn.telemetry.machine import hardware as machine
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ _MESSAGES = {"gather": "exchange", "reduce_scatter": "exchange"}
 """Collectives that are made of the messages of another (``Axis.exchange``)."""
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen, which OmegaConf could not fill
 class Link:
     """The time of a collective in which a rank receives n bytes: latency_s + n / bytes_per_s.
 
@@ -47,8 +49,9 @@ class Link:
     bytes_per_s: float
 
     def __post_init__(self) -> None:
-        _check("latency_s", self.latency_s, least=0)
-        _check("bytes_per_s", self.bytes_per_s)
+        _check_positive({"bytes_per_s": self.bytes_per_s})
+        if not 0 <= self.latency_s < math.inf:
+            raise ConfigError(f"latency_s={self.latency_s} is not possible: it takes a non-negative number")
 
     def time_s(self, num_bytes: float) -> float:
         return self.latency_s + num_bytes / self.bytes_per_s
@@ -85,21 +88,21 @@ class Hardware:
     links: dict[str, Link]
     """``exchange``, ``broadcast`` and ``all_reduce`` as the meter names them, and ``shared``: an exchange between ranks
     that read each other's rows in place (``distributed/shared_memory.py``). Empty on a machine of one rank."""
-    network: Link | None
+    network: Optional[Link]
     """Any collective between machines, for each rank of the machine; None: there is one machine."""
 
     def __post_init__(self) -> None:
-        if self.device not in ("cpu", "cuda"):
-            raise ConfigError(f"device={self.device} is not known: choose one of cpu, cuda")
-        for key in ("ranks_per_node", "memory_bytes", "cache_bytes"):
-            _check(key, getattr(self, key), integer=True)
-        for key in ("copy_bytes_per_s", "gemm_flops_per_s", "op_s"):
-            _check(key, getattr(self, key))
+        check_choices("device", [self.device], ["cpu", "cuda"])
+        _check_positive({key: value for key, value in vars(self).items() if isinstance(value, int | float)})
+        _check_positive({f"gather[{table_bytes}]": rate for table_bytes, rate in self.gather.items()})
+        _check_positive({f"the table {table_bytes} of gather": table_bytes for table_bytes in self.gather})
         if not self.gather:
             raise ConfigError("gather is empty: give at least one rate")
-        for table_bytes, rate in self.gather.items():
-            _check("a table of gather", table_bytes, integer=True)
-            _check(f"gather[{table_bytes}]", rate)
+
+    @property
+    def near_bytes(self) -> int:
+        """Size of the smallest measured table, which a cache near the core holds."""
+        return min(self.gather)
 
     def gather_rate(self, table_bytes: float) -> float:
         """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends."""
@@ -131,31 +134,37 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware
 
     ``auto`` is this machine with ``nproc`` ranks. What was measured before is read again; otherwise ranks are started,
     which measure it in some ten seconds, and it is kept in ``runtime.cache_dir``, or ``~/.cache/fullgnn`` where that is
-    null, until its file is deleted. Not for the ranks of a job: they call ``measure.measured_hardware``.
+    null, until its file is deleted. The ranks of a job call ``measure.measured_hardware`` instead.
 
     Raises:
         ConfigError: there is no such profile, or it is wrong.
         WorkerError: it could not be measured.
     """
+    if name.endswith(".yaml"):
+        try:
+            return read_hardware(Path(name).expanduser())
+        except OSError as error:
+            raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
     if name != "auto":
-        return _given(name)
+        if name not in choices("hardware"):
+            known = ", ".join(["auto", *choices("hardware")])
+            raise ConfigError(f"hardware={name} is not known: choose one of {known}, or a .yaml")
+        return read_hardware(conf_dir() / "hardware" / f"{name}.yaml")
     found = cached_hardware(runtime, nproc)
-    if found is not None:
-        return found
-    log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        path = Path(folder) / "hardware.yaml"
-        launch_workers(["-m", "fullgnn.plan.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
-        measured = read_hardware(path)
-    keep_hardware(measured, runtime, nproc)
-    return measured
+    if found is None:
+        log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))
+        with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+            path = Path(folder) / "hardware.yaml"
+            launch_workers(["-m", "fullgnn.plan.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
+            found = read_hardware(path)
+        keep_hardware(found, runtime, nproc)
+    return found
 
 
 def cached_hardware(runtime: RuntimeConfig, nproc: int = 1) -> Hardware | None:
     """What ``auto`` has measured of this machine before; None if it has not. A damaged file counts as none."""
-    path = cache_path(runtime, nproc)
     try:
-        return read_hardware(path)
+        return read_hardware(cache_path(runtime, nproc))
     except FileNotFoundError:
         return None
     except (ConfigError, OSError) as error:
@@ -164,96 +173,59 @@ def cached_hardware(runtime: RuntimeConfig, nproc: int = 1) -> Hardware | None:
 
 
 def keep_hardware(measured: Hardware, runtime: RuntimeConfig, nproc: int) -> None:
-    """Keep it for ``cached_hardware``, whole or not at all; with a warning if that is not possible."""
+    """Keep a profile for ``cached_hardware``; logs a warning if it cannot be written."""
     path = cache_path(runtime, nproc)
-    temporary = path.with_name(f"{uuid.uuid4().hex}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_hardware(measured, temporary)
-        os.replace(temporary, path)
+        write_hardware(measured, path)
     except OSError as error:
         log.warning("%s cannot be written (%s): the profile is not kept", path, error.strerror or error)
 
 
 def cache_path(runtime: RuntimeConfig, nproc: int) -> Path:
-    """The file of this machine's profile: its processor, and the number of ranks and of threads, are the name."""
+    """The file of this machine's profile, as ``amd-epyc-2-cores-1x2.yaml``: the GPU or CPU, how many there are, and
+    ranks x threads."""
     folder = Path(DEFAULT_CACHE if runtime.cache_dir is None else runtime.cache_dir).expanduser().absolute()
-    return folder / "hardware" / f"{profile_name(runtime, nproc)}.yaml"
-
-
-def profile_name(runtime: RuntimeConfig, nproc: int) -> str:
-    """As ``amd-epyc-2-cores-1x2``: the GPU or CPU, how many there are, and ranks x threads."""
-    threads = num_threads(runtime, nproc)
     num_gpus = torch.cuda.device_count() if runtime.device != "cpu" else 0
     here = machine(torch.device("cuda", 0) if num_gpus else torch.device("cpu"))
-    units = (
-        f"{here['gpu']} {num_gpus} gpus {runtime.backend}" if num_gpus else f"{here['cpu']} {here['num_cores']} cores"
-    )
-    return re.sub(r"[^a-z0-9]+", "-", f"{units} {nproc}x{threads}".lower())
+    units = f"{here['cpu']} {here['num_cores']} cores"
+    if num_gpus:
+        units = f"{here['gpu']} {num_gpus} gpus {runtime.backend}"
+    name = re.sub(r"[^a-z0-9]+", "-", f"{units} {nproc}x{num_threads(runtime, nproc)}".lower())
+    return folder / "hardware" / f"{name}.yaml"
 
 
 def read_hardware(path: Path) -> Hardware:
     """The profile in a YAML.
 
     Raises:
-        ConfigError: it is not a profile; one line.
+        ConfigError: it is not a profile; one line that names the key, what is wrong with it and what it may be.
         OSError: there is no such file, or it cannot be read.
     """
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path))
+        given = OmegaConf.load(path)
     except OSError:
         raise
     except Exception as error:  # YAML's and OmegaConf's, of many kinds
         raise ConfigError(f"{path} cannot be read as YAML ({type(error).__name__})") from error
     try:
-        return _hardware(values)
+        if not isinstance(given, DictConfig):
+            raise ConfigError("a profile has keys and values")
+        profile = OmegaConf.merge(Hardware, given)
+        if missing := sorted(OmegaConf.missing_keys(profile)):
+            raise ConfigError(f"the profile lacks {', '.join(missing)}")
+        return typing.cast(Hardware, OmegaConf.to_object(profile))
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{path}: {explain_keys(error, Hardware)}") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
 def write_hardware(hardware: Hardware, path: Path) -> None:
-    path.write_text(OmegaConf.to_yaml(OmegaConf.create(asdict(hardware))))
+    """Write a profile for ``read_hardware``, in one step."""
+    write_text(path, OmegaConf.to_yaml(OmegaConf.create(asdict(hardware))))
 
 
-def _given(name: str) -> Hardware:
-    if name.endswith(".yaml"):
-        try:
-            return read_hardware(Path(name).expanduser())
-        except OSError as error:
-            raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
-    shipped = {path.stem: path for path in (conf_dir() / "hardware").glob("*.yaml")}
-    if name not in shipped:
-        raise ConfigError(f"hardware={name} is not known: choose one of auto, {', '.join(sorted(shipped))}, or a .yaml")
-    return read_hardware(shipped[name])
-
-
-def _hardware(values: Any) -> Hardware:
-    _check_keys(values, Hardware, "the profile")
-    for key in ("gather", "links"):
-        if not isinstance(values[key], Mapping):
-            raise ConfigError(f"{key} must be keys and values")
-    links = {name: _link(link, f"links.{name}") for name, link in values["links"].items()}
-    network = None if values["network"] is None else _link(values["network"], "network")
-    return Hardware(**{**values, "links": links, "network": network})
-
-
-def _link(values: Any, where: str) -> Link:
-    _check_keys(values, Link, where)
-    return Link(**values)
-
-
-def _check_keys(values: Any, schema: type, where: str) -> None:
-    keys = {field.name for field in fields(schema)}
-    given = set(values) if isinstance(values, Mapping) else set()
-    if unknown := sorted(map(str, given - keys)):
-        raise ConfigError(f"{where} has an unknown key {unknown[0]}: its keys are {', '.join(sorted(keys))}")
-    if missing := sorted(keys - given):
-        raise ConfigError(f"{where} lacks {', '.join(missing)}")
-
-
-def _check(key: str, value: Any, least: float | None = None, integer: bool = False) -> None:
-    """Refuse what is not a finite number, positive or at least ``least``."""
-    number = isinstance(value, int if integer else (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not (value > 0 if least is None else value >= least):
-        wanted = "a positive" if least is None else "a non-negative"
-        raise ConfigError(f"{key}={value} is not possible: it takes {wanted} {'integer' if integer else 'number'}")
+def _check_positive(numbers: Mapping[str, float]) -> None:
+    for key, value in numbers.items():
+        if not 0 < value < math.inf:
+            raise ConfigError(f"{key}={value} is not possible: it takes a positive number")

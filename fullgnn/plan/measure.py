@@ -17,12 +17,6 @@ others have written.
 import itertools
 import json
 import logging
-import math
-import os
-import re
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -34,24 +28,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed import (
-    Axis,
-    SharedSlots,
-    World,
-    broadcast_object,
-    can_share_memory,
-    init_world,
-    report_failure,
-    wait_for_others,
-)
-from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, init_world
+from fullgnn.distributed.command import run_command
+from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.plan.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
-from fullgnn.telemetry.logger import setup_logging
-from fullgnn.telemetry.machine import hardware as machine
+from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.timing import Times, copy_rate, num_repeats, wall_ms
 
 log = logging.getLogger("fullgnn.plan.measure")  # also when this file is __main__
 
@@ -67,23 +53,23 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of what is measured; the defaults take about ten seconds."""
+    """Sizes of what is measured; the defaults take about ten seconds."""
 
     tables: tuple[int, ...] = (MIB // 2, 4 * MIB, 16 * MIB, 64 * MIB, 192 * MIB)
     """Bytes of the tables that are gathered from."""
     num_edges: int = 4_000_000
-    """Of each product: 10 to 50 ms on two cores."""
+    """Edges of each sparse product, which takes 10 to 50 ms on two cores."""
     num_rows: int = 100_000
-    """Of X in X W."""
+    """Rows of X in X W."""
     messages: tuple[int, int] = (64 << 10, 8 * MIB)
     """Bytes of the tensors that the links move."""
     round_s: float = 0.03
-    """Least time of a round, in which the work is repeated."""
+    """Shortest time of a round, in which the work is repeated."""
 
 
 def measured_hardware(world: World, runtime: RuntimeConfig) -> Hardware:
-    """This machine's profile inside a job, called on every rank: what was measured before, or what is measured now,
-    and then kept."""
+    """This machine's profile inside a job: the one that was kept, or one that is measured and kept now. Called on every
+    rank."""
     found = broadcast_object(cached_hardware(runtime, world.size) if world.rank == 0 else None)
     if found is None:
         log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, world.size))
@@ -99,17 +85,19 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     A world of one rank needs no process group.
 
     Raises:
-        UnsupportedError: on every rank, if they are on several machines; or this one hides its caches.
+        UnsupportedError: on every rank, if the ranks are on several machines, or this machine hides its caches.
     """
     if world.size > world.local_size:
         raise UnsupportedError("hardware=auto measures one machine, and this job has more: give a profile of them")
     keep_freed_memory()  # as training does
-    clock = _Clock(world, sizes.round_s)
-    memory_bytes, cache_bytes = _memory_bytes(world), _cache_bytes(world)
+    device, clock = world.device, _Clock(world, sizes.round_s)
+    memory_bytes, cache_bytes = machine.memory_bytes(device) // _ranks_per_device(world), _cache_bytes(world)
+    copy_bytes_per_s = copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds)
+    x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
+    weight, one = torch.rand(IN_CHANNELS, OUT_CHANNELS, device=device), torch.ones(1, device=device)
+    gemm_flops_per_s = 2 * x.numel() * OUT_CHANNELS / clock.seconds(lambda: matmul(x, weight))
+    op_s = clock.seconds(lambda: torch.add(one, one))
     tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
-    copy_bytes_per_s = _copy_rate(clock, COPY_CACHES * cache_bytes)
-    gemm_flops_per_s = _gemm_rate(clock, sizes.num_rows)
-    op_s = _op_seconds(clock)
     gather = {table: _gather_rate(clock, table, sizes.num_edges) for table in tables}
     busy = clock.spread > BUSY_SPREAD
     if busy and world.rank == 0:
@@ -117,12 +105,12 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
             "the machine is busy (one work took %.1f times as long as it can): delete the profile to measure it again",
             clock.spread,
         )
-    here = machine(world.device)
+    here = machine.hardware(device)
     processor, ranks = here["gpu"] or here["cpu"], f"{world.size} ranks x {torch.get_num_threads()} threads"
     found = Hardware(
         name="auto",
         source=f"measured on {processor}, {ranks}, {date.today()}" + (", while it was busy" if busy else ""),
-        device=world.device.type,
+        device=device.type,
         ranks_per_node=world.size,
         memory_bytes=memory_bytes,
         cache_bytes=cache_bytes,
@@ -138,60 +126,41 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
 
 class _Clock:
     """Times work that all ranks of ``world`` do at once. ``spread`` is the largest ratio so far of a median time to the
-    shortest of the same work."""
+    shortest time of the same work."""
 
     def __init__(self, world: World, round_s: float):
-        self.world, self.device, self._round_s = world, world.device, round_s
+        self.world, self._round_s = world, round_s
         self.spread = 1.0
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """Of one call of ``work``, which repeats it until a round is long enough; the same on every rank."""
+        """Seconds of one call of ``work``, which is repeated until a round is long enough; the same on every rank."""
         self._round(work, 1)  # compiles, chooses, touches its memory
-        repeats = max(1, math.ceil(self._round_s / self._round(work, 1)))
-        times = [self._round(work, repeats) for _ in range(ROUNDS)]
-        median = statistics.median(times)
-        self.spread = max(self.spread, median / min(times))
-        return median
+        repeats = num_repeats(self._round_s, self._round(work, 1))
+        times = Times([self._round(work, repeats) * 1e3 for _ in range(ROUNDS)])
+        self.spread = max(self.spread, times.median_ms / min(times.ms))
+        return times.median_ms / 1e3
 
     def _round(self, work: Callable[[], object], repeats: int) -> float:
-        self._slowest(0.0)  # all are here
-        self._synchronize()
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            work()
-        self._synchronize()
-        return self._slowest(time.perf_counter() - begin) / repeats
+        """Seconds of one call on the slowest rank, the mean over ``repeats`` calls."""
 
-    def _slowest(self, seconds: float) -> float:
+        def repeated() -> None:
+            for _ in range(repeats):
+                work()
+
+        self._slowest(0.0)  # all are here
+        return self._slowest(wall_ms(repeated, self.world.device)) / repeats / 1e3
+
+    def _slowest(self, number: float) -> float:
         if self.world.size == 1:
-            return seconds
-        largest = torch.tensor(seconds, dtype=torch.float64)  # on the host: over NCCL the others would spin
+            return number
+        largest = torch.tensor(number, dtype=torch.float64)  # on the host: over NCCL the others would spin
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return float(largest)
 
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-
-def _copy_rate(clock: _Clock, num_bytes: int) -> float:
-    source, copy = (torch.ones(num_bytes // 4, device=clock.device) for _ in range(2))
-    return 2 * source.nbytes / clock.seconds(lambda: copy.copy_(source))
-
-
-def _gemm_rate(clock: _Clock, num_rows: int) -> float:
-    x = torch.rand(num_rows, IN_CHANNELS, device=clock.device)
-    weight = torch.rand(IN_CHANNELS, OUT_CHANNELS, device=clock.device)
-    return 2 * x.numel() * OUT_CHANNELS / clock.seconds(lambda: matmul(x, weight))
-
-
-def _op_seconds(clock: _Clock) -> float:
-    x = torch.ones(1, device=clock.device)
-    return clock.seconds(lambda: torch.add(x, x))
-
 
 def _gather_rate(clock: _Clock, table_bytes: int, num_edges: int) -> float:
-    x = torch.rand(max(1, table_bytes // (4 * WIDTH)), WIDTH, device=clock.device)
+    """Bytes of rows of a table that a sparse product reads in a second."""
+    x = torch.rand(max(1, table_bytes // (4 * WIDTH)), WIDTH, device=clock.world.device)
     adj = random_pattern(num_edges // DEGREE, len(x), num_edges, seed=clock.world.rank)
     adj = LocalCSR(adj.indptr.to(x.device), adj.indices.to(x.device), None, adj.num_rows, adj.num_cols)
     out = x.new_empty(adj.num_rows, WIDTH)
@@ -211,7 +180,7 @@ def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int) -> LocalCS
 
 
 _Moves = tuple[Callable[[], object], float]
-"""Moving data once, and the bytes that a rank receives by it."""
+"""A function that moves data once, and the bytes that a rank receives by one call."""
 
 
 def _links(clock: _Clock, sizes: tuple[int, int]) -> dict[str, Link]:
@@ -269,7 +238,10 @@ def _shared_rounds(axis: Axis, x: Tensor) -> _Moves:
 
 
 def line(small: tuple[float, float], large: tuple[float, float]) -> Link:
-    """Through two points (bytes, seconds); where its latency would be negative, from no time to the larger one."""
+    """The link with the times of two messages, each (bytes, seconds).
+
+    If its latency or rate would be negative, the link has no latency, and the time of the larger message.
+    """
     (small_bytes, small_s), (large_bytes, large_s) = small, large
     s_per_byte = (large_s - small_s) / (large_bytes - small_bytes)
     latency_s = small_s - small_bytes * s_per_byte
@@ -278,64 +250,33 @@ def line(small: tuple[float, float], large: tuple[float, float]) -> Link:
     return Link(latency_s, 1 / s_per_byte)
 
 
-def _memory_bytes(world: World) -> int:
-    """Of the GPU or the machine, or what a container may use of it, divided by the ranks that share it."""
+def _cache_bytes(world: World) -> int:
+    """One rank's part of a GPU's L2 or of the last-level caches of the CPU; at most one cache."""
     if world.device.type == "cuda":
-        return torch.cuda.get_device_properties(world.device).total_memory // _ranks_per_gpu(world)
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.exists() and (text := limit.read_text().strip()).isdigit():
-        total = min(total, int(text))
-    return total // world.local_size
-
-
-def _cache_bytes(world: World, cpus: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Of a GPU's L2, or of the last-level cache of a core, one rank's share; one rank alone sees one cache at most."""
-    if world.device.type == "cuda":
-        return torch.cuda.get_device_properties(world.device).L2_cache_size // _ranks_per_gpu(world)
-    caches = {}  # by the cores that share one
-    for cpu in os.sched_getaffinity(0):
-        levels = [
-            (int((index / "level").read_text()), index) for index in (cpus / f"cpu{cpu}" / "cache").glob("index*")
-        ]
-        if levels:
-            _, last = max(levels)
-            caches[(last / "shared_cpu_list").read_text()] = (last / "size").read_text().strip()
+        return (machine.cache_bytes(world.device) or 0) // _ranks_per_device(world)
+    caches = machine.last_level_caches()
     if not caches:
-        raise UnsupportedError(f"hardware=auto finds no caches in {cpus}: give a profile of this machine as a .yaml")
-    size = max(_num_bytes(text) for text in caches.values())
-    return size * len(caches) // max(world.local_size, len(caches))
+        raise UnsupportedError("hardware=auto finds no caches of this CPU: give a profile of this machine as a .yaml")
+    return max(caches.values()) * len(caches) // max(world.local_size, len(caches))
 
 
-def _num_bytes(text: str) -> int:
-    """``32768K`` as the kernel writes it."""
-    number, unit = re.fullmatch(r"(\d+)([KMG]?)", text).groups()  # type: ignore[union-attr]
-    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+def _ranks_per_device(world: World) -> int:
+    """How many ranks share the GPU, or the memory of the CPU."""
+    return -(-world.local_size // torch.cuda.device_count()) if world.device.type == "cuda" else world.local_size
 
 
-def _ranks_per_gpu(world: World) -> int:
-    return -(-world.local_size // torch.cuda.device_count())
+def run(arguments: list[str]) -> None:
+    """Measure as one of the ranks that ``load_hardware`` starts.
 
-
-def main() -> None:
-    """``python -m fullgnn.plan.measure FILE RUNTIME``, as ``load_hardware`` starts each of its ranks: measure with the
-    runtime configuration that is given as JSON, and write the profile."""
-    setup_logging(int(os.environ["RANK"]))
-    path, runtime = sys.argv[1:]
-    try:
-        with init_world(RuntimeConfig(**json.loads(runtime))) as world:
-            found = measure(world)
-            if world.rank == 0:
-                write_hardware(found, Path(path))
-    except FullGNNError as error:
-        log.error("%s", " ".join(str(error).split()))
-        report_failure(error)
-        wait_for_others()
-        sys.exit(1)
-    except Exception as error:
-        report_failure(error)
-        raise
+    Args:
+        arguments: the file that the profile is written to, and the runtime configuration as JSON.
+    """
+    path, runtime = arguments
+    with init_world(RuntimeConfig(**json.loads(runtime))) as world:
+        found = measure(world)
+        if world.rank == 0:
+            write_hardware(found, Path(path))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(run, lambda: f"{run.__doc__}")

@@ -1,37 +1,34 @@
 """Every way to run one graph on so many ranks, predicted."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import torch
-
-from fullgnn.config import Config, build
+from fullgnn.config import Config
 from fullgnn.engine.prepare import prepare
-from fullgnn.graph import Graph, load_dataset
-from fullgnn.kernels.support.lines import pads_rows
-from fullgnn.plan.grids import grid, replications
+from fullgnn.graph import Graph
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.predict import Prediction, predict
-from fullgnn.plan.statistics import GraphStatistics, Traffic, counted_traffic, estimated_traffic, statistics_of
-from fullgnn.plan.trace import trace_epoch
+from fullgnn.plan.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.base import PreparedGraph
-from fullgnn.schemes.cut import Grid
 from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
 
 MAX_RANKS = 1 << 11
-"""Of the search for the smallest job that fits: a plan has tables of (block rows)^2."""
+"""Most ranks in the search for the smallest job that fits: a plan has tables of (block rows)^2."""
 
 LOCALITY_ROWS = 1 << 20
 """Rows of a large matrix that the cache model reads."""
 
+SCALING_SIZES = [1 << k for k in range(11)]
+SCALING_REPLICATIONS = [1, 2, 4, 8, 16]
+
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run it."""
+    """One way to run a graph, and what it costs."""
 
     world_size: int
     replication: int
@@ -54,47 +51,38 @@ class Option:
         )
 
 
-Source = Callable[[Config, Grid], tuple[GraphStatistics, Traffic]]
-"""The numbers of a run's graph, and its traffic on a grid."""
+Source = Callable[[Config, int], PlannedJob]
+"""Makes the job of a run on a number of ranks."""
 
 
 def from_numbers(graph: GraphStatistics) -> Source:
-    """Of a random graph."""
-    return lambda cfg, grid: (graph, estimated_traffic(graph, grid, cfg.optimizations.loss_rows_only))
-
-
-def from_dataset(cfg: Config, near_bytes: int) -> Source:
-    """Of ``cfg.dataset``; see ``from_graph``."""
-    return from_graph(load_dataset(cfg.dataset), near_bytes)
+    """Jobs on a random graph with the numbers of ``graph``."""
+    return lambda cfg, world_size: estimated_job(cfg, world_size, graph)
 
 
 def from_graph(graph: Graph, near_bytes: int) -> Source:
-    """Of ``graph``, prepared once for each order and number of block rows.
+    """Jobs on ``graph``, which is prepared once for each order and number of block rows.
 
     Args:
-        near_bytes: of the cache in which an order should keep the rows of H.
+        near_bytes: size of the cache in which an order should keep the rows of H.
     """
-    last: dict[tuple[str, int], tuple[GraphStatistics, PreparedGraph]] = {}
+    last: dict[tuple[str, int], tuple[PreparedGraph, float]] = {}
 
-    def source(cfg: Config, grid: Grid) -> tuple[GraphStatistics, Traffic]:
-        key = cfg.reorder.name, grid.num_parts
+    def source(cfg: Config, world_size: int) -> PlannedJob:
+        num_parts = world_size // cfg.scheme["replication"]
+        key = cfg.reorder.name, num_parts
         if key not in last:
             last.clear()  # one graph at a time: they may be large
-            last[key] = _prepared(cfg, grid, graph, near_bytes)
-        statistics, prepared = last[key]
-        return statistics, counted_traffic(prepared, grid, cfg.optimizations.loss_rows_only)
+            prepared, preparation = prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
+            log.info("%s, %s, %d block rows: prepared", graph.name, preparation.reorder, num_parts)
+            last[key] = prepared, locality(prepared, cfg, near_bytes)
+        return counted_job(cfg, world_size, *last[key])
 
     return source
 
 
-def _prepared(cfg: Config, grid: Grid, graph: Graph, near_bytes: int) -> tuple[GraphStatistics, PreparedGraph]:
-    prepared, preparation = prepare(cfg, grid.num_parts, graph, Cache(cfg.runtime.cache_dir))
-    log.info("%s, %s, %d block rows: prepared", graph.name, preparation.reorder, grid.num_parts)
-    return statistics_of(prepared, locality(prepared, cfg, near_bytes)), prepared
-
-
 def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
-    """Of the reads of H that would miss a cache of ``near_bytes`` if columns were random, the share that hits it."""
+    """Fraction of random-order misses of a cache of ``near_bytes`` that the node order turns into hits."""
     hidden = int(cfg.model.get("hidden_channels", prepared.graph.num_classes))
     num_nodes, capacity = prepared.graph.num_nodes, max(1, near_bytes // (hidden * prepared.dtype.itemsize))
     by_chance = min(1.0, capacity / num_nodes)
@@ -105,76 +93,70 @@ def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
     return max(0.0, (found - by_chance) / (1 - by_chance))
 
 
-def options(
-    runs: dict[tuple[str, str], Config],
-    source: Source,
-    hardware_for: Callable[[int], Hardware],
-    world_sizes: list[int],
-    exchanges: list[str],
-    chosen_replications: list[int] | None = None,
-) -> Iterator[Option]:
-    """All of them, in no order of merit.
+@dataclass(frozen=True)
+class Search:
+    """What is searched: runs of one graph, on one kind of machine."""
 
-    Args:
-        runs: the run's configuration by order and kernel.
-        hardware_for: the profile for a number of ranks.
-        chosen_replications: null: all that make sense.
-    """
-    for (order, kernel), cfg in runs.items():
-        by_grid = [
-            (size, r)
-            for size in world_sizes
-            for r in chosen_replications or replications(size)
-            if size % r == 0 and not (chosen_replications and r > size)
-        ]
-        for size, replication in sorted(by_grid, key=lambda pair: pair[0] // pair[1]):
-            hardware = hardware_for(size)
-            local = size <= hardware.ranks_per_node
-            name = kernel_of(cfg, hardware)
-            for exchange in exchanges if size > 1 else exchanges[:1]:
-                scheme = dict(cfg.scheme) | {"exchange": exchange, "replication": replication}
-                one = replace(cfg, scheme=scheme)
-                graph, traffic = source(one, grid(scheme, size, replication))
-                prediction = prediction_of(one, graph, traffic, hardware, name, local)
-                yield Option(size, replication, exchange, order, kernel, prediction)
+    runs: dict[tuple[str, str], Config]  # by order and kernel
+    source: Source
+    hardware_for: Callable[[int], Hardware]  # the profile for a number of ranks
 
+    def options(
+        self, world_sizes: list[int], exchanges: list[str], chosen_replications: list[int] | None = None
+    ) -> list[Option]:
+        """All of them, in no order of merit.
 
-def prediction_of(
-    cfg: Config, graph: GraphStatistics, traffic: Traffic, hardware: Hardware, kernel: str, local: bool
-) -> Prediction:
-    """Of the run ``cfg`` on ``traffic.grid``, and of the memory of the rank that multiplies most; see ``predict``."""
-    heaviest = int(traffic.rank_nnz("adj").argmax())
-    trace = trace_epoch(cfg, graph, traffic, heaviest, local, padded=pads_rows(torch.device(hardware.device)))
-    return predict(cfg, graph, traffic, trace, hardware, kernel, local)
+        Args:
+            chosen_replications: None: every replication that leaves each replica a stage.
+        """
+        found = []
+        for (order, kernel), cfg in self.runs.items():
+            by_grid = [
+                (size, r)
+                for size in world_sizes
+                for r in chosen_replications or replications(size)
+                if size % r == 0 and not (chosen_replications and r > size)
+            ]
+            for size, r in sorted(by_grid, key=lambda pair: pair[0] // pair[1]):
+                hardware = self.hardware_for(size)
+                for exchange in exchanges if size > 1 else exchanges[:1]:
+                    one = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": r})
+                    job = replace(self.source(one, size), local=size <= hardware.ranks_per_node)
+                    found.append(Option(size, r, exchange, order, kernel, predict(job, hardware)))
+        return found
 
+    def scaling(self) -> list[Option]:
+        """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
+        stage."""
+        exchange = next(iter(self.runs.values())).scheme["exchange"]
+        found: list[Option] = []
+        for size in SCALING_SIZES:
+            found += self.options([size], [exchange], [r for r in SCALING_REPLICATIONS if r * r <= size])
+        return found
 
-def kernel_of(cfg: Config, hardware: Hardware) -> str:
-    """The kernel that multiplies: ``auto`` is counted as what it is most like."""
-    if cfg.kernel["name"] != "auto":
-        return cfg.kernel["name"]
-    if hardware.device == "cpu":
-        return build(cfg.kernel).name_for(torch.device("cpu"), getattr(torch, cfg.runtime.dtype))
-    return "csr"
+    def smallest_that_fits(self, beyond: int) -> Option | None:
+        """The best option on the first number of ranks that has one, among twice ``beyond``, twice that, and so on.
+
+        None: no option fits on the largest machine of this kind, or on ``MAX_RANKS``.
+        """
+        size = 2 * beyond
+        while size <= MAX_RANKS:
+            hardware = self.hardware_for(size)
+            if hardware.network is None and size > hardware.ranks_per_node:
+                return None  # there is no larger machine of this kind
+            found = best(self.options([size], ["auto"], [1]))
+            if found is not None:
+                return found
+            size *= 2
+        return None
 
 
 def best(found: list[Option]) -> Option | None:
-    """The shortest predicted epoch among those that fit; of equal ones the fewest ranks."""
+    """The shortest predicted epoch among those that fit; among equal ones the fewest ranks."""
     fitting = [option for option in found if option.prediction.fits]
     return min(fitting, key=lambda o: (o.prediction.epoch_time_ms, o.world_size), default=None)
 
 
-def smallest_that_fits(
-    runs: dict[tuple[str, str], Config], source: Source, hardware_for: Callable[[int], Hardware], beyond: int
-) -> Option | None:
-    """The first number of ranks, twice ``beyond`` and twice again, with an option that fits; None up to the
-    largest such machine, or MAX_RANKS."""
-    size = 2 * beyond
-    while size <= MAX_RANKS:
-        hardware = hardware_for(size)
-        if hardware.network is None and size > hardware.ranks_per_node:
-            return None  # there is no larger machine of this kind
-        found = best(list(options(runs, source, hardware_for, [size], ["auto"], [1])))
-        if found is not None:
-            return found
-        size *= 2
-    return None
+def replications(world_size: int) -> list[int]:
+    """The replications r that leave every replica at least one stage: r divides p, and r^2 <= p."""
+    return [r for r in range(1, world_size + 1) if world_size % r == 0 and r * r <= world_size]

@@ -20,27 +20,22 @@ from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.plan.grids import grid_of
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.predict import communication_s
-from fullgnn.plan.statistics import counted_traffic, statistics_of
+from fullgnn.plan.statistics import counted_job
 from fullgnn.plan.trace import trace_epoch
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.schemes.options import SchemeOptions
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
-
-PHASES = ("epoch", "spmm", "dense", "other")
 
 
 @dataclass(frozen=True)
 class RankRun:
     """One rank, alone on the device."""
 
-    rank: int
-    time_ms: dict[str, float]  # epoch, spmm, dense, other: medians over the epochs after the first, without collectives
-    bytes_received: dict[str, int]  # an epoch, by collective
+    time_ms: dict[str, float]  # epoch, spmm: medians over the epochs after the first, without collectives
     peak_tensor_bytes: int
-    nnz: int  # that it multiplies in one product with all rows
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,6 @@ class Simulation:
     """A job, rank by rank."""
 
     ranks: list[RankRun]
-    preparation: Preparation
     comm_ms: list[float] | None  # of each rank, what the model says is not hidden; None: no profile was given
 
     @property
@@ -92,28 +86,27 @@ def simulate(
             ranks.append(_run(cfg, world, prepared, epochs))
         gc.collect()  # a rank's blocks are large, and it is gone
     comm_ms = None if hardware is None else _waiting_ms(cfg, prepared[0], ranks, hardware)
-    return Simulation(ranks, prepared[1], comm_ms)
+    return Simulation(ranks, comm_ms)
 
 
 def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> tuple[PreparedGraph, Preparation]:
     """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows, the same order and the same
     normalisation can share it."""
     cfg = with_allowed_work(cfg)
-    return prepare(cfg, grid_of(cfg, world_size).num_parts, graph, Cache(cfg.runtime.cache_dir))
+    num_parts = SchemeOptions.of(cfg.scheme).grid(world_size).num_parts
+    return prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
 
 
 def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hardware: Hardware) -> list[float]:
-    """What each rank waits for data in an epoch, by the model, behind products that took what was measured."""
-    grid = grid_of(cfg, len(ranks))
+    """How long each rank waits for data in an epoch, by the model, behind products that took the measured time."""
     if hardware.network is None:  # a measured profile: its links are taken to hold for as many ranks
         hardware = replace(hardware, ranks_per_node=len(ranks))
-    traffic = counted_traffic(prepared, grid, cfg.optimizations.loss_rows_only)
-    trace = trace_epoch(cfg, statistics_of(prepared, 0.0), traffic, 0, local=True)
-    weights = [traffic.rank_nnz(name).ravel() * float(width) for name, width in trace.products]
-    total = np.maximum(sum(weights), 1)
-    measured = np.array([rank.time_ms["spmm"] for rank in ranks]) / 1e3
-    product_s = [(measured * weight / total).reshape(grid.num_parts, grid.replication) for weight in weights]
-    return (1e3 * communication_s(cfg, traffic, trace, product_s, hardware, local=True)).ravel().tolist()
+    job = counted_job(cfg, len(ranks), prepared)
+    trace = trace_epoch(job, 0)
+    weights = [job.traffic.rank_nnz(name) * float(width) for name, width in trace.products]
+    measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(weights[0].shape) / 1e3
+    product_s = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
+    return (1e3 * communication_s(job, trace, product_s, hardware)).ravel().tolist()
 
 
 def _run(cfg: Config, world: World, prepared: tuple[PreparedGraph, Preparation], epochs: int) -> RankRun:
@@ -125,14 +118,9 @@ def _run(cfg: Config, world: World, prepared: tuple[PreparedGraph, Preparation],
     peak = TensorPeak(world.device)
     with peak.watch(*job.graph.tensors(), *training.tensors()):
         training(1).spent.read()
-    costs = [training(epoch).spent.read() for epoch in range(2, epochs + 1)]
-    times = {phase: np.array([cost.time_ms.get(phase, 0.0) for cost in costs]) for phase in ("epoch", "comm", *PHASES)}
-    computed = {"epoch": times["epoch"] - times["comm"], "spmm": times["spmm"], "other": times["other"]}
-    computed["dense"] = computed["epoch"] - computed["spmm"] - computed["other"]
-    return RankRun(
-        world.rank,
-        {phase: float(np.median(computed[phase])) for phase in PHASES},
-        dict(costs[-1].bytes_received),
-        peak.bytes,
-        job.graph.adj.multiply.nnz,  # type: ignore[attr-defined]
-    )
+    times = [training(epoch).spent.read().time_ms for epoch in range(2, epochs + 1)]
+    computed = {
+        "epoch": [time.get("epoch", 0.0) - time.get("comm", 0.0) for time in times],
+        "spmm": [time.get("spmm", 0.0) for time in times],
+    }
+    return RankRun({phase: float(np.median(found)) for phase, found in computed.items()}, peak.bytes)

@@ -1,19 +1,23 @@
-"""What a plan needs to know of a graph: a few numbers, and how its non-zeros and reads fall on a grid.
+"""What is planned: the numbers of a graph, and how its non-zeros and reads fall on the ranks of a run.
 
-Of a prepared graph these are counted, so a plan's bytes are those of a run. Of numbers alone the graph is taken to be
-random: every non-zero off the diagonal anywhere, training nodes spread evenly.
+For a prepared graph these are counted, so the bytes of a plan are those of a run. A graph given by its numbers is taken
+to be random: every non-zero off the diagonal may be anywhere, and training nodes are spread evenly.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+import torch
 
+from fullgnn.config import Config
 from fullgnn.errors import ConfigError
 from fullgnn.partition import Partition
 from fullgnn.reorder.measure import block_nnz
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.cut import Grid, lay_out
 from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz
+from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.stages import rank_sums, share_stages
 from fullgnn.schemes.traffic import Product, choose_ways
 
@@ -35,7 +39,7 @@ class GraphStatistics:
     symmetric: bool = True
     pattern: bool = True  # no value is stored for an edge
     locality: float = 0.0
-    """Of the reads of H that would miss a cache if columns were random, the share that a product finds there."""
+    """Fraction of random-order cache misses that the node order turns into hits."""
 
     def __post_init__(self) -> None:
         for key, least in (("num_nodes", 1), ("nnz", 0), ("num_features", 1), ("num_classes", 1), ("num_train", 0)):
@@ -66,30 +70,81 @@ class Traffic:
         return own if own.shape[1] > 1 else np.repeat(own, self.grid.replication, axis=1)
 
 
-def counted_traffic(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> Traffic:
-    """That of a prepared graph, exactly; the same arguments as for ``lay_out``."""
-    layout, reads = lay_out(prepared, grid, loss_rows)
-    adj, train = prepared.adj, prepared.graph.train_mask
-    transposed = adj.matrix if adj.matrix_t is None else adj.matrix_t
-    nnz = {"adj": block_nnz(adj.matrix, prepared.partition)}
-    nnz["adj_t"] = nnz["adj"] if adj.matrix_t is None else block_nnz(transposed, prepared.partition)
-    if loss_rows:
-        part_id = np.repeat(np.arange(grid.num_parts), prepared.partition.sizes)
-        row_part = part_id[train]
-        kept = adj.matrix[np.flatnonzero(train)]
-        pairs = np.repeat(row_part, np.diff(kept.indptr)) * grid.num_parts + part_id[kept.indices]
-        nnz["loss"] = np.bincount(pairs, minlength=grid.num_parts**2).reshape(grid.num_parts, -1)
+@dataclass(frozen=True, eq=False)
+class PlannedJob:
+    """One run on so many ranks, as the planner sees it."""
+
+    cfg: Config  # ``with_allowed_work``
+    graph: GraphStatistics
+    traffic: Traffic
+    local: bool = True  # all ranks are on one machine
+
+    @cached_property
+    def options(self) -> SchemeOptions:
+        return SchemeOptions.of(self.cfg.scheme)
+
+    @property
+    def num_ranks(self) -> int:
+        return self.traffic.grid.num_ranks
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return getattr(torch, self.cfg.runtime.dtype)
+
+    @property
+    def folded(self) -> bool:
+        """Whether rows are scaled before and after a product, because no values are stored for the edges."""
+        return self.graph.pattern and self.cfg.normalization != "none"
+
+
+def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality: float = 0.0) -> PlannedJob:
+    """The job of ``world_size`` ranks on a prepared graph, whose non-zeros and reads are counted.
+
+    Raises:
+        ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
+    """
+    grid, adj, train = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.adj, prepared.graph.train_mask
+    layout, reads = lay_out(prepared, grid, cfg.optimizations.loss_rows_only)
+    nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}
+    if cfg.optimizations.loss_rows_only:
+        of_train = Partition(np.concatenate([[0], np.cumsum(train)])[prepared.partition.bounds])
+        nnz["loss"] = block_nnz(adj.matrix[np.flatnonzero(train)], of_train, prepared.partition)
         nnz["loss_t"] = nnz["loss"].T
+    graph = GraphStatistics(
+        prepared.graph.name,
+        prepared.graph.num_nodes,
+        adj.nnz,
+        prepared.graph.num_features,
+        prepared.graph.num_classes,
+        int(train.sum()),
+        adj.symmetric,
+        adj.pattern,
+        locality,
+    )
     needed = {name: reads[name].counts if name in reads else None for name in layout.products}
-    return Traffic(grid, layout.rows, layout.products, needed, nnz)
+    return PlannedJob(cfg, graph, Traffic(grid, layout.rows, layout.products, needed, nnz))
+
+
+def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> PlannedJob:
+    """The job of ``world_size`` ranks on a random graph with the numbers of ``graph``.
+
+    Raises:
+        ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
+    """
+    grid = SchemeOptions.of(cfg.scheme).grid(world_size)
+    return PlannedJob(cfg, graph, estimated_traffic(graph, grid, cfg.optimizations.loss_rows_only))
 
 
 def estimated_traffic(graph: GraphStatistics, grid: Grid, loss_rows: bool) -> Traffic:
-    """That of a random graph with the numbers of ``graph``, in contiguous block rows of equal size."""
+    """The traffic of a random graph with the numbers of ``graph``, in contiguous block rows of equal size.
+
+    Args:
+        loss_rows: also the products of the rows with loss.
+    """
     n, num_parts = graph.num_nodes, grid.num_parts
     rows = cut_rows(Partition.equal(n, num_parts), grid.num_slices)
-    train = Rows(rows.bounds * graph.num_train // n)
-    sizes = {"all": np.diff(rows.bounds[:, [0, -1]])[:, 0], "train": np.diff(train.bounds[:, [0, -1]])[:, 0]}
+    bounds = {"all": rows, "train": Rows(rows.bounds * graph.num_train // n)}
+    sizes = {kind: np.diff(one.bounds[:, [0, -1]])[:, 0] for kind, one in bounds.items()}
     diagonal = min(n, graph.nnz)
 
     def nnz_of(out: str, into: str) -> np.ndarray:
@@ -100,7 +155,6 @@ def estimated_traffic(graph: GraphStatistics, grid: Grid, loss_rows: bool) -> Tr
     products, needed, nnz = {}, {}, {}
     kinds = {"adj": ("all", "all"), "adj_t": ("all", "all")}
     kinds |= {"loss": ("train", "all"), "loss_t": ("all", "train")} if loss_rows else {}
-    bounds = {"all": rows, "train": train}
     for name, (out, into) in kinds.items():
         nnz[name] = nnz_of(out, into)
         needed[name] = _distinct(nnz[name], bounds[into]) if grid.exchange != "broadcast" else None
@@ -116,23 +170,8 @@ def _distinct(nnz: np.ndarray, in_rows: Rows) -> np.ndarray:
     return np.rint(sizes * -np.expm1(-per_row[:, :, None])).astype(np.int64)
 
 
-def statistics_of(prepared: PreparedGraph, locality: float) -> GraphStatistics:
-    graph, adj = prepared.graph, prepared.adj
-    return GraphStatistics(
-        graph.name,
-        graph.num_nodes,
-        adj.nnz,
-        graph.num_features,
-        graph.num_classes,
-        int(graph.train_mask.sum()),
-        adj.symmetric,
-        adj.pattern,
-        locality,
-    )
-
-
 def scaled(traffic: Traffic, factor: float) -> Traffic:
-    """The same grid with ``factor`` times the rows, and the reads in proportion; for its shapes alone."""
+    """The same grid with ``factor`` times the rows, and the reads in proportion; the non-zeros are left as they are."""
 
     def rows(given: Rows) -> Rows:
         return Rows(np.rint(given.bounds * factor).astype(np.int64))

@@ -20,7 +20,6 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullgnn.config import Config
 from fullgnn.distributed import SilentAxis
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
@@ -28,16 +27,17 @@ from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.spmm import NOTHING, Epilogue, LocalCSR
 from fullgnn.kernels.support.lines import padded_lines
 from fullgnn.nn import set_epoch, set_spmm_order
-from fullgnn.plan.statistics import GraphStatistics, Traffic, estimated_traffic, scaled
+from fullgnn.plan.statistics import PlannedJob, Traffic, estimated_traffic, scaled
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.cut import Grid
 from fullgnn.schemes.exchange import RankContext
+from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
 from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
-"""Rows of the smaller of the two skeletons: enough that the program takes the ways of large matrices."""
+"""Rows of the smaller of the two skeletons: enough that the program treats them as large matrices."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Gemm:
 
     @property
     def numbers(self) -> int:
-        """That are read or written."""
+        """Numbers that are read or written."""
         return self.m * self.k + self.k * self.n + self.m * self.n
 
 
@@ -69,17 +69,13 @@ class Trace:
     peak_tensor_bytes: int  # without the blocks of the adjacency
 
 
-def trace_epoch(
-    cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool, padded: bool = False
-) -> Trace:
-    """Of ``rank`` on ``traffic.grid``.
+def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
+    """The epoch of ``rank``.
 
     Args:
-        cfg: ``with_allowed_work``.
-        local: the ranks are on one machine.
         padded: rows that arrive or stay are laid out in lines, as on a GPU, see ``lines.py``.
     """
-    num_rows = max(1, int(traffic.num_own_rows()[traffic.grid.place(rank)]))
+    num_rows = max(1, int(job.traffic.num_own_rows()[job.traffic.grid.place(rank)]))
     few = min(num_rows, SAMPLE_ROWS)
     beyond = (num_rows - few) / few  # of the way from one skeleton to the next, twice as large
 
@@ -87,15 +83,67 @@ def trace_epoch(
         return round(small + (large - small) * beyond)
 
     def memory(sample: int) -> tuple[int, list[tuple[str, int]], int]:
-        return _run(cfg, graph, scaled(traffic, sample / num_rows), rank, local, padded)
+        return _memory(replace(job, traffic=scaled(job.traffic, sample / num_rows)), rank, padded)
 
     peak, products, num_parameters = memory(few)
-    gemms = _gemms(cfg, graph, traffic, few)
+    gemms = _gemms(job, few)
     if beyond:
         peak = line(peak, memory(2 * few)[0])
-        pairs = zip(gemms, _gemms(cfg, graph, traffic, 2 * few))
+        pairs = zip(gemms, _gemms(job, 2 * few))
         gemms = [Gemm(line(one.m, two.m), line(one.k, two.k), line(one.n, two.n)) for one, two in pairs]
     return Trace(rank, products, gemms, num_parameters, peak)
+
+
+def _memory(job: PlannedJob, rank: int, padded: bool) -> tuple[int, list[tuple[str, int]], int]:
+    """The most bytes of tensors in the first epoch, the products in it, and the number of parameters."""
+    context = _context(job, rank, torch.device("cpu"), padded)
+    products: list[tuple[str, int]] = []
+    sharded, model = _skeleton(job, context, products), _model(job, context.device)
+    epochs = TrainStep(model, sharded, _Sums(), job.cfg.train, context.world_axis.meter)  # type: ignore[arg-type]
+    peak = TensorPeak(context.device)
+    with peak.watch(*sharded.tensors(), *epochs.tensors()):
+        epochs(1)
+    return peak.bytes, products, sum(parameter.numel() for parameter in model.parameters())
+
+
+def _gemms(job: PlannedJob, num_rows: int) -> list[Gemm]:
+    """The dense products of a step on ``num_rows`` rows, by one rank alone."""
+    graph, alone = job.graph, Grid(1, 1, True, job.traffic.grid.stage_order, "broadcast")
+    num_train = min(num_rows, round(graph.num_train * (num_rows / graph.num_nodes)))
+    part = replace(graph, num_nodes=num_rows, nnz=num_rows, num_train=num_train)
+    job = replace(job, graph=part, traffic=estimated_traffic(part, alone, "loss" in job.traffic.products), local=False)
+    context = _context(job, 0, torch.device("meta"), padded=False)
+    sharded, model = _skeleton(job, context, []), _model(job, context.device)
+    set_epoch(model, 1)
+    with _Gemms() as seen:
+        logits = model(sharded.features, sharded.train_adj or sharded.adj)
+        logits.backward(torch.empty_like(logits))
+    return seen.found
+
+
+class _Gemms(TorchDispatchMode):
+    """Collects the dense products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Gemm] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        factors = None
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.mm.out):
+            factors = args[:2]
+        elif func is torch.ops.aten.addmm.default:
+            factors = args[1:3]
+        if factors is not None:
+            self.found.append(Gemm(*factors[0].shape, factors[1].shape[1]))
+        return func(*args, **(kwargs or {}))
+
+
+class _Sums:
+    """The part of a scheme that ``TrainStep`` calls: there is no other rank to add to."""
+
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        return tensor
 
 
 class _Nothing:
@@ -115,7 +163,7 @@ class _Nothing:
 
 
 class _Traced:
-    """An operator that tells what it multiplies."""
+    """An operator that appends its name and the columns of X to ``products`` as it multiplies."""
 
     def __init__(self, name: str, operator: Operator, products: list[tuple[str, int]]):
         self._name, self._operator, self._products = name, operator, products
@@ -126,63 +174,10 @@ class _Traced:
         return self._operator(x, epilogue, scaled=scaled)
 
 
-def _run(
-    cfg: Config, graph: GraphStatistics, traffic: Traffic, rank: int, local: bool, padded: bool
-) -> tuple[int, list[tuple[str, int]], int]:
-    """The first epoch: the most bytes of tensors, the products, and the number of parameters."""
-    context = _context(cfg, traffic.grid, rank, torch.device("cpu"), local, padded)
-    products: list[tuple[str, int]] = []
-    sharded = _skeleton(cfg, graph, traffic, context, products)
-    model = _model(cfg, graph, context.device)
-    epochs = TrainStep(model, sharded, _Sums(), cfg.train, context.world_axis.meter)  # type: ignore[arg-type]
-    peak = TensorPeak(context.device)
-    with peak.watch(*sharded.tensors(), *epochs.tensors()):
-        epochs(1)
-    return peak.bytes, products, sum(parameter.numel() for parameter in model.parameters())
-
-
-def _gemms(cfg: Config, graph: GraphStatistics, traffic: Traffic, num_rows: int) -> list[Gemm]:
-    alone = Grid(1, 1, True, traffic.grid.stage_order, "broadcast")
-    share = num_rows / graph.num_nodes
-    part = replace(graph, num_nodes=num_rows, nnz=num_rows, num_train=min(num_rows, round(graph.num_train * share)))
-    context = _context(cfg, alone, 0, torch.device("meta"), local=False, padded=False)
-    sharded = _skeleton(cfg, part, estimated_traffic(part, alone, "loss" in traffic.products), context, [])
-    model = _model(cfg, graph, context.device)
-    set_epoch(model, 1)
-    with _Gemms() as seen:
-        logits = model(sharded.features, sharded.train_adj or sharded.adj)
-        logits.backward(torch.empty_like(logits))
-    return seen.found
-
-
-class _Gemms(TorchDispatchMode):
-    """Collects the dense products."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[Gemm] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.mm.out):
-            (m, k), (_, n) = args[0].shape, args[1].shape
-            self.found.append(Gemm(m, k, n))
-        elif func is torch.ops.aten.addmm.default:
-            (m, k), (_, n) = args[1].shape, args[2].shape
-            self.found.append(Gemm(m, k, n))
-        return func(*args, **(kwargs or {}))
-
-
-class _Sums:
-    """What ``TrainStep`` wants of a scheme."""
-
-    def sum_over_rows(self, tensor: Tensor) -> Tensor:
-        return tensor
-
-
-def _context(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bool, padded: bool) -> RankContext:
-    """Where ``rank`` stands, with nobody around it."""
+def _context(job: PlannedJob, rank: int, device: torch.device, padded: bool) -> RankContext:
+    """Where ``rank`` stands on the mesh, with axes on which nothing moves."""
+    grid, meter = job.traffic.grid, Meter(torch.device("cpu"))
     part, replica = grid.place(rank)
-    meter, wire_dtype = Meter(torch.device("cpu")), cfg.scheme.get("wire_dtype")
     return RankContext(
         part,
         replica,
@@ -192,69 +187,64 @@ def _context(cfg: Config, grid: Grid, rank: int, device: torch.device, local: bo
         replica_axis=SilentAxis(grid.replication, replica, meter),
         world_axis=SilentAxis(grid.num_ranks, rank, meter),
         device=device,
-        wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
-        shared_memory=local and grid.num_ranks > 1 and cfg.scheme.get("shared_memory", False),
+        wire_dtype=job.options.torch_wire_dtype,
+        shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
         timeout_s=1.0,
         pads_rows=padded,
         dry=True,
     )
 
 
-def _model(cfg: Config, graph: GraphStatistics, device: torch.device) -> torch.nn.Module:
-    model = build_model(cfg, graph.num_features, graph.num_classes, device)
-    set_spmm_order(model, cfg.optimizations.spmm_order)
+def _model(job: PlannedJob, device: torch.device) -> torch.nn.Module:
+    model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
+    set_spmm_order(model, job.cfg.optimizations.spmm_order)
     return model
 
 
-def _skeleton(
-    cfg: Config, graph: GraphStatistics, traffic: Traffic, context: RankContext, products: list[tuple[str, int]]
-) -> ShardedGraph:
+def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, int]]) -> ShardedGraph:
     """What ``shard`` gives this rank, with blocks that have the reads of the real ones and no other entries.
 
     Args:
-        products: where each is noted as it is multiplied.
+        products: the name and columns of each product are appended to it as it is multiplied.
     """
-    dtype, device = getattr(torch, cfg.runtime.dtype), context.device
-    own = traffic.rows.own(context.part, context.replica)
-    num_own = own.stop - own.start
-    folded = graph.pattern and cfg.normalization != "none"
+    graph, traffic, optimizations, device = job.graph, job.traffic, job.cfg.optimizations, context.device
+
+    def own(rows: Rows) -> int:
+        held = rows.own(context.part, context.replica)
+        return held.stop - held.start
 
     def operator(name: str) -> Operator:
         product = traffic.products[name]
         matrices, served = _blocks(traffic, name, context.part, context.replica)
-        made = Operator(context, _Nothing(), product, matrices, served, True, dtype)
-        if not folded:
+        made = Operator(context, _Nothing(), product, matrices, served, True, job.dtype)
+        if not job.folded:
             return made
-        in_own = product.in_rows.own(context.part, context.replica)
-        num_out = product.out_rows.block_size(context.part)
-        return made.scaled(np.ones(num_out), np.ones(in_own.stop - in_own.start))
+        return made.scaled(np.ones(product.out_rows.block_size(context.part)), np.ones(own(product.in_rows)))
 
     def adjacency(forward: str, backward: str, index: Tensor | None, output: Any = None) -> Adjacency:
         made = operator(forward)
-        shares = graph.symmetric and forward == "adj"
-        pair = (_Traced(forward, made, products), _Traced(backward, made if shares else operator(backward), products))
+        made_t = made if graph.symmetric and forward == "adj" else operator(backward)
+        pair = (_Traced(forward, made, products), _Traced(backward, made_t, products))
         return Adjacency(*pair, node_id, index, output)  # type: ignore[arg-type]
 
-    node_id = torch.arange(num_own, device=device)
-    masks = torch.zeros(3, num_own, dtype=torch.bool)
-    num_train = num_own * graph.num_train // graph.num_nodes
-    if "loss" in traffic.products:
-        of_train = traffic.products["loss"].out_rows.own(context.part, context.replica)
-        num_train = of_train.stop - of_train.start
-    masks[0, :num_train] = True
-    train_adj = None
-    if "loss" in traffic.products:
+    num_own = own(traffic.rows)
+    num_train, loss = num_own * graph.num_train // graph.num_nodes, traffic.products.get("loss")
+    node_id, masks = torch.arange(num_own, device=device), torch.zeros(3, num_own, dtype=torch.bool)
+    output = None
+    if loss is not None:
+        num_train = own(loss.out_rows)
         output = adjacency("loss", "loss_t", torch.arange(num_train, device=device))
-        train_adj = adjacency("adj", "adj_t", None, output)
-    features = torch.zeros(num_own, graph.num_features, dtype=dtype, device=device)
+    adj = adjacency("adj", "adj_t", None, output)
+    masks[0, :num_train] = True
+    features = torch.zeros(num_own, graph.num_features, dtype=job.dtype, device=device)
     if context.pads_rows:
         features = padded_lines(num_own, graph.num_features, like=features)
-    if not cfg.optimizations.cache_aggregation and not cfg.optimizations.skip_input_gradient:
+    if not optimizations.cache_aggregation and not optimizations.skip_input_gradient:
         features.requires_grad_()
     return ShardedGraph(
-        adj=adjacency("adj", "adj_t", None) if train_adj is None else train_adj,
-        train_adj=train_adj,
-        features=Aggregated(features) if cfg.optimizations.cache_aggregation else features,
+        adj=adj,
+        train_adj=None if loss is None else adj,
+        features=Aggregated(features) if optimizations.cache_aggregation else features,
         labels=torch.zeros(num_own, dtype=torch.int64),
         masks=masks,
         num_features=graph.num_features,

@@ -14,21 +14,43 @@ def bandwidth(adj: sparse.csr_array) -> int:
 
 
 def edge_cut(adj: sparse.csr_array, partition: Partition) -> float:
-    """The share of stored entries whose two ends lie in different parts; 0 without entries.
+    """Fraction of stored entries whose two ends lie in different parts; 0 without entries.
 
     For the locality of an order take equal chunks: ``Partition.equal(num_nodes, num_nodes // chunk_size)``.
     """
-    part_id = _part_id(adj, partition)
+    _check_fits(adj, partition, partition)
+    part_id = np.repeat(np.arange(partition.num_parts), partition.sizes)
     row_part = np.repeat(part_id, np.diff(adj.indptr))
     return float(np.count_nonzero(row_part != part_id[adj.indices]) / max(adj.nnz, 1))
 
 
-def block_nnz(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
-    """(num_parts, num_parts) int64: entry ``[i, j]`` counts the stored entries of block (i, j)."""
-    part_id, num_parts = _part_id(adj, partition), partition.num_parts
-    first = adj.indptr[partition.bounds]  # where the entries of each block row start
-    block_rows = [adj.indices[first[part] : first[part + 1]] for part in range(num_parts)]
-    return np.stack([np.bincount(part_id[columns], minlength=num_parts) for columns in block_rows])
+def block_nnz(adj: sparse.csr_array, partition: Partition, columns: Partition | None = None) -> np.ndarray:
+    """(num_parts, num_parts) int64: entry ``[i, j]`` counts the stored entries of block (i, j).
+
+    Args:
+        partition: of the rows of ``adj``.
+        columns: of its columns; None: the same.
+    """
+    columns = partition if columns is None else columns
+    _check_fits(adj, partition, columns)
+    part_id = np.repeat(np.arange(columns.num_parts), columns.sizes)
+    block_rows = [_columns(adj, partition.slice(part)) for part in range(partition.num_parts)]
+    return np.stack([np.bincount(part_id[found], minlength=columns.num_parts) for found in block_rows])
+
+
+def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray:
+    """The rows of X that ``adj @ X`` reads for some ``rows`` of its result.
+
+    Args:
+        adj: (m, n), in compressed rows.
+        rows: consecutive rows of ``adj``; None: all rows.
+
+    Returns:
+        (num_read,) int64, the ascending columns in which these rows have an entry.
+    """
+    is_read = np.zeros(adj.shape[1], dtype=bool)
+    is_read[adj.indices if rows is None else _columns(adj, rows)] = True
+    return np.flatnonzero(is_read)
 
 
 def needed_rows(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
@@ -37,19 +59,19 @@ def needed_rows(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
     These are the distinct columns of block (i, j). Off the diagonal they are what rank i must receive from rank j
     for one product, where a broadcast sends all of part j.
     """
-    _check_fits(adj, partition)
-    counts = []
-    for part in range(partition.num_parts):
-        rows = partition.slice(part)
-        is_read = np.zeros(partition.num_nodes, dtype=bool)
-        is_read[adj.indices[adj.indptr[rows.start] : adj.indptr[rows.stop]]] = True
-        counts.append(np.diff(np.searchsorted(np.flatnonzero(is_read), partition.bounds)))
-    return np.stack(counts)
+    _check_fits(adj, partition, partition)
+    reads = [columns_read(adj, partition.slice(part)) for part in range(partition.num_parts)]
+    return np.stack([np.diff(np.searchsorted(columns, partition.bounds)) for columns in reads])
+
+
+def off_diagonal_share(nnz: np.ndarray) -> float:
+    """:func:`edge_cut` from the ``nnz`` that :func:`block_nnz` has counted."""
+    return float((nnz.sum() - np.trace(nnz)) / max(nnz.sum(), 1))
 
 
 def halo_share(needed: np.ndarray, num_nodes: int) -> float:
-    """What :func:`needed_rows` off the diagonal is of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0 if
-    there is one part."""
+    """:func:`needed_rows` off the diagonal, as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0
+    if there is one part."""
     num_sent = (needed.shape[0] - 1) * num_nodes
     return float((needed.sum() - np.trace(needed)) / max(num_sent, 1))
 
@@ -59,15 +81,14 @@ def imbalance(load: np.ndarray) -> float:
     return float(load.max() / load.mean()) if load.any() else 1.0
 
 
-def _part_id(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
-    """(n,) int64, the part of each node."""
-    _check_fits(adj, partition)
-    return np.repeat(np.arange(partition.num_parts), partition.sizes)
+def _columns(adj: sparse.csr_array, rows: slice) -> np.ndarray:
+    """The columns of all entries of consecutive ``rows``, without a copy."""
+    return adj.indices[adj.indptr[rows.start] : adj.indptr[rows.stop]]
 
 
-def _check_fits(adj: sparse.csr_array, partition: Partition) -> None:
+def _check_fits(adj: sparse.csr_array, partition: Partition, columns: Partition) -> None:
     num_rows, num_columns = adj.shape
-    if not num_rows == num_columns == partition.num_nodes:
+    if adj.shape != (partition.num_nodes, columns.num_nodes):
         raise PartitionError(
             f"A partition of {partition.num_nodes} nodes does not fit a {num_rows} x {num_columns} adjacency:"
             " cut the graph that you measure."

@@ -5,6 +5,7 @@ an ``adj`` that multiplies and knows the original ids of its rows; it never lear
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.spmm import NOTHING, Epilogue
 from fullgnn.kernels.support.lines import select_rows
 from fullgnn.partition import Partition
+from fullgnn.reorder.measure import block_nnz
 from fullgnn.reorder.structure import Structure
 
 
@@ -109,6 +111,13 @@ class PreparedGraph:
     partition: Partition  # block rows
     dtype: np.dtype  # of features and of the adjacency's entries
     structure: Structure | None = None  # None where nobody counted
+
+    @cached_property
+    def block_nnz(self) -> np.ndarray:
+        """(num_parts, num_parts) int64, the non-zeros of each block of ``adj``."""
+        if self.structure is not None:
+            return self.structure.block_nnz
+        return block_nnz(self.adj.matrix, self.partition)
 
 
 class Scheme(Protocol):

@@ -4,15 +4,13 @@ Functions of the grid and of what rank 0 has, without any process: ``one_and_hal
 and a planner counts it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 
 from fullgnn.errors import PartitionError
-from fullgnn.reorder.measure import block_nnz, imbalance
+from fullgnn.reorder.measure import imbalance
 from fullgnn.schemes.base import Balance, PreparedGraph
 from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz
 from fullgnn.schemes.stages import rank_sums, share_stages
@@ -69,7 +67,7 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
         loss_rows: also the products of the rows with loss.
     """
     graph, adj = prepared.graph, prepared.adj
-    nnz = block_nnz(adj.matrix, prepared.partition)
+    nnz = prepared.block_nnz
     if nnz.max() >= 2**31:
         raise PartitionError(f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes")
     rows = cut_rows(prepared.partition, grid.num_slices)
@@ -81,10 +79,10 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
     reads: dict[str, Reads] = {}
     train_rows = rows.restrict(graph.train_mask) if loss_rows else rows
     if counted:
-        reads["adj"] = find_reads(_block_rows(adj.matrix, rows), rows)
-        reads["adj_t"] = reads["adj"] if adj.matrix_t is None else find_reads(_block_rows(adj.matrix_t, rows), rows)
+        reads["adj"] = find_reads(adj.matrix, rows)
+        reads["adj_t"] = reads["adj"] if adj.matrix_t is None else find_reads(adj.matrix_t, rows)
         if loss_rows:
-            reads["loss"] = find_reads(_block_rows(adj.matrix, rows, graph.train_mask), rows)
+            reads["loss"] = find_reads(adj.matrix, rows, graph.train_mask)
             reads["loss_t"] = reads["adj_t"].restrict(graph.train_mask, train_rows)
 
     def product(name: str, in_rows: Rows, out_rows: Rows, stages: list[list[int]]) -> Product:
@@ -147,13 +145,6 @@ def cut(prepared: PreparedGraph, layout: Layout, reads: dict[str, Reads], rank: 
         arrays[f"{name}.served"] = np.concatenate(served)
         arrays[f"{name}.num_served"] = np.array([len(index) for index in served])
     return arrays
-
-
-def _block_rows(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) -> Iterator[csr_array]:
-    """The block rows of ``matrix``; of each, only the rows of the (num_rows,) ``mask``."""
-    for part in range(len(rows.bounds)):
-        block = rows.block(part)
-        yield matrix[block] if mask is None else matrix[block][np.flatnonzero(mask[block])]
 
 
 def _balance(nnz: np.ndarray, shares: list[list[int]]) -> Balance:

@@ -20,6 +20,7 @@ from CAGNET's 1.5D in:
 """
 
 import logging
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,85 +28,41 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.distributed import Axis, World, broadcast_object, can_share_memory, from_rank0, receive_arrays, send_arrays
-from fullgnn.errors import ConfigError
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.lines import pads_rows
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
-from fullgnn.schemes.cut import Grid, Layout, cut, lay_out
+from fullgnn.schemes.cut import Layout, cut, lay_out
 from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.options import SchemeOptions, takes_options
 from fullgnn.schemes.traffic import Reads
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
 
-CHOICES = {
-    "stage_order": ("diagonal", "broadcast"),
-    "exchange": ("auto", "broadcast", "needed_rows"),
-    "wire_dtype": (None, "bfloat16"),
-}
 
+@takes_options
+def one_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAndHalfD":
+    """1D, which is 1.5D with one replica; see ``SchemeOptions``.
 
-def one_d(
-    world: World,
-    kernel: Kernel,
-    meter: Meter,
-    replication: int = 1,
-    stage_order: str = "diagonal",
-    exchange: str = "auto",
-    split_rows: bool = True,
-    wire_dtype: str | None = None,
-    shared_memory: bool = True,
-) -> "OneAndHalfD":
-    """1D: 1.5D with one replica. Another ``replication``, as a sweep may set it, is put back to 1 with a line."""
+    A sweep may set another ``replication``: it is put back to 1, and this is logged.
+    """
+    replication = options.get("replication", 1)
     if replication != 1:
         log.info("scheme=1d keeps one replica: scheme.replication=%d is not used", replication)
-    return one_and_half_d(world, kernel, meter, 1, stage_order, exchange, split_rows, wire_dtype, shared_memory)
+    return one_and_half_d(world, kernel, meter, **{**options, "replication": 1})
 
 
-def one_and_half_d(
-    world: World,
-    kernel: Kernel,
-    meter: Meter,
-    replication: int = 2,
-    stage_order: str = "diagonal",
-    exchange: str = "auto",
-    split_rows: bool = True,
-    wire_dtype: str | None = None,
-    shared_memory: bool = True,
-) -> "OneAndHalfD":
-    """1.5D with ``replication`` replicas of each block row.
-
-    Args:
-        stage_order: ``diagonal`` or ``broadcast``, see the head of this file.
-        exchange: ``broadcast``: whole blocks of H travel; ``needed_rows``: the rows that are read; ``auto``: the
-            cheaper, stage by stage.
-        split_rows: each replica holds 1/r of its block's rows; otherwise all of them, as published.
-        wire_dtype: ``bfloat16`` halves what travels of H and its gradients, and is not exact.
-        shared_memory: where all ranks are processes of one machine without GPUs, they read each other's rows in place.
+@takes_options
+def one_and_half_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAndHalfD":
+    """1.5D with the ``SchemeOptions`` that are given by name.
 
     Raises:
         ConfigError: an unknown choice, or ``replication`` does not divide the number of ranks.
     """
-    for key, value in (("stage_order", stage_order), ("exchange", exchange), ("wire_dtype", wire_dtype)):
-        if value not in CHOICES[key]:
-            known = ", ".join("null" if choice is None else choice for choice in CHOICES[key])
-            raise ConfigError(f"scheme.{key}={value} is not known: choose one of {known}")
-    check_replication(replication, world.size)
-    if wire_dtype is not None:
-        log.info("scheme.wire_dtype=%s rounds what travels: the run is not exact", wire_dtype)
-    return OneAndHalfD(world, kernel, meter, replication, stage_order, exchange, split_rows, wire_dtype, shared_memory)
-
-
-def check_replication(replication: int, world_size: int) -> None:
-    """Refuse replicas that ``world_size`` processes cannot share block rows among."""
-    if replication < 1 or world_size % replication:
-        divisors = ", ".join(str(r) for r in range(1, world_size + 1) if world_size % r == 0)
-        raise ConfigError(
-            f"scheme.replication={replication} does not divide the {world_size} processes: choose one of {divisors}"
-        )
+    return OneAndHalfD(world, kernel, meter, SchemeOptions(**options))
 
 
 class OneAndHalfD:
@@ -113,33 +70,24 @@ class OneAndHalfD:
 
     mesh_axes = ("row", "replica")
 
-    def __init__(
-        self,
-        world: World,
-        kernel: Kernel,
-        meter: Meter,
-        replication: int,
-        stage_order: str,
-        exchange: str,
-        split_rows: bool,
-        wire_dtype: str | None,
-        shared_memory: bool,
-    ):
+    def __init__(self, world: World, kernel: Kernel, meter: Meter, options: SchemeOptions):
         self.world, self.kernel = world, kernel
-        self.replication, self.num_parts = replication, world.size // replication
-        self.grid = Grid(self.num_parts, replication, split_rows, stage_order, exchange)
+        self.grid = options.grid(world.size)
+        self.replication, self.num_parts = self.grid.replication, self.grid.num_parts
         self.balance = Balance(1.0, 1.0)
-        mesh = world.mesh((self.num_parts, replication), self.mesh_axes)
+        if options.wire_dtype is not None:
+            log.info("scheme.wire_dtype=%s rounds what travels: the run is not exact", options.wire_dtype)
+        mesh = world.mesh((self.num_parts, self.replication), self.mesh_axes)
         self.context = RankContext(
             *self.grid.place(world.rank),
             self.num_parts,
-            replication,
+            self.replication,
             row_axis=Axis(mesh.get_group("row"), meter),
             replica_axis=Axis(mesh.get_group("replica"), meter),
             world_axis=Axis(world.group, meter),
             device=world.device,
-            wire_dtype=None if wire_dtype is None else getattr(torch, wire_dtype),
-            shared_memory=shared_memory and can_share_memory(world),
+            wire_dtype=options.torch_wire_dtype,
+            shared_memory=options.shared_memory and can_share_memory(world),
             timeout_s=world.timeout_s,
             pads_rows=pads_rows(world.device),
             dry=world.dry,

@@ -24,6 +24,7 @@ from torch import Tensor
 from fullgnn.distributed import Work
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.reorder.measure import columns_read
 from fullgnn.schemes.exchange import Exchange, RankContext
 from fullgnn.schemes.traffic import Product
 
@@ -63,7 +64,7 @@ class Operator:
         self._row_scale: Tensor | None = None
         self._col_scale: Tensor | None = None
 
-        self.exchange = Exchange(context, product, [_columns(matrix) for matrix in matrices], served)
+        self.exchange = Exchange(context, product, [columns_read(matrix) for matrix in matrices], served)
         self._stages: list[list[_Piece]] = []
         self.nnz = 0
         for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):
@@ -180,13 +181,6 @@ class _Reduction:
         for pending in self._sent:
             pending.wait()
         return total
-
-
-def _columns(matrix: csr_array) -> np.ndarray:
-    """The ascending int64 columns that have an entry."""
-    seen = np.zeros(matrix.shape[1], bool)
-    seen[matrix.indices] = True
-    return np.flatnonzero(seen)
 
 
 def _compact(matrix: csr_array, columns: np.ndarray) -> csr_array:

@@ -9,12 +9,12 @@ For block row i and the rows of block j there are four ways:
     NEEDED      every holder sends the rows that block row i has columns for
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from fullgnn.reorder.measure import columns_read
 from fullgnn.schemes.layout import Rows, stage_source, stage_sources
 from fullgnn.schemes.stages import rank_sums
 
@@ -147,14 +147,21 @@ class Reads:
         return np.diff(np.searchsorted(rows, bounds), axis=1)
 
 
-def find_reads(block_rows: Iterator[csr_array], in_rows: Rows) -> Reads:
-    """The reads of a matrix whose block rows, (rows of block i, all columns), come one after the other."""
+def find_reads(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) -> Reads:
+    """Which rows of X the block rows of the square ``matrix`` read, both laid out as ``rows``.
+
+    Args:
+        mask: (num_rows,) bool, the rows of ``matrix`` that are multiplied; None: all rows.
+    """
     found = []
-    for matrix in block_rows:
-        is_read = np.zeros(matrix.shape[1], bool)
-        is_read[matrix.indices] = True
-        found.append(np.flatnonzero(is_read).astype(np.int32))
-    return Reads(found, in_rows)
+    for part in range(len(rows.bounds)):
+        block = rows.block(part)
+        if mask is None:
+            columns = columns_read(matrix, block)
+        else:
+            columns = columns_read(matrix[block.start + np.flatnonzero(mask[block])])
+        found.append(columns.astype(np.int32))
+    return Reads(found, rows)
 
 
 def choose_ways(rows: Rows, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:

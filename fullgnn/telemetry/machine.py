@@ -77,6 +77,16 @@ def last_level_caches(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str,
     return caches
 
 
+def memory_bytes(device: torch.device) -> int:
+    """Bytes of memory that ``device`` has; on a CPU at most what the container of this process may use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.exists() else ""
+    return min(total, int(text)) if text.isdigit() else total
+
+
 def available_memory(device: torch.device) -> int:
     """Bytes that may still be allocated on ``device``."""
     if device.type == "cuda":

@@ -59,6 +59,16 @@ def device_ms(calls: Iterable[Callable[[], object]], device: torch.device) -> li
     return [begin.elapsed_time(end) for begin, end in events]
 
 
+def copy_rate(device: torch.device, num_bytes: int, seconds: Callable[[Callable[[], object]], float]) -> float:
+    """Bytes that a copy of a tensor of ``num_bytes`` reads and writes on ``device`` in a second.
+
+    Args:
+        seconds: the clock, which returns the seconds of one call of its argument.
+    """
+    source, copy = (torch.ones(num_bytes // 4, device=device) for _ in range(2))
+    return 2 * source.nbytes / seconds(lambda: copy.copy_(source))
+
+
 def num_repeats(seconds: float, once_s: float, least: int = 1, most: int = 1 << 20) -> int:
     """Runs of ``once_s`` seconds that fill ``seconds``, between ``least`` and ``most``."""
     return int(max(least, min(most, seconds / max(once_s, 1e-6))))

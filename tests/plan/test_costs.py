@@ -7,10 +7,9 @@ from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.job import with_allowed_work
 from fullgnn.engine.train_step import TrainStep
-from fullgnn.plan.grids import grid_of
 from fullgnn.plan.predict import received_bytes
 from fullgnn.plan.simulate import prepare_for
-from fullgnn.plan.statistics import counted_traffic, statistics_of
+from fullgnn.plan.statistics import counted_job
 from fullgnn.plan.trace import trace_epoch
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import prepare
@@ -42,9 +41,8 @@ def cost(world: World, cfg: Config, kind: str) -> dict:
 def planned_bytes(cfg: Config, world_size: int, kind: str) -> list[dict[str, int]]:
     cfg = with_allowed_work(cfg)
     prepared, _ = prepare_for(cfg, world_size, dense_graph(kind).graph())
-    traffic = counted_traffic(prepared, grid_of(cfg, world_size), cfg.optimizations.loss_rows_only)
-    trace = trace_epoch(cfg, statistics_of(prepared, 0.0), traffic, 0, local=True)
-    received = {name: counts.ravel() for name, counts in received_bytes(cfg, traffic, trace).items()}
+    job = counted_job(cfg, world_size, prepared)
+    received = {name: counts.ravel() for name, counts in received_bytes(job, trace_epoch(job, 0)).items()}
     return [{name: counts[rank] for name, counts in received.items() if counts[rank]} for rank in range(world_size)]
 
 

@@ -106,15 +106,15 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 WRONG = {
     "device": ("gpu", "device=gpu is not known: choose one of cpu, cuda"),
-    "memory_bytes": (0, "memory_bytes=0 is not possible: it takes a positive integer"),
-    "cache_bytes": (1.5, "cache_bytes=1.5 is not possible: it takes a positive integer"),
+    "memory_bytes": (0, "memory_bytes=0 is not possible: it takes a positive number"),
+    "cache_bytes": (1.5, "cache_bytes does not fit: it takes an integer"),
     "op_s": (-1e-6, "op_s=-1e-06 is not possible: it takes a positive number"),
-    "copy_bytes_per_s": ("fast", "copy_bytes_per_s=fast is not possible: it takes a positive number"),
+    "copy_bytes_per_s": ("fast", "copy_bytes_per_s does not fit: it takes a number"),
     "gemm_flops_per_s": (math.inf, "gemm_flops_per_s=inf is not possible: it takes a positive number"),
     "gather": ({}, "gather is empty: give at least one rate"),
-    "links": ({"exchange": 3}, "links.exchange lacks bytes_per_s, latency_s"),
-    "network": ({"latency_s": -1, "bytes_per_s": 1}, "latency_s=-1 is not possible: it takes a non-negative number"),
-    "speed": (1, "the profile has an unknown key speed: its keys are cache_bytes, "),
+    "links": ({"exchange": 3}, "links.exchange does not fit: it takes the keys latency_s, bytes_per_s"),
+    "network": ({"latency_s": -1, "bytes_per_s": 1}, "latency_s=-1.0 is not possible: it takes a non-negative number"),
+    "speed": (1, "unknown key speed: the keys are name, source, device, "),
 }
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_value_is_one_line_that_names_it(tmp_path: Path, key: str) -> No
     ("text", "message"),
     [
         ("name: a", ": the profile lacks cache_bytes, "),
-        ("- 1", ": the profile lacks cache_bytes, "),
+        ("- 1", ": a profile has keys and values"),
         ("a: [", " cannot be read as YAML"),
     ],
 )

@@ -17,6 +17,7 @@ from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.plan import hardware, measure
 from fullgnn.plan.hardware import Hardware, Link, cached_hardware, load_hardware
 from fullgnn.plan.measure import Sizes, line, measured_hardware, random_pattern
+from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
 
 TINY = Sizes(tables=(1 << 12, 1 << 16), num_edges=5000, num_rows=300, messages=(1 << 12, 1 << 16), round_s=1e-3)
@@ -52,7 +53,7 @@ def test_one_rank_measures_itself_without_a_job() -> None:
 
 
 def test_tables_that_are_large_for_the_memory_are_left_out(monkeypatch) -> None:
-    monkeypatch.setattr(measure, "_memory_bytes", lambda world: 16 * TINY.tables[0])
+    monkeypatch.setattr(machine, "memory_bytes", lambda device: 16 * TINY.tables[0])
     assert set(measure.measure(ALONE, TINY).gather) == {TINY.tables[0]}
 
 
@@ -155,34 +156,26 @@ def test_a_random_pattern_is_uniform_and_sorted() -> None:
     assert chisquare(np.bincount(rows * num_cols + columns, minlength=num_rows * num_cols)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("local_size", "cores", "cache_bytes"),
-    [(1, [0, 1, 2, 3], 32 << 20), (2, [0, 1, 2, 3], 32 << 20), (4, [0, 1, 2, 3], 16 << 20), (2, [0, 1], 16 << 20)],
-)
-def test_ranks_share_the_last_level_caches(
-    tmp_path: Path, monkeypatch, local_size: int, cores: list[int], cache_bytes: int
-) -> None:
-    for core in range(4):  # two caches of 32 MiB, two cores each, which have an L2 of their own
-        for level, size, shared in ((2, "1024K", f"{core}"), (3, "32768K", ("0-1", "2-3")[core // 2])):
-            folder = tmp_path / f"cpu{core}" / "cache" / f"index{level}"
-            folder.mkdir(parents=True)
-            for name, text in (("level", f"{level}"), ("size", size), ("shared_cpu_list", shared)):
-                (folder / name).write_text(f"{text}\n")
-    monkeypatch.setattr(measure.os, "sched_getaffinity", lambda pid: set(cores))
+@pytest.mark.parametrize(("local_size", "num_caches", "expected_mib"), [(1, 2, 32), (2, 2, 32), (4, 2, 16), (2, 1, 16)])
+def test_ranks_share_the_last_level_caches(monkeypatch, local_size: int, num_caches: int, expected_mib: int) -> None:
+    caches = {f"{2 * cache}-{2 * cache + 1}": 32 << 20 for cache in range(num_caches)}
+    monkeypatch.setattr(machine, "last_level_caches", lambda: caches)
     world = replace(ALONE, size=local_size, local_size=local_size)
-    assert measure._cache_bytes(world, tmp_path) == cache_bytes
+    assert measure._cache_bytes(world) == expected_mib << 20
 
 
-def test_a_machine_that_hides_its_caches_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=f"hardware=auto finds no caches in {tmp_path}"):
-        measure._cache_bytes(ALONE, tmp_path)
+def test_a_machine_that_hides_its_caches_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr(machine, "last_level_caches", dict)
+    with pytest.raises(UnsupportedError, match="hardware=auto finds no caches of this CPU"):
+        measure._cache_bytes(ALONE)
 
 
 TINY_RANK = """
 import functools
+from fullgnn.distributed.command import run_command
 from fullgnn.plan import measure
 measure.measure = functools.partial(measure.measure, sizes=measure.{tiny!r})
-measure.main()
+run_command(measure.run, str)
 """
 
 

@@ -14,21 +14,12 @@ from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import lines
 from fullgnn.plan.auto import choose
-from fullgnn.plan.grids import grid, grid_of, replications
 from fullgnn.plan.hardware import Hardware, Link
 from fullgnn.plan.measure import Sizes, measure
-from fullgnn.plan.search import (
-    MAX_RANKS,
-    Option,
-    best,
-    from_numbers,
-    kernel_of,
-    options,
-    prediction_of,
-    smallest_that_fits,
-)
+from fullgnn.plan.predict import predict
+from fullgnn.plan.search import MAX_RANKS, Option, Search, best, from_numbers, replications
 from fullgnn.plan.simulate import prepare_for, simulate
-from fullgnn.plan.statistics import GraphStatistics, counted_traffic, estimated_traffic, statistics_of
+from fullgnn.plan.statistics import GraphStatistics, counted_job, estimated_job
 from fullgnn.plan.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
@@ -50,7 +41,11 @@ def run_of(*overrides: str) -> dict[tuple[str, str], Config]:
 
 
 def found(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphStatistics = GRAPH) -> list[Option]:
-    return list(options(run_of(*overrides), from_numbers(graph), lambda _: hardware, sizes, ["broadcast"]))
+    return search(hardware, *overrides, graph=graph).options(sizes, ["broadcast"])
+
+
+def search(hardware: Hardware, *overrides: str, graph: GraphStatistics = GRAPH) -> Search:
+    return Search(run_of(*overrides), from_numbers(graph), lambda _: hardware)
 
 
 @pytest.mark.parametrize(
@@ -66,17 +61,15 @@ def test_two_replicas_are_first_on_eight_ranks_where_only_bandwidth_costs(work: 
 
 def test_the_time_of_a_slow_wire_is_its_bytes() -> None:
     """With products that take no time nothing is hidden: each rank waits for all that it receives."""
-    (option,) = options(
-        run_of("model.input_dropout=0"), from_numbers(GRAPH), lambda _: machine(1e9), [4], ["auto"], [1]
-    )
+    (option,) = search(machine(1e9), "model.input_dropout=0").options([4], ["auto"], [1])
     received = sum(np.array(counts) for counts in option.prediction.comm_bytes_per_rank.values())
     assert option.prediction.time_ms["comm"] == pytest.approx(received.max() / 1e9 * 1e3, rel=1e-6)
 
 
 def test_latency_is_paid_for_every_message() -> None:
-    runs, source = run_of("scheme.stage_order=broadcast"), from_numbers(GRAPH)
     quick, slow = (
-        next(options(runs, source, lambda _, s=s: machine(1e12, s), [4], ["broadcast"], [1])) for s in (0.0, 1.0)
+        search(machine(1e12, latency_s), "scheme.stage_order=broadcast").options([4], ["broadcast"], [1])[0]
+        for latency_s in (0.0, 1.0)
     )
     products = 4  # forward and backward of two layers
     more = (slow.prediction.time_ms["comm"] - quick.prediction.time_ms["comm"]) / 1e3
@@ -94,12 +87,12 @@ def test_the_best_fits_and_the_smallest_job_that_fits_is_found() -> None:
     assert chosen.prediction.epoch_time_ms == quickest
     small = machine(1e9, memory_bytes=sizes[4] * 11 // 10)
     assert best(found(small, [1, 2])) is None
-    fallback = smallest_that_fits(run_of(), from_numbers(GRAPH), lambda _: small, beyond=2)
+    fallback = search(small).smallest_that_fits(beyond=2)
     assert fallback is not None and fallback.world_size == 4
-    none = smallest_that_fits(run_of(), from_numbers(GRAPH), lambda _: machine(memory_bytes=1), beyond=MAX_RANKS // 2)
+    none = search(machine(memory_bytes=1)).smallest_that_fits(beyond=MAX_RANKS // 2)
     assert none is None
     one_machine = replace(machine(memory_bytes=1), ranks_per_node=4)
-    assert smallest_that_fits(run_of(), from_numbers(GRAPH), lambda _: one_machine, beyond=2) is None
+    assert search(one_machine).smallest_that_fits(beyond=2) is None
 
 
 def test_auto_takes_the_lowest_time_that_fits_else_the_smallest(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,8 +134,7 @@ def test_the_traced_products_are_those_of_the_layers() -> None:
     cfg = with_allowed_work(
         config("model.hidden_channels=64", "model.input_dropout=0", "optimizations.loss_rows_only=false")
     )
-    traffic = estimated_traffic(GRAPH, grid(cfg.scheme, 1, 1), loss_rows=False)
-    trace = trace_epoch(cfg, GRAPH, traffic, 0, local=False)
+    trace = trace_epoch(estimated_job(cfg, 1, GRAPH), 0)
     n = GRAPH.num_nodes
     assert trace.products == [("adj", 16), ("adj_t", 16)]  # A @ H0 is made once
     expected = [Gemm(n, 128, 64), Gemm(n, 64, 16), Gemm(64, n, 16), Gemm(n, 16, 64), Gemm(128, n, 64)]
@@ -167,9 +159,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
     assert graph.num_nodes / world_size > 2 * SAMPLE_ROWS
     prepared = prepare_for(cfg, world_size, graph)
     measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, world_size, epochs=2, prepared=prepared).ranks)
-    traffic = counted_traffic(prepared[0], grid_of(cfg, world_size), cfg.optimizations.loss_rows_only)
-    hardware = replace(machine(), device="cpu")
-    planned = prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel_of(cfg, hardware), True)
+    planned = predict(counted_job(cfg, world_size, prepared[0]), replace(machine(), device="cpu"))
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
 
 
@@ -185,12 +175,10 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     )  # fmt: skip
     prepared = prepare_for(cfg, 2)
     measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, epochs=2, prepared=prepared).ranks)
-    traffic = counted_traffic(prepared[0], grid_of(cfg, 2), cfg.optimizations.loss_rows_only)
-    hardware = replace(machine(), device="cpu")
+    job = counted_job(cfg, 2, prepared[0])
 
     def planned() -> int:
-        kernel = kernel_of(cfg, hardware)
-        return prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel, True).peak_tensor_bytes
+        return predict(job, replace(machine(), device="cpu")).peak_tensor_bytes
 
     assert planned() == pytest.approx(measured, rel=0.03)
     monkeypatch.setattr(lines, "PADDED_DEVICES", ())
@@ -202,8 +190,8 @@ def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> 
     """Of a random graph: all non-zeros, and bytes of whole blocks exactly as counted ones."""
     cfg = with_allowed_work(config(*layout_overrides(replication), "scheme.exchange=broadcast"))
     prepared, _ = prepare_for(cfg, world_size, dense_graph("symmetric").graph())
-    counted = counted_traffic(prepared, grid_of(cfg, world_size), loss_rows=True)
-    estimated = estimated_traffic(statistics_of(prepared, 0.0), grid_of(cfg, world_size), loss_rows=True)
+    job = counted_job(cfg, world_size, prepared)
+    counted, estimated = job.traffic, estimated_job(cfg, world_size, job.graph).traffic
     for name in ("adj", "adj_t", "loss", "loss_t"):
         assert estimated.nnz[name].sum() == pytest.approx(counted.nnz[name].sum(), rel=0.35)
         assert counted.rank_nnz(name).sum() == counted.nnz[name].sum()
@@ -217,10 +205,9 @@ def test_the_distinct_columns_of_a_random_block() -> None:
     rng = np.random.default_rng(0)
     n, nnz = 2000, 3000
     graph = GraphStatistics("random", n, nnz + n, 4, 2, n)
-    traffic = estimated_traffic(graph, grid({**config().scheme, "exchange": "needed_rows"}, 2, 1), loss_rows=False)
+    needed = estimated_job(config("scheme.exchange=needed_rows"), 2, graph).traffic.needed["adj"]
     half = n // 2
     drawn = [len(np.unique(rng.integers(0, half, nnz // 4))) for _ in range(20)]
-    needed = traffic.needed["adj"]
     assert needed is not None and needed[0, 1, 0] == pytest.approx(np.mean(drawn), rel=0.02)
 
 
@@ -242,8 +229,7 @@ def test_time_is_about_that_of_the_run() -> None:
     hardware = measure(alone, Sizes(tables=(1 << 19, 1 << 24), num_edges=1_000_000, num_rows=30_000, round_s=0.01))
     prepared = prepare_for(cfg, 1)
     measured = simulate(cfg, 1, epochs=4, prepared=prepared).compute_ms
-    traffic = counted_traffic(prepared[0], grid_of(cfg, 1), cfg.optimizations.loss_rows_only)
-    planned = prediction_of(cfg, statistics_of(prepared[0], 0.0), traffic, hardware, kernel_of(cfg, hardware), True)
+    planned = predict(counted_job(cfg, 1, prepared[0]), hardware)
     assert measured / 10 < planned.epoch_time_ms < measured * 10
 
 

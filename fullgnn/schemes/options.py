@@ -1,0 +1,88 @@
+"""The options of 1D and 1.5D, the keys of ``conf/scheme/base.yaml`` and ``replication``, named once for all schemes."""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import torch
+
+from fullgnn.errors import ConfigError
+from fullgnn.schemes.cut import Grid
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+CHOICES = {
+    "stage_order": ("diagonal", "broadcast"),
+    "exchange": ("auto", "broadcast", "needed_rows"),
+    "wire_dtype": (None, "bfloat16"),
+}
+
+
+@dataclass(frozen=True)
+class SchemeOptions:
+    """How a matrix is cut, and how the rows of H travel.
+
+    Raises:
+        ConfigError: a value is not among the choices of its key.
+    """
+
+    replication: int = 2
+    """Ranks that share a block row, r."""
+    stage_order: str = "diagonal"
+    """``diagonal``: rank i multiplies block (i, i+s) in stage s; ``broadcast``: block (i, s)."""
+    exchange: str = "auto"
+    """``broadcast``: whole blocks of H travel; ``needed_rows``: only the rows that are read travel; ``auto``: the
+    cheaper of both, for each block."""
+    split_rows: bool = True
+    """Each replica holds 1/r of its block's rows; otherwise every replica holds all of them, as published."""
+    wire_dtype: str | None = None
+    """``bfloat16`` halves the bytes that travel of H and its gradients, and is not exact."""
+    shared_memory: bool = True
+    """Where all ranks are processes of one machine without GPUs, they read each other's rows in place."""
+
+    def __post_init__(self) -> None:
+        for key, choices in CHOICES.items():
+            if getattr(self, key) not in choices:
+                known = ", ".join("null" if choice is None else choice for choice in choices)
+                raise ConfigError(f"scheme.{key}={getattr(self, key)} is not known: choose one of {known}")
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> "SchemeOptions":
+        """The options in ``node``, the ``scheme`` of a configuration, which may have other keys too."""
+        return cls(**{field.name: node[field.name] for field in fields(cls) if field.name in node})
+
+    @property
+    def torch_wire_dtype(self) -> torch.dtype | None:
+        """The dtype in which rows travel; None: as they are."""
+        return None if self.wire_dtype is None else getattr(torch, self.wire_dtype)
+
+    def grid(self, world_size: int) -> Grid:
+        """The (b, r) mesh of ``world_size`` ranks.
+
+        Raises:
+            ConfigError: ``replication`` does not divide ``world_size``.
+        """
+        if self.replication < 1 or world_size % self.replication:
+            divisors = ", ".join(str(r) for r in range(1, world_size + 1) if world_size % r == 0)
+            raise ConfigError(
+                f"scheme.replication={self.replication} does not divide the {world_size} processes: "
+                f"choose one of {divisors}"
+            )
+        num_parts = world_size // self.replication
+        return Grid(num_parts, self.replication, self.split_rows, self.stage_order, self.exchange)
+
+
+def takes_options(target: Target) -> Target:
+    """Decorator for a ``_target_`` with ``**options``: its signature then names each of ``SchemeOptions``.
+
+    The keys of a command line are checked against the signature of their target.
+    """
+    signature = inspect.signature(target)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = inspect.signature(SchemeOptions).parameters.values()
+    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    target.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    target.__annotations__.update(typing.get_type_hints(SchemeOptions))
+    return target
