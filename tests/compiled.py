@@ -21,9 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu.machine_code import Program, resources, tensor_core_instructions
+from fullgnn.bench.gpu.machine_code import Program, resources
 
 CAPABILITIES = (80, 90, 100)
+TENSOR_CORES = re.compile(r"^\s*(?:@\S+\s+)?(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", re.MULTILINE)
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
 
 
@@ -44,38 +45,18 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     except Exception as error:  # one variant that fails does not hide the others
         return line | {"error": f"{type(error).__name__}: {error}"}
+    program = Program.of(compiled)
+    read = {"planes" if kernel.__name__ == "multiply_planes" else "x"}
     return line | {
         "options": options,
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
-        "bytes_of_loads_of_x": bytes_of_loads(compiled, "planes" if kernel.__name__ == "multiply_planes" else "x"),
-        "barriers_in_loops_over_x": barriers_in_loops(compiled, "x"),
+        "bytes_of_loads_of_x": sorted({one.num_bytes for one in program.loads(read)}),
+        "barriers_in_loops_over_x": [program.barriers(loop) for loop in program.innermost({"x"})],
         "wide_accesses": len(WIDE.findall(compiled.asm["ptx"])),
-        "mma": tensor_core_instructions(compiled.asm["ptx"]),
+        "tensor_cores": sorted(set(TENSOR_CORES.findall(compiled.asm["ptx"]))),
         **resources(compiled.asm["cubin"]),
     }
-
-
-def bytes_of_loads(compiled: Any, argument: str) -> list[int]:
-    """The different sizes of the loads from what an argument of a kernel points to, in ascending order."""
-    place = _place(compiled, argument)
-    accesses = Program(compiled.asm["ptx"], place).accesses if place else []
-    return sorted({one.num_bytes for one in accesses if one.is_load and one.parameters})
-
-
-def barriers_in_loops(compiled: Any, argument: str) -> list[int]:
-    """Barriers in each of the innermost loops that read what an argument of a kernel points to."""
-    place = _place(compiled, argument)
-    if not place:
-        return []
-    program = Program(compiled.asm["ptx"], place)
-    return [program.barriers(loop) for loop in program.innermost(frozenset(place))]
-
-
-def _place(compiled: Any, argument: str) -> list[int]:
-    """The number of an argument among those that are passed; empty: it is a constant."""
-    passed = [name for name, kind in compiled.src.signature.items() if kind != "constexpr"]
-    return [passed.index(argument)] if argument in passed else []
 
 
 def gpu_modules() -> list[str]:

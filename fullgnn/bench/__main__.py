@@ -1,4 +1,4 @@
-"""Measure one operation. Read downward.
+"""Measure one operation.
 
     python -m fullgnn.bench op=spmm graph=products-mini widths=[16,64] threads=2
     python -m fullgnn.bench op=epoch presets=[full,hetu] nproc=2 threads=1
@@ -11,79 +11,55 @@ every key.
 import logging
 import os
 import re
-import sys
 
-from fullgnn.bench import collectives, epoch, reorder, spmm
+from fullgnn.bench import collectives, epoch, spmm
 from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets, run_config
-from fullgnn.bench.environment import check_threads, environment, load_before, restart_unless, variables
-from fullgnn.bench.record import check_folder, make_record, make_table, write
-from fullgnn.config import conf_dir
+from fullgnn.bench.environment import check_threads, environment, restart_unless, variables
+from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.overrides import quote
-from fullgnn.distributed import from_rank0, init_world, launch_workers, report_failure, under_torchrun
-from fullgnn.distributed.command import fail
-from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.distributed import from_rank0, init_world, launch_workers, under_torchrun
+from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.telemetry.machine import warn_if_busy
 
-OPERATIONS = {"spmm": spmm.run, "epoch": epoch.run, "collectives": collectives.run, "reorder": reorder.run}
+OPERATIONS = {"spmm": spmm.run, "epoch": epoch.run, "collectives": collectives.run, "reorder": spmm.run_orders}
 
 log = logging.getLogger("fullgnn.bench")
 
 
-def run(cfg: BenchConfig) -> None:
-    """One benchmark, called on every rank of the job that torchrun's environment describes."""
-    with init_world(run_config(cfg).runtime) as world:
-        setup_logging(world.rank)
-        from_rank0(lambda: check_folder(cfg))
-        load = from_rank0(load_before)
-        outcome = OPERATIONS[cfg.op](cfg, world)
-        check_threads(cfg, world.local_size)
-        if world.rank == 0:
-            record = make_record(cfg, world, outcome) | {"load_before": load}
-            table = make_table(record, outcome.columns)
-            write(cfg, record, table)
-            log.info("\n%s\n%s", table, cfg.out)
+def run(arguments: list[str]) -> None:
+    """The command: a rank of a job runs the benchmark; elsewhere the job is started."""
+    if under_torchrun():
+        cfg = load_bench(*arguments, f"nproc={os.environ['WORLD_SIZE']}")  # torchrun's count holds
+        restart_unless(variables(cfg, int(os.environ["LOCAL_WORLD_SIZE"])))
+        run_rank(cfg)
+    else:
+        start(load_bench(*arguments), arguments)
 
 
 def start(cfg: BenchConfig, arguments: list[str]) -> None:
-    """Start the ranks on this machine, with what must be in the environment before Python starts."""
-    run_cfg = run_config(cfg)
+    """Start the ranks on this machine, in an environment that libraries read when Python starts."""
     if cfg.op == "epoch":
         for preset in cfg.presets or presets():
-            preset_config(cfg, preset, hidden=1)  # refuses a mistake now
+            preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
     kept = [argument for argument in arguments if not argument.startswith("out=")]
+    out = cfg.out if re.fullmatch(r"[\w./-]+", cfg.out) else quote(cfg.out)  # records show it: quoted only if needed
     with environment(variables(cfg, cfg.nproc)):
-        launch_workers(["-m", "fullgnn.bench", *kept, f"out={_value(cfg.out)}"], cfg.nproc, run_cfg.runtime)
+        launch_workers(["-m", "fullgnn.bench", *kept, f"out={out}"], cfg.nproc, run_config(cfg).runtime)
 
 
-def _value(text: str) -> str:
-    """``text`` for Hydra's command line, quoted only where it must be, since records show it."""
-    return text if re.fullmatch(r"[\w./-]+", text) else quote(text)
-
-
-def main() -> None:
-    """Run the command line; a user's mistake ends it with one line and status 1, a defect with its traceback."""
-    setup_logging(int(os.environ.get("RANK", 0)))
-    arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print(f"{__doc__}\n{(conf_dir() / 'bench.yaml').read_text()}")
-        return
-    try:
-        if flags := [argument for argument in arguments if argument.startswith("-")]:
-            raise ConfigError(f"{flags[0]} is not known: give key=value, or --help for the keys")
-        if under_torchrun():
-            cfg = load_bench(*arguments, f"nproc={os.environ['WORLD_SIZE']}")  # its count holds
-            restart_unless(variables(cfg, int(os.environ["LOCAL_WORLD_SIZE"])))
-            run(cfg)
-        else:
-            cfg = load_bench(*arguments)
-            start(cfg, arguments)
-    except FullGNNError as error:
-        fail(error)
-    except Exception as error:
-        if under_torchrun():
-            report_failure(error)
-        raise
+def run_rank(cfg: BenchConfig) -> None:
+    """One benchmark, called on every rank of the job that torchrun's environment describes."""
+    with init_world(run_config(cfg).runtime) as world:
+        folder = from_rank0(lambda: make_folder(cfg.out))
+        load = from_rank0(warn_if_busy)
+        outcome = OPERATIONS[cfg.op](cfg, world)
+        check_threads(cfg, world.local_size)
+        if folder is not None:
+            record = make_record(cfg, world, outcome) | {"load_before": load}
+            table = make_table(record, outcome.columns)
+            write(folder, record, table)
+            log.info("\n%s\n%s", table, cfg.out)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(run, lambda: help_with_keys(__doc__, "bench"))

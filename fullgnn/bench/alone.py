@@ -1,20 +1,19 @@
-"""Single-process methods beside a job of several: each thread count in a process of its own, which rank 0 commands.
+"""Single-process methods beside a job of several: rank 0 starts one more process for each number of threads.
 
-The process is a job of one rank, so that ours runs in it as it always does; it sleeps on a pipe until it is told to run
-a method once, and rank 0 sleeps meanwhile. The time is taken there.
+Such a process is a job of one rank, in which our training runs as it always does. It sleeps on a pipe until it is told
+to run a method once, and rank 0 sleeps meanwhile. The process takes the time itself.
 """
 
 import multiprocessing
-import os
-import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.bench.environment import environment, variables
-from fullgnn.bench.harness import Method, Missing, reason_of
-from fullgnn.distributed import World, init_world
+from fullgnn.bench.harness import Method, Missing, attempt
+from fullgnn.distributed import World, world_of_one
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.logger import setup_logging
 
@@ -23,26 +22,31 @@ Build = Callable[[BenchConfig, World], Found]
 
 
 def config_alone(cfg: BenchConfig, threads: int) -> BenchConfig:
-    """What of ``cfg`` a process with ``threads`` threads runs by itself."""
+    """The part of ``cfg`` that a process with ``threads`` threads runs by itself."""
     presets = cfg.presets if cfg.alone is None else cfg.alone
     return replace(cfg, nproc=1, threads=threads, presets=presets, alone=None, alone_threads=None)
 
 
 class Alone:
-    """A process with ``threads`` threads that holds the methods of ``build``, a function of a module."""
+    """A process with ``threads`` threads that holds the methods of ``build``, a function of a module.
+
+    Raises:
+        UnsupportedError: ``build`` failed, or the process ended.
+    """
 
     def __init__(self, build: Build, cfg: BenchConfig, threads: int):
         cfg = config_alone(cfg, threads)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, build, cfg), daemon=True)
-        with environment({**variables(cfg, 1), **_job_of_one()}):
+        with environment(variables(cfg, 1)):
             self._process.start()
         theirs.close()
-        descriptions, self.missing = self._answer()
-        self.methods = [Method(run=self._runner(number), **kept) for number, kept in enumerate(descriptions)]
+        methods, self.missing = self._answer()
+        self.methods = [replace(method, run=self._runner(number)) for number, method in enumerate(methods)]
 
     def stop(self) -> None:
+        """End the process."""
         self._pipe.close()
         self._process.join(timeout=10)
 
@@ -55,39 +59,22 @@ class Alone:
 
     def _answer(self) -> Any:
         try:
-            ok, answer = self._pipe.recv()
+            answer, reason = self._pipe.recv()
         except EOFError:
             self._process.join()
-            ok, answer = False, f"its process ended with status {self._process.exitcode}"
-        if not ok:
-            raise UnsupportedError(answer)
+            reason = f"its process ended with status {self._process.exitcode}"
+        if reason is not None:
+            raise UnsupportedError(reason)
         return answer
 
 
 def _serve(pipe: Any, build: Build, cfg: BenchConfig) -> None:
+    """The process: build the methods, then run the one whose number arrives until rank 0 closes the pipe."""
     setup_logging(0)
-    try:
-        with init_world(run_config(cfg).runtime) as world:
-            methods, missing = build(cfg, world)
-            kept = ("name", "kind", "processes", "threads", "case", "details")
-            pipe.send((True, ([{key: getattr(method, key) for key in kept} for method in methods], missing)))
-            while True:
-                number = pipe.recv()
-                try:
-                    pipe.send((True, methods[number].run()))
-                except Exception as error:
-                    pipe.send((False, reason_of(error)))
-    except EOFError:  # rank 0 is done
-        return
-    except Exception as error:
-        pipe.send((False, reason_of(error)))
-
-
-def _job_of_one() -> dict[str, str | None]:
-    """torchrun's variables for a job of one rank, apart from the job that this process may be in."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    ours = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    elastic = {key: None for key in os.environ if key.startswith("TORCHELASTIC_")}
-    return {**elastic, **ours, "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    with suppress(EOFError), world_of_one(run_config(cfg).runtime) as world:
+        found, _, reason = attempt(lambda: build(cfg, world))
+        methods, missing = found or ([], [])
+        pipe.send((([replace(method, run=None) for method in methods], missing), reason))
+        while True:
+            answer, _, reason = attempt(methods[pipe.recv()].run)
+            pipe.send((answer, reason))

@@ -1,6 +1,6 @@
-"""The collectives that a scheme is made of, as the backend has them, by size of the whole tensor.
+"""The collectives that a scheme is made of, as the backend offers them, by the size of the whole tensor.
 
-``GB/s`` is that size over the time: what a rank that holds it all sees, not the traffic of one algorithm.
+``GB/s`` is that size over the time: the rate that a rank with the whole tensor sees, not the traffic of one algorithm.
 """
 
 import functools
@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, measure, timed
@@ -21,25 +22,24 @@ COLUMNS = {"gb_per_s": "GB/s"}
 
 
 def run(cfg: BenchConfig, world: World) -> Outcome:
-    """Called on every rank."""
+    """Time every collective at every size of ``cfg.sizes_mb``; called on every rank."""
     measurements: list[Measurement] = []
     missing: list[Missing] = []
     for size_mb in cfg.sizes_mb:
         num_floats = max(1, int(size_mb * 2**18) // world.size) * world.size
-        case = {"size_mb": size_mb}
         methods = [
-            Method(name, "collective", timed(call, world.device), world.size, torch.get_num_threads(), case, {})
+            Method(name, "collective", timed(call, world.device), world.size, case={"size_mb": size_mb})
             for name, call in collectives(world, num_floats).items()
         ]
         found, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
         for one in found:
-            one.details["gb_per_s"] = 4 * num_floats / one.median_ms / 1e6
+            one.method.details["gb_per_s"] = 4 * num_floats / one.median_ms / 1e6
         measurements, missing = measurements + found, missing + failed
     return Outcome(measurements, missing, COLUMNS)
 
 
 def collectives(world: World, num_floats: int) -> dict[str, Callable[[], object]]:
-    """Each on a whole tensor of ``num_floats`` float32; ``piece`` is one rank's share of it."""
+    """Each collective on a whole tensor of ``num_floats`` float32; ``piece`` is the part of one rank."""
     whole = torch.ones(num_floats, device=world.device)
     other = torch.zeros_like(whole)
     piece = torch.ones(num_floats // world.size, device=world.device)
@@ -54,11 +54,10 @@ def collectives(world: World, num_floats: int) -> dict[str, Callable[[], object]
     }
 
 
-def _swap(world: World, whole: torch.Tensor, other: torch.Tensor) -> None:
+def _swap(world: World, whole: Tensor, other: Tensor) -> None:
     """Ranks 2i and 2i + 1 send each other the whole tensor; the last of an odd number has nothing to do."""
     partner = world.rank ^ 1
-    if partner >= world.size:
-        return
-    calls = [dist.P2POp(dist.isend, whole, partner), dist.P2POp(dist.irecv, other, partner)]
-    for work in dist.batch_isend_irecv(calls):
-        work.wait()
+    if partner < world.size:
+        calls = [dist.P2POp(dist.isend, whole, partner), dist.P2POp(dist.irecv, other, partner)]
+        for work in dist.batch_isend_irecv(calls):
+            work.wait()

@@ -1,8 +1,9 @@
-"""What the process itself must be like, so that all methods meet the same machine: thread pools and malloc.
+"""Settings of the process itself, equal for all methods: thread pools and malloc.
 
-All of it is read from the environment as a process starts. numba's OpenMP layer sets the threads of every library in
-the process to ``NUMBA_NUM_THREADS`` at its first parallel call, so it is set beside ``OMP_NUM_THREADS``. glibc's
-malloc returns large blocks to the system as they are freed and page-faults them anew; ``malloc=tuned`` keeps them.
+They are environment variables that libraries read when the process starts. numba's OpenMP layer sets the threads of
+every library in the process to ``NUMBA_NUM_THREADS`` at its first parallel call, so this variable is set beside
+``OMP_NUM_THREADS``. glibc's malloc returns large blocks to the system when they are freed, and new ones cost page
+faults; ``malloc=tuned`` keeps them.
 """
 
 import logging
@@ -22,7 +23,7 @@ _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "8000000000", "MALLOC_TRIM_THRESHOLD_": "16
 
 
 def variables(cfg: BenchConfig, local_size: int) -> dict[str, str | None]:
-    """The environment of one of ``local_size`` processes; None: not set."""
+    """Environment variables of each of ``local_size`` processes on this machine; None: not set."""
     threads = str(num_threads(run_config(cfg).runtime, local_size))
     malloc = _MALLOC if cfg.malloc == "tuned" else dict.fromkeys(_MALLOC)
     return {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads, "DGLBACKEND": "pytorch", **malloc}
@@ -30,7 +31,7 @@ def variables(cfg: BenchConfig, local_size: int) -> dict[str, str | None]:
 
 @contextmanager
 def environment(wanted: Mapping[str, str | None]) -> Iterator[None]:
-    """``os.environ`` with ``wanted``, for the processes started inside."""
+    """Inside the ``with`` block ``os.environ`` has ``wanted``, for processes that are started there."""
     before = {key: os.environ.get(key) for key in wanted}
     _set(wanted)
     try:
@@ -40,44 +41,23 @@ def environment(wanted: Mapping[str, str | None]) -> Iterator[None]:
 
 
 def restart_unless(wanted: Mapping[str, str | None]) -> None:
-    """Replace this process by one with the environment ``wanted``, as torchrun's ranks need; return if it is there."""
+    """Replace this process by one with the environment ``wanted``, unless it has that; for the ranks of torchrun."""
     if any(os.environ.get(key) != value for key, value in wanted.items()):
         _set(wanted)
         os.execv(sys.executable, [sys.executable, "-m", "fullgnn.bench", *sys.argv[1:]])
 
 
 def in_effect(cfg: BenchConfig, local_size: int) -> dict[str, str | int | None]:
-    """For the record, at the end of a run: the variables, and the threads of torch."""
-    return {
-        **{key: os.environ.get(key) for key in (*variables(cfg, local_size), "OMP_WAIT_POLICY")},
-        "torch_threads": torch.get_num_threads(),
-    }
-
-
-def load_before() -> float:
-    """Mean number of running threads on the machine in the minute before; with a line if it is busy.
-
-    A busy core hurts the methods most that give every thread an equal share, as OpenMP does: ratios mislead then.
-    """
-    load = os.getloadavg()[0]
-    if load > 0.5 * len(os.sched_getaffinity(0)):
-        log.warning("the machine is busy (load %.1f): neither times nor ratios will repeat", load)
-    return load
+    """The variables of this process and the threads of torch, for the record."""
+    keys = (*variables(cfg, local_size), "OMP_WAIT_POLICY")
+    return {**{key: os.environ.get(key) for key in keys}, "torch_threads": torch.get_num_threads()}
 
 
 def check_threads(cfg: BenchConfig, local_size: int) -> None:
-    """Say so if a library has changed the number of threads on the way: later methods then had others."""
+    """Log a warning if a library has changed the number of threads: later methods then had another number."""
     wanted = variables(cfg, local_size)["OMP_NUM_THREADS"]
     if str(torch.get_num_threads()) != wanted:
         log.warning("torch has %d threads at the end, not %s: a library changed it", torch.get_num_threads(), wanted)
-
-
-def available_memory(device: torch.device) -> int:
-    """Bytes that may still be taken on ``device``."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    with open("/proc/meminfo") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
 def _set(variables: Mapping[str, str | None]) -> None:

@@ -1,26 +1,26 @@
 """How anything is measured: interleaved rounds, after a warm-up, with a budget.
 
 A round runs every method once, so that what else the machine does meets all of them alike; each round has another
-order, so that none always finds the cache as the same neighbour left it. Before each method there is a pause, in which
-the threads of the last one stop spinning.
+order, so that no method always finds the cache as the same neighbour left it. Before each method there is a pause, in
+which the threads of the last one stop spinning.
 
-In a job of several processes a round is one list of names from rank 0; before each name all ranks meet, and those that
-have no part in the method already wait for the next meeting, asleep in a collective. A method's time in a round is its
-slowest rank's.
+In a job of several processes rank 0 sends the order of each round to all ranks. Before each method all ranks meet; a
+rank that takes no part in the method already waits for the next meeting, asleep in a collective. The time of a method
+in a round is that of its slowest rank.
 """
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
-from fullgnn.distributed import World, all_gather_objects, broadcast_object
+from fullgnn.distributed import World, all_gather_objects, broadcast_object, world_of_one
 from fullgnn.errors import ConfigError
+from fullgnn.telemetry.timing import Times, wall_ms
 
 MIN_ROUNDS = 4
 """Timed rounds that a method gets even beyond its budget."""
@@ -33,55 +33,64 @@ Timed = Callable[[], tuple[float, float | None]]
 
 @dataclass(frozen=True)
 class Method:
-    """One thing to time, on the ranks that take part in it; the others do not have it in their list."""
+    """One thing to time. Each rank lists the methods that it takes part in; rank 0 takes part in all of them."""
 
     name: str
     kind: str  # ours, peer or collective
-    run: Timed
-    processes: int
-    threads: int  # of each process
+    run: Timed | None  # None once it is measured, so that a measurement holds no tensors; and on its way to a process
+    processes: int = 1
+    threads: int = field(default_factory=torch.get_num_threads)  # of each process
     case: dict[str, Any] = field(default_factory=dict)  # what it is run on: {"width": 64}
     details: dict[str, Any] = field(default_factory=dict)  # for the record
 
     @property
-    def key(self) -> str:
-        case = " ".join(f"{name}={value}" for name, value in self.case.items())
-        return f"{self.name} [{self.processes} x {self.threads}] {case}"
+    def label(self) -> str:
+        """The name, the processes and the case: unique among the methods of a benchmark."""
+        case = "".join(f", {name}={value}" for name, value in self.case.items())
+        return f"{self.name} ({self.processes} x {self.threads}){case}"
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A method without times, and why."""
+    """A method without times, and the reason."""
 
     method: str
     reason: str
     case: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measurement:
-    """The times of one method, in ms; the median and percentiles are of ``times_ms``, without the warm-up."""
+    """The times of one method."""
 
-    method: str
-    kind: str
-    case: dict[str, Any]
-    processes: int
-    threads: int
+    method: Method
     warmup_ms: list[float]
-    times_ms: list[float]
-    median_ms: float
-    p20_ms: float
-    p80_ms: float
-    stopped: str | None  # why it has fewer rounds than others
-    values: list[float]  # what each run returned, warm-up included; empty where nothing is
-    details: dict[str, Any]
-    baseline: str | None = None
+    times: Times  # of the rounds after the warm-up
+    values: list[float]  # what each run returned, warm-up included; empty if the method returns nothing
+    stopped: str | None = None  # why it has fewer rounds than others
+    baseline: str | None = None  # label of the method that ``ratio`` refers to
     ratio: float | None = None  # median over the baseline's median: above 1 is slower
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def median_ms(self) -> float:
+        return self.times.median_ms
+
+    def record(self) -> dict[str, Any]:
+        """The fields of this measurement in ``record.json``."""
+        times = {"times_ms": self.times.ms} | {
+            key: getattr(self.times, key) for key in ("median_ms", "p20_ms", "p80_ms")
+        }
+        fields = {**vars(self.method), **vars(self), **times, "method": self.name}
+        return {key: value for key, value in fields.items() if key not in ("name", "run", "times")}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an operation found, on rank 0; others return theirs, which nobody reads."""
+    """The result of an operation. It is complete on rank 0 alone."""
 
     measurements: list[Measurement]
     missing: list[Missing]
@@ -90,139 +99,128 @@ class Outcome:
 
 
 def timed(step: Callable[[], Any], device: torch.device) -> Timed:
-    """``step`` with a clock around it that waits for the device; a number it returns is kept."""
+    """``step`` between two readings of the clock, both with an idle ``device``; a float that it returns is kept."""
 
     def run() -> tuple[float, float | None]:
-        _synchronize(device)
-        begin = time.perf_counter()
-        value = step()
-        _synchronize(device)
-        return (time.perf_counter() - begin) * 1e3, value if isinstance(value, float) else None
+        returned: list[Any] = []
+        elapsed_ms = wall_ms(lambda: returned.append(step()), device)
+        return elapsed_ms, returned[0] if isinstance(returned[0], float) else None
 
     return run
 
 
 def attempt(make: Callable[[], Any]) -> tuple[Any, float, str | None]:
-    """What ``make`` returns, the seconds it took, and None; or None and the reason why it could not."""
+    """What ``make`` returns, the seconds it took, and None; or None, 0 and the reason of its failure."""
     begin = time.perf_counter()
     try:
         made = make()
-    except Exception as error:  # another library's, of any kind: the method is named as missing, the others go on
+    except Exception as error:  # of any kind, since other libraries are called: only this method will be missing
         return None, 0.0, reason_of(error)
     return made, time.perf_counter() - begin, None
 
 
 def reason_of(error: BaseException) -> str:
-    """One line: the kind of ``error`` and what it says."""
+    """One line: the type of ``error`` and its message."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 def measure(
     methods: list[Method], world: World, rounds: int, warmup: int, budget_s: float
 ) -> tuple[list[Measurement], list[Missing]]:
-    """Time ``methods`` in rounds; called on every rank, each with the methods that it has a part in.
+    """Time ``methods`` in rounds. Called on every rank, each with the methods that it takes part in.
 
     Args:
+        warmup: rounds before the timed ones.
         budget_s: a method whose timed rounds took longer stops, though not before ``MIN_ROUNDS``.
+
+    Returns:
+        the measurements, and the peers that failed. An error of another kind of method is raised.
     """
-    mine = {method.key: method for method in methods}
+    mine = {method.label: method for method in methods}
     assert len(mine) == len(methods), "two methods of one name"
-    times: dict[str, list[float]] = {key: [] for key in mine}
-    values: dict[str, list[float]] = {key: [] for key in mine}
+    times: dict[str, list[float]] = {label: [] for label in mine}
+    values: dict[str, list[float]] = {label: [] for label in mine}
     failed: dict[str, str] = {}
 
-    def spent_ms(key: str) -> float:
-        return sum(times[key][warmup:])
-
-    def due(key: str) -> bool:
-        return key not in failed and (len(times[key]) < warmup + MIN_ROUNDS or spent_ms(key) < budget_s * 1e3)
+    def due(label: str) -> bool:
+        timed_ms = times[label][warmup:]
+        within_budget = len(times[label]) < warmup + MIN_ROUNDS or sum(timed_ms) < budget_s * 1e3
+        return label not in failed and within_budget
 
     shuffled = random.Random(0)
     for _ in range(warmup + rounds):
-        todo = [key for key in mine if due(key)]
+        todo = [label for label in mine if due(label)]
         shuffled.shuffle(todo)
-        for key in broadcast_object(todo):  # rank 0's list: it has a part in all of them
+        for label in broadcast_object(todo):
             time.sleep(_PAUSE_S)
             _meet()
-            if key not in mine:
+            if label not in mine:
                 continue
+            run = mine[label].run
+            assert run is not None
             try:
-                elapsed_ms, value = mine[key].run()
+                elapsed_ms, value = run()
             except Exception as error:
-                if mine[key].kind != "peer":
+                if mine[label].kind != "peer":
                     raise
-                failed[key] = f"failed in round {len(times[key])}: {reason_of(error)}"
+                failed[label] = f"failed in round {len(times[label])}: {reason_of(error)}"
                 continue
-            times[key].append(elapsed_ms)
+            times[label].append(elapsed_ms)
             if value is not None:
-                values[key].append(value)
+                values[label].append(value)
 
-    of_ranks = all_gather_objects(times)
+    times_of_ranks = all_gather_objects(times)
     measurements = []
-    for key, method in mine.items():
-        if key in failed:
-            continue
-        slowest = [max(ranks) for ranks in zip(*(of_rank[key] for of_rank in of_ranks if key in of_rank))]
-        counted = slowest[warmup:]
-        p20, median, p80 = (float(value) for value in np.percentile(counted, (20, 50, 80)))
-        stopped = f"budget_s={budget_s:g} was spent" if len(counted) < rounds else None
-        measurements.append(
-            Measurement(
-                method.name,
-                method.kind,
-                method.case,
-                method.processes,
-                method.threads,
-                slowest[:warmup],
-                counted,
-                median,
-                p20,
-                p80,
-                stopped,
-                values[key],
-                method.details,
-            )
-        )
-    return measurements, [Missing(mine[key].name, reason, mine[key].case) for key, reason in failed.items()]
+    for label, method in mine.items():
+        if label not in failed:
+            rounds_of_ranks = [times_of_rank[label] for times_of_rank in times_of_ranks if label in times_of_rank]
+            ms = [max(one_round) for one_round in zip(*rounds_of_ranks)]
+            stopped = f"budget_s={budget_s:g} was spent" if len(ms) < warmup + rounds else None
+            measured = replace(method, run=None)
+            measurements.append(Measurement(measured, ms[:warmup], Times(ms[warmup:]), values[label], stopped))
+    return measurements, [Missing(mine[label].name, reason, mine[label].case) for label, reason in failed.items()]
+
+
+def interleaved(
+    steps: Mapping[str, Callable[[], Any]], device: torch.device, rounds: int, warmup: int = 1, budget_s: float = 60
+) -> dict[str, Measurement]:
+    """The times of each step in this process, which is in no job; see :func:`measure`."""
+    methods = [Method(name, "ours", timed(step, device)) for name, step in steps.items()]
+    with world_of_one(device) as world:
+        measurements, _ = measure(methods, world, rounds, warmup, budget_s)
+    return {one.name: one for one in measurements}
 
 
 def check_baseline(methods: list[Method], name: str | None) -> None:
-    """Refuse a ``baseline`` that no method bears, before it has cost any time."""
+    """Refuse a ``baseline`` that is the name of no method, before anything is timed.
+
+    Raises:
+        ConfigError: one line with the names to choose from.
+    """
     names = dict.fromkeys(method.name for method in methods)
     if name is not None and name not in names:
         raise ConfigError(f"baseline={name} is not among the methods: choose one of {', '.join(names)}")
 
 
-def compare(
-    measurements: Iterable[Measurement], baseline_of: Callable[[Measurement], Measurement | None]
-) -> list[Measurement]:
-    """``measurements`` with the ratio of each to its baseline."""
-    compared = []
-    for one in measurements:
-        base = baseline_of(one)
-        if base is not None:
-            one = replace(one, baseline=describe(base), ratio=one.median_ms / base.median_ms)
-        compared.append(one)
-    return compared
-
-
 def baseline(measurements: list[Measurement], name: str | None) -> Measurement | None:
-    """The measurement named ``name``, or the fastest of ours; None where there is none. Among equals, the fastest."""
-    ours = [one for one in measurements if (one.method == name if name else one.kind == "ours")]
-    return min(ours, key=lambda one: one.median_ms, default=None)
+    """The fastest measurement of the method ``name``, or of ours if ``name`` is None; None if there is none."""
+    candidates = [one for one in measurements if (one.name == name if name else one.method.kind == "ours")]
+    return min(candidates, key=lambda one: one.median_ms, default=None)
 
 
-def describe(one: Measurement) -> str:
-    case = "".join(f", {name}={value}" for name, value in one.case.items())
-    return f"{one.method} ({one.processes} x {one.threads}){case}"
+def compare(measurements: list[Measurement], base: Measurement | None) -> None:
+    """Set the ratio of each measurement to ``base``; without one, leave it None."""
+    if base is not None:
+        for one in measurements:
+            one.baseline, one.ratio = base.method.label, one.median_ms / base.median_ms
+
+
+def loss_error(one: Measurement, base: Measurement) -> float:
+    """Largest difference of the losses over the epochs that both ran."""
+    return max(abs(a - b) for a, b in zip(one.values, base.values))
 
 
 def _meet() -> None:
     """Wait for all ranks on the host, over gloo: on a GPU a barrier of NCCL would spin."""
     if dist.get_world_size() > 1:
         dist.all_reduce(torch.zeros(1))
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -1,5 +1,6 @@
-"""The seam to this package: everything the benchmark asks of it, and nothing else here does."""
+"""The seam to this package: everything that the benchmark asks of it."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -8,38 +9,27 @@ from torch import Tensor
 
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, replay_for, set_up
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.partition import Partition
 from fullgnn.reorder.measure import bandwidth, edge_cut
-from fullgnn.telemetry.meter import Meter
 
 
 def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:
-    """All that a run of ``cfg`` prepares before its first epoch; called on every rank of ``world``.
+    """A training run of ``cfg`` before its first epoch; called on every rank of ``world``.
 
     Args:
-        graph: the whole graph on rank 0, None elsewhere; takes the place of ``cfg.dataset``.
+        graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
         weights: (in, out) first weights of the layers.
 
     Returns:
         one training epoch, which returns the loss before its update, the same on every rank.
     """
-    meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme, graph)
+    job, epochs, _ = make_training(cfg, world, graph)
     set_weights(job.model, weights)
-    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
-    epoch = 0
-
-    def step() -> float:
-        nonlocal epoch
-        epoch += 1
-        return epochs(epoch).loss.read()
-
-    return step
+    numbers = itertools.count(1)
+    return lambda: epochs(next(numbers)).loss.read()
 
 
 @torch.no_grad()
@@ -78,6 +68,6 @@ def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
 
 
 def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:
-    """Share of the edges between ``num_parts`` consecutive parts of equal size, and the bandwidth."""
+    """Fraction of the edges between ``num_parts`` consecutive parts of equal size, and the bandwidth."""
     adj = graph.adjacency(np.int8)
     return {"edge_cut": edge_cut(adj, Partition.equal(graph.num_nodes, num_parts)), "bandwidth": bandwidth(adj)}

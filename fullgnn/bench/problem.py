@@ -1,27 +1,27 @@
 """What is measured: one graph, the same for every method."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array, eye_array
 from torch import Tensor
 
-from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.bench.ours import whole_graph_order
 from fullgnn.bench.workloads import WORKLOADS, load_workload
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, is_symmetric, load_dataset
+
+if TYPE_CHECKING:
+    from fullgnn.bench.config import BenchConfig  # needs Hydra, and the peers do not
 
 _HIDDEN = 128
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """An undirected graph without weights, and its adjacency with every self-loop as all methods take it.
-
-    So A + I need not be built by anyone, and no two methods can mean different self-loops.
-    """
+    """An undirected graph without weights, and A + I: no two methods can differ in their self-loops."""
 
     graph: Graph
     hidden: int
@@ -41,29 +41,23 @@ class Problem:
 
     @property
     def widths(self) -> list[int]:
-        """Of a two-layer model: features, hidden, classes."""
+        """Sizes of the layers of the model: features, hidden, classes."""
         return [self.graph.num_features, self.hidden, self.graph.num_classes]
 
     def statistics(self) -> dict[str, int | str]:
-        """What a record says of it."""
-        graph = self.graph
-        return {
-            "name": graph.name,
-            "num_nodes": graph.num_nodes,
-            "num_edges": graph.num_edges,
-            "nnz": self.nnz,
-            "num_features": graph.num_features,
-            "num_classes": graph.num_classes,
-            "hidden": self.hidden,
-        }
+        """The fields of ``problem`` in ``record.json``."""
+        keys = ("name", "num_nodes", "num_edges", "nnz", "num_features", "num_classes", "hidden")
+        return {key: getattr(self if key in ("nnz", "hidden") else self.graph, key) for key in keys}
 
 
-def load_graph(cfg: BenchConfig) -> Graph:
-    """The graph of ``cfg``, in the order that it asks for.
+def load_graph(cfg: "BenchConfig") -> Graph:
+    """The graph of ``cfg``, in the order ``cfg.order``.
 
     Raises:
         UnsupportedError: the graph is directed or weighted, which the methods would treat differently.
     """
+    from fullgnn.bench.config import run_config
+
     graph = load_workload(cfg.graph, cfg.cache_dir) if cfg.graph in WORKLOADS else load_dataset(run_config(cfg).dataset)
     if graph.weight is not None or not is_symmetric(graph.adjacency(np.int8)):
         raise UnsupportedError(
@@ -75,23 +69,23 @@ def load_graph(cfg: BenchConfig) -> Graph:
     return graph
 
 
-def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
-    """``graph`` as the methods take it, on ``device``."""
+def as_problem(cfg: "BenchConfig", graph: Graph, device: torch.device) -> Problem:
+    """The problem of ``cfg`` on ``device``."""
     hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
     return make_problem(graph, hidden, device)
 
 
 def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:
-    """``graph`` as the methods take it, for a model with ``hidden`` columns between its layers."""
+    """``graph`` for a model with ``hidden`` columns between its layers."""
     adj = with_self_loops(graph)
-    on_device = {
+    arrays = {
         "indptr": adj.indptr.astype(np.int32),
         "indices": adj.indices.astype(np.int32),
         "features": graph.features.astype(np.float32),
         "labels": graph.labels.copy(),
         "train_index": np.flatnonzero(graph.train_mask),
     }
-    return Problem(graph, hidden, **{key: torch.from_numpy(array).to(device) for key, array in on_device.items()})
+    return Problem(graph, hidden, **{key: torch.from_numpy(array).to(device) for key, array in arrays.items()})
 
 
 def with_self_loops(graph: Graph) -> csr_array:

@@ -1,6 +1,5 @@
 """What a benchmark leaves behind: ``record.json`` and ``table.md`` in its folder."""
 
-import os
 import shlex
 import sys
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.environment import in_effect
 from fullgnn.bench.harness import Outcome
 from fullgnn.distributed import World
-from fullgnn.errors import ConfigError
+from fullgnn.storage.atomic import write_text
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.table import format_table
@@ -21,13 +20,13 @@ _PEERS = ("torch_geometric", "torch_sparse", "dgl")
 
 
 def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, Any]:
-    """Everything that is known of the run."""
+    """The content of ``record.json``, apart from ``load_before``."""
     return {
         "op": cfg.op,
         "command": shlex.join(["python", "-m", "fullgnn.bench", *sys.argv[1:]]),
         "config": asdict(cfg),
         "problem": outcome.problem,
-        "measurements": [asdict(one) for one in outcome.measurements],
+        "measurements": [one.record() for one in outcome.measurements],
         "missing": [asdict(one) for one in outcome.missing],
         "world_size": world.size,
         "device": world.device.type,
@@ -41,7 +40,11 @@ def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, A
 
 
 def make_table(record: dict[str, Any], columns: dict[str, str]) -> str:
-    """Markdown: what was measured, one line a method, and what is missing."""
+    """Markdown: one row for each measurement, and the list of what is missing.
+
+    Args:
+        columns: key of ``details`` -> its head in the table.
+    """
     measurements = record["measurements"]
     cases = list(measurements[0]["case"]) if measurements else []
     header = ["method", "processes x threads", *(case.replace("_", " ") for case in cases)]
@@ -58,44 +61,33 @@ def make_table(record: dict[str, Any], columns: dict[str, str]) -> str:
         ]
         for one in measurements
     ]
-    problem = record["problem"] or {}
-    about = ", ".join(f"{key} {value}" for key, value in problem.items())
+    lines = [f"`{record['command']}`", ""]
+    if record["problem"]:
+        lines += [_words(record["problem"]), ""]
     where = f"{record['hardware']['gpu'] or record['hardware']['cpu']}, commit {record['git_commit']}"
-    lines = [f"`{record['command']}`", "", *([about, ""] if about else []), where, "", format_table(header, rows)]
+    lines += [where, "", format_table(header, rows)]
     if measurements and measurements[0]["baseline"]:
         lines += ["", "A ratio is the median over the baseline's: above 1 is slower."]
         lines += [f"Baseline: {name}." for name in dict.fromkeys(one["baseline"] for one in measurements) if name]
     if record["missing"]:
         lines += ["", "Missing:", ""]
-        lines += [f"- {one['method']}{_where(one['case'])}: {one['reason']}" for one in record["missing"]]
+    for one in record["missing"]:
+        case = f" ({_words(one['case'])})" if one["case"] else ""
+        lines.append(f"- {one['method']}{case}: {one['reason']}")
     return "\n".join(lines) + "\n"
 
 
-def check_folder(cfg: BenchConfig) -> None:
-    """Make the folder of the results now, rather than fail at the end."""
-    try:
-        Path(cfg.out).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"out={cfg.out} cannot be made ({error.strerror}): choose another folder") from error
+def write(folder: Path, record: dict[str, Any], table: str) -> None:
+    """Write ``record.json`` and ``table.md`` to ``folder``."""
+    write_text(folder / "record.json", strict_json(record, indent=2) + "\n")
+    write_text(folder / "table.md", table)
 
 
-def write(cfg: BenchConfig, record: dict[str, Any], table: str) -> None:
-    """Both files, each at once."""
-    for name, text in {
-        "record.json": strict_json(record, indent=2) + "\n",
-        "table.md": table,
-    }.items():
-        path = Path(cfg.out) / name
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(text)
-        os.replace(temporary, path)
+def _words(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
     return "-" if value is None else str(value)
-
-
-def _where(case: dict[str, Any]) -> str:
-    return f" ({', '.join(f'{key} {value}' for key, value in case.items())})" if case else ""

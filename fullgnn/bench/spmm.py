@@ -1,11 +1,16 @@
-"""One product (A + I) @ X by width, all entries of A + I being 1: our kernels and the other libraries'.
+"""One product (A + I) @ X, all entries of A + I being 1: our kernels and the other libraries'.
 
-Each method's result is compared with a product in float64 on some rows first; one that is wrong is named as missing,
-whatever its time.
+``op=spmm`` times it by width. The result of each method is first compared with a product in float64 on some rows; a
+method with a wrong result is missing, whatever its time.
+
+``op=reorder`` times it in each order of the whole graph, beside the time of computing the order, its edge cut and its
+bandwidth. Its ratios are to the same product in the graph's own order (or in ``baseline``'s): below 1 is a gain.
 """
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,77 +29,112 @@ from fullgnn.bench.harness import (
     measure,
     timed,
 )
-from fullgnn.bench.ours import product
-from fullgnn.bench.peers import SPMM, Makers, set_up
+from fullgnn.bench.ours import order_quality, product, whole_graph_order
+from fullgnn.bench.peers import SPMM, Made, Makers, set_up
+from fullgnn.bench.peers.torch_sparse import spmm_csr
 from fullgnn.bench.problem import Problem, as_problem, load_graph, with_self_loops
 from fullgnn.distributed import World
+from fullgnn.errors import ConfigError
 
 COLUMNS = {"setup_s": "set-up s", "gflop_per_s": "GFLOP/s", "error": "error"}
+ORDER_COLUMNS = {"order_s": "order s", "edge_cut": "edge cut", "bandwidth": "bandwidth"}
 _NUM_SAMPLES = 256
 _WRONG = 0.02  # relative; a kernel that gathers bfloat16 stays below
 
-Product = Callable[[Tensor], Tensor]
-
 
 def run(cfg: BenchConfig, world: World) -> Outcome:
+    """``op=spmm``, in one process."""
     problem = as_problem(cfg, load_graph(cfg), world.device)
     products, missing = make_products(cfg, problem, SPMM, cfg.peers)
     measurements: list[Measurement] = []
     for width in cfg.widths:
-        x = operand(problem, width, cfg.seed)
+        x, case = operand(problem, width, cfg.seed), {"width": width}
         rows, expected = reference(problem, x, cfg.seed)
         methods = []
-        for name, (kind, multiply, setup_s) in products.items():
+        for name, (multiply, setup_s) in products.items():
             error, _, reason = attempt(functools.partial(relative_error, multiply, x, rows, expected))
             if reason is None and not error <= _WRONG:
                 reason = f"wrong result: relative error {error:.1e}"
             if reason:
-                missing.append(Missing(name, reason, {"width": width}))
-                continue
-            details = {"setup_s": setup_s, "error": error}
-            once = timed(functools.partial(multiply, x), world.device)
-            methods.append(Method(name, kind, once, 1, torch.get_num_threads(), {"width": width}, details))
+                missing.append(Missing(name, reason, case))
+            else:
+                methods.append(product_method(name, multiply, x, case, {"setup_s": setup_s, "error": error}))
         check_baseline(methods, cfg.baseline)
         found, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
         for one in found:
-            one.details["gflop_per_s"] = 2 * problem.nnz * width / one.median_ms / 1e6
-        base = baseline(found, cfg.baseline)
-        measurements += compare(found, lambda one, base=base: base)  # type: ignore[misc]
-        missing += failed
+            one.method.details["gflop_per_s"] = 2 * problem.nnz * width / one.median_ms / 1e6
+        compare(found, baseline(found, cfg.baseline))
+        measurements, missing = measurements + found, missing + failed
     return Outcome(measurements, missing, COLUMNS, problem.statistics())
+
+
+def run_orders(cfg: BenchConfig, world: World) -> Outcome:
+    """``op=reorder``, in one process."""
+    orders = cfg.orders or choices("reorder")
+    base = cfg.baseline or ("none" if "none" in orders else orders[0])
+    if base not in orders:
+        raise ConfigError(f"baseline={base} is not among the orders: choose one of {', '.join(orders)}")
+    graph = load_graph(cfg)
+    makers: Makers = {"torch": {"torch CSR @": spmm_csr}}
+    methods: list[Method] = []
+    missing: list[Missing] = []
+    for order in orders:
+        run_cfg = run_config(cfg, f"reorder={order}")
+        perm, order_s, reason = attempt(functools.partial(whole_graph_order, run_cfg, graph))
+        if reason:
+            missing.append(Missing("every product", reason, {"order": order}))
+            continue
+        ordered = graph.permute(perm)
+        problem = as_problem(cfg, ordered, world.device)
+        details = {"order_s": order_s, **order_quality(ordered, cfg.num_parts)}
+        products, unable = make_products(cfg, problem, makers, ["torch"])
+        missing += [replace(one, case={"order": order}) for one in unable]
+        for width in cfg.widths:
+            x, case = operand(problem, width, cfg.seed), {"order": order, "width": width}
+            methods += [product_method(name, multiply, x, case, details) for name, (multiply, _) in products.items()]
+    measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
+    in_base_order = {
+        (one.name, one.method.case["width"]): one for one in measurements if one.method.case["order"] == base
+    }
+    for one in measurements:
+        compare([one], in_base_order.get((one.name, one.method.case["width"])))
+    return Outcome(measurements, missing + failed, ORDER_COLUMNS, as_problem(cfg, graph, world.device).statistics())
 
 
 def make_products(
     cfg: BenchConfig, problem: Problem, makers: Makers, libraries: list[str]
-) -> tuple[dict[str, tuple[str, Product, float]], list[Missing]]:
-    """Name -> (kind, x -> (A + I) @ x, seconds to set it up), of our kernels and of ``makers``."""
-    products: dict[str, tuple[str, Product, float]] = {}
-    missing = []
-    for kernel in cfg.kernels or choices("kernel"):
-        run_cfg = run_config(cfg, f"kernel={kernel}")
-        multiply, setup_s, reason = attempt(functools.partial(product, run_cfg, problem.indptr, problem.indices))
-        if reason:
-            missing.append(Missing(f"kernel={kernel}", reason))
-        else:
-            products[f"kernel={kernel}"] = "ours", multiply, setup_s
-    theirs, absent = set_up(makers, libraries, problem)
-    products |= {name: ("peer", multiply, setup_s) for name, (multiply, setup_s) in theirs.items()}
-    return products, missing + absent
+) -> tuple[dict[str, Made], list[Missing]]:
+    """Functions x -> (A + I) @ x of our kernels and of ``libraries``, by name; see :func:`set_up`."""
+
+    def our_product(run_cfg: Any, problem: Problem) -> Callable[[Tensor], Tensor]:
+        return product(run_cfg, problem.indptr, problem.indices)
+
+    kernels = {
+        f"kernel={kernel}": functools.partial(our_product, run_config(cfg, f"kernel={kernel}"))
+        for kernel in cfg.kernels or choices("kernel")
+    }
+    return set_up({"fullgnn": kernels, **makers}, ["fullgnn", *libraries], problem)
+
+
+def product_method(name: str, multiply: Callable, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:
+    """One call of ``multiply`` with ``x``."""
+    kind = "ours" if name.startswith("kernel=") else "peer"
+    return Method(name, kind, timed(functools.partial(multiply, x), x.device), case=case, details=details)
 
 
 def operand(problem: Problem, width: int, seed: int) -> Tensor:
-    """(num_nodes, width) random X."""
+    """(num_nodes, width) float32 random X."""
     x = torch.randn(problem.num_nodes, width, generator=torch.Generator().manual_seed(seed + width))
     return x.to(problem.indices.device)
 
 
 def reference(problem: Problem, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Some rows of the product, in float64: their ids and the (num_rows, width) result."""
+    """Ids of some random rows, (num_rows,), and these rows of the product in float64, (num_rows, width)."""
     rows = np.random.default_rng(seed).choice(problem.num_nodes, min(_NUM_SAMPLES, problem.num_nodes), replace=False)
     exact = with_self_loops(problem.graph)[rows].astype(np.float64) @ x.cpu().numpy().astype(np.float64)
     return torch.from_numpy(rows).to(x.device), torch.from_numpy(exact).to(x.device)
 
 
-def relative_error(multiply: Product, x: Tensor, rows: Tensor, expected: Tensor) -> float:
+def relative_error(multiply: Callable[[Tensor], Tensor], x: Tensor, rows: Tensor, expected: Tensor) -> float:
     """Largest difference on ``rows``, over the largest entry."""
     return float((multiply(x)[rows].double() - expected).abs().max() / expected.abs().max())

@@ -1,20 +1,22 @@
 """Graphs to measure on: random, from a seed, equal to the bit on every machine.
 
-Communities inside communities with skewed degrees (a degree-corrected stochastic block model), about as dense as the
-graph that each is named after would be if its mean degree were kept on a tenth of the nodes. Symmetric, without
-self-loops and duplicates, node ids shuffled.
+They have communities inside communities and skewed degrees (a degree-corrected stochastic block model), and are about
+as dense as the graph that each is named after would be if its mean degree were kept on a tenth of the nodes. They are
+symmetric, without self-loops and duplicates, and their node ids are shuffled.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fullgnn.graph import Graph
+from fullgnn.storage.atomic import replacing
 
 _MAX_ATTEMPTS = 60
-_CHUNK = 1000  # edges drawn beyond those still wanted, since some are duplicates
+_CHUNK = 1000  # edges drawn beyond the missing ones, since some are duplicates
+_DEGREE_EXPONENT = 2.6  # of the power law of the expected degrees
+_MAX_DEGREE_RATIO = 40.0  # largest expected degree over the smallest
 
 
 @dataclass(frozen=True)
@@ -45,49 +47,37 @@ def load_workload(name: str, cache_dir: str | None, seed: int = 0) -> Graph:
     else:
         indptr, indices, community = _adjacency(workload, seed)
         if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}.npz")
-            np.savez(temporary, indptr=indptr, indices=indices, community=community)
-            os.replace(temporary, path)
+            with replacing(path) as temporary:
+                np.savez(temporary, indptr=indptr, indices=indices, community=community)
 
     rng = np.random.default_rng(seed + 1)
-    n, width = workload.num_nodes, workload.num_features
-    labels = community % workload.num_classes
-    centre = rng.standard_normal((workload.num_classes, width), dtype=np.float32)
+    n, width, num_classes = workload.num_nodes, workload.num_features, workload.num_classes
+    labels = community % num_classes
+    centre = rng.standard_normal((num_classes, width), dtype=np.float32)
     features = rng.standard_normal((n, width), dtype=np.float32) + 0.5 * centre[labels]
     train_mask = rng.random(n) < 0.6
-    nobody = np.zeros(n, dtype=bool)
-    return Graph(
-        indptr, indices, features, labels, train_mask, nobody, nobody, num_classes=workload.num_classes, name=name
-    )
+    no_node = np.zeros(n, dtype=bool)
+    return Graph(indptr, indices, features, labels, train_mask, no_node, no_node, num_classes=num_classes, name=name)
 
 
-def _adjacency(
-    workload: Workload, seed: int, gamma: float = 2.6, max_ratio: float = 40.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(n + 1,) and (num_edges,) CSR with sorted rows, and (n,) the community of each node on the first level.
-
-    Args:
-        gamma: exponent of the power law of the expected degrees.
-        max_ratio: largest expected degree over the smallest.
-    """
+def _adjacency(workload: Workload, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(n + 1,) and (num_edges,) int32 CSR with sorted rows, and (n,) the first-level community of each node."""
     n = workload.num_nodes
     rng = np.random.default_rng(seed)
-    weight = np.minimum((1 - rng.random(n)) ** (-1 / (gamma - 1)), max_ratio)
+    weight = np.minimum((1 - rng.random(n)) ** (-1 / (_DEGREE_EXPONENT - 1)), _MAX_DEGREE_RATIO)
     total_weight = np.concatenate([[0.0], np.cumsum(weight)])  # before each node
-    specs = [(np.zeros(n, np.int64), 1 - sum(share for _, share in workload.levels))]
-    specs += [(_communities(rng, n, count), share) for count, share in workload.levels]
-    levels = [_edges(rng, total_weight, group, int(workload.num_edges // 2 * share)) for group, share in specs]
-    low, high = np.divmod(np.unique(np.concatenate(levels)), n)
+    levels = [(np.zeros(n, np.int64), 1 - sum(share for _, share in workload.levels))]
+    levels += [(_communities(rng, n, count), share) for count, share in workload.levels]
+    codes = [_edges(rng, total_weight, group, int(workload.num_edges // 2 * share)) for group, share in levels]
+    low, high = np.divmod(np.unique(np.concatenate(codes)), n)
 
     node_id = rng.permutation(n)
     low, high = node_id[low], node_id[high]
-    row, column = np.concatenate([low, high]), np.concatenate([high, low])
-    order = np.argsort(row * n + column, kind="stable")
-    indptr = np.searchsorted(row[order], np.arange(n + 1)).astype(np.int32)
+    entries = np.sort(np.concatenate([low * n + high, high * n + low]))
+    indptr = np.searchsorted(entries, np.arange(n + 1) * n)
     community = np.empty(n, np.int64)
-    community[node_id] = specs[1][0]
-    return indptr, column[order].astype(np.int32), community
+    community[node_id] = levels[1][0]
+    return indptr.astype(np.int32), (entries % n).astype(np.int32), community
 
 
 def _communities(rng: np.random.Generator, n: int, count: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from fullgnn.distributed.collectives import (
 )
 from fullgnn.distributed.dry import SilentAxis, dry_world
 from fullgnn.distributed.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
-from fullgnn.distributed.mesh import World, default_nproc, init_world
+from fullgnn.distributed.mesh import World, default_nproc, init_world, world_of_one
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "broadcast_object",
     "under_torchrun",
     "wait_for_others",
+    "world_of_one",
 ]

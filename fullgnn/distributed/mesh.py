@@ -23,6 +23,9 @@ NCCL_VARIABLES = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT":
 ranks wait for them. Operations of several groups begin in the order of their launches on every rank, so that they
 cannot wait for each other crosswise (read by NCCL 2.26 and later)."""
 
+_TIMEOUT_S = 600.0
+"""``World.timeout_s`` of one process whose settings do not say it: no other process can keep it waiting."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -113,6 +116,29 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         world = World(rank, size, local_size, device, backend, runtime.timeout_s)
         meet(world.group, device)
         yield world
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def world_of_one(where: torch.device | RuntimeConfig) -> Iterator[World]:
+    """A job of this process alone, whatever job the environment describes; it needs neither a launcher nor a port.
+
+    Args:
+        where: the device, or the settings of a run, whose device, threads, timeout and determinism then hold.
+
+    Raises:
+        UnsupportedError: the device is not here.
+    """
+    if isinstance(where, RuntimeConfig):
+        device, timeout_s = device_of(where), where.timeout_s
+        prepare_environment(where)
+        torch.set_num_threads(num_threads(where, 1))
+    else:
+        device, timeout_s = where, _TIMEOUT_S
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield World(0, 1, 1, device, "gloo", timeout_s)
     finally:
         dist.destroy_process_group()
 

@@ -1,6 +1,5 @@
 """The command line of the reproduction: the schema of all targets here, the values in ``conf/``."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -12,14 +11,22 @@ from omegaconf import MISSING
 
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.config.compose import explain, is_user_mistake
-from fullgnn.config.keys import load_keys
+from fullgnn.config.keys import check_choices, check_minima, load_keys
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import ConfigError
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"
-_OF_COMMAND = ("target", "out")
-"""Keys of the command line that are no target's."""
+_MINIMA = {
+    "epochs": 2,  # the first warms up and is not counted
+    "few_epochs": 2,
+    "paper_epochs": 2,
+    "nproc": 1,
+    "threads": 1,
+    "seed": 0,
+    "rounds": 1,
+    "paper_cache_bytes": 1,
+}
 
 
 @dataclass
@@ -28,7 +35,7 @@ class PaperGraph:
 
     title: str = MISSING
     file: str = MISSING
-    """Name of the real one in ``data_root``, without .npz."""
+    """Name of the real graph's file in ``data_root``, without .npz."""
     hidden: int = MISSING
     """Width of the hidden layer."""
 
@@ -38,9 +45,9 @@ class Size:
     """How far a look-alike is shrunk by default."""
 
     scale: float = MISSING
-    """Multiplies the nodes."""
+    """Multiplies the number of nodes."""
     density: Optional[float] = None
-    """nnz / n^2 over the real graph's, at most: the mean degree falls with it. null: the real mean degree."""
+    """Upper limit of nnz / n^2 over the real graph's; the mean degree falls with it. null: the real mean degree."""
 
 
 @dataclass
@@ -53,7 +60,7 @@ class Layout:
 
     @property
     def num_parts(self) -> int:
-        """Block rows."""
+        """Number of block rows."""
         return self.p // self.r
 
     @property
@@ -61,11 +68,8 @@ class Layout:
         return f"{self.scheme.upper()} p={self.p}" + (f" r={self.r}" if self.r > 1 else "")
 
     def overrides(self) -> list[str]:
-        """Those of a run with this layout, whatever its experiment has."""
+        """Overrides of a run with this layout; they win over those of an experiment."""
         return [f"scheme={self.scheme}", f"scheme.replication={self.r}"]
-
-
-ONE_RANK = Layout("1d", 1, 1)
 
 
 @dataclass
@@ -87,6 +91,7 @@ class TargetConfig:
     data_root: Optional[str] = MISSING
     graphs: dict[str, PaperGraph] = field(default_factory=dict)
     paper_cache_bytes: int = MISSING
+    notes: list[str] = field(default_factory=list)
 
     @property
     def torch_device(self) -> torch.device:
@@ -97,18 +102,6 @@ class TargetConfig:
     def chosen(self) -> list[str]:
         """The datasets to run, in the order of the YAML."""
         return [name for name in self.sizes if self.datasets is None or name in self.datasets]
-
-
-_LEAST: dict[str, float] = {
-    "epochs": 2,  # the first warms up and is not counted
-    "few_epochs": 2,
-    "paper_epochs": 2,
-    "nproc": 1,
-    "threads": 1,
-    "seed": 0,
-    "rounds": 1,
-    "paper_cache_bytes": 1,
-}
 
 
 def targets() -> list[str]:
@@ -126,41 +119,21 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[s
     """The targets, the folder ``out`` or None, and the arguments for every target.
 
     Raises:
-        ConfigError: no target, or one that is not known.
+        ConfigError: there is no target, or an unknown one.
     """
-    if flags := [argument for argument in arguments if argument.startswith("-")]:
-        raise ConfigError(f"{flags[0]} is not known: give key=value, or --help for the keys")
-    known, found, others = targets(), {}, []
-    for argument in arguments:
-        if argument.partition("=")[0] in _OF_COMMAND:
-            found[argument.partition("=")[0]] = _value(argument)
-        else:
-            others.append(argument)
-    asked = found.get("target")
-    names = asked if isinstance(asked, list) else [] if asked is None else [asked]
+    own = {key: argument for argument in arguments if (key := argument.partition("=")[0]) in ("target", "out")}
+    given = {key: _value(argument) for key, argument in own.items()}
+    target, out, known = given.get("target"), given.get("out"), targets()
+    names = target if isinstance(target, list) else [] if target is None else [target]
     if not names:
         raise ConfigError(f"give target=..., one of {', '.join(known)}, a list [a,b] of them, or {ALL}")
-    for name in names:
-        if name not in known and names != [ALL]:
-            raise ConfigError(f"target={name} is not known: choose one of {', '.join(known)}, or {ALL}")
-    out = found.get("out")
-    return known if names == [ALL] else list(dict.fromkeys(names)), None if out is None else str(out), others
-
-
-def load_target(target: str, *overrides: str) -> Any:
-    """The ``Config`` of ``target`` with ``overrides``, checked; an instance of that module's dataclass.
-
-    Raises:
-        ConfigError: one line naming the key, what is wrong with it and what it may be.
-    """
-    schema = module_of(target).Config
-    cfg = load_keys(f"{_FOLDER}/{target}", schema, list(overrides))
-    _check(cfg)
-    return cfg
+    check_choices("target", names, [*known, ALL] if len(names) == 1 else known)
+    names = known if names == [ALL] else list(dict.fromkeys(names))
+    return names, out, [argument for argument in arguments if argument.partition("=")[0] not in own]
 
 
 def _value(argument: str) -> Any:
-    """What stands behind the ``=``, as Hydra reads it."""
+    """The text, list of texts or None after the ``=``, as Hydra reads it."""
     try:
         value = OverridesParser.create().parse_overrides([argument])[0].value()
     except Exception as error:
@@ -170,16 +143,20 @@ def _value(argument: str) -> Any:
     return [str(one) for one in value] if isinstance(value, list) else None if value is None else str(value)
 
 
-def _check(cfg: TargetConfig) -> None:
-    """Check what every target has, and decide what is left open: device, ranks at a time, threads."""
-    _check_choices("device", [cfg.device], ("cpu", "cuda", "auto"))
-    _check_choices("datasets", cfg.datasets or (), cfg.graphs)
+def load_target(target: str, *overrides: str) -> Any:
+    """The checked configuration of ``target`` with ``overrides``: an instance of the ``Config`` of its module.
+
+    What is left open is decided here: the device, the number of ranks at a time and their threads.
+
+    Raises:
+        ConfigError: one line naming the key, what is wrong with it and what it may be.
+    """
+    cfg = load_keys(f"{_FOLDER}/{target}", module_of(target).Config, list(overrides))
+    check_choices("device", [cfg.device], ("cpu", "cuda", "auto"))
+    check_choices("datasets", cfg.datasets or (), cfg.graphs)
+    check_minima(cfg, _MINIMA)
     if cfg.sizes and not cfg.chosen:
         raise ConfigError(f"datasets={cfg.datasets} leaves nothing to do: the target has {', '.join(cfg.sizes)}")
-    for key, least in _LEAST.items():
-        value = getattr(cfg, key, None)
-        if value is not None and not value >= least:
-            raise ConfigError(f"{key}={value} is out of range: it must be at least {least}")
     if cfg.scale is not None and not 0 < cfg.scale <= 1:
         raise ConfigError(f"scale={cfg.scale:g} is out of range: it must be above 0 and at most 1, full size")
     num_gpus = torch.cuda.device_count()
@@ -190,9 +167,4 @@ def _check(cfg: TargetConfig) -> None:
         cfg.nproc = num_gpus if cfg.device == "cuda" else 1
     if cfg.threads is None:
         cfg.threads = num_threads(RuntimeConfig(threads=None), cfg.nproc)
-
-
-def _check_choices(key: str, values: Iterable[str], known: Iterable[str]) -> None:
-    for value in values:
-        if value not in known:
-            raise ConfigError(f"{key}={value} is not known: choose one of {', '.join(known)}")
+    return cfg

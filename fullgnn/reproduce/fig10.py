@@ -4,16 +4,12 @@ from dataclasses import asdict, dataclass, field
 
 from omegaconf import MISSING
 
-from fullgnn.plan.simulate import prepare_for
+from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.jobs import JobTimes, load_links, num_epochs, run_config, time_job
-from fullgnn.reproduce.result import Bars, Cell, Result, Row, Series, speedups
-from fullgnn.reproduce.table5 import TILES_ON_CPU
+from fullgnn.reproduce.result import Bars, Result, Row, Series, speedups, with_label
 
 OFF, ON = "off", "on"
-SPMM, COMPUTE, EPOCH = "SpMM", "computation", "epoch"
-QUANTITIES = (SPMM, COMPUTE, EPOCH)
 
 
 @dataclass
@@ -22,49 +18,35 @@ class Config(TargetConfig):
     choices: list[str] = MISSING
     """Overrides of every run."""
     plain: list[str] = MISSING
-    """Those of the runs without the block-sparse product."""
+    """Overrides of the runs without the block-sparse product."""
     block_sparse: list[str] = MISSING
     links: str = MISSING
 
 
 def run(cfg: Config) -> Result:
     """For each graph and layout the products, the computation and the whole of an epoch, off and on."""
-    links = load_links(cfg, cfg.links) if any(layout.p > 1 for layout in cfg.layouts.values()) else None
+    links = jobs.load_links(cfg, cfg.links, cfg.layouts.values())
     found, rows, details = cases(cfg), [], {}
     for case in found:
         for name, layout in cfg.layouts.items():
-            common = [*cfg.choices, *layout.overrides()]
-            prepared = prepare_for(run_config(cfg, case.hidden, *common), layout.p, case.graph)
+            prepared = jobs.prepare_job(cfg, case, layout, *cfg.choices)
             times = {
-                key: time_job(cfg, [*common, *own], case, layout.p, num_epochs(cfg, case), prepared, case.graph, links)
-                for key, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
+                column: jobs.time_job(cfg, case, layout, [*cfg.choices, *own], links, prepared)
+                for column, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
             }
-            details[f"{case.dataset}, {name}"] = {key: asdict(one) for key, one in times.items()}
-            rows += [Row((case.title, name, what), _cells(times, what)) for what in QUANTITIES]
-    notes = [
-        "Of the slowest rank. Computation: an epoch without its collectives. Speed-ups are over off.",
-        "The paper's values of this figure are not known here; its table 4 has + reorder against + block-sparse.",
-    ]
-    if links is not None:
-        notes.append(
-            f"A layout of more than {cfg.nproc} ranks is simulated: each rank's computation is measured, one after "
-            f"another on this device, and only its epoch has the waiting that a model adds from links={links.name} "
-            f"({links.source})."
-        )
+            details[f"{case.dataset}, {name}"] = {column: asdict(one) for column, one in times.items()}
+            for quantity in (jobs.SPMM, jobs.COMPUTATION, jobs.EPOCH):
+                cells = {column: one.cell(quantity) for column, one in times.items()}
+                rows.append(Row((case.title, name, quantity), speedups(cells, OFF)))
+    notes = [*cfg.notes, *([] if links is None else [jobs.links_note(cfg, links)])]
     if cfg.torch_device.type == "cpu":
-        notes.append(TILES_ON_CPU)
-    return Result(("graph", "layout", "of"), (OFF, ON), rows, _panels(cfg, rows), found, notes, details)
+        notes.append(jobs.TILES_ON_CPU)
+    panels = [_panel(quantity, with_label(rows, quantity), list(cfg.layouts)) for quantity in (jobs.SPMM, jobs.EPOCH)]
+    return Result(("graph", "layout", "of"), (OFF, ON), rows, panels, found, notes, details)
 
 
-def _cells(times: dict[str, JobTimes], what: str) -> dict[str, Cell]:
-    return speedups({key: one.cells()[what] for key, one in times.items()}, OFF)
-
-
-def _panels(cfg: Config, rows: list[Row]) -> list[Bars]:
-    panels = []
-    for what in (SPMM, EPOCH):
-        chosen = {(row.labels[0], row.labels[1]): row.cells[ON].ratio for row in rows if row.labels[2] == what}
-        graphs = list(dict.fromkeys(graph for graph, _ in chosen))
-        series = [Series(layout, [chosen[graph, layout] for graph in graphs]) for layout in cfg.layouts]
-        panels.append(Bars(f"{what}: speed-up by the block-sparse product", "speed-up", graphs, series))
-    return panels
+def _panel(quantity: str, rows: list[Row], layouts: list[str]) -> Bars:
+    """A group of bars for each graph, a colour for each layout."""
+    series = [Series(layout, [row.cells[ON].ratio for row in with_label(rows, layout)]) for layout in layouts]
+    graphs = list(dict.fromkeys(row.labels[0] for row in rows))
+    return Bars(f"{quantity}: speed-up by the block-sparse product", "speed-up", graphs, series)

@@ -1,33 +1,27 @@
 """Figure 7: loss and test accuracy epoch by epoch, ours and a plain PyTorch GCN from the same weights."""
 
-import json
-import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from omegaconf import MISSING
-from torch import Tensor
 
-from fullgnn.api import train_graph
-from fullgnn.bench.config import load_bench
-from fullgnn.bench.peers.torch_sparse import normalized
-from fullgnn.bench.problem import as_problem
+from fullgnn.bench.peers.torch_sparse import gcn_forward
+from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.problem import make_problem
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.overrides import quote
 from fullgnn.engine.job import build_model
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.jobs import num_epochs, overrides, run_config
-from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Result, Row, Value, speedups
+from fullgnn.reproduce.jobs import num_epochs, run_config, train_processes
+from fullgnn.reproduce.result import Cell, Curve, Curves, Result, Row, Value, cells, number, speedups, with_label
+from fullgnn.telemetry.timing import wall_ms
 
 PLAIN = "PyTorch"
-TIME = "time to the same loss"
+TIME, LOSS_DIFFERENCE = "time to the same loss", "largest difference of the loss"
 
 
 @dataclass
@@ -46,7 +40,7 @@ class Training:
     """One run, epoch by epoch."""
 
     loss: list[float]  # before the update
-    accuracy: list[float]  # of the test nodes, after it
+    accuracy: list[float]  # of the test nodes, after the update
     seconds: list[float]  # of the step alone, without evaluation
     setup_s: float  # before the first step
 
@@ -56,12 +50,16 @@ class Training:
         return [float(total) for total in np.cumsum([0.0, *self.seconds[1:]])]
 
     def seconds_to(self, loss: float) -> float | None:
-        """When a step first had this ``loss`` or less; None: none had."""
+        """The time of the first step with this ``loss`` or less; None if no step has it."""
         return next((seconds for seconds, own in zip(self.elapsed_s, self.loss) if own <= loss), None)
 
 
+Runs = dict[str, Training]
+"""By column: the plain GCN, then ours by number of processes."""
+
+
 def run(cfg: Config) -> Result:
-    """Every process of ours is a real one: nothing is simulated."""
+    """Train all of them on each graph; the processes of ours are real ones."""
     found = cases(cfg)
     chosen = [(case.title, case.graph, case.hidden, num_epochs(cfg, case)) for case in found]
     for name in cfg.others:
@@ -69,63 +67,39 @@ def run(cfg: Config) -> Result:
         chosen.append((name, graph, cfg.other_hidden, cfg.epochs or cfg.few_epochs))
     rows, panels, details = [], [], {}
     for title, graph, hidden, epochs in chosen:
-        runs = trainings(cfg, graph, hidden, epochs)
+        runs = {PLAIN: train_plain(cfg, graph, hidden, epochs)}
+        runs |= {_ours(p): train_ours(cfg, graph, hidden, epochs, p) for p in _processes(cfg)}
         rows += _rows(title, runs, cfg.tolerance)
         panels += _panels(title, runs)
         details[title] = {name: vars(one) for name, one in runs.items()}
-    rows += _largest(cfg, rows)
     columns = (PLAIN, *map(_ours, _processes(cfg)))
-    return Result(("graph", "of"), columns, rows, panels, found, _notes(cfg, rows), details)
-
-
-def trainings(cfg: Config, graph: Graph, hidden: int, epochs: int) -> dict[str, Training]:
-    """Column -> its training on ``graph``: the plain GCN's, then ours by number of processes."""
-    runs = {PLAIN: train_plain(cfg, graph, hidden, epochs)}
-    for p in _processes(cfg):
-        runs[_ours(p)] = train_ours(cfg, graph, hidden, epochs, p)
-    return runs
+    notes = [_losses_note(rows, cfg.tolerance), *cfg.notes]
+    return Result(("graph", "of"), columns, rows + _largest(cfg, rows), panels, found, notes, details)
 
 
 def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training:
     """Two layers A (H W) + b with PyTorch's sparse product and its autograd, in this process."""
     begin, device = time.perf_counter(), cfg.torch_device
-    problem = as_problem(load_bench("op=epoch", f"hidden={hidden}"), graph, device)
+    problem = make_problem(graph, hidden, device)
     model = build_model(run_config(cfg, hidden), graph.num_features, graph.num_classes, device)
-    weights = [parameter.detach().clone().requires_grad_() for parameter in model.parameters() if parameter.dim() == 2]
-    biases = [torch.zeros(weight.shape[1], device=device, requires_grad=True) for weight in weights]
-    optimizer = torch.optim.Adam([*weights, *biases], lr=0.01)
-    adj, target = normalized(problem), problem.labels[problem.train_index]
+    weights = [parameter.detach() for parameter in model.parameters() if parameter.dim() == 2]
+    parameters, forward = gcn_forward(problem, weights, torch.matmul, "A(HW)")
+    step = trainer(parameters, forward, problem)
     test = torch.from_numpy(np.flatnonzero(graph.test_mask)).to(device)
-
-    def forward() -> Tensor:
-        inner = F.relu(adj @ (problem.features @ weights[0]) + biases[0])
-        return adj @ (inner @ weights[1]) + biases[1]
 
     run = Training([], [], [], time.perf_counter() - begin)
     for _ in range(epochs):
-        begin = time.perf_counter()
-        optimizer.zero_grad()
-        loss = F.cross_entropy(forward().index_select(0, problem.train_index), target)
-        loss.backward()
-        optimizer.step()
-        run.loss.append(loss.item())
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        run.seconds.append(time.perf_counter() - begin)
+        run.seconds.append(wall_ms(lambda: run.loss.append(step()), device) / 1e3)
         with torch.no_grad():
             right = forward()[test].argmax(dim=1) == problem.labels[test]
         run.accuracy.append(right.float().mean().item())
     return run
 
 
-def train_ours(cfg: Config, graph: Graph, hidden: int, epochs: int, num_processes: int) -> Training:
+def train_ours(cfg: Config, graph: Graph, hidden: int, epochs: int, nproc: int) -> Training:
     """Ours on real processes of this machine; the times of a step are rank 0's, which waits for the others in it."""
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        training = [f"train.epochs={epochs}", "train.eval_every=1", f"run_dir={quote(folder)}"]
-        record = train_graph(
-            graph, *overrides(cfg, hidden, *cfg.overrides), *training, f"runtime.nproc={num_processes}"
-        )
-        lines = [json.loads(line) for line in (Path(folder) / "epochs.jsonl").read_text().splitlines()]
+    own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1"]
+    record, lines = train_processes(cfg, graph, hidden, nproc, *own)
     return Training(
         [line["loss"] for line in lines],
         [line["test_accuracy"] for line in lines],
@@ -135,86 +109,69 @@ def train_ours(cfg: Config, graph: Graph, hidden: int, epochs: int, num_processe
 
 
 def _processes(cfg: Config) -> list[int]:
-    """Those that there are devices for."""
+    """The numbers of processes of ours for which there are devices."""
     assert cfg.nproc is not None
     most = min(cfg.nproc, torch.cuda.device_count()) if cfg.device == "cuda" else cfg.nproc
     return [p for p in cfg.processes if p <= most]
 
 
-def _ours(num_processes: int) -> str:
-    return f"ours p={num_processes}"
+def _ours(nproc: int) -> str:
+    return f"ours p={nproc}"
 
 
-def _rows(title: str, runs: dict[str, Training], tolerance: float) -> list[Row]:
+def _rows(title: str, runs: Runs, tolerance: float) -> list[Row]:
     plain = runs[PLAIN]
 
-    def row(of: str, values: dict[str, Value], unit: str = "") -> Row:
-        return Row((title, of), {name: Cell(value, unit=unit) for name, value in values.items()})
+    def row(of: str, value: Callable[[Training], Value], unit: str = "") -> Row:
+        return Row((title, of), cells({name: value(one) for name, one in runs.items()}, unit=unit))
 
-    target = plain.loss[-1] + tolerance
-    times = row(TIME, {name: one.seconds_to(target) for name, one in runs.items()}, "s")
+    times = row(TIME, lambda one: one.seconds_to(plain.loss[-1] + tolerance), "s")
     return [
-        replace(times, cells=speedups(times.cells, PLAIN)),
-        row("time of all steps", {name: one.elapsed_s[-1] for name, one in runs.items()}, "s"),
-        row("set-up and first step", {name: one.setup_s + one.seconds[0] for name, one in runs.items()}, "s"),
-        row("last loss", {name: one.loss[-1] for name, one in runs.items()}),
-        row("last test accuracy", {name: one.accuracy[-1] for name, one in runs.items()}),
-        row("largest difference of the loss", {name: _apart(one.loss, plain.loss) for name, one in runs.items()}),
-        row(
-            "largest difference of the test accuracy",
-            {name: _apart(one.accuracy, plain.accuracy) for name, one in runs.items()},
-        ),
+        Row(times.labels, speedups(times.cells, PLAIN)),
+        row("time of all steps", lambda one: one.elapsed_s[-1], "s"),
+        row("set-up and first step", lambda one: one.setup_s + one.seconds[0], "s"),
+        row("last loss", lambda one: one.loss[-1]),
+        row("last test accuracy", lambda one: one.accuracy[-1]),
+        row(LOSS_DIFFERENCE, lambda one: _difference(one.loss, plain.loss)),
+        row("largest difference of the test accuracy", lambda one: _difference(one.accuracy, plain.accuracy)),
     ]
 
 
-def _apart(one: Sequence[float], other: Sequence[float]) -> float:
+def _difference(one: Sequence[float], other: Sequence[float]) -> float:
     return float(np.abs(np.array(one) - np.array(other)).max())
 
 
 def _largest(cfg: Config, rows: Sequence[Row]) -> list[Row]:
-    """The largest speed-ups over the graphs, as the paper's text gives them."""
-    times = [row.cells for row in rows if row.labels[1] == TIME]
-    processes = _processes(cfg)
+    """The largest speed-ups over the graphs, as the paper's text gives them; beside the most processes."""
+    times = [row.cells for row in with_label(rows, TIME)]
+    ours = list(map(_ours, _processes(cfg)))
     largest = []
     for base, paper in ((PLAIN, cfg.paper_over_plain), (_ours(1), cfg.paper_over_single)):
-        cells = {}
-        for p in processes:
-            if _ours(p) != base and base in times[0]:
-                ratios = [speedups(cells_of, base)[_ours(p)].ratio for cells_of in times]
-                known = [ratio for ratio in ratios if ratio is not None]
-                cells[_ours(p)] = Cell(max(known, default=None), paper if p == max(processes) else None)
-        largest.append(Row(("largest", f"speed-up over {base}"), cells))
+        found = {}
+        for column in (column for column in ours if column != base and base in times[0]):
+            ratios = [speedups(of_graph, base)[column].ratio for of_graph in times]
+            most = max((ratio for ratio in ratios if ratio is not None), default=None)
+            found[column] = Cell(most, paper if column == ours[-1] else None)
+        largest.append(Row(("largest", f"speed-up over {base}"), found))
     return largest
 
 
-def _panels(title: str, runs: dict[str, Training]) -> list[Bars | Curves]:
-    def curves(what: str, xlabel: str, ylabel: str) -> Curves:
-        made = []
-        for name, one in runs.items():
-            y = getattr(one, ylabel.split()[-1])
-            x = one.elapsed_s if xlabel == "seconds" else [float(epoch) for epoch in range(1, len(y) + 1)]
-            made.append(Curve(name, x, y, dashed=name != PLAIN))
-        return Curves(f"{title}: {what}", xlabel, ylabel, made)
-
-    return [
-        curves("loss by epoch", "epoch", "training loss"),
-        curves("loss by time", "seconds", "training loss"),
-        curves("accuracy by epoch", "epoch", "test accuracy"),
-        curves("accuracy by time", "seconds", "test accuracy"),
-    ]
+def _panels(title: str, runs: Runs) -> list[Curves]:
+    """Loss and accuracy, each by epoch and by time."""
+    panels = []
+    for what, ylabel in (("loss", "training loss"), ("accuracy", "test accuracy")):
+        for by, xlabel in (("epoch", "epoch"), ("time", "seconds")):
+            curves = []
+            for name, one in runs.items():
+                y = getattr(one, what)
+                x = one.elapsed_s if by == "time" else [float(epoch) for epoch in range(1, len(y) + 1)]
+                curves.append(Curve(name, x, y, dashed=name != PLAIN))
+            panels.append(Curves(f"{title}: {what} by {by}", xlabel, ylabel, curves))
+    return panels
 
 
-def _notes(cfg: Config, rows: Sequence[Row]) -> list[str]:
-    differences = [
-        cell.ours for row in rows if "difference of the loss" in row.labels[1] for cell in row.cells.values()
-    ]
-    largest = max(float(value) for value in differences if isinstance(value, float))
-    same = "are the same" if largest <= cfg.tolerance else "DIFFER"
-    return [
-        f"The curves of the loss {same}: they differ by {largest:.1e} at most, {cfg.tolerance:g} counting as the same.",
-        f"The same loss: PyTorch's last one, plus {cfg.tolerance:g}. Times are of the steps alone, without evaluation, "
-        "from the end of the first, which warms up. In the set-up ours reads the graph from a file, orders it, hands "
-        "it out and multiplies A H0; the start of its processes is not in it.",
-        f"Every process, PyTorch's too, has {cfg.threads} thread(s); dropout and weight decay are off.",
-        "The paper's speed-ups are its largest, over graphs and numbers of GPUs that our sources do not name.",
-    ]
+def _losses_note(rows: Sequence[Row], tolerance: float) -> str:
+    differences = [number(cell.ours) or 0.0 for row in with_label(rows, LOSS_DIFFERENCE) for cell in row.cells.values()]
+    same = "are the same" if max(differences) <= tolerance else "DIFFER"
+    apart = f"they differ by {max(differences):.1e} at most, {tolerance:g} counting as the same"
+    return f"The curves of the loss {same}: {apart}."

@@ -1,8 +1,8 @@
-"""The graphs that targets run on: the real one where it is found, else its look-alike, shrunk.
+"""The graphs of the targets: the real one where its file is found, otherwise its look-alike, shrunk.
 
 Shrinking the nodes at the real mean degree multiplies the density nnz / n^2, until every tile counts as dense and H
-fits into any cache. A target that depends on either gives ``sizes.<dataset>.density``, a multiple of the real density,
-and the mean degree falls with the nodes.
+fits into any cache. A target that depends on either sets ``sizes.<dataset>.density``, a multiple of the real density;
+then the mean degree falls with the number of nodes.
 """
 
 import functools
@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullgnn.config import build
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.machine import cache_bytes
 
 _ARRAYS = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
-_CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True)
 class FullSize:
-    """A graph of the paper at full size, from ``conf/dataset/``."""
+    """The sizes of a graph of the paper, from ``conf/dataset/``."""
 
     num_nodes: int
     nnz: int  # both directions of each edge, and a self-loop for each node
@@ -43,8 +42,8 @@ class FullSize:
 class Case:
     """A graph that a target runs on."""
 
-    dataset: str  # choice of ``dataset`` that it is, or stands in for
-    title: str  # what the paper calls it
+    dataset: str  # choice of ``dataset`` whose look-alike it is, or whose real graph
+    title: str  # its name in the paper
     graph: Graph
     real: bool
     scale: float
@@ -52,11 +51,10 @@ class Case:
     hidden: int
     full: FullSize
     paper_cache_bytes: int
-    overrides: list[str]  # of a run on it
 
     @property
     def nnz(self) -> int:
-        """Non-zeros of A + I, which is what is multiplied, where no self-loop is stored."""
+        """Non-zeros of A + I, the matrix of the products, for a graph without self-loops."""
         return self.graph.num_edges + self.graph.num_nodes
 
     @property
@@ -65,17 +63,16 @@ class Case:
 
     @property
     def paper_cache_share(self) -> float:
-        """The share of the rows of H, float32 and ``hidden`` wide, that the paper's cache holds at full size."""
+        """Fraction of the rows of H, float32 and ``hidden`` wide, that the paper's cache holds at full size."""
         return min(1.0, self.paper_cache_bytes / (self.full.num_nodes * self.hidden * 4))
 
     @property
     def modelled_cache_rows(self) -> int:
-        """Rows of H that are the same share of this graph."""
+        """The same fraction of the rows of this graph's H."""
         return max(1, round(self.paper_cache_share * self.graph.num_nodes))
 
     def facts(self, device: torch.device) -> dict[str, Any]:
-        """What every output says of it."""
-        cache_bytes = cache_capacity(device)
+        """What page and record say of the graph."""
         return {
             "graph": self.title,
             "source": "real" if self.real else f"look-alike ({self.dataset})",
@@ -88,48 +85,36 @@ class Case:
             "real_density": self.full.density,
             "density_ratio": self.density / self.full.density,
             "h_bytes": self.graph.num_nodes * self.hidden * 4,
-            "cache_bytes": cache_bytes,
+            "cache_bytes": cache_bytes(device),
             "modelled_cache_rows": self.modelled_cache_rows,
             "modelled_cache_share": self.modelled_cache_rows / self.graph.num_nodes,
         }
 
 
 def cases(cfg: TargetConfig, features: bool = True) -> list[Case]:
-    """The graphs that ``cfg`` chooses; each is read or made once a command, whichever targets share it.
+    """The graphs that ``cfg`` chooses; targets of one command share them.
 
     Args:
-        features: with the features of the model; without, one column stands for them, which is all that a target
-            needs that multiplies a dense matrix of its own.
+        features: False gives a look-alike a single feature column, which is enough for a target that multiplies a
+            dense matrix of its own.
     """
     return [case(cfg, name, features) for name in cfg.chosen]
 
 
 def case(cfg: TargetConfig, dataset: str, features: bool = True) -> Case:
     """One graph of :func:`cases`."""
-    known, size = cfg.graphs[dataset], cfg.sizes[dataset]
-    path = _real_path(cfg.data_root, known.file)
-    if path is not None:
+    known, size, full = cfg.graphs[dataset], cfg.sizes[dataset], full_size(dataset)
+    path = None if cfg.data_root is None else (Path(cfg.data_root).expanduser() / f"{known.file}.npz").absolute()
+    real = path is not None and path.is_file()
+    if real:
         scale = degree_scale = 1.0
-        overrides = ["dataset=npz", f"dataset.path={quote(str(path))}"]
+        graph = _load(("dataset=npz", f"dataset.path={quote(str(path))}"), None)
     else:
         scale = size.scale if cfg.scale is None else cfg.scale
-        degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full_size(dataset))
+        degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full)
         overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}", f"dataset.degree_scale={degree_scale!r}"]
-    narrow = [] if features or path is not None else ["dataset.num_features=1"]
-    graph = _load((*overrides, *narrow), None if path is not None else cfg.cache_dir)
-    full = full_size(dataset)
-    return Case(
-        dataset,
-        known.title,
-        graph,
-        path is not None,
-        scale,
-        degree_scale,
-        known.hidden,
-        full,
-        cfg.paper_cache_bytes,
-        overrides,
-    )
+        graph = _load((*overrides, *([] if features else ["dataset.num_features=1"])), cfg.cache_dir)
+    return Case(dataset, known.title, graph, real, scale, degree_scale, known.hidden, full, cfg.paper_cache_bytes)
 
 
 def degree_scale_for(density: float, scale: float, full: FullSize) -> float:
@@ -138,7 +123,7 @@ def degree_scale_for(density: float, scale: float, full: FullSize) -> float:
     Raises:
         ConfigError: so small a graph would have no edges.
     """
-    row = full.nnz / full.num_nodes  # non-zeros, the diagonal's included, which does not shrink
+    row = full.nnz / full.num_nodes  # non-zeros of a row, with the one on the diagonal, which does not shrink
     degree_scale = min(1.0, (density * scale * row - 1) / (row - 1))
     if degree_scale <= 0:
         raise ConfigError(f"scale={scale:g} leaves no edges at {density:g} times the real density: raise scale")
@@ -150,32 +135,6 @@ def full_size(dataset: str) -> FullSize:
     """The sizes that a look-alike has at full size."""
     node = compose(f"dataset={dataset}").dataset
     return FullSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes)
-
-
-def order(case: Case, name: str, cfg: TargetConfig) -> np.ndarray:
-    """(num_nodes,) the permutation of ``reorder=name`` for the whole graph of ``case``.
-
-    Raises:
-        MetisError: of ``reorder=metis``, where pymetis is missing.
-    """
-    return _order(case.graph, name, cfg.seed, cfg.cache_dir)
-
-
-def cache_capacity(device: torch.device) -> int | None:
-    """Bytes of the last cache before the memory of ``device``: L2 of a GPU, the last level of a CPU; None: unknown."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).L2_cache_size
-    found = {}
-    for index in _CPU_CACHES.glob("index*"):
-        level, size = ((index / name).read_text().strip() for name in ("level", "size"))
-        found[int(level)] = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]]
-    return found[max(found)] if found else None
-
-
-def _real_path(data_root: str | None, file: str) -> Path | None:
-    """``data_root/<file>.npz`` where it is a file."""
-    path = None if data_root is None else (Path(data_root).expanduser() / f"{file}.npz").absolute()
-    return path if path is not None and path.is_file() else None
 
 
 @functools.lru_cache(maxsize=8)
@@ -192,16 +151,3 @@ def _load(overrides: tuple[str, ...], cache_dir: str | None) -> Graph:
     arrays = {name: getattr(graph, name) for name in _ARRAYS} | {"num_classes": np.array(graph.num_classes)}
     cache.store("graph", key, arrays)
     return graph
-
-
-@functools.lru_cache(maxsize=32)
-def _order(graph: Graph, name: str, seed: int, cache_dir: str | None) -> np.ndarray:
-    cfg = load_config(compose(f"reorder={name}"))
-    cache = Cache(cache_dir)
-    key = cache.key(indptr=graph.indptr, indices=graph.indices, method=cfg.reorder.method, seed=seed)
-    stored = cache.load("whole_order", key)
-    if stored is not None:
-        return stored["perm"]
-    perm = build(cfg.reorder.method)(graph.adjacency(np.float32), seed)
-    cache.store("whole_order", key, {"perm": perm})
-    return perm

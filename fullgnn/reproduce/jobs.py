@@ -1,82 +1,87 @@
-"""Training of ours on a given graph, at the task that every method of a table has."""
+"""Training runs of ours on a given graph, all at the same task."""
 
 import functools
 import gc
+import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
 
 from fullgnn.api import train_graph
-from fullgnn.config import Config, RuntimeConfig
+from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.engine.prepare import Preparation
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.plan.hardware import Hardware, load_hardware
-from fullgnn.plan.simulate import simulate
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.plan.simulate import prepare_for, simulate
+from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Origin
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.storage.record import RunRecord
 
 _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "train.weight_decay=0")
-"""Without dropout, so that losses can be compared; Adam with learning rate 0.01, as all runs."""
+"""Without dropout, so that losses can be compared; Adam with learning rate 0.01, the default of every run."""
+
+SPMM, COMPUTATION, EPOCH = "SpMM", "computation", "epoch"
+"""What is timed of a job, always of its slowest rank; the computation is the epoch without waiting for data."""
+
+ONE_RANK = Layout("1d", 1, 1)
 
 THIN = (
     "The features of a look-alike are fewer by its degree_scale, so that dense products keep their share of an epoch "
     "beside the sparse ones."
 )
+TILES_ON_CPU = (
+    "A CPU has no tensor cores: kernel=tile32 unpacks its dense tiles there, and the more of them the slower. Only the "
+    "share of the non-zeros in such tiles says on a CPU what a threshold does; times like the paper's need device=cuda."
+)
+
+Prepared = tuple[PreparedGraph, Preparation]
+SomeConfig = TypeVar("SomeConfig", bound=TargetConfig)
 
 
 @dataclass(frozen=True)
 class JobTimes:
-    """An epoch of a job and its sparse products, in ms, by rank; of a job of real processes its busiest rank alone."""
+    """Milliseconds of an epoch, by rank; a job of real processes has those of its busiest rank alone."""
 
-    origin: Origin  # of the epoch; simulated: a rank's computation is measured by itself, its communication modelled
-    spmm_ms: list[float]  # measured
+    origin: Origin  # of the epoch; simulated: the computation of each rank is measured, its communication modelled
+    spmm_ms: list[float]  # sparse products, measured
     epoch_ms: list[float]
-    comm_ms: list[float]  # waiting for data, in the epoch: by the model where that is simulated
+    comm_ms: list[float]  # waiting for data, part of the epoch; by the model where the epoch is simulated
 
-    @property
-    def compute_ms(self) -> float:
-        """The slowest rank without its waiting: measured."""
-        return max(epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms))
-
-    def cells(self) -> dict[str, Cell]:
-        """``SpMM``, ``computation`` (the epoch without its waiting) and ``epoch`` of the slowest rank."""
-        return {
-            "SpMM": Cell(max(self.spmm_ms), unit="ms"),
-            "computation": Cell(self.compute_ms, unit="ms"),
-            "epoch": Cell(max(self.epoch_ms), unit="ms", origin=self.origin),
-        }
+    def cell(self, quantity: str, unit: str = "ms") -> Cell:
+        """``SPMM``, ``COMPUTATION`` or ``EPOCH`` of the slowest rank, in ``ms`` or ``s``."""
+        computation = [epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms)]
+        ms = max({SPMM: self.spmm_ms, COMPUTATION: computation, EPOCH: self.epoch_ms}[quantity])
+        origin = self.origin if quantity == EPOCH else "measured"
+        return Cell(ms / 1e3 if unit == "s" else ms, unit=unit, origin=origin)
 
 
 def fastest(rounds: Sequence[JobTimes]) -> JobTimes:
-    """Each rank's least times over ``rounds`` of one job: what else the machine did only adds to them."""
+    """The least times of each rank over ``rounds`` of one job: other work of the machine only adds to them."""
 
-    def least(times: Iterable[list[float]]) -> list[float]:
-        return list(map(min, zip(*times)))
+    def least(key: str) -> list[float]:
+        return np.min([getattr(one, key) for one in rounds], axis=0).tolist()
 
-    return JobTimes(
-        rounds[0].origin,
-        least(one.spmm_ms for one in rounds),
-        least(one.epoch_ms for one in rounds),
-        least(one.comm_ms for one in rounds),
-    )
+    return JobTimes(rounds[0].origin, least("spmm_ms"), least("epoch_ms"), least("comm_ms"))
 
 
 def num_epochs(cfg: TargetConfig, case: Case) -> int:
-    """Epochs to run: as asked for, or as many as in the paper at full size, or a few on a shrunk graph."""
-    if cfg.epochs is not None:
-        return cfg.epochs
-    return cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs
+    """``cfg.epochs`` if it is given, otherwise the paper's number at full size and a few on a shrunk graph."""
+    return cfg.epochs or (cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs)
 
 
 def thin(case: Case) -> Case:
-    """``case`` with the first of its features, fewer by as much as its mean degree was scaled; see ``THIN``."""
+    """``case`` with the first of its features: their number is multiplied by ``degree_scale``; see ``THIN``."""
     num_features = max(1, round(case.graph.num_features * case.degree_scale))
     if num_features == case.graph.num_features:
         return case
@@ -84,7 +89,7 @@ def thin(case: Case) -> Case:
 
 
 def overrides(cfg: TargetConfig, hidden: int, *own: str) -> list[str]:
-    """Those of a run of ours for a target: the task, and where it runs; an experiment in ``own`` comes below both."""
+    """The task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
     runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}"]
     runtime.append(f"runtime.cache_dir={'null' if cfg.cache_dir is None else quote(cfg.cache_dir)}")
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
@@ -101,60 +106,98 @@ def _loaded(*given: str) -> Config:
     return load_config(compose(*given))
 
 
-def load_links(cfg: TargetConfig, name: str) -> Hardware:
-    """The profile ``name``, whose collectives a simulated job has.
+def load_links(cfg: TargetConfig, name: str, layouts: Iterable[Layout]) -> Hardware | None:
+    """The profile ``name``, whose collectives simulated jobs have; None if all ``layouts`` have one rank.
 
     Raises:
-        ConfigError: ``auto`` on a machine of one GPU, which has none to measure.
+        ConfigError: ``auto`` on a machine of one GPU, which has no links to measure.
     """
+    if all(layout.p == 1 for layout in layouts):
+        return None
     num_gpus = cfg.nproc if cfg.device == "cuda" else None
     if name == "auto" and num_gpus == 1:
         raise ConfigError("links=auto: one GPU has none to measure: give those of a profile, as links=h200x8")
-    runtime: RuntimeConfig = run_config(cfg, 1).runtime
-    return load_hardware(name, runtime, num_gpus or 2)
+    return load_hardware(name, run_config(cfg, 1).runtime, num_gpus or 2)
+
+
+def links_note(cfg: TargetConfig, links: Hardware) -> str:
+    """How the epochs of a simulated job come about."""
+    return (
+        f"A layout of more than nproc={cfg.nproc} ranks is simulated: each rank's computation is measured, one rank "
+        "after another on this device, and its epoch adds the unhidden communication that a model derives from "
+        f"links={links.name}: {links.source}."
+    )
+
+
+def prepare_job(cfg: TargetConfig, case: Case, layout: Layout, *own: str) -> Prepared:
+    """``case`` as a job with the overrides ``own`` prepares it; jobs with the same block rows and order share it."""
+    return prepare_for(run_config(cfg, case.hidden, *own, *layout.overrides()), layout.p, case.graph)
+
+
+def prepare_ordered(cfg: TargetConfig, case: Case, layout: Layout, *own: str) -> Prepared:
+    """As :func:`prepare_job`, for targets that compare orders.
+
+    Raises:
+        UnsupportedError: METIS is not available, and the job would use another order.
+    """
+    prepared, preparation = prepare_job(cfg, case, layout, *own)
+    asked = run_config(cfg, case.hidden, *own, *layout.overrides()).reorder.name
+    if preparation.reorder != asked:
+        raise UnsupportedError(
+            f"reorder={asked} is not available here, {preparation.reorder} took its place: pip install pymetis"
+        )
+    return prepared, preparation
 
 
 def time_job(
-    cfg: TargetConfig,
-    own: list[str],
-    case: Case,
-    world_size: int,
-    epochs: int,
-    prepared: tuple[PreparedGraph, Preparation],
-    graph: Graph,
-    hardware: Hardware | None = None,
+    cfg: TargetConfig, case: Case, layout: Layout, own: Sequence[str], links: Hardware | None, prepared: Prepared
 ) -> JobTimes:
-    """Train on ``world_size`` ranks: one in this process, several in real ones if ``cfg.nproc`` is that many, else by
-    simulation.
+    """Train on the ranks of ``layout``: one rank runs in this process; several run as real processes if ``cfg.nproc``
+    is that many, otherwise they are simulated.
 
     Args:
-        own: as in :func:`overrides`.
-        prepared: ``graph`` as ``prepare_for`` returns it.
-        hardware: whose collectives simulated ranks have; they need one.
+        own: overrides of the run.
+        links: whose collectives simulated ranks have; None if there are none.
+        prepared: ``case`` as :func:`prepare_job` returns it.
     """
     assert cfg.nproc is not None
-    if world_size > cfg.nproc or world_size == 1:
-        run = simulate(run_config(cfg, case.hidden, *own), world_size, None, epochs, hardware, prepared)
-        comm_ms = run.comm_ms or [0.0]
-        epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
-        origin: Origin = "simulated" if run.simulated else "measured"
-        return JobTimes(origin, [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, comm_ms)
+    own, epochs = [*own, *layout.overrides()], num_epochs(cfg, case)
+    if 1 < layout.p <= cfg.nproc:
+        training = [
+            f"train.epochs={epochs}",
+            "train.eval_every=0",
+            "runtime.cuda_graph=never",
+        ]  # replays have no phases
+        record, _ = train_processes(cfg, case.graph, case.hidden, layout.p, *own, *training)
+        return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
+    run = simulate(run_config(cfg, case.hidden, *own), layout.p, None, epochs, links, prepared)
+    comm_ms = run.comm_ms or [0.0]
+    epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
+    origin: Origin = "simulated" if run.simulated else "measured"
+    return JobTimes(origin, [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, comm_ms)
+
+
+def train_processes(
+    cfg: TargetConfig, graph: Graph, hidden: int, nproc: int, *own: str
+) -> tuple[RunRecord, list[dict[str, Any]]]:
+    """Train on ``nproc`` real processes of this machine; returns the record and the lines of ``epochs.jsonl``."""
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        training = [f"train.epochs={epochs}", "train.eval_every=0", f"run_dir={quote(folder)}"]
-        runtime = [f"runtime.nproc={world_size}", "runtime.cuda_graph=never"]  # a replayed epoch has no phases
-        record = train_graph(graph, *overrides(cfg, case.hidden, *own), *training, *runtime)
-    return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
+        runtime = [f"runtime.nproc={nproc}", f"run_dir={quote(folder)}"]
+        record = train_graph(graph, *overrides(cfg, hidden, *own), *runtime)
+        return record, list(map(json.loads, (Path(folder) / "epochs.jsonl").read_text().splitlines()))
 
 
 @contextmanager
-def frozen_heap() -> Iterator[None]:
-    """Let the collector pass over what exists by now.
+def measuring(cfg: SomeConfig) -> Iterator[SomeConfig]:
+    """``cfg`` with a cache for orders, so that METIS runs once a graph, and a process in which epochs repeat.
 
-    ``simulate`` collects after every rank; beside the objects of imported libraries that takes as long as an epoch.
+    ``simulate`` runs the garbage collector after every rank. The collector passes over what exists by now: the objects
+    of imported libraries would make it take as long as an epoch.
     """
-    import_module("torch._dynamo")  # most of them, and the first optimizer would import it
+    import_module("torch._dynamo")  # has most of these objects, and the first optimizer would import it
     gc.freeze()
     try:
-        yield
+        with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+            yield cfg if cfg.cache_dir else replace(cfg, cache_dir=folder)
     finally:
         gc.unfreeze()

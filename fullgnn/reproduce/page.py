@@ -1,10 +1,9 @@
-"""A target's folder: ``<target>.md``, ``.csv`` and ``.png``, and ``record.json``, each written whole."""
+"""The files of a target: ``<target>.md``, ``.csv`` and ``.png``, and ``record.json``, each written in one step."""
 
 import csv
 import io
-import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,16 +11,31 @@ from typing import Any
 
 import torch
 
-from fullgnn.errors import ConfigError
 from fullgnn.reproduce.config import TargetConfig
-from fullgnn.reproduce.graphs import cache_capacity
 from fullgnn.reproduce.plot import draw
-from fullgnn.reproduce.result import Cell, Result
+from fullgnn.reproduce.result import Cell, Result, number
+from fullgnn.storage.atomic import replacing, write_text
 from fullgnn.storage.record import strict_json
-from fullgnn.telemetry.machine import git_commit, hardware, versions
-from fullgnn.telemetry.table import format_table, num_bytes
+from fullgnn.telemetry.machine import cache_bytes, git_commit, hardware, versions
+from fullgnn.telemetry.table import format_table, num_bytes, percent
 
 _CSV = ("column", "ours", "unit", "origin", "ratio", "paper", "paper_ratio")
+
+_GRAPHS = {
+    "graph": "{graph}",
+    "source": "{source}",
+    "nodes": "{num_nodes:,}",
+    "nnz": "{nnz:,}",
+    "mean degree": "{mean_degree:.1f}",
+    "density": "{density:.2e}",
+    "real density": "{real_density:.2e}",
+    "ratio": "{density_ratio:.2f}",
+    "H": "{h_bytes}",
+    "cache here": "{cache_bytes}",
+    "modelled cache": "{modelled_cache_rows:,} rows = {modelled_cache_share} of H",
+}
+"""The table of the graphs: head and cell, from ``Case.facts``. Density and cache decide whether a shrunk graph behaves
+as the real one."""
 
 
 def make_record(target: str, command: str, cfg: TargetConfig, result: Result, seconds: float) -> dict[str, Any]:
@@ -40,7 +54,7 @@ def make_record(target: str, command: str, cfg: TargetConfig, result: Result, se
         "details": result.details,
         "device": device.type,
         "threads": torch.get_num_threads(),
-        "hardware": hardware(device) | {"cache_bytes": cache_capacity(device)},
+        "hardware": hardware(device) | {"cache_bytes": cache_bytes(device)},
         "versions": versions("matplotlib"),
         "git_commit": git_commit(),
         "seconds": seconds,
@@ -48,48 +62,25 @@ def make_record(target: str, command: str, cfg: TargetConfig, result: Result, se
     }
 
 
-def check_folder(path: Path) -> None:
-    """Make the folder now, rather than fail at the end."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"out={path} cannot be made ({error.strerror}): choose another folder") from error
-
-
 def write(folder: Path, record: dict[str, Any], result: Result) -> None:
-    """All files of a target; ``record.json`` last, so that a folder with one is complete."""
+    """All files of a target; ``record.json`` last, so that a folder that has it is complete."""
     target = record["target"]
     if result.panels:
-        write_whole(folder / f"{target}.png", lambda path: draw(result.panels, record["title"], path))
+        with replacing(folder / f"{target}.png") as path:
+            draw(result.panels, record["title"], path)
     write_text(folder / f"{target}.csv", csv_text(result))
     write_text(folder / f"{target}.md", page_text(record, result))
     write_text(folder / "record.json", strict_json(record, indent=2) + "\n")
 
 
-def write_text(path: Path, text: str) -> None:
-    """A file that appears at once."""
-    write_whole(path, lambda temporary: temporary.write_text(text))
-
-
-def write_whole(path: Path, make: Callable[[Path], object]) -> None:
-    """The file that ``make`` writes to the path that it is given, put in place at once."""
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        make(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def page_text(record: dict[str, Any], result: Result) -> str:
-    """Markdown: the table, what it was made from and where, the figure."""
+    """Markdown: the table, its notes, the graphs, the machine, the figure."""
     machine = record["hardware"]
     where = f"{machine['gpu'] or machine['cpu']}, {record['threads']} CPU threads"
     cache = "cache of unknown size" if machine["cache_bytes"] is None else f"{num_bytes(machine['cache_bytes'])} cache"
     lines = [f"# {record['title']}", "", f"`{record['command']}`", "", table_text(result), ""]
-    lines += [legend(result), ""]
-    lines += [f"- {note}" for note in result.notes]
-    lines += ["", "## Graphs", "", graphs_text(record["graphs"]), ""]
+    lines += [_legend(result), "", *(f"- {note}" for note in result.notes)]
+    lines += ["", "## Graphs", "", _graphs_text(record["graphs"]), ""]
     lines += ["## Where", "", f"{where}, {cache}, torch {record['versions']['torch']}, commit {record['git_commit']},"]
     lines += [f"{record['seconds']:.0f} s, {record['finished']}."]
     if result.panels:
@@ -98,27 +89,30 @@ def page_text(record: dict[str, Any], result: Result) -> str:
 
 
 def table_text(result: Result) -> str:
-    """The rows as Markdown; the paper's value in a column of its own beside ours, where a column has any."""
-    header, body = list(result.labels), [list(map(_text, row.labels)) for row in result.rows]
-    of_columns = [[row.cells.get(column, Cell(None)) for row in result.rows] for column in result.columns]
+    """The rows as Markdown; the paper's value in a column of its own beside ours, where a column has any.
+
+    Unit and origin of our numbers are said as rarely as possible: in the head of a column whose numbers share them;
+    the origin in a column ``ours is`` where each row has one of its own; otherwise in the cells.
+    """
+    columns = {name: [row.cells.get(name, Cell(None)) for row in result.rows] for name in result.columns}
     of_rows = [_origins(row.cells.values()) for row in result.rows]
-    by_row = max(map(len, of_rows)) <= 1 < max(len(_origins(cells)) for cells in of_columns)
+    by_row = max(map(len, of_rows)) <= 1 < max(len(_origins(cells)) for cells in columns.values())
+    table = {label: [_text(row.labels[k]) for row in result.rows] for k, label in enumerate(result.labels)}
     if by_row:
-        header.append("ours is")
-        body = [[*line, _text(_only(origins) or None)] for line, origins in zip(body, of_rows)]
-    for column, cells in zip(result.columns, of_columns):
-        unit = _only({cell.unit for cell in cells if _is_number(cell.ours)})
+        table["ours is"] = [_text(_only(origins) or None) for origins in of_rows]
+    for name, cells in columns.items():
+        unit = _only({cell.unit for cell in cells if number(cell.ours) is not None})
         origin = "" if by_row else _only(_origins(cells))
-        header.append(", ".join(filter(None, [column, unit, origin])))
-        for line, cell in zip(body, cells):
-            own = [cell.unit] if cell.unit != unit and _is_number(cell.ours) else []
-            own += [] if by_row or origin or not _is_number(cell.ours) else [f"[{cell.origin}]"]
-            line.append(" ".join([_with_ratio(cell.ours, cell.ratio), *own]))
+        texts = []
+        for cell in cells:
+            own_unit = cell.unit if cell.unit != unit else ""
+            own_origin = "" if by_row or origin else f"[{cell.origin}]"
+            own = [own_unit, own_origin] if number(cell.ours) is not None else []
+            texts.append(" ".join(filter(None, [_with_ratio(cell.ours, cell.ratio), *own])))
+        table[", ".join(filter(None, [name, unit, origin]))] = texts
         if any(cell.paper is not None or cell.paper_ratio is not None for cell in cells):
-            header.append(f"{column}, paper")
-            for line, cell in zip(body, cells):
-                line.append(_with_ratio(cell.paper, cell.paper_ratio))
-    return format_table(header, body)
+            table[f"{name}, paper"] = [_with_ratio(cell.paper, cell.paper_ratio) for cell in cells]
+    return format_table(list(table), list(zip(*table.values())))
 
 
 def csv_text(result: Result) -> str:
@@ -128,48 +122,34 @@ def csv_text(result: Result) -> str:
     writer.writerow([*result.labels, *_CSV])
     for row in result.rows:
         for column, cell in row.cells.items():
-            fields = asdict(cell)
-            values = [column if key == "column" else fields[key] for key in _CSV]
-            writer.writerow([*row.labels, *("" if value is None else value for value in values)])
+            fields = {"column": column, **asdict(cell)}
+            writer.writerow([*row.labels, *("" if fields[key] is None else fields[key] for key in _CSV)])
     return out.getvalue()
 
 
-def legend(result: Result) -> str:
+def _legend(result: Result) -> str:
     """How to read the table."""
-    origins = sorted(_origins(cell for row in result.rows for cell in row.cells.values()))
-    text = f"Ours is {' or '.join(origins)}, as the table says where."
-    if any(cell.ratio or cell.paper_ratio for row in result.rows for cell in row.cells.values()):
+    cells = [cell for row in result.rows for cell in row.cells.values()]
+    text = f"Ours is {' or '.join(sorted(_origins(cells)))}, as the table says where."
+    if any(cell.ratio or cell.paper_ratio for cell in cells):
         text += " In parentheses: the speed-up within the row, of ours over ours and of the paper's over the paper's."
     return text
 
 
-def graphs_text(graphs: Sequence[dict[str, Any]]) -> str:
-    """The graphs of a target, with what decides whether a shrunk one behaves as the real one: density and caches."""
+def _graphs_text(graphs: list[dict[str, Any]]) -> str:
     if not graphs:
         return "No graph is involved, so neither density nor cache plays a part."
-    header = ["graph", "source", "nodes", "nnz", "mean degree", "density", "real density", "ratio"]
-    header += ["H", "cache here", "modelled cache"]
     rows = []
-    for one in graphs:
-        shrunk = "" if one["source"] == "real" else f", scale {one['scale']:g}, degree_scale {one['degree_scale']:g}"
-        cache = "unknown" if one["cache_bytes"] is None else num_bytes(one["cache_bytes"])
-        modelled = f"{one['modelled_cache_rows']:,} rows = {100 * one['modelled_cache_share']:.2f} % of H"
-        rows.append(
-            [
-                one["graph"],
-                one["source"] + shrunk,
-                f"{one['num_nodes']:,}",
-                f"{one['nnz']:,}",
-                f"{one['mean_degree']:.1f}",
-                f"{one['density']:.2e}",
-                f"{one['real_density']:.2e}",
-                f"{one['density_ratio']:.2f}",
-                num_bytes(one["h_bytes"]),
-                cache,
-                modelled,
-            ]
-        )
-    return format_table(header, rows)
+    for facts in graphs:
+        shrunk = "" if facts["source"] == "real" else ", scale {scale:g}, degree_scale {degree_scale:g}".format(**facts)
+        texts = {
+            "source": facts["source"] + shrunk,
+            "h_bytes": num_bytes(facts["h_bytes"]),
+            "cache_bytes": "unknown" if facts["cache_bytes"] is None else num_bytes(facts["cache_bytes"]),
+            "modelled_cache_share": percent(facts["modelled_cache_share"]),
+        }
+        rows.append([cell.format(**facts | texts) for cell in _GRAPHS.values()])
+    return format_table(list(_GRAPHS), rows)
 
 
 def _with_ratio(value: object, ratio: float | None) -> str:
@@ -184,15 +164,11 @@ def _text(value: object) -> str:
     return "-" if value is None else re.sub(r"\s*\|\s*", " / ", str(value))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
-
-
 def _only(values: set[str]) -> str:
     """The one value that there is; empty where there are several, or none."""
     return next(iter(values)) if len(values) == 1 else ""
 
 
 def _origins(cells: Iterable[Cell]) -> set[str]:
-    """Of all numbers among ``cells``."""
-    return {cell.origin for cell in cells if _is_number(cell.ours)}
+    """The origins of all numbers among ``cells``."""
+    return {cell.origin for cell in cells if number(cell.ours) is not None}

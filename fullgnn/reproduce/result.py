@@ -1,4 +1,4 @@
-"""What a target found: a table whose cells hold the paper's value beside ours, and the panels of its figure.
+"""What a target returns: rows of cells that hold the paper's value beside ours, and the panels of its figure.
 
 Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.json`` keeps it as it is.
 """
@@ -13,13 +13,13 @@ Value = float | int | str | None
 """A text says why there is no number: ``not installed``."""
 
 Origin = Literal["measured", "simulated", "derived"]
-"""``measured``: by a clock, a profiler or a count on this machine; ``simulated``: by a model, or with one in it;
+"""``measured``: by a clock, a profiler or a count on this machine; ``simulated``: by a model, at least in part;
 ``derived``: from the layout or the configuration alone."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One value of ours, with the paper's where it has one."""
+    """One value of ours, with the paper's where the paper has one."""
 
     ours: Value
     paper: Value = None
@@ -31,7 +31,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: what it is about, and a cell for some of the columns."""
+    """A line of the table: its labels, and a cell for some of the columns."""
 
     labels: tuple[str, ...]
     cells: dict[str, Cell]
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Series:
-    """One colour of a bar chart."""
+    """The bars of one colour."""
 
     name: str
     values: list[float | None]  # a bar for each group; None: no bar
@@ -76,50 +76,79 @@ class Curves:
 
 @dataclass(frozen=True)
 class Result:
-    """What ``run`` of a target returns."""
+    """What the ``run`` of a target returns."""
 
     labels: tuple[str, ...]  # heads of the columns that name a row
     columns: tuple[str, ...]
     rows: list[Row]
     panels: Sequence[Bars | Curves]
-    cases: list[Case] = field(default_factory=list)  # the graphs that it ran on
-    notes: list[str] = field(default_factory=list)  # a sentence each, below the table
+    cases: list[Case] = field(default_factory=list)  # the graphs that the target ran on
+    notes: list[str] = field(default_factory=list)  # sentences below the table
     details: dict[str, Any] = field(default_factory=dict)  # for the record: all rounds, settings
 
 
-def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
-    """``cells`` of one row, times, with ``ratio``: the time of the cell ``base`` over theirs, above 1 being faster.
+def number(value: Value) -> float | None:
+    """``value`` as a number, or None where it is missing or a text."""
+    return float(value) if isinstance(value, (int, float)) else None
 
-    A measured time is never divided by a simulated one: such a cell keeps the ratio that it has. So does one without
-    a number, and the paper's where either of the two is missing.
+
+def over(value: Value, base: Value) -> float | None:
+    """``value / base``, or None where one of the two is no number."""
+    if isinstance(value, (int, float)) and isinstance(base, (int, float)) and base:
+        return value / base
+    return None
+
+
+def cells(
+    ours: Mapping[str, Value], paper: Mapping[str, Value] | None = None, unit: str = "", origin: Origin = "measured"
+) -> dict[str, Cell]:
+    """A cell for each column of ``ours``, with the paper's value where ``paper`` has that column."""
+    return {column: Cell(value, (paper or {}).get(column), unit, origin) for column, value in ours.items()}
+
+
+def speedups(cells: Mapping[str, Cell], base: str, published: Mapping[str, float] | None = None) -> dict[str, Cell]:
+    """The times in ``cells``, all of one row, with ``ratio``: the time in column ``base`` over the cell's time.
+
+    A measured time is never divided by a simulated one; where a ratio cannot be computed, there is none.
+
+    Args:
+        published: the paper's ratios of columns for which the paper gives no times.
     """
-    first = cells[base]
+    first, published = cells.get(base, Cell(None)), published or {}
     return {
-        key: replace(
+        column: replace(
             cell,
-            ratio=_over(first.ours, cell.ours, cell.ratio) if first.origin == cell.origin else cell.ratio,
-            paper_ratio=_over(first.paper, cell.paper, cell.paper_ratio),
+            ratio=over(first.ours, cell.ours) if first.origin == cell.origin else None,
+            paper_ratio=published.get(column, over(first.paper, cell.paper)),
         )
-        for key, cell in cells.items()
+        for column, cell in cells.items()
     }
 
 
-def ratio_bars(title: str, rows: Iterable[Row], columns: Iterable[str], group: int = 0) -> Bars:
-    """A panel of the ``ratio`` of some columns, the paper's outlined: seconds of two machines never share an axis.
+def with_label(rows: Iterable[Row], *labels: str) -> list[Row]:
+    """The ``rows`` that bear all of ``labels``."""
+    return [row for row in rows if set(labels) <= set(row.labels)]
+
+
+def bars(
+    title: str,
+    ylabel: str,
+    rows: Sequence[Row],
+    columns: Iterable[str],
+    height: Literal["ours", "ratio"] = "ratio",
+    group: int = 0,
+) -> Bars:
+    """A panel with a group of bars for each row and a colour for each of ``columns``, the paper's bars outlined.
 
     Args:
-        group: which label of a row names its group of bars.
+        height: the field of a cell that is drawn. Times are drawn as ratios only: the seconds of two machines never
+            share an axis.
+        group: index of the label that names the group of a row.
     """
-    rows, columns = list(rows), list(columns)
 
-    def series(column: str) -> Series:
-        cells = [row.cells.get(column, Cell(None)) for row in rows]
-        return Series(column, [cell.ratio for cell in cells], [cell.paper_ratio for cell in cells])
+    def heights(column: str, key: str) -> list[float | None]:
+        return [number(getattr(row.cells.get(column, Cell(None)), key)) for row in rows]
 
-    return Bars(title, "speed-up", [row.labels[group] for row in rows], [series(column) for column in columns])
-
-
-def _over(base: Value, own: Value, otherwise: float | None) -> float | None:
-    if isinstance(base, (int, float)) and isinstance(own, (int, float)) and own:
-        return base / own
-    return otherwise
+    paper = {"ours": "paper", "ratio": "paper_ratio"}[height]
+    series = [Series(column, heights(column, height), heights(column, paper)) for column in columns]
+    return Bars(title, ylabel, [row.labels[group] for row in rows], series)

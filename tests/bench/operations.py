@@ -5,8 +5,9 @@ from typing import Any
 
 from fullgnn.bench.__main__ import OPERATIONS
 from fullgnn.bench.config import load_bench
-from fullgnn.bench.record import check_folder, make_record, make_table, write
+from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.distributed import World
+from fullgnn.distributed.command import make_folder
 
 SHORT = ("graph=tiny", "rounds=3", "epochs=4", "budget_s=1000", "threads=1", "cache_dir=null")
 
@@ -18,8 +19,7 @@ def operate(world: World, *overrides: str) -> str:
     record = make_record(cfg, world, outcome)
     table = make_table(record, outcome.columns)
     if world.rank == 0:
-        check_folder(cfg)
-        write(cfg, record, table)
+        write(make_folder(cfg.out), record, table)
     return table
 
 

@@ -1,11 +1,25 @@
 """Rounds, budgets, failures and ratios, on methods that cost nothing."""
 
+import time
 from typing import Any
 
 import pytest
+import torch
 
-from fullgnn.bench.harness import MIN_ROUNDS, Measurement, Method, Missing, attempt, baseline, compare, measure
+from fullgnn.bench.harness import (
+    MIN_ROUNDS,
+    Measurement,
+    Method,
+    Missing,
+    attempt,
+    baseline,
+    compare,
+    interleaved,
+    measure,
+    timed,
+)
 from fullgnn.distributed import World
+from fullgnn.telemetry.timing import Times
 
 pytestmark = pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
 
@@ -41,13 +55,13 @@ def measure_fakes(world: World, *arguments: Any) -> tuple[list[Measurement], lis
 def test_rounds_budget_and_failure(ranks) -> None:
     results = ranks(2)(measure_fakes, 9, 1, 10.0)
     measurements, missing, calls = results[0]
-    by_name = {one.method: one for one in measurements}
+    by_name = {one.name: one for one in measurements}
     assert set(by_name) == {"all", "slow", "quick"}
-    assert by_name["all"].times_ms == [20.0] * 9  # of the slowest rank
+    assert by_name["all"].times.ms == [20.0] * 9  # of the slowest rank
     assert by_name["all"].warmup_ms == [20.0] and by_name["all"].values == [0.5] * 10
-    assert len(by_name["slow"].times_ms) == MIN_ROUNDS
+    assert len(by_name["slow"].times.ms) == MIN_ROUNDS
     assert by_name["slow"].stopped == "budget_s=10 was spent"
-    assert len(by_name["quick"].times_ms) == 9 and by_name["quick"].stopped is None
+    assert len(by_name["quick"].times.ms) == 9 and by_name["quick"].stopped is None
     assert missing == [Missing("failing", "failed in round 2: ValueError: enough of it")]
     assert results[1][2] == ["all"] * 10  # the other rank only takes part where it must
     rounds = [calls[start : start + 3] for start in range(0, 3 * (1 + MIN_ROUNDS), 3)]
@@ -69,14 +83,30 @@ def test_ours_may_not_fail(ranks) -> None:
 
 def test_ratios(ranks) -> None:
     def measured(name: str, kind: str, median_ms: float) -> Measurement:
-        return Measurement(name, kind, {}, 1, 1, [], [median_ms], median_ms, median_ms, median_ms, None, [], {})
+        return Measurement(method(name, median_ms, kind), [], Times([median_ms]), [])
 
     found = [measured("a", "ours", 4.0), measured("b", "ours", 2.0), measured("c", "peer", 1.0)]
     fastest, named = baseline(found, None), baseline(found, "c")
     assert fastest is found[1] and named is found[2]
-    assert [one.ratio for one in compare(found, lambda one: fastest)] == [2.0, 1.0, 0.5]
+    compare(found, None)
+    assert [one.ratio for one in found] == [None] * 3
+    compare(found, fastest)
+    assert [one.ratio for one in found] == [2.0, 1.0, 0.5]
+    assert {one.baseline for one in found} == {"b (1 x 1)"}
     assert baseline(found[2:], None) is None
-    assert [one.ratio for one in compare(found, lambda one: None)] == [None] * 3
+
+
+def test_steps_of_a_process_without_a_job(ranks) -> None:
+    calls: list[str] = []
+    found = interleaved({name: lambda name=name: calls.append(name) for name in "ab"}, torch.device("cpu"), 5, warmup=2)
+    assert sorted(calls) == ["a"] * 7 + ["b"] * 7
+    assert [len(found[name].times.ms) for name in "ab"] == [5, 5]
+
+
+def test_a_step_is_timed_and_its_loss_kept(ranks) -> None:
+    elapsed_ms, value = timed(lambda: time.sleep(0.01) or 0.5, torch.device("cpu"))()
+    assert elapsed_ms >= 10 and value == 0.5
+    assert timed(lambda: "no number", torch.device("cpu"))()[1] is None
 
 
 def test_a_maker_that_fails_has_a_reason(ranks) -> None:

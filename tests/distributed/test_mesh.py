@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, init_world, mesh
+from fullgnn.distributed import World, init_world, mesh, world_of_one
 from fullgnn.engine import fit, make_scheme, set_up
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.telemetry.meter import Meter
@@ -73,3 +73,16 @@ def test_variables_of_nccl_are_set_before_it_starts(monkeypatch, backend: str, s
         pass
     defaults = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
     assert caught.value.args[0] == (defaults | set_before if backend == "nccl" else dict.fromkeys(defaults))
+
+
+def test_a_world_of_one_needs_no_launcher(monkeypatch) -> None:
+    """It trains, whatever job the environment describes, and may be entered again."""
+    monkeypatch.setenv("WORLD_SIZE", "7")
+    cfg = config(*layout_overrides(1), "train.epochs=1", "runtime.device=cpu")
+    for where in (torch.device("cpu"), cfg.runtime):
+        with world_of_one(where) as world:
+            assert (world.rank, world.size, world.device, list(world.others)) == (0, 1, torch.device("cpu"), [])
+            scheme = make_scheme(cfg, world, Meter(world.device))
+            job = set_up(cfg, world, scheme, dense_graph("symmetric").graph())
+            fit(job.model, job.graph, scheme, cfg.train, Meter(world.device))
+        assert not dist.is_initialized()

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullgnn.plan.simulate import prepare_for
 from fullgnn.reproduce import fig10, table5
 from fullgnn.reproduce.config import Layout, load_target
 from fullgnn.reproduce.graphs import case
-from fullgnn.reproduce.jobs import num_epochs, run_config, time_job
+from fullgnn.reproduce.jobs import COMPUTATION, ONE_RANK, num_epochs, prepare_job, time_job
 from fullgnn.reproduce.result import Result
 
 pytest.importorskip("pymetis")
@@ -40,9 +39,7 @@ def test_epochs_are_those_asked_for_or_the_papers_at_full_size(tmp_path: Path) -
 def test_table5_counts_the_non_zeros_in_dense_tiles(thresholds: Result) -> None:
     made = thresholds.cases[0]
     cfg = load_target("table5", *TINY)
-    prepared, _ = prepare_for(
-        run_config(cfg, made.hidden, *cfg.choices, "scheme=1d", "scheme.replication=1"), 1, made.graph
-    )
+    prepared, _ = prepare_job(cfg, made, ONE_RANK, *cfg.choices)
     dense = prepared.adj.matrix.toarray()
     padded = np.zeros([-(-size // 32) * 32 for size in dense.shape], np.int64)
     padded[: len(dense), : len(dense)] = dense
@@ -79,8 +76,7 @@ def test_a_layout_that_fits_runs_on_all_of_its_ranks() -> None:
     cfg = load_target("fig10", "device=cpu", "nproc=2", "threads=1", "data_root=null", "scale=0.01", "epochs=3")
     layout = Layout("1d", 2, 1)
     made = case(cfg, "reddit-like")
-    own = [*cfg.choices, *cfg.plain, *layout.overrides()]
-    prepared = prepare_for(run_config(cfg, made.hidden, *own), layout.p, made.graph)
-    times = time_job(cfg, own, made, layout.p, num_epochs(cfg, made), prepared, made.graph)
+    own = [*cfg.choices, *cfg.plain]
+    times = time_job(cfg, made, layout, own, None, prepare_job(cfg, made, layout, *own))
     assert times.origin == "measured"
-    assert 0 < times.spmm_ms[0] < times.compute_ms < times.epoch_ms[0]
+    assert 0 < times.spmm_ms[0] < times.cell(COMPUTATION).ours < times.epoch_ms[0]  # type: ignore[operator]

@@ -74,7 +74,7 @@ def test_curves_that_differ_are_called_so(cfg: fig7.Config) -> None:
     one = fig7.Training([2.0, 1.0], [0.5, 0.6], [0.1, 0.1], 0.0)
     other = fig7.Training([2.0, 1.01], [0.5, 0.6], [0.1, 0.1], 0.0)
     rows = fig7._rows("G", {fig7.PLAIN: one, "ours p=1": other}, cfg.tolerance)
-    assert fig7._notes(cfg, rows)[0].startswith("The curves of the loss DIFFER: they differ by 1.0e-02")
+    assert fig7._losses_note(rows, cfg.tolerance).startswith("The curves of the loss DIFFER: they differ by 1.0e-02")
     assert rows[0].cells["ours p=1"].ours is None  # it does not come as low
 
 

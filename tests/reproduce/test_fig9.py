@@ -1,5 +1,6 @@
 """Figure 9: orders, who is measured and who simulated, and where the paper's numbers stand."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -7,11 +8,11 @@ import pytest
 
 from fullgnn.errors import ConfigError
 from fullgnn.partition.kway import MetisError
-from fullgnn.plan.simulate import prepare_for
+from fullgnn.reorder import rcm
 from fullgnn.reproduce import fig9
 from fullgnn.reproduce.config import Layout, load_target
 from fullgnn.reproduce.graphs import case
-from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, run_config
+from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, prepare_ordered
 from fullgnn.reproduce.result import Result
 
 TINY = (
@@ -22,6 +23,7 @@ TINY = (
     "orders=[rcm]",
     "device=cpu",
 )
+WHOLE_RCM = ("reorder=rcm", "reorder.scope=whole")
 ONE_D, REPLICATED = "{scheme:1d,p:2,r:1}", "{scheme:1.5d,p:4,r:2}"
 
 
@@ -93,32 +95,27 @@ def test_all_of_the_papers_numbers_have_a_place() -> None:
         assert any((one.scheme, one.p) == (layout.scheme, layout.p) for layout in cfg.layouts)
 
 
-def test_an_order_computed_beforehand_is_that_of_the_whole_scope(cfg: fig9.Config) -> None:
-    layout, made = Layout("1d", 4, 1), case(cfg, "reddit-like")
-    own = [*fig9._scheme(cfg, layout), "reorder=rcm", "reorder.scope=whole"]
-    wanted, _ = prepare_for(run_config(cfg, made.hidden, *own), layout.p, made.graph)
-    one = fig9._ordered(cfg, made, layout, "rcm", "whole")
-    assert isinstance(one, fig9.Ordered)
-    found = one.prepared[0]
-    assert np.array_equal(found.partition.bounds, wanted.partition.bounds)
-    assert (found.adj.matrix != wanted.adj.matrix).nnz == 0
-    assert np.array_equal(found.graph.features, wanted.graph.features)
-    assert not np.array_equal(wanted.graph.labels, made.graph.labels)  # so the order did something
+def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: fig9.Config) -> None:
+    made = case(cfg, "reddit-like")
+    (one, _), (other, _) = (prepare_ordered(cfg, made, Layout("1d", p, 1), *WHOLE_RCM) for p in (2, 4))
+    assert np.array_equal(one.node_id, other.node_id)
+    assert np.array_equal(one.node_id, rcm(made.graph.adjacency(np.float32), cfg.seed))
 
 
 def test_without_metis_its_columns_say_so(cfg: fig9.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise MetisError("pymetis is not installed")
 
-    monkeypatch.setattr(fig9, "order", fail)
     monkeypatch.setattr(import_module("fullgnn.reorder.metis"), "kway", fail)
-    layout, made = Layout("1d", 2, 1), case(cfg, "reddit-like")
-    assert fig9._ordered(cfg, made, layout, "metis", "whole") == "no metis: pymetis is not installed"
-    assert fig9._ordered(cfg, made, layout, "metis", "block") == "no metis: rcm took its place"
+    wanted = replace(cfg, orders=["metis"], layouts=[Layout("1d", 2, 1)])
+    times = fig9.time_case(wanted, case(cfg, "reddit-like"), load_links(cfg, cfg.links, cfg.layouts))["1D p=2"]
+    assert isinstance(times["none"], JobTimes)
+    reason = "reorder=metis is not available here, rcm took its place: pip install pymetis"
+    assert times["METIS whole"] == times["METIS blockwise"] == reason
 
 
 def test_one_gpu_has_no_links_to_measure(cfg: fig9.Config) -> None:
     alone = load_target("fig9")
     alone.device, alone.nproc = "cuda", 1
     with pytest.raises(ConfigError, match="^links=auto: one GPU has none to measure"):
-        load_links(alone, "auto")
+        load_links(alone, "auto", alone.layouts)

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from fullgnn.reproduce.page import csv_text, table_text
-from fullgnn.reproduce.result import Bars, Cell, Result, Row, ratio_bars, speedups
+from fullgnn.reproduce.result import Bars, Cell, Result, Row, bars, speedups
 
 
 def test_a_speedup_is_the_base_over_the_cell_for_both_columns() -> None:
@@ -20,8 +20,8 @@ def test_measured_and_simulated_times_are_never_divided() -> None:
     assert cells["b"].ratio is None
 
 
-def test_a_ratio_that_is_known_otherwise_stays() -> None:
-    cells = speedups({"a": Cell(6.0), "b": Cell(2.0, paper_ratio=1.5)}, "a")
+def test_a_published_ratio_needs_no_published_times() -> None:
+    cells = speedups({"a": Cell(6.0), "b": Cell(2.0)}, "a", {"b": 1.5})
     assert cells["b"].paper_ratio == 1.5
 
 
@@ -69,8 +69,8 @@ def test_the_csv_has_a_line_for_each_cell(result: Result) -> None:
 
 
 def test_bars_of_ratios_have_the_papers_beside_ours(result: Result) -> None:
-    bars = ratio_bars("speed-ups", result.rows, ["new"])
-    assert isinstance(bars, Bars)
-    assert bars.groups == ["G", "K|L"]
-    assert bars.series[0].values == [None, None]
-    assert bars.series[0].paper == [4.0, None]
+    panel = bars("speed-ups", "speed-up", result.rows, ["new"])
+    assert isinstance(panel, Bars)
+    assert panel.groups == ["G", "K|L"]
+    assert panel.series[0].values == [None, None]
+    assert panel.series[0].paper == [4.0, None]

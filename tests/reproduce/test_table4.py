@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.reproduce import table4
+from fullgnn.reproduce import jobs, table4
 from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.plot import _bars
 from fullgnn.reproduce.result import Bars, Result
@@ -90,7 +90,7 @@ def test_without_ranks_no_profile_is_asked_for(tmp_path: Path, monkeypatch: pyte
     def refuse(*arguments: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(table4, "load_links", refuse)
+    monkeypatch.setattr(jobs, "load_hardware", refuse)
     one = ("layouts=[{scheme:1d,p:1,r:1}]", "methods=[{title:ours base,overrides:['experiment=hetu']}]")
     cfg = load_target("table4", *TINY, *one, f"data_root={tmp_path}")
     assert [row.labels[1] for row in table4.run(cfg).rows] == ["1D p=1"]

@@ -18,7 +18,7 @@ def test_blocks_are_those_that_dealing_them_out_gives(scheme: str, p: int, r: in
         for column in range(b):
             held[row, column % r] += 1  # any way to deal the b blocks of a row to its r ranks as evenly as possible
     found = table2.blocks(Layout(scheme, p, r))
-    assert found == {"block_rows": b, "block_columns": b, "blocks_per_rank": max(held.values())}
+    assert found == {"block rows": b, "block columns": b, "blocks per rank": max(held.values())}
 
 
 def test_table2_agrees_with_the_paper() -> None:

@@ -1,13 +1,14 @@
-"""All that a GPU of the Hopper generation would be given, up to the launch, on a machine without one.
+"""Compile everything that the host would launch on a GPU of compute capability 9.0, on a machine without a GPU.
 
-The host's side of each kernel runs on CPU tensors; its arguments are packed, the kernel that they ask for is compiled
-for sm_90, and then nothing is launched. Importing this module imports Triton.
+The host's code runs on CPU tensors. Each kernel that it asks for is compiled for sm_90, and nothing is launched.
+Importing this module imports Triton.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -36,26 +37,20 @@ class Launch:
     """One kernel that the host has asked for."""
 
     function: str
-    arguments: dict[str, Any]  # by name, those that have defaults and were not given left out
-    grid: tuple[int, ...]
+    arguments: dict[str, Any]  # by name, without those that keep their defaults
     compiled: Any  # triton.compiler.CompiledKernel
-
-    def pointer_names(self) -> dict[int, str]:
-        """The tensors among the parameters of the compiled kernel, by the number of the parameter."""
-        signature = self.compiled.src.signature
-        passed = [name for name, kind in signature.items() if kind != "constexpr"]
-        return {number: name for number, name in enumerate(passed) if str(signature[name]).startswith("*")}
 
 
 @contextmanager
 def recorded() -> Iterator[list[Launch]]:
-    """Within it, kernels serve CPU tensors, rows are laid out as on a GPU, and launches go to the list instead.
+    """Append launches to the list that is returned, instead of making them.
 
-    Afterwards, Triton still has the driver of the absent GPU: this process cannot launch a kernel any more.
+    Inside the block kernels in Triton serve CPU tensors, whose rows lie as they do on a GPU. Afterwards Triton keeps
+    the driver of the absent GPU: this process cannot launch a kernel any more.
     """
     assert not gpu.interpreting(), "TRITON_INTERPRET is set: nothing would be compiled"
     launches: list[Launch] = []
-    run, interpreted, line_bytes = JITFunction.run, gpu.INTERPRETED, lines.LINE_BYTES
+    run = JITFunction.run
 
     def compile_only(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
@@ -63,12 +58,13 @@ def recorded() -> Iterator[list[Launch]]:
         arguments = dict(zip(self.arg_names, args)) | given
         size = grid(arguments) if callable(grid) else grid
         assert all(0 < extent < 2**31 for extent in size), size
-        launches.append(Launch(self.__name__, arguments, tuple(size), kernel))
+        launches.append(Launch(self.__name__, arguments, kernel))
         return kernel
 
     driver.set_active(AbsentGPU())
-    JITFunction.run, gpu.INTERPRETED, lines.LINE_BYTES = compile_only, True, lines.SECTOR_BYTES  # type: ignore[method-assign]
-    try:
+    with (
+        mock.patch.object(JITFunction, "run", compile_only),
+        mock.patch.object(gpu, "INTERPRETED", True),
+        mock.patch.object(lines, "LINE_BYTES", lines.SECTOR_BYTES),
+    ):
         yield launches
-    finally:
-        JITFunction.run, gpu.INTERPRETED, lines.LINE_BYTES = run, interpreted, line_bytes  # type: ignore[method-assign]

@@ -5,13 +5,12 @@ send and receive of this rank to itself, as ``Axis.exchange`` batches them.
 """
 
 import os
-from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from fullgnn.bench.gpu.check import Check, equal
 from fullgnn.bench.gpu.ours import free_port, use_loopback
 from fullgnn.bench.gpu.worker import Report, Task
 
@@ -19,7 +18,7 @@ _SIZE = 1 << 20
 _TIMEOUT_S = 30
 
 
-def check_captured(device: torch.device, capture: bool) -> list[Check]:
+def check_captured(device: torch.device, capture: bool) -> list[dict[str, Any]]:
     """y = all-reduce(x) and z = exchange(x), on one rank both x, replayed with other x.
 
     Args:
@@ -56,9 +55,8 @@ def check_captured(device: torch.device, capture: bool) -> list[Check]:
         z.fill_(torch.nan)
         launch()
         how = f"{'replay' if capture else 'launch'} {turn + 1}"
-        checks.append(equal("all-reduce", "values", how, y, x))
-        if capture:
-            checks.append(equal("exchange with itself", "values", how, z, x))
+        for subject, found in {"all-reduce": y, **({"exchange with itself": z} if capture else {})}.items():
+            checks.append({"subject": subject, "what": "values", "case": how, "passed": torch.equal(found, x)})
     if graph is not None:
         torch.cuda.synchronize(device)
         graph.reset()  # destroy_process_group waits for graphs that captured its collectives (pytorch#115388)
@@ -80,7 +78,7 @@ def run(task: Task, report: Report) -> None:
 
     def captured() -> None:
         for check in check_captured(task.device, capture=not task.toy):
-            report.add(["checks"], asdict(check))
+            report.add(["checks"], check)
 
     report.item("nccl: process group", begin, limit_s=_TIMEOUT_S + 5)
     if not dist.is_initialized():

@@ -1,17 +1,15 @@
-"""Kernels compiled before anything is timed, on as many cores as there are: what is compiled stays on disk.
+"""Compile what the products and the sweep will time, so that time is spent on timing alone.
 
-Every kernel, at every width and with every change of its constants that the sweep will try, multiplies a small graph
-once. Triton compiles for sizes that are multiples of 16 and for others apart, so a little may still have to be compiled
-while the products are timed.
+What Triton compiles stays on disk, so that as many processes as cores compile at a time, before anything is timed.
 """
 
 from functools import partial
 from typing import Any
 
-from fullgnn.bench.gpu.contestants import CONTESTANTS, Contestant
+from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate, local_csr
-from fullgnn.bench.gpu.product import Products
-from fullgnn.bench.gpu.sweep import DEPTHS, SWEPT, DenseLayer, Swept, constants
+from fullgnn.bench.gpu.product import WIDTHS, Products
+from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, Trials, changes
 from fullgnn.bench.gpu.tunables import Changed
 from fullgnn.bench.gpu.worker import Report, Task
 
@@ -19,40 +17,28 @@ _GRAPH, _SCALE = "reddit-like", 0.02
 _DENSE_ROWS = 100_003
 
 
-def cases(kernels: list[str], widths: tuple[int, ...], swept_widths: list[int]) -> list[list[Any]]:
-    """What is compiled, most wanted first: [kernel, width], and [number in ``SWEPT``, width, change] of the sweep."""
-    found: list[list[Any]] = [[name, width] for width in widths for name in kernels]
+def cases(swept_widths: list[int]) -> list[list[Any]]:
+    """[kernel, width, changed constants], most wanted first; None: all constants are those of this GPU."""
+    found: list[list[Any]] = [[one.name, width, None] for width in WIDTHS for one in FIRST]
     for width in swept_widths:
-        for number, swept in enumerate(SWEPT):
-            found += [[number, width, changed] for changed in swept.changes()]
+        found += [[kernel, width, changed] for kernel in SECTIONS for changed in changes(kernel)]
     return found
 
 
 def run(task: Task, report: Report) -> None:
-    """Argument of the task: ``cases``, those of this worker."""
+    """Argument of the task: ``cases``, those of this process."""
     graph = generate(LOOKALIKES[_GRAPH], _SCALE, 0, task.device)
     products = Products(local_csr(graph.csr(graph.perm)), [], task.device)
-    dense: dict[int, DenseLayer] = {}
+    trials = Trials(products, _DENSE_ROWS, task.device)
 
-    def multiply(one: Contestant, width: int) -> None:
-        if one.missing(task.device) is None:
-            products.run_once(one, width)
+    def compile_case(kernel: str, width: int, changed: Changed | None) -> None:
+        if kernel != DENSE and CONTESTANTS[kernel].missing(task.device) is not None:
+            return
+        if changed is None:
+            products.time(CONTESTANTS[kernel], width, 0.0)
+        else:
+            trials.time(kernel, width, changed, 0.0)
 
-    def try_constants(swept: Swept, width: int, changed: Changed) -> None:
-        with constants(swept.section, changed):
-            if swept.one is None:
-                if width not in dense:
-                    dense[width] = DenseLayer(_DENSE_ROWS, DEPTHS.get(width, width), width, task.device)
-                dense[width].time(0.0)
-            elif swept.one.missing(task.device) is None:
-                products.time_anew(swept.one, width, 0.0)
-
-    for what, width, *rest in task.arguments["cases"]:
-        if not rest:
-            if not task.ended_by(what):
-                report.item(f"{what}, width {width}", partial(multiply, CONTESTANTS[what], width))
-            continue
-        ((name, value),) = rest[0].items()
-        report.item(
-            f"{SWEPT[what].kernel}, width {width}, {name}={value}", partial(try_constants, SWEPT[what], width, rest[0])
-        )
+    for kernel, width, changed in task.arguments["cases"]:
+        what = "" if changed is None else ", ".join(f", {name}={value}" for name, value in changed.items())
+        report.item(f"{kernel}, width {width}{what}", partial(compile_case, kernel, width, changed))

@@ -1,9 +1,9 @@
-"""What a GPU does in an epoch, by kernel, and the gaps in which it does nothing: what a profiler saw, as a table."""
+"""What a GPU does in an epoch: time by kernel, and the gaps in which it does nothing, from torch's profiler."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import DeviceType
@@ -16,8 +16,7 @@ _NAME = 90  # characters of a kernel's
 _MOST_ROWS = 40
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One kernel, copy or fill on the device."""
 
     name: str
@@ -27,20 +26,18 @@ class Launch:
 
 def profiled(step: Step, device: torch.device, epochs: int = EPOCHS) -> list[Launch]:
     """What ``epochs`` epochs launched, without waiting between them; on a CPU, the operators."""
-    cuda = device.type == "cuda"
-    activity = torch.profiler.ProfilerActivity.CUDA if cuda else torch.profiler.ProfilerActivity.CPU
+    kind = "CUDA" if device.type == "cuda" else "CPU"
     step()()
     synchronize(device)
-    with torch.profiler.profile(activities=[activity]) as profiler:
+    with torch.profiler.profile(activities=[getattr(torch.profiler.ProfilerActivity, kind)]) as profiler:
         reads = [step() for _ in range(epochs)]
         synchronize(device)
     for read in reads:
         read()
-    where = DeviceType.CUDA if cuda else DeviceType.CPU
     return [
-        Launch(event.name, event.time_range.start, event.time_range.end)
+        Launch(event.name[:_NAME], event.time_range.start, event.time_range.end)
         for event in profiler.events() or ()
-        if event.device_type == where and not getattr(event, "is_user_annotation", False)
+        if event.device_type == getattr(DeviceType, kind) and not getattr(event, "is_user_annotation", False)
     ]
 
 
@@ -50,28 +47,26 @@ def launch_table(launches: Iterable[Launch], epochs: int) -> dict[str, Any]:
     A gap is a stretch between two launches in which none was running. ``busy_ms`` and ``idle_ms`` add up to the time
     from the first launch to the end of the last.
     """
-    ordered = sorted(launches, key=lambda one: (one.begin_us, one.end_us))
+    ordered = sorted(launches, key=attrgetter("begin_us", "end_us"))
     kernels: dict[str, list[float]] = defaultdict(list)
     gaps: dict[tuple[str, str], list[float]] = defaultdict(list)
-    busy_us, end_us, last = 0.0, None, ""
+    latest = ordered[0] if ordered else Launch("", 0.0, 0.0)  # the one that ends last so far
     for one in ordered:
-        kernels[one.name[:_NAME]].append(one.end_us - one.begin_us)
-        if end_us is not None and one.begin_us > end_us:
-            gaps[last, one.name[:_NAME]].append(one.begin_us - end_us)
-        if end_us is None or one.end_us > end_us:
-            busy_us += one.end_us - max(one.begin_us, one.begin_us if end_us is None else end_us)
-            end_us, last = one.end_us, one.name[:_NAME]
+        kernels[one.name].append(one.end_us - one.begin_us)
+        if one.begin_us > latest.end_us:
+            gaps[latest.name, one.name].append(one.begin_us - latest.end_us)
+        latest = max(latest, one, key=attrgetter("end_us"))
     idle_us = sum(map(sum, gaps.values()))
+    whole_us = latest.end_us - ordered[0].begin_us if ordered else 0.0
+
+    def of_one_epoch(times: Mapping[Any, list[float]], count: str) -> list[tuple[Any, dict[str, float]]]:
+        longest = sorted(times.items(), key=lambda item: -sum(item[1]))[:_MOST_ROWS]
+        return [(key, {count: len(us) / epochs, "total_ms": sum(us) / epochs / 1e3}) for key, us in longest]
+
     return {
         "epochs": epochs,
-        "busy_ms": busy_us / epochs / 1e3,
+        "busy_ms": (whole_us - idle_us) / epochs / 1e3,
         "idle_ms": idle_us / epochs / 1e3,
-        "kernels": [
-            {"kernel": name, "launches": len(times) / epochs, "total_ms": sum(times) / epochs / 1e3}
-            for name, times in sorted(kernels.items(), key=lambda item: -sum(item[1]))[:_MOST_ROWS]
-        ],
-        "gaps": [
-            {"after": pair[0], "before": pair[1], "gaps": len(times) / epochs, "total_ms": sum(times) / epochs / 1e3}
-            for pair, times in sorted(gaps.items(), key=lambda item: -sum(item[1]))[:_MOST_ROWS]
-        ],
+        "kernels": [{"kernel": name} | times for name, times in of_one_epoch(kernels, "launches")],
+        "gaps": [{"after": a, "before": b} | times for (a, b), times in of_one_epoch(gaps, "gaps")],
     }

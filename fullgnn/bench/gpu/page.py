@@ -42,30 +42,28 @@ def _about(tree: dict[str, Any]) -> str:
 
 
 def _checks(checks: list[dict[str, Any]]) -> Iterable[str]:
-    """By subject and what was compared, the check that came nearest to its tolerance; and every one that failed."""
+    """A row for each subject and what was compared, with what the worst of its checks says; and every failure."""
     if not checks:
         return []
-    failed = [check for check in checks if not check["passed"]]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for check in checks:
-        groups.setdefault((check["subject"], check["what"]), []).append(check)
+        groups.setdefault((check["subject"], check.get("what", "-")), []).append(check)
     rows = []
-    for (subject, what), group in groups.items():
-        worst = max(group, key=lambda one: (not one["passed"], one["error"] or 0.0))
-        passed = f"{sum(one['passed'] for one in group)} of {len(group)}"
-        width = "-" if worst["width"] is None else str(worst["width"])
-        rows.append([subject, what, passed, cell(worst["error"]), cell(worst["tolerance"]), width, worst["case"]])
-    header = ["subject", "compared", "passed", "largest error", "allowed", "at width", "of"]
+    for names, group in groups.items():
+        worst = max(group, key=lambda one: (not one["passed"], one.get("error") or 0.0))
+        rows.append([*names, f"{sum(one['passed'] for one in group)} of {len(group)}", _details(worst)])
+    failed = [check for check in checks if not check["passed"]]
+    header = ["subject", "compared", "passed", "found"]
     lines = [f"## Checks: {len(checks) - len(failed)} of {len(checks)} passed", format_table(header, rows)]
     if failed:
-        lines.append(
-            "\n".join(
-                f"- FAILED: {one['subject']}, {one['what']}, width {one['width']}, {one['case']}: error "
-                f"{cell(one['error'])}{': ' + one['said'] if one['said'] else ''}"
-                for one in failed[:60]
-            )
-        )
+        lines.append("\n".join(f"- FAILED: {one['subject']}: {_details(one)}" for one in failed[:60]))
     return lines
+
+
+def _details(check: dict[str, Any]) -> str:
+    """What else a check has."""
+    facts = [f"{key} {cell(check[key])}" for key in ("width", "error", "tolerance") if check.get(key) is not None]
+    return ", ".join([*facts, *(check[key] for key in ("case", "said") if check.get(key))]) or "-"
 
 
 def _rates(rates: dict[str, Any]) -> Iterable[str]:

@@ -1,18 +1,15 @@
 """The three parts of the benchmark: which jobs, in which order, and how their time is shared."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu import checks, product_job
+from fullgnn.bench.gpu import kernel_tests
 from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.compile_job import cases as compile_cases
-from fullgnn.bench.gpu.contestants import AUTO, CONTESTANTS, FIRST, TOYS
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
-from fullgnn.bench.gpu.sanitize import TOOLS
 from fullgnn.bench.gpu.supervise import Supervisor
 from fullgnn.bench.gpu.sweep import WIDTHS as SWEPT
 from fullgnn.bench.gpu.tunables import tuning_text
@@ -47,33 +44,23 @@ class Part:
 
 
 def run_checks(part: Part) -> None:
-    """The kernels of float32 quality first. What takes long is that kernels are compiled: as many jobs as cores."""
-    widths = checks.TOY_WIDTHS if part.toy else checks.WIDTHS
-    names = [one.name for one in TOYS if one != AUTO] if part.toy else list(CONTESTANTS)
-    exact = [name for name in names if CONTESTANTS[name].is_float32 and CONTESTANTS[name].mode != "ieee"]
-    exact += [name for name in names if CONTESTANTS[name].mode == "ieee" and CONTESTANTS[name].kind in _ROW_KERNELS]
-    others = [name for name in names if name not in exact]
-    left, num_workers = part.budget.left, _num_workers(part.toy)
-    single = ["operations", "sizes", "replays", "collectives", "ranks"]
+    """NCCL, several ranks and the kernels' tests side by side, then compute-sanitizer."""
+    left, names = part.budget.left, ["collectives", "kernel_tests", "ranks"]
     if part.toy:  # one process: starting many takes longer than what they do
-        cases = [(name, widths[0]) for name in (*exact, *others)]
-        part.supervisor.run({"checks": part.task("several", left, modules=["checks", *single], cases=cases)})
+        part.supervisor.run({"checks": part.task("several", left, modules=names)})
         return
-    tools = TOOLS if shutil.which("compute-sanitizer") else ()
+    tools = kernel_tests.tools()
     if not tools:
         part.supervisor.missing("compute-sanitizer", "it is not on the PATH")
-    beside = len(single) + len(tools)
-    jobs = _spread(part, "kernels", "checks", [(name, width) for width in widths for name in exact], less=beside)
-    jobs |= {name: part.task(name, left) for name in single}
-    jobs |= {tool: part.task("sanitize", left, tool=tool) for tool in tools}
-    jobs |= _spread(part, "other modes", "checks", [(name, width) for width in widths for name in others])
-    part.supervisor.run(jobs, parallel=num_workers)
+    jobs = {name: part.task(name, left) for name in names}
+    jobs |= {tool: part.task("kernel_tests", left, tool=tool) for tool in tools}
+    part.supervisor.run(jobs, parallel=min(len(names), _num_workers(part.toy)))
 
 
 def run_products(part: Part) -> None:
     """Rates, then everything compiled at once, then one graph after the other, with the GPU to itself; ncu last."""
     if part.toy:
-        modules = ["rates", "product_job"]
+        modules = ["rates", "product"]
         own: dict[str, Any] = {"graph": part.graphs[0], "scale": part.scale, "scratch": str(part.scratch), "rates": []}
         part.supervisor.run({"toy": part.task("several", part.budget.left, modules=modules, **own)})
         part.record.put(["hits"], {"reason": NOT_MEASURED})
@@ -81,10 +68,10 @@ def run_products(part: Part) -> None:
     part.supervisor.run({"rates": part.task("rates", min(_RATES_MOST_S, part.budget.left))})
     seconds = part.budget.part(_COMPILE_SHARE, most_s=_COMPILE_MOST_S).seconds
     swept = [width for name in part.graphs for width in SWEPT[name]]
-    cases = compile_cases([one.name for one in FIRST], product_job.WIDTHS, swept)
+    cases = compile_cases(swept)
     part.supervisor.run(_spread(part, "compile", "compile_job", cases, seconds), parallel=_num_workers(part.toy))
     rates = part.record.tree.get("rates", {}).get("gather", [])
-    _each_graph(part, "product_job", _HITS_S, rates=rates)
+    _each_graph(part, "product", _HITS_S, rates=rates)
     name = part.graphs[0]
     scale = part.record.tree.get("graphs", {}).get(name, {}).get("scale", 0.1)
     part.supervisor.run({"hits": part.task("hits", part.budget.left, graph=name, scale=scale)})
@@ -109,8 +96,6 @@ PARTS: dict[str, Callable[[Part], None]] = {"checks": run_checks, "products": ru
 MINUTES = {"checks": 2.5, "products": 9.3, "epochs": 9.3}
 """That each part takes at most."""
 
-_ROW_KERNELS = ("TorchCSR", "TritonCSR", "PersistentCSR")
-
 
 def _each_graph(part: Part, module: str, reserved_s: float, **arguments: Any) -> None:
     for turn, name in enumerate(part.graphs):
@@ -121,16 +106,12 @@ def _each_graph(part: Part, module: str, reserved_s: float, **arguments: Any) ->
         part.supervisor.run({name: part.task(module, seconds, **own)})
 
 
-def _spread(
-    part: Part, name: str, module: str, cases: Iterable[Any], seconds: float | None = None, less: int = 0
-) -> Jobs:
-    """Jobs that take turns with the cases, as many as may run at a time, ``less`` those that others are to run in."""
+def _spread(part: Part, name: str, module: str, cases: Iterable[Any], seconds: float) -> Jobs:
+    """Jobs that take turns with the cases, as many as may run at a time."""
     cases = list(cases)
-    num_workers = max(1, min(len(cases), _num_workers(part.toy) - less))
+    num_workers = max(1, min(len(cases), _num_workers(part.toy)))
     return {
-        f"{name} {turn + 1} of {num_workers}": part.task(
-            module, part.budget.left if seconds is None else seconds, cases=cases[turn::num_workers]
-        )
+        f"{name} {turn + 1} of {num_workers}": part.task(module, seconds, cases=cases[turn::num_workers])
         for turn in range(num_workers)
     }
 

@@ -1,24 +1,78 @@
-"""Times and errors of (A + I) X, one kernel and width after the other, on one graph."""
+"""The products of one graph: every kernel at every width, then the sweep of the kernels' constants."""
 
-import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.check import error_of
-from fullgnn.bench.gpu.contestants import BASELINE, Contestant
+from fullgnn.bench.gpu.contestants import BASELINE, FIRST, VARIANTS, Contestant, error_of
+from fullgnn.bench.gpu.lookalikes import density_shares, local_csr
+from fullgnn.bench.gpu.made_graph import MadeGraph
+from fullgnn.bench.gpu.random_graph import RandomGraph
 from fullgnn.bench.gpu.rates import rate_at
-from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated, synchronize
+from fullgnn.bench.gpu.sweep import sweep
+from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated
+from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.kernels.spmm import Kernel, LocalCSR
 from fullgnn.kernels.support.lines import SECTOR_BYTES
+from fullgnn.telemetry.timing import wall_ms
 
+WIDTHS = (128, 64, 47, 41, 8)
+TOY_WIDTHS = (8,)
 _NUM_SAMPLES = 1024
+_PRODUCT_S, _SWEEP_S, _TOY_S = 0.25, 0.15, 0.01
+
+
+def run(task: Task, report: Report) -> None:
+    """Arguments of the task: those of ``MadeGraph``, and ``rates`` of gathered rows."""
+    device, toy, rates = task.device, task.toy, task.arguments["rates"]
+    first, variants = ([one for one in some if one.missing(device) is None] for some in (FIRST, VARIANTS))
+    seconds = _TOY_S if toy else _PRODUCT_S
+
+    def prepare_all(block: LocalCSR) -> None:
+        for one in first:
+            one.make().prepare(block, torch.float32)
+
+    def time_one(one: Contestant, width: int) -> None:
+        made.add("spmm", products.time(one, width, seconds))
+        for name, setup in products.setup.items():
+            made.put("setup", setup, name)
+
+    def time_all(contestants: list[Contestant], widths: list[int]) -> None:
+        for width in widths:
+            for one in contestants:
+                once = partial(time_one, one, width)
+                report.item(f"{one.name}, width {width}", once, limit_s=60, predicted_s=0.0 if toy else 1.5)
+
+    def time_shuffled(graph: RandomGraph, width: int) -> None:
+        csr = graph.csr()
+        made.put("tile_density_shuffled", density_shares(csr))
+        made.add("spmm_shuffled", Products(local_csr(csr), rates, device).time(BASELINE, width, seconds))
+
+    made = MadeGraph(task, report, prepare_all)
+    found = made.make()
+    if found is None:
+        return
+    graph, csr, _ = found
+    products = Products(local_csr(csr), rates, device)
+    widths = TOY_WIDTHS if toy else WIDTHS
+    of_model = [width for width in widths if width in (made.shape.num_classes, made.shape.hidden)] or list(widths[:1])
+    time_all(first, of_model)
+    shuffled = partial(time_shuffled, graph, of_model[0])
+    report.item("torch on the shuffled graph", shuffled, predicted_s=0.0 if toy else 3.0)
+    del graph, found, shuffled
+    time_all(first, [width for width in widths if width not in of_model])
+    products.release()
+    sweep(task, report, made.name, products, _TOY_S if toy else _SWEEP_S)
+    products.release()
+    for one in variants if not toy else ():  # one after the other, so that only one of them is in memory
+        time_all([one], of_model)
+        products.release(BASELINE)
 
 
 class Products:
-    """The products of one graph; what is prepared for a kernel or a width is kept until ``release``.
+    """(A + I) X of one graph. Prepared kernels and inputs are kept until ``release``.
 
     Args:
         block: the whole graph.
@@ -32,20 +86,30 @@ class Products:
         self._inputs: list[Tensor] = []
         self._rows = self._expected = self._magnitude = torch.empty(0)
         self.setup: dict[str, dict[str, float]] = {}
+        """Seconds of preparing a kernel, and bytes that it holds beside the CSR, by its name."""
 
-    def time(self, one: Contestant, width: int, seconds: float) -> dict[str, Any]:
-        """All that is known of one product: the entry of the record."""
+    @property
+    def num_rows(self) -> int:
+        return self._block.num_rows
+
+    def time(self, one: Contestant, width: int, seconds: float, keep: bool = True) -> dict[str, Any]:
+        """The entry of the record: times, error and rates of one product.
+
+        Args:
+            keep: the prepared kernel for the next call; otherwise the kernel is prepared for this call alone, as it
+                must be where the constants of kernels have changed.
+        """
         self._take_width(width)
-        kernel, prepared = self._prepare(one)
+        kernel, prepared = self._prepare(one) if keep else self._prepare_anew(one)[0]
         inputs, out = self._inputs, torch.full((self._block.num_rows, width), torch.nan, device=self._device)
         kernel.spmm(prepared, inputs[0], out, accumulate=False)
         error = error_of(out[self._rows], self._expected, self._magnitude)
-        variants = {"lines": inputs}
+        layouts = {"lines": inputs}
         if one == BASELINE and not inputs[0].is_contiguous():  # as its users have it; the better of the two counts
-            variants["contiguous"] = [x.contiguous() for x in inputs]
+            layouts["contiguous"] = [x.contiguous() for x in inputs]
         times = {
             layout: measure(lambda x: kernel.spmm(prepared, x, out, accumulate=False), xs, self._device, seconds)
-            for layout, xs in variants.items()
+            for layout, xs in layouts.items()
         }
         layout = min(times, key=lambda name: times[name].median_ms)
         best = times[layout]
@@ -71,34 +135,24 @@ class Products:
             "share_of_gather_rate": None if rate is None else gathered * sectors / (width * 4) / rate,
         }
 
-    def time_anew(self, one: Contestant, width: int, seconds: float) -> dict[str, Any]:
-        """``time`` of a kernel that is prepared for this time alone, since its constants have changed."""
-        kept, setup = self._prepared, dict(self.setup)
-        self._prepared = {}
-        try:
-            return self.time(one, width, seconds)
-        finally:
-            self._prepared, self.setup = kept, setup
-
-    def run_once(self, one: Contestant, width: int) -> None:
-        """Multiply, so that everything is compiled."""
-        self._take_width(width)
-        kernel, prepared = self._prepare(one)
-        kernel.spmm(prepared, self._inputs[0], self._inputs[0].new_empty(self.num_rows, width), accumulate=False)
-
-    @property
-    def num_rows(self) -> int:
-        return self._block.num_rows
+    def release(self, *keep: Contestant) -> None:
+        """Free the inputs, and what was prepared for other kernels than ``keep``."""
+        names = {one.name for one in keep}
+        self._prepared = {name: kept for name, kept in self._prepared.items() if name in names}
+        self._width, self._inputs = 0, []
+        self._expected = self._magnitude = torch.empty(0)
 
     def _prepare(self, one: Contestant) -> tuple[Kernel, Any]:
         if one.name not in self._prepared:
-            kernel = one.make()
-            prepared, setup_s = _timed(lambda: kernel.prepare(self._block, torch.float32), self._device)
-            own = {self._block.indptr.data_ptr(), self._block.indices.data_ptr()}
-            held = sum(tensor.nbytes for tensor in kernel.tensors(prepared) if tensor.data_ptr() not in own)
-            self.setup[one.name] = {"setup_s": setup_s, "bytes": held}
-            self._prepared[one.name] = kernel, prepared
+            self._prepared[one.name], self.setup[one.name] = self._prepare_anew(one)
         return self._prepared[one.name]
+
+    def _prepare_anew(self, one: Contestant) -> tuple[tuple[Kernel, Any], dict[str, float]]:
+        kernel, blocks = one.make(), []
+        ms = wall_ms(lambda: blocks.append(kernel.prepare(self._block, torch.float32)), self._device)
+        own = {self._block.indptr.data_ptr(), self._block.indices.data_ptr()}
+        held = sum(tensor.nbytes for tensor in kernel.tensors(blocks[0]) if tensor.data_ptr() not in own)
+        return (kernel, blocks[0]), {"setup_s": ms / 1e3, "bytes": held}
 
     def _take_width(self, width: int) -> None:
         """Inputs of ``width``, and the exact product of the first on some rows, the longest among them."""
@@ -110,13 +164,6 @@ class Products:
         self._expected = exact_rows(self._block, self._inputs[0], self._rows)
         self._magnitude = exact_rows(self._block, self._inputs[0].abs(), self._rows)
         self._width = width
-
-    def release(self, *keep: Contestant) -> None:
-        """Free inputs, and what was prepared for others than ``keep``."""
-        names = {one.name for one in keep}
-        self._prepared = {name: kept for name, kept in self._prepared.items() if name in names}
-        self._width, self._inputs = 0, []
-        self._expected = self._magnitude = torch.empty(0)
 
 
 def sample_rows(block: LocalCSR) -> Tensor:
@@ -135,11 +182,3 @@ def exact_rows(block: LocalCSR, x: Tensor, rows: Tensor) -> Tensor:
     column = block.indices[start[owner] + within].long()
     out = torch.zeros(len(rows), x.shape[1], dtype=torch.float64, device=x.device)
     return out.index_add_(0, owner, x.index_select(0, column).double())
-
-
-def _timed(make: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
-    synchronize(device)
-    begin = time.perf_counter()
-    made = make()
-    synchronize(device)
-    return made, time.perf_counter() - begin

@@ -1,58 +1,45 @@
-"""The sweep of the kernels' constants: on one graph, one constant at a time from the defaults, then the gains together.
+"""The sweep of the kernels' constants on one graph: one constant at a time from the defaults, then the gains together.
 
-A row of the sweep is the time of one kernel at one width with some constants changed; what is made of the rows is in
-``tunables.py``.
+A row of the sweep is the time of one kernel at one width with some constants changed; ``tunables.py`` says which values
+are tried, and which win.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from fullgnn.bench.gpu.check import error_of
-from fullgnn.bench.gpu.contestants import CSR, FLOAT32, PACKED, PACKED_PLANES, PERSISTENT, Contestant
-from fullgnn.bench.gpu.product import Products
+from fullgnn.bench.gpu.contestants import (
+    CONTESTANTS,
+    CSR,
+    FLOAT32,
+    PACKED,
+    PACKED_PLANES,
+    PERSISTENT,
+    error_of,
+)
 from fullgnn.bench.gpu.timing import measure, rotated
-from fullgnn.bench.gpu.tunables import Changed, defaults, descent, single_changes
+from fullgnn.bench.gpu.tunables import Changed, descent, single_changes
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.kernels.dense.dense import linear_gradients, matmul
 from fullgnn.kernels.spmm import Epilogue
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import tuning_of
 
+if TYPE_CHECKING:
+    from fullgnn.bench.gpu.product import Products
 
-@dataclass(frozen=True)
-class Swept:
-    """What is timed to choose constants."""
+DENSE = "a dense layer"
 
-    section: str  # of the tuning
-    one: Contestant | None  # None: the dense operations of a layer
-    prefix: str = ""  # of the names of its constants, where kernels share a section
-    others: str = ""  # prefix of the names that are another kernel's
-
-    @property
-    def kernel(self) -> str:
-        return "a dense layer" if self.one is None else self.one.name
-
-    def changes(self) -> list[Changed]:
-        """Each of its constants at each of its values."""
-        names = [name for name in defaults(self.section) if name.startswith(self.prefix)]
-        return single_changes(
-            self.section, [name for name in names if not (self.others and name.startswith(self.others))]
-        )
-
-
-SWEPT = [
-    Swept("csr", CSR),
-    Swept("persistent", PERSISTENT),
-    Swept("panels", PACKED, others="planes_"),
-    Swept("panels", PACKED_PLANES, prefix="planes_"),
-    Swept("dense", None),
-]
-"""In the order in which they are timed."""
+SECTIONS = {
+    CSR.name: "csr",
+    PERSISTENT.name: "persistent",
+    PACKED.name: "panels",
+    PACKED_PLANES.name: "panels",
+    DENSE: "dense",
+}
+"""What is timed, in this order, to choose the constants of a section of the tuning."""
 
 WIDTHS: dict[str, tuple[int, ...]] = {
     "reddit-like": (128, 41),
@@ -66,18 +53,74 @@ WIDTHS: dict[str, tuple[int, ...]] = {
 DEPTHS = {128: 602, 41: 128, 64: 100, 47: 64, 8: 128, 10: 128}
 """Columns of what enters the layer that has such a width."""
 
-Timed = dict[str, Any]
-"""``median_ms`` and whether the result was ``correct``."""
+
+def changes(kernel: str) -> list[Changed]:
+    """Each constant of a kernel at each of its values. Products with and without planes share a section, in which the
+    names of the constants for planes begin with ``planes_``."""
+    planes = kernel == PACKED_PLANES.name
+    return [one for one in single_changes(SECTIONS[kernel]) if next(iter(one)).startswith("planes_") == planes]
 
 
-@contextmanager
-def constants(section: str, changed: Changed) -> Iterator[None]:
-    """The kernels take these constants, and the defaults again afterwards, whatever file there is for this GPU."""
-    tuning.use(tuning_of({section: changed}))
-    try:
-        yield
-    finally:
-        tuning.use(None)
+def sweep(task: Task, report: Report, graph: str, products: "Products", seconds: float) -> None:
+    """Time the constants of every kernel at the widths of a graph, as far as time goes.
+
+    Args:
+        seconds: for the runs of one row.
+    """
+    trials = Trials(products, products.num_rows, task.device)
+
+    def time(kernel: str, width: int, changed: Changed) -> dict[str, Any]:
+        row = {"section": SECTIONS[kernel], "kernel": kernel, "graph": graph, "width": width, "changed": changed}
+        found = trials.time(kernel, width, changed, seconds)
+        row |= {key: found[key] for key in ("median_ms", "correct")}
+        report.add(["sweep"], row)
+        return row
+
+    def rows(kernel: str, width: int, tried: list[Changed]) -> list[dict[str, Any]]:
+        found = []
+        for changed in tried:
+            what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
+            name = f"sweep {SECTIONS[kernel]} ({kernel}), width {width}, {what}"
+            once = partial(time, kernel, width, changed)
+            found.append(report.item(name, once, limit_s=40, predicted_s=0.0 if task.toy else 1.5))
+        return [row for row in found if row is not None]
+
+    for width in WIDTHS[graph]:
+        for kernel, section in SECTIONS.items():
+            if kernel == DENSE or CONTESTANTS[kernel].missing(task.device) is None:
+                single = rows(kernel, width, [{}, *changes(kernel)[: 1 if task.toy else None]])
+                rows(kernel, width, descent(section, single))
+
+
+class Trials:
+    """Times kernels with constants that differ from the defaults.
+
+    Args:
+        products: of a graph.
+        dense_rows: number of rows of the dense layer.
+    """
+
+    def __init__(self, products: "Products", dense_rows: int, device: torch.device):
+        self._products, self._dense_rows, self._device = products, dense_rows, device
+        self._dense: DenseLayer | None = None
+
+    def time(self, kernel: str, width: int, changed: Changed, seconds: float) -> dict[str, Any]:
+        """``median_ms``, and whether the result was ``correct``. The other constants are the defaults, whatever file
+        there is for this GPU."""
+        tuning.use(tuning_of({SECTIONS[kernel]: changed}))
+        try:
+            if kernel == DENSE:
+                return self._dense_layer(width).time(seconds)
+            self._dense = None  # its memory is free for the product
+            return self._products.time(CONTESTANTS[kernel], width, seconds, keep=False)
+        finally:
+            tuning.use(None)
+
+    def _dense_layer(self, width: int) -> "DenseLayer":
+        if self._dense is None or self._dense.width != width:
+            self._products.release()
+            self._dense = DenseLayer(self._dense_rows, DEPTHS.get(width, width), width, self._device)
+        return self._dense
 
 
 class DenseLayer:
@@ -88,79 +131,22 @@ class DenseLayer:
     """
 
     def __init__(self, num_rows: int, depth: int, width: int, device: torch.device):
-        self._device = device
+        self.width, self._device = width, device
         self._inputs = rotated(num_rows, depth, device)
-        self._gradients = rotated(num_rows, width, device, seed=1)[:2]
+        self._gradient = rotated(num_rows, width, device, seed=1)[0]
         self._weight = torch.randn(depth, width, device=device) / depth**0.5
         self._epilogue = Epilogue(None, torch.randn(width, device=device), relu=True)
         self._output = matmul(self._inputs[0], self._weight, self._epilogue)
-        x, g = self._inputs[0].double(), torch.where(self._output > 0, self._gradients[0], 0).double()
+        x, g = self._inputs[0].double(), torch.where(self._output > 0, self._gradient, 0).double()
         self._exact, self._magnitude = x.t() @ g, x.abs().t() @ g.abs()
 
-    def run(self, x: torch.Tensor) -> torch.Tensor:
+    def run(self, x: Tensor) -> Tensor:
         """X^T G', after the product."""
         matmul(x, self._weight, self._epilogue)
-        return linear_gradients(x, self._gradients[0], self._output, 1.0, keep_masked=True)[0]
+        return linear_gradients(x, self._gradient, self._output, 1.0, keep_masked=True)[0]
 
-    def time(self, seconds: float) -> Timed:
+    def time(self, seconds: float) -> dict[str, Any]:
+        """``median_ms``, and whether the gradient is ``correct``."""
         error = error_of(self.run(self._inputs[0]), self._exact, self._magnitude)
         times = measure(self.run, self._inputs, self._device, seconds)
         return {"median_ms": times.median_ms, "correct": error <= FLOAT32}
-
-
-class Sweep:
-    """Times the constants of every kernel at the widths of one graph.
-
-    Args:
-        products: of the graph; what they prepare is prepared anew with every change, since constants may shape it.
-    """
-
-    def __init__(self, task: Task, report: Report, graph: str, products: Products, seconds: float):
-        self._task, self._report, self._graph, self._products = task, report, graph, products
-        self._seconds = seconds
-        self._rows: list[dict[str, Any]] = []
-        self._dense: tuple[int, DenseLayer] | None = None
-
-    def run(self, widths: tuple[int, ...], num_changes: int | None = None) -> None:
-        """All rows of these widths, as far as time goes.
-
-        Args:
-            num_changes: of each kernel that are tried, for a toy.
-        """
-        for width in widths:
-            for swept in SWEPT:
-                if swept.one is not None and swept.one.missing(self._task.device) is not None:
-                    continue
-                first = len(self._rows)
-                for changed in ({}, *swept.changes()[:num_changes]):
-                    self._item(swept, width, changed)
-                for changed in descent(swept.section, self._rows[first:]):
-                    self._item(swept, width, changed)
-            self._dense = None
-
-    def _item(self, swept: Swept, width: int, changed: Changed) -> None:
-        what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
-        if not self._task.ended_by(swept.kernel):
-            self._report.item(
-                f"sweep {swept.section} ({swept.kernel}), width {width}, {what}",
-                partial(self._time, swept, width, changed),
-                limit_s=40,
-                predicted_s=0.0 if self._task.toy else 1.5,
-            )
-
-    def _time(self, swept: Swept, width: int, changed: Changed) -> None:
-        with constants(swept.section, changed):
-            found = self._timed(swept, width)
-        row = {"section": swept.section, "kernel": swept.kernel, "graph": self._graph, "width": width}
-        row |= {"changed": changed, "median_ms": found["median_ms"], "correct": found["correct"]}
-        self._rows.append(row)
-        self._report.add(["sweep"], row)
-
-    def _timed(self, swept: Swept, width: int) -> Timed:
-        if swept.one is not None:
-            return self._products.time_anew(swept.one, width, self._seconds)
-        if self._dense is None or self._dense[0] != width:
-            self._products.release()
-            layer = DenseLayer(self._products.num_rows, DEPTHS.get(width, width), width, self._task.device)
-            self._dense = width, layer
-        return self._dense[1].time(self._seconds)

@@ -1,33 +1,36 @@
-"""Other libraries, one file each: ``SPMM`` and ``EPOCH`` name what they have, by the method's name.
+"""Other libraries, one file each: ``SPMM`` and ``EPOCH`` hold their products and trainings, by the method's name.
 
-A product is ``(problem) -> (x -> (A + I) @ x)``; a training is ``(problem, weights) -> step``, made with
-``training.trainer``. Libraries are imported where they are used, so that one that is missing is missing alone. A maker
-may raise ``UnsupportedError`` for what its library cannot do: the benchmark then names the method with that reason.
+A product is made by ``(problem) -> (x -> (A + I) @ x)``, a training by ``(problem, weights) -> step``. Libraries are
+imported where they are used, so that a library that is not installed is missing alone. A maker may raise
+``UnsupportedError`` for what its library cannot do: the benchmark then lists the method as missing, with that reason.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from fullgnn.bench.harness import Missing, attempt
 from fullgnn.bench.peers import dgl, pyg, torch_sparse
 
-Makers = dict[str, dict[str, Callable[..., Any]]]
+Makers = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Library -> method -> its maker."""
+
+Made = tuple[Any, float]
+"""What a maker returned, and the seconds that it took."""
 
 SPMM: Makers = {"torch": torch_sparse.SPMM, "pyg": pyg.SPMM, "dgl": dgl.SPMM}
 EPOCH: Makers = {"torch": torch_sparse.EPOCH, "pyg": pyg.EPOCH, "dgl": dgl.EPOCH}
 
-_MODULE = {"torch": "torch", "pyg": "torch_geometric", "dgl": "dgl"}
+_MODULE = {"pyg": "torch_geometric"}
 
 
-def set_up(makers: Makers, libraries: list[str], *arguments: Any) -> tuple[dict[str, tuple[Any, float]], list[Missing]]:
-    """What each maker of ``libraries`` makes of ``arguments``, with the seconds it took, imports apart."""
-    made: dict[str, tuple[Any, float]] = {}
+def set_up(makers: Makers, libraries: list[str], *arguments: Any) -> tuple[dict[str, Made], list[Missing]]:
+    """Call the makers of ``libraries`` with ``arguments``, after the import of their library, which is not timed."""
+    made: dict[str, Made] = {}
     missing = []
     for library in libraries:
-        _, _, absent = attempt(functools.partial(import_module, _MODULE[library]))
+        _, _, absent = attempt(functools.partial(import_module, _MODULE.get(library, library)))
         for name, maker in makers[library].items():
             result, setup_s, reason = (None, 0.0, absent) if absent else attempt(functools.partial(maker, *arguments))
             if reason:

@@ -1,19 +1,19 @@
-"""DGL with int32 ids, both sparse formats made beforehand."""
+"""DGL with int32 ids; both of its sparse formats are made beforehand."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fullgnn.bench.peers.torch_sparse import Product
-from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.peers.training import train_convs
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 
 _WIDEST = 512
-"""Columns up to which DGL's libxsmm product works; beyond, it ends the process (seen at 602 with 1.1.3)."""
+"""Largest number of columns for which DGL's libxsmm product works; beyond, it ends the process (seen at 602 with
+1.1.3)."""
 
 
 def dgl_graph(problem: Problem) -> Any:
@@ -29,6 +29,7 @@ def dgl_graph(problem: Problem) -> Any:
 
 
 def refuse_wide(width: int, device: torch.device) -> None:
+    """Raise UnsupportedError for a product that would end the process."""
     if width > _WIDEST and device.type == "cpu":
         raise UnsupportedError(f"DGL's libxsmm product crashes at width {width}, above {_WIDEST}: not run")
 
@@ -53,17 +54,9 @@ def graph_conv(problem: Problem, weights: list[Tensor]) -> Callable[[], float]:
 
     for weight in weights:
         refuse_wide(min(weight.shape), problem.indptr.device)  # the product takes the narrower side
-    convs: Any = torch.nn.ModuleList(GraphConv(*weight.shape, norm="both") for weight in weights)
-    convs = convs.to(problem.features.device)
-    with torch.no_grad():
-        for conv, weight in zip(convs, weights):
-            conv.weight.copy_(weight)
-
-    def forward() -> Tensor:
-        return convs[1](graph, F.relu(convs[0](graph, problem.features)))
-
-    return trainer(convs.parameters(), forward, problem)
+    convs = [GraphConv(*weight.shape, norm="both") for weight in weights]
+    return train_convs(convs, lambda conv: conv.weight, lambda conv, h: conv(graph, h), problem, weights)
 
 
-SPMM: dict[str, Callable[[Problem], Product]] = {"DGL update_all": update_all}
-EPOCH: dict[str, Callable[[Problem, list[Tensor]], Callable[[], float]]] = {"DGL GraphConv": graph_conv}
+SPMM = {"DGL update_all": update_all}
+EPOCH = {"DGL GraphConv": graph_conv}

@@ -1,7 +1,7 @@
 """PyTorch Geometric. Its advice for speed: a sparse adjacency instead of ``edge_index``, and ``cached=True``.
 
 It takes torch's CSR (int32 indices: faster than int64 here) or, where torch_sparse is installed, ``SparseTensor``.
-``edge_index`` gathers one row an edge, so it is left out where that would not fit into memory.
+``edge_index`` gathers one row for each edge, so it is missing where these rows would not fit into memory.
 """
 
 import functools
@@ -9,20 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.environment import available_memory
 from fullgnn.bench.peers.torch_sparse import Product, unweighted
-from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.peers.training import train_convs
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
+from fullgnn.telemetry.machine import available_memory
 
 Form = Callable[[Problem], Any]
-
-
-def torch_csr(problem: Problem) -> Tensor:
-    return unweighted(problem)
+"""Makes A + I as one of the types that PyG takes."""
 
 
 def sparse_tensor(problem: Problem) -> Any:
@@ -55,26 +51,16 @@ def gcn_conv(problem: Problem, weights: list[Tensor], form: Form) -> Callable[[]
     from torch_geometric.nn import GCNConv
 
     adj = form(problem)
-    convs: Any = torch.nn.ModuleList(
-        GCNConv(*weight.shape, cached=True, add_self_loops=False)
-        for weight in weights  # the loops are stored
-    ).to(problem.features.device)
-    with torch.no_grad():
-        for conv, weight in zip(convs, weights):
-            conv.lin.weight.copy_(weight.T)
-
-    def forward() -> Tensor:
-        return convs[1](F.relu(convs[0](problem.features, adj)), adj)
-
-    return trainer(convs.parameters(), forward, problem)
+    convs = [GCNConv(*weight.shape, cached=True, add_self_loops=False) for weight in weights]  # the loops are in A + I
+    return train_convs(convs, lambda conv: conv.lin.weight.T, lambda conv, h: conv(h, adj), problem, weights)
 
 
-SPMM: dict[str, Callable[[Problem], Product]] = {
-    "PyG spmm (torch CSR)": functools.partial(spmm, form=torch_csr),
+SPMM = {
+    "PyG spmm (torch CSR)": functools.partial(spmm, form=unweighted),
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
-EPOCH: dict[str, Callable[[Problem, list[Tensor]], Callable[[], float]]] = {
-    "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=torch_csr),
+EPOCH = {
+    "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=unweighted),
     "PyG GCNConv (SparseTensor)": functools.partial(gcn_conv, form=sparse_tensor),
     "PyG GCNConv (edge_index)": functools.partial(gcn_conv, form=edge_index),
 }

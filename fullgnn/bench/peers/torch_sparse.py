@@ -15,7 +15,7 @@ Product = Callable[[Tensor], Tensor]
 
 
 def csr(problem: Problem, values: Tensor) -> Tensor:
-    """(n, n) torch CSR of A + I with ``values``."""
+    """(n, n) torch CSR of A + I with ``values``, (nnz,)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
         shape = (problem.num_nodes, problem.num_nodes)
@@ -23,6 +23,7 @@ def csr(problem: Problem, values: Tensor) -> Tensor:
 
 
 def unweighted(problem: Problem) -> Tensor:
+    """A + I, all entries 1."""
     return csr(problem, torch.ones(problem.nnz, device=problem.indices.device))
 
 
@@ -34,13 +35,19 @@ def normalized(problem: Problem) -> Tensor:
 
 
 def spmm_csr(problem: Problem) -> Product:
-    adj = unweighted(problem)
-    return lambda x: adj @ x
+    return functools.partial(torch.matmul, unweighted(problem))
 
 
 def spmm_reduce(problem: Problem) -> Product:
-    adj = unweighted(problem)
-    return lambda x: torch.sparse.mm(adj, x, "sum")
+    return functools.partial(_reduce, unweighted(problem))
+
+
+def _reduce(adj: Tensor, x: Tensor) -> Tensor:
+    return torch.sparse.mm(adj, x, "sum")
+
+
+def _symmetric(adj: Tensor, x: Tensor) -> Tensor:
+    return _Symmetric.apply(x, adj)
 
 
 class _Symmetric(torch.autograd.Function):
@@ -57,39 +64,41 @@ class _Symmetric(torch.autograd.Function):
 
 
 def gcn(problem: Problem, weights: list[Tensor], multiply: Callable, order: str) -> Callable[[], float]:
-    """A two-layer GCN by hand.
+    """A two-layer GCN by hand; the arguments are those of :func:`gcn_forward`."""
+    return trainer(*gcn_forward(problem, weights, multiply, order), problem)
+
+
+def gcn_forward(
+    problem: Problem, weights: list[Tensor], multiply: Callable, order: str
+) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    """The parameters of a two-layer GCN, copies of ``weights`` and biases of 0, and its forward pass.
 
     Args:
         multiply: (adj, x) -> adj @ x, differentiable.
         order: ``(AH)W``, as the formula is read; ``A(HW)``, cheaper where W narrows; ``(AX)W A(HW)``, with the first
             layer's A X, which never changes, computed beforehand.
+
+    Returns:
+        the parameters, and a function that computes the (num_nodes, num_classes) logits from them.
     """
     device = problem.features.device
     adj = normalized(problem)
     ws = [torch.nn.Parameter(weight.to(device, copy=True)) for weight in weights]
     bs = [torch.nn.Parameter(torch.zeros(weight.shape[1], device=device)) for weight in weights]
-    kept = multiply(adj, problem.features) if order.startswith("(AX)") else None
+    aggregated = multiply(adj, problem.features) if order.startswith("(AX)") else None
 
     def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         return torch.addmm(b, multiply(adj, x), w) if order == "(AH)W" else multiply(adj, x @ w) + b
 
     def forward() -> Tensor:
-        first = layer(problem.features, ws[0], bs[0]) if kept is None else torch.addmm(bs[0], kept, ws[0])
+        first = layer(problem.features, ws[0], bs[0]) if aggregated is None else torch.addmm(bs[0], aggregated, ws[0])
         return layer(F.relu(first), ws[1], bs[1])
 
-    return trainer([*ws, *bs], forward, problem)
+    return [*ws, *bs], forward
 
 
-def _reduce(adj: Tensor, x: Tensor) -> Tensor:
-    return torch.sparse.mm(adj, x, "sum")
-
-
-def _symmetric(adj: Tensor, x: Tensor) -> Tensor:
-    return _Symmetric.apply(x, adj)
-
-
-SPMM: dict[str, Callable[[Problem], Product]] = {"torch CSR @": spmm_csr, "torch.sparse.mm sum": spmm_reduce}
-EPOCH: dict[str, Callable[[Problem, list[Tensor]], Callable[[], float]]] = {
+SPMM = {"torch CSR @": spmm_csr, "torch.sparse.mm sum": spmm_reduce}
+EPOCH = {
     "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
     "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
     "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=_reduce, order="A(HW)"),

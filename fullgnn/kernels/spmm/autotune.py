@@ -13,7 +13,6 @@ last bits; ``runtime.deterministic`` takes the fixed rule of ``fixed_choice.py``
 """
 
 import logging
-import statistics
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support.cuda_graph import CudaGraph
 from fullgnn.kernels.support.trials import keeps, kept_bytes, trial
 from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.timing import Times, device_ms
 
 log = logging.getLogger(__name__)
 
@@ -257,11 +257,11 @@ def room(device: torch.device) -> int:
 
 
 def time_ms(run: Callable[[], None]) -> float:
-    """Median time of one ``run`` on the GPU, warm: of ten in a CUDA graph, so that no launch of the host's lies between
-    them.
+    """Median milliseconds of one ``run`` on the GPU after a warm-up, as a tenth of a CUDA graph of ten runs: the host's
+    launches are not timed.
 
     Raises:
-        RuntimeError: it cannot be captured; a training step with it could not be, either.
+        RuntimeError: ``run`` cannot be captured; a training step with it could not be, either.
     """
     stream, outside, graph = torch.cuda.Stream(), torch.cuda.current_stream(), CudaGraph()
 
@@ -275,15 +275,8 @@ def time_ms(run: Callable[[], None]) -> float:
             run()  # compiles
             graph.capture(ten)
             graph.replay()
-            times = []
-            for _ in range(ROUNDS):
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                graph.replay()
-                end.record()
-                end.synchronize()
-                times.append(start.elapsed_time(end) / PRODUCTS)
+            times = Times(device_ms([graph.replay] * ROUNDS, torch.device("cuda")))
     finally:
         graph.reset()
         outside.wait_stream(stream)
-    return statistics.median(times)
+    return times.median_ms / PRODUCTS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fullgnn.bench.gpu.machine_code import Program, resident_ctas, tensor_core_instructions
+from fullgnn.bench.gpu.machine_code import Program, resident_ctas
 
 PTX = """
 .version 8.7
@@ -54,16 +54,16 @@ $L__BB0_5:
 
 
 def test_loads_loops_and_barriers() -> None:
-    program = Program(PTX, pointers=[0, 1, 3])
-    found = [(set(one.parameters), one.num_bytes, one.is_load) for one in program.accesses]
-    assert found == [({0}, 4, True), ({0}, 4, True), ({1}, 16, True), ({1}, 8, True), ({3}, 8, False)]
+    program = Program(PTX, {0: "index", 1: "x", 3: "out"})
+    found = [(*one.arguments, one.num_bytes, one.is_load) for one in program.accesses]
+    loads = [("index", 4, True), ("index", 4, True), ("x", 16, True), ("x", 8, True)]
+    assert found == [*loads, ("out", 8, False)]
     assert len(program.loops) == 2
-    (inner,) = program.innermost(frozenset({1}))
+    (inner,) = program.innermost({"x"})
     assert [one.num_bytes for one in program.accesses if one.block in inner] == [16, 8]
     assert program.barriers(inner) == 2
-    (outer,) = program.innermost(frozenset({0}))
+    (outer,) = program.innermost({"index"})
     assert inner < outer and program.barriers(outer) == 3
-    assert tensor_core_instructions(PTX) == {"wgmma.mma_async": 1}
 
 
 @pytest.mark.parametrize(

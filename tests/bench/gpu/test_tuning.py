@@ -6,15 +6,13 @@ import pytest
 import torch
 
 from fullgnn.bench.gpu import sweep as sweep_module
-from fullgnn.bench.gpu.contestants import BASELINE
-from fullgnn.bench.gpu.sweep import SWEPT as KERNELS
-from fullgnn.bench.gpu.sweep import WIDTHS, DenseLayer, Sweep, Swept, constants
+from fullgnn.bench.gpu.contestants import CSR, PACKED, PACKED_PLANES
+from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, Trials, changes, sweep
 from fullgnn.bench.gpu.tunables import (
     OF_PREPARATION,
     VALUES,
     defaults,
     descent,
-    sections,
     single_changes,
     tries,
     tuning_text,
@@ -26,6 +24,7 @@ from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import Tuning, read_tuning, tuning_for
 
 CPU = torch.device("cpu")
+NAMES = [one.name for one in fields(Tuning)]
 
 
 def row(ms, width=128, section="csr", graph="reddit-like", correct=True, kernel="csr ieee", **changed):
@@ -43,17 +42,15 @@ SWEPT = [
 
 
 def test_every_constant_is_tried_and_the_tables_name_no_other():
-    for section in sections():
+    for section in NAMES:
         for name, default in defaults(section).items():
             values = tries(section, name)
             assert default not in values and len(set(map(str, values))) == len(values)
-            assert values or name in VALUES.get(section, {}), f"{section}.{name} is never tried"
-    known = {section: set(defaults(section)) for section in sections()}
+            assert values or name in VALUES[section], f"{section}.{name} is never tried"
+    known = {section: set(defaults(section)) for section in NAMES}
     for table in (VALUES, OF_PREPARATION):
         assert all(set(names) <= known[section] for section, names in table.items())
-    assert {one.name for one in fields(Tuning)} == set(sections()) == {one.section for one in KERNELS}, (
-        "say what is timed for new constants"
-    )
+    assert set(NAMES) == set(VALUES) == set(OF_PREPARATION) == set(SECTIONS.values()), "say what is timed for constants"
     assert len(set(WIDTHS)) == len(WIDTHS) and set(sum(WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
 
 
@@ -115,26 +112,31 @@ class Timings:
         self.rows.append(value)
 
 
+class CpuTask(Task):
+    """On the CPU, though it is no toy, so that all values are tried."""
+
+    device = CPU
+
+
 class Products:
     """Times that depend on the constants that the kernels are given: twice as many elements halve them."""
 
     num_rows = 50
 
-    def time_anew(self, one, width, seconds):
+    def time(self, one, width, seconds, keep):
         csr = tuning_for(CPU).csr.at(width)
         ms = 4096 / csr.elements * (1.0 if csr.min_lanes == 16 else 0.5)
-        return {"median_ms": ms, "correct": True}
+        return {"median_ms": ms, "correct": not keep}
 
     def release(self, *keep):
         pass
 
 
-def test_the_sweep_gives_the_kernels_its_constants(monkeypatch):
+def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_serves):
     """Times fall with the constants that are in force; the sweep finds them, and leaves none behind."""
-    monkeypatch.setattr(sweep_module, "SWEPT", [Swept("csr", BASELINE), Swept("dense", None)])
+    monkeypatch.setattr(sweep_module, "SECTIONS", {CSR.name: "csr", DENSE: "dense"})
     report = Timings()
-    sweep = Sweep(Task("", 60.0, True), report, "toy", Products(), 0.0)
-    sweep.run((8,))
+    sweep(CpuTask("", 60.0, False), report, "toy", Products(), 0.0)
     assert tuning_for(CPU) == Tuning()
     csr = [one for one in report.rows if one["section"] == "csr"]
     assert len(csr) >= 1 + len(single_changes("csr")) and csr[0]["changed"] == {}
@@ -152,22 +154,29 @@ def test_a_layer_knows_its_gradient(monkeypatch):
     assert not layer.time(0.0)["correct"]
 
 
-def test_constants_hold_inside_alone():
-    for section in sections():
-        changed = single_changes(section)[-1]
-        ((name, value),) = changed.items()
-        with constants(section, changed):
-            assert getattr(getattr(tuning_for(CPU), section).at(41), name) == value
-        assert tuning_for(CPU) == Tuning()
+def test_constants_hold_for_one_trial():
+    seen = []
+
+    class Watched(Products):
+        def time(self, one, width, seconds, keep):
+            seen.append(tuning_for(CPU))
+            return {}
+
+    for kernel, section in SECTIONS.items():
+        if kernel != DENSE:
+            ((name, value),) = changed = changes(kernel)[-1].items()
+            Trials(Watched(), 10, CPU).time(kernel, 41, dict(changed), 0.0)
+            assert getattr(getattr(seen.pop(), section).at(41), name) == value
+            assert tuning_for(CPU) == Tuning()
 
 
 def test_kernels_that_share_a_section_have_constants_of_their_own():
     """Every constant is swept by one of them; what each gains is written beside the other's."""
-    for section in sections():
-        changes = [str(changed) for one in KERNELS if one.section == section for changed in one.changes()]
-        assert sorted(changes) == sorted(map(str, single_changes(section)))
-    names = {one.kernel: {name for changed in one.changes() for name in changed} for one in KERNELS}
-    assert "planes_stages" in names["packed64 bf16x3 planes"] and "num_stages" in names["packed64 bf16x3"]
+    for section in NAMES:
+        changed = [str(one) for kernel in SECTIONS if SECTIONS[kernel] == section for one in changes(kernel)]
+        assert sorted(changed) == sorted(map(str, single_changes(section)))
+    names = {kernel: {name for changed in changes(kernel) for name in changed} for kernel in SECTIONS}
+    assert "planes_stages" in names[PACKED_PLANES.name] and "num_stages" in names[PACKED.name]
     planes = {"section": "panels", "kernel": "packed64 bf16x3 planes"}
     rows = [row(4.0, section="panels", kernel="packed64 bf16x3"), row(2.0, **planes)]
     rows += [row(3.0, section="panels", kernel="packed64 bf16x3", num_stages=4), row(1.0, planes_stages=4, **planes)]

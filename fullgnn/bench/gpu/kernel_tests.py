@@ -1,0 +1,118 @@
+"""The kernels' tests of this checkout on this machine's GPU: pytest in a process of its own.
+
+The tests at the size of a GPU (``tests/gpu``) come first. With the argument ``tool``, compute-sanitizer watches a
+sample of small tests.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from fullgnn.bench.gpu.hits import finished
+from fullgnn.bench.gpu.worker import Report, Task
+
+ROOT = Path(__file__).parents[3]
+TESTS, TOY_TESTS = ("tests/gpu", "tests/kernels"), ("tests/gpu",)
+NOT = ("-k", "not test_every_width")  # which compiles for hundreds of widths
+SANITIZED = (
+    "tests/kernels/spmm/test_gpu_kernels.py::test_weights_and_double_precision",
+    "tests/kernels/dense/test_gradient_gpu.py::test_any_stride",
+    "tests/kernels/loss/test_cross_entropy.py::test_far_apart",
+)
+TOOLS = {"memcheck": r"ERROR SUMMARY: (\d+) error", "racecheck": r"RACECHECK SUMMARY: (\d+) hazard"}
+"""Tools of compute-sanitizer, and the line that each ends with."""
+
+_MOST_PROCESSES = 8  # each holds a context of about half a GB on the GPU, and the large tests 9 GB or more
+_OPTIONS = ("-q", "-p", "no:cacheprovider", "-o", "junit_duration_report=call")
+_END_S = 8.0  # for pytest to write its results after an interrupt
+
+
+def run(task: Task, report: Report) -> None:
+    """Argument of the task: ``tool``, one of ``TOOLS``; without it, all tests run as they are."""
+    tool = task.arguments.get("tool")
+    name = "pytest" if tool is None else f"pytest under {tool}"
+    if find_spec("pytest") is None:
+        report.missing(name, "pytest is not installed")
+        return
+    if not (ROOT / "tests").is_dir():
+        report.missing(name, "this installation has no tests")
+        return
+    pytest = [sys.executable, "-m", "pytest"]
+    if tool is not None:
+        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *pytest, *SANITIZED]
+    elif task.toy:
+        command = [*pytest, *TOY_TESTS]
+    else:
+        parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
+        command = [*pytest, *parallel, *NOT, *TESTS]
+
+    def once() -> None:
+        entries, output = tested(command, report.budget.left - _END_S)
+        for entry in [*entries, *([] if tool is None else [verdict(tool, output)])]:
+            report.add(["checks"], entry)
+
+    report.item(name, once, limit_s=report.budget.left + 1)
+
+
+def tested(command: list[str], seconds: float) -> tuple[list[dict[str, Any]], str]:
+    """Run a command of pytest for at most ``seconds``: the entries of the record, and all that was printed.
+
+    Raises:
+        RuntimeError: pytest left no results; the message has its last words.
+    """
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+        results, in_time = Path(folder) / "results.xml", True
+        try:
+            output, errors, _ = finished([*command, *_OPTIONS, f"--junitxml={results}"], seconds, _END_S, ROOT)
+        except subprocess.TimeoutExpired:
+            output, errors, in_time = "", f"it was interrupted after {seconds:.0f} s", False
+        if not results.exists():
+            raise RuntimeError(f"pytest left no results: {' '.join((output + errors).split())[-300:]}")
+        return summary(results.read_text(), in_time), output + errors
+
+
+def summary(junit_xml: str, in_time: bool) -> list[dict[str, Any]]:
+    """An entry for all tests, with their counts, and one for each that failed."""
+    counts: Counter[str] = Counter()
+    failed = []
+    for case in ElementTree.fromstring(junit_xml).iter("testcase"):
+        found = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        if found is None and not in_time and not float(case.get("time", 0)):
+            continue  # it was interrupted before its end
+        counts["passed" if found is None else "skipped" if found.tag == "skipped" else "failed"] += 1
+        if found is not None and found.tag != "skipped":
+            said = " ".join((found.get("message") or "").split())[:300]
+            name = f"{case.get('classname')}.{case.get('name')}"
+            failed.append({"subject": name, "what": "test", "passed": False, "said": said})
+    said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    said += "" if in_time else "; then time was over"
+    whole = {"subject": "pytest", "what": "all tests", "passed": not failed and counts["passed"] > 0, "said": said}
+    return [whole, *failed]
+
+
+def verdict(tool: str, output: str) -> dict[str, Any]:
+    """What the summary of a tool of compute-sanitizer says.
+
+    Raises:
+        RuntimeError: it printed none; the message has its last words.
+    """
+    found = re.findall(TOOLS[tool], output)
+    if not found:
+        raise RuntimeError(f"{tool} did not finish: {' '.join(output.split())[-300:]}")
+    count = sum(map(int, found))
+    first = next((line.strip("= ") for line in output.splitlines() if "Invalid" in line or "hazard" in line), "")
+    said = f"{count}: {first}"[:200] if count else "nothing found"
+    return {"subject": "compute-sanitizer", "what": tool, "passed": count == 0, "said": said}
+
+
+def tools() -> list[str]:
+    """The tools of compute-sanitizer, where it is installed."""
+    return list(TOOLS) if shutil.which("compute-sanitizer") else []

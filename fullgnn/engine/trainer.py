@@ -1,0 +1,39 @@
+"""A training that is ready for its first epoch, for the tools that run epochs one at a time."""
+
+from fullgnn.config import Config
+from fullgnn.distributed import World
+from fullgnn.engine.cuda_graph import replay_for
+from fullgnn.engine.job import Job, distribute, make_scheme, set_up, with_allowed_work
+from fullgnn.engine.prepare import Preparation
+from fullgnn.engine.train_step import TrainStep
+from fullgnn.graph import Graph
+from fullgnn.schemes.base import PreparedGraph
+from fullgnn.telemetry.meter import Meter
+
+
+def make_training(
+    cfg: Config,
+    world: World,
+    graph: Graph | None = None,
+    prepared: tuple[PreparedGraph, Preparation] | None = None,
+) -> tuple[Job, TrainStep, Meter]:
+    """Set up everything that a run of ``cfg`` needs before its first epoch. Called on every rank of ``world``.
+
+    Args:
+        graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
+        prepared: what ``prepare`` returned for ``cfg``, on rank 0; then ``graph`` is not used.
+
+    Returns:
+        the job; ``epochs``, where ``epochs(i)`` launches epoch i (from 1); and the meter that counts what they cost.
+
+    Raises:
+        FullGNNError: a user error, the same on every rank.
+    """
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    if prepared is None:
+        job = set_up(cfg, world, scheme, graph)
+    else:
+        job = distribute(with_allowed_work(cfg), world, scheme, prepared)
+    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+    return job, epochs, meter

@@ -1,0 +1,136 @@
+"""The dense operations of a training step against float64, at the sizes of a GPU; tiny ones in Triton's interpreter.
+
+An error is that of one element over the sum of the magnitudes of its addends.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fullgnn.bench.gpu.contestants import FLOAT32, error_of
+from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_lines
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import dropout_
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.loss.cross_entropy import cross_entropy
+from fullgnn.kernels.spmm import Epilogue
+from fullgnn.kernels.support.lines import empty_lines
+from tests.gpu.blocks import ON_GPU, seeded
+from tests.gpu.test_sparse import CORNER, LARGE, skip_without_memory
+from tests.oracle import philox_words
+from tests.triton_device import DEVICE, needs_triton
+
+pytestmark = needs_triton
+
+DOT = 4e-6
+"""Error of a dense product over its sum of magnitudes: of a number split into two of TF32's precision 2^-22 is lost,
+of each operand, and the tensor cores add up to 602 columns in float32."""
+
+EXPONENTIAL = 4e-6
+"""Error of a loss, and of the gradient of a logit, over the largest it may be: exp and log are approximations."""
+
+LAYERS = ((602, 128), (128, 41), (128, 8), (128, 10), (100, 64), (64, 47)) if ON_GPU else ((20, 8), (8, 5))
+"""(depth, columns) of the layers of the four models."""
+NUM_ROWS, MANY = (20_011, 4_000_037) if ON_GPU else (97, 300)
+
+
+@pytest.fixture(autouse=True)
+def _serves(triton_serves: None) -> None:
+    """On a CPU, too."""
+
+
+def randoms(*shapes: tuple[int, ...]) -> list[Tensor]:
+    """Numbers in rows that lie as in training."""
+    generator, like = seeded(0), torch.empty(0, device=DEVICE)
+    some = [empty_lines(*shape, like) if len(shape) == 2 else like.new_empty(shape) for shape in shapes]
+    return [x.normal_(generator=generator) for x in some]
+
+
+def mask_and_kept(num_rows: int, columns: int) -> tuple[Mask, Tensor]:
+    """A dropout of one half, and the elements that it keeps, by the definition in NumPy."""
+    node_id = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))
+    kept = torch.from_numpy(philox_words(node_id.numpy(), columns, 0, 2, 7) >= 2**31)
+    return Mask(node_id.to(DEVICE), 0.5, 7, torch.tensor(2, device=DEVICE), 0), kept.to(DEVICE)
+
+
+@pytest.mark.parametrize(("depth", "columns"), LAYERS)
+def test_products(depth: int, columns: int) -> None:
+    """dropout(relu(X W + b)) and diag(scale) X W."""
+    x, weight, bias, scale = randoms((NUM_ROWS, depth), (depth, columns), (columns,), (NUM_ROWS,))
+    mask, kept = mask_and_kept(NUM_ROWS, columns)
+    exact, magnitude = x.double() @ weight.double(), x.double().abs() @ weight.double().abs()
+    expected = torch.where(kept, 2 * (exact + bias.double()).relu(), 0)
+    bound = torch.where(kept, 2 * (magnitude + bias.double().abs()), 0)
+    assert error_of(matmul(x, weight, Epilogue(None, bias, True, mask)), expected, bound) <= DOT
+    by_row = scale.double()[:, None]
+    assert error_of(matmul_lines(x, weight, scale), exact * by_row, magnitude * by_row.abs()) <= DOT
+
+
+def check_gradients(x: Tensor, g: Tensor, output: Tensor) -> None:
+    """X^T G', the column sums of G', and G', of a ReLU with dropout."""
+    masked = torch.where(output > 0, g.double() * 2, 0)
+    found, sums, found_masked = linear_gradients(x, g, output, 2.0, keep_masked=True)
+    exact, magnitude = x.double().t() @ masked, x.double().abs().t() @ masked.abs()
+    assert error_of(found, exact, magnitude) <= FLOAT32
+    assert error_of(sums, masked.sum(0), masked.abs().sum(0)) <= FLOAT32
+    assert found_masked is not None and error_of(found_masked, masked, masked.abs()) <= FLOAT32
+
+
+def check_loss(logits: Tensor, labels: Tensor) -> None:
+    wide = logits.double().requires_grad_()
+    expected = F.cross_entropy(wide, labels)
+    (gradient,) = torch.autograd.grad(expected, wide)
+    loss, found = cross_entropy(logits, labels, 1 / len(logits))
+    assert error_of(loss, expected.detach(), expected.detach()) <= EXPONENTIAL
+    assert error_of(found, gradient, torch.full_like(gradient, 1 / len(logits))) <= EXPONENTIAL
+
+
+@pytest.mark.parametrize(("depth", "columns"), LAYERS)
+def test_gradients(depth: int, columns: int) -> None:
+    check_gradients(*randoms((NUM_ROWS, depth), (NUM_ROWS, columns), (NUM_ROWS, columns)))
+
+
+@pytest.mark.parametrize("num_classes", sorted({columns for _, columns in LAYERS}))
+def test_cross_entropy(num_classes: int) -> None:
+    labels = torch.randint(num_classes, (NUM_ROWS,), device=DEVICE, generator=seeded(1))
+    check_loss(*randoms((NUM_ROWS, num_classes)), labels)
+
+
+def test_millions_of_equal_addends() -> None:
+    """The worst case of a running sum; few columns, since float64 copies are made beside them."""
+    x, g, output = randoms((MANY, 32), (MANY, 16), (MANY, 16))
+    check_gradients(x.fill_(0.1), g.fill_(0.1), output.fill_(1.0))
+    logits = randoms((1, 8))[0].expand(MANY, 8).contiguous()
+    check_loss(logits, torch.zeros(MANY, dtype=torch.int64, device=DEVICE))
+
+
+@pytest.mark.parametrize("columns", sorted({columns for _, columns in LAYERS}))
+def test_dropout_and_epilogue(columns: int) -> None:
+    """Dropout in place is equal to the bit; an epilogue alone has every part."""
+    (y, scale, bias), (mask, kept) = (
+        randoms((NUM_ROWS, columns), (NUM_ROWS,), (columns,)),
+        mask_and_kept(NUM_ROWS, columns),
+    )
+    y = y.contiguous()
+    dropped = dropout_(y.clone(), mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
+    assert torch.equal(dropped, torch.where(kept, 2 * y, 0))
+    scaled = y.double() * scale.double()[:, None]
+    expected = torch.where(kept, 2 * (scaled + bias.double()).relu(), 0)
+    bound = torch.where(kept, 2 * (scaled.abs() + bias.double().abs()), 0)
+    assert error_of(apply_epilogue_(y, Epilogue(scale, bias, True, mask)), expected, bound) <= FLOAT32
+
+
+@pytest.mark.gpu
+def test_offsets() -> None:
+    """The last rows of X W, and of the gradient of a ReLU, of a matrix of more than 2^31 elements."""
+    skip_without_memory()
+    num_rows, width = LARGE
+    x = torch.randn(num_rows, width, device=DEVICE, generator=seeded(0))
+    weight, scale = randoms((width, 8), (num_rows,))
+    end, by_row = x[-CORNER:].double(), scale[-CORNER:].double()[:, None]
+    bound = end.abs() @ weight.double().abs() * by_row.abs()
+    assert error_of(matmul_lines(x, weight, scale)[-CORNER:], end @ weight.double() * by_row, bound) <= DOT
+    masked, _ = activation_gradients(x, x, 1.0, scale)
+    expected = end.relu() * by_row
+    assert error_of(masked[-CORNER:], expected, expected.abs()) <= FLOAT32

@@ -1,0 +1,173 @@
+"""Every sparse kernel against a product in float64, at the sizes of a GPU; tiny ones in Triton's interpreter.
+
+An error is that of one element over the sum of the magnitudes of its addends.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.bench.gpu.contestants import (
+    BASELINE,
+    CONTESTANTS,
+    CSR,
+    FIRST,
+    FLOAT32,
+    PACKED,
+    PERSISTENT,
+    TILE32,
+    Contestant,
+    error_of,
+)
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.spmm import NOTHING, AutoKernel, Epilogue, LocalCSR
+from fullgnn.kernels.support.lines import empty_lines
+from tests.gpu.blocks import ON_GPU, corner, exact, full, many_columns, ragged, seeded, star, thin
+from tests.oracle import philox_words
+from tests.triton_device import DEVICE, needs_triton
+
+pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy, of unread padding
+
+KERNELS = CONTESTANTS if ON_GPU else {one.name: one for one in FIRST if one != BASELINE}
+AUTO = Contestant("auto", "bf16x3", AutoKernel)
+PANELS = [one for one in KERNELS.values() if one.mode == "bf16x3"]
+EVERY_KIND = [CSR, PERSISTENT, TILE32, PACKED]
+WIDTHS = (128, 41, 100, 47, 8, 1, 602) if ON_GPU else (10,)
+EPILOGUE_WIDTHS = (10, 41, 128) if ON_GPU else (10,)
+LARGE = (18_000_000, 128)
+"""A matrix of 9.2 GB in float32, with more than 2^31 elements."""
+CORNER = 64
+
+
+@pytest.fixture(autouse=True)
+def _serves(triton_serves: None) -> None:
+    """On a CPU, too."""
+
+
+def name_of(one: object) -> str | None:
+    return one.name if isinstance(one, Contestant) else None
+
+
+def multiply(
+    one: Contestant, block: LocalCSR, x: Tensor, out: Tensor | None = None, epilogue: Epilogue = NOTHING
+) -> Tensor:
+    """The product, added to ``out`` where it is given, else written over numbers that are none."""
+    kernel, accumulate = one.make(), out is not None
+    out = x.new_full((block.num_rows, x.shape[1]), torch.nan) if out is None else out
+    kernel.spmm(kernel.prepare(block, x.dtype), x, out, accumulate, epilogue)
+    return out
+
+
+def random_rows(num_rows: int, width: int) -> Tensor:
+    """Rows laid out as in training; what lies between them is not a number."""
+    x = empty_lines(num_rows, width, torch.empty(0, device=DEVICE))
+    x.as_strided((num_rows, x.stride(0)), (x.stride(0), 1)).fill_(torch.nan)
+    return x.normal_(generator=seeded(width))
+
+
+def scale_and_bias(block: LocalCSR, width: int) -> tuple[Tensor, Tensor]:
+    generator = seeded(width + 1)
+    scale = torch.rand(block.num_rows, device=DEVICE, generator=generator)
+    return scale, torch.randn(width, device=DEVICE, generator=generator)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("one", [*KERNELS.values(), *([AUTO] if ON_GPU else [])], ids=name_of)
+def test_product(one: Contestant, width: int) -> None:
+    blocks = [ragged(), thin(), ragged(weighted=True), *([many_columns()] if ON_GPU and width <= 128 else [])]
+    for block in blocks:
+        x = random_rows(block.num_cols, width)
+        assert error_of(multiply(one, block, x), *exact(block, x)) <= one.tolerance, block
+
+
+@pytest.mark.parametrize("width", EPILOGUE_WIDTHS)
+@pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
+def test_epilogue_in_slices_of_wider_matrices(one: Contestant, width: int) -> None:
+    """relu(diag(scale) (A X + out) + bias)."""
+    block = ragged()
+    x = random_rows(block.num_cols, width + 8)
+    x[:, :8] = torch.nan
+    x, out = x[:, 8:], torch.randn(block.num_rows, width + 8, device=DEVICE, generator=seeded(3))[:, 8:]
+    scale, bias = scale_and_bias(block, width)
+    product, magnitude = exact(block, x)
+    expected = (scale.double()[:, None] * (product + out.double()) + bias.double()).relu()
+    bound = scale.double()[:, None] * (magnitude + out.double().abs()) + bias.double().abs()
+    assert error_of(multiply(one, block, x, out, Epilogue(scale, bias, True)), expected, bound) <= one.tolerance
+
+
+@pytest.mark.parametrize("width", EPILOGUE_WIDTHS)
+@pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
+def test_dropout_in_the_epilogue(one: Contestant, width: int) -> None:
+    """dropout(relu(diag(scale) A X + bias)), with the mask of the definition in NumPy."""
+    block = ragged()
+    x = random_rows(block.num_cols, width)
+    scale, bias = scale_and_bias(block, width)
+    node_id = torch.randperm(block.num_rows, generator=torch.Generator().manual_seed(0))
+    kept = torch.from_numpy(philox_words(node_id.numpy(), width, 1, 3, 5) >= 2**31).to(DEVICE)
+    mask = Mask(node_id.to(DEVICE), 0.5, 5, torch.tensor(3, device=DEVICE), 1)
+    product, magnitude = exact(block, x)
+    expected = torch.where(kept, 2 * (scale.double()[:, None] * product + bias.double()).relu(), 0)
+    bound = torch.where(kept, 2 * (scale.double()[:, None] * magnitude + bias.double().abs()), 0)
+    found = multiply(one, block, x, None, Epilogue(scale, bias, True, mask))
+    assert error_of(found, expected, bound) <= one.tolerance
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
+def test_no_bit_changes_in_100_products(one: Contestant, width: int) -> None:
+    block = ragged()
+    x, kernel = random_rows(block.num_cols, width), one.make()
+    prepared = kernel.prepare(block, x.dtype)
+    first, again = (torch.full((block.num_rows, width), torch.nan, device=DEVICE) for _ in range(2))
+    kernel.spmm(prepared, x, first, accumulate=False)
+    changed = torch.zeros((), dtype=torch.int32, device=DEVICE)
+    for _ in range(100 if ON_GPU else 1):
+        again.fill_(torch.nan)
+        kernel.spmm(prepared, x, again, accumulate=False)
+        changed += (again.view(torch.int32) != first.view(torch.int32)).any()
+    assert changed == 0
+
+
+@pytest.mark.parametrize("width", (8, 128) if ON_GPU else (8,))
+@pytest.mark.parametrize("one", [CSR, PERSISTENT, *PANELS], ids=name_of)
+def test_equal_addends(one: Contestant, width: int) -> None:
+    """Every element of X is 0.1, the worst case of a running sum in float32: a row of 4 million edges, and panels of
+    131,072 columns."""
+    block = full(64, 131_072 if ON_GPU else 640)
+    if one in (CSR, PERSISTENT):
+        block = star(4_194_304 if ON_GPU else 2000)
+    x = random_rows(block.num_cols, width).fill_(0.1)
+    expected, _ = exact(block, x)
+    assert error_of(multiply(one, block, x), expected, expected) <= FLOAT32
+
+
+def skip_without_memory() -> None:
+    """Two such matrices are there at a time."""
+    needed = 10 * LARGE[0] * LARGE[1]
+    if torch.cuda.mem_get_info()[0] < needed:
+        pytest.skip(f"{needed / 1e9:.0f} GB of free memory are needed")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("one", EVERY_KIND, ids=name_of)
+def test_offsets_of_x(one: Contestant) -> None:
+    """Rows of X beyond 2^31 elements are read."""
+    skip_without_memory()
+    num_rows, width = LARGE
+    x = torch.full((num_rows, width), 1e9, device=DEVICE)  # a row that should not be read shows
+    x[-CORNER:] = random_rows(CORNER, width)
+    expected = exact(full(CORNER, CORNER), x[-CORNER:])
+    found = multiply(one, corner(CORNER, num_rows, CORNER, CORNER), x)
+    assert error_of(found, *expected) <= one.tolerance
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("one", EVERY_KIND, ids=name_of)
+def test_offsets_of_the_output(one: Contestant) -> None:
+    """Rows of the output beyond 2^31 elements are written, the empty ones too."""
+    skip_without_memory()
+    num_rows, width = LARGE
+    x = random_rows(CORNER, width)
+    found = multiply(one, corner(num_rows, CORNER, CORNER, CORNER), x)
+    assert error_of(found[-CORNER:], *exact(full(CORNER, CORNER), x)) <= one.tolerance
+    assert found[:-CORNER].max() == 0 == found[:-CORNER].min(), "an empty row is not 0"
