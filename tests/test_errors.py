@@ -128,7 +128,7 @@ def test_every_rank_refuses_a_cut_or_foreign_file(ranks: Callable, tmp_path: Pat
     text.write_text("not numbers")
     for path in (cut, text):
         outcomes = ranks(2)(failure, ["dataset=npz", f"dataset.path={path}", f"run_dir={tmp_path}/run"])
-        assert_all_fail_alike(outcomes, f"{path} is no npz file, or a cut one")
+        assert_all_fail_alike(outcomes, f"{path} is no npz file, or a truncated one")
 
 
 @pytest.mark.parametrize("overrides", BAD_VALUES)

@@ -1,4 +1,4 @@
-"""The graph, its normalisation, and the datasets that make one."""
+"""The graph, its normalisation, and the datasets that produce a graph."""
 
 from fullgnn.graph.datasets import load_dataset
 from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat

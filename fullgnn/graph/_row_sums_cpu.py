@@ -1,4 +1,4 @@
-"""Row sums that rounding does not reach. Importing this module imports numba."""
+"""Row sums of a CSR matrix by compensated summation. Importing this module imports numba."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from fullgnn.kernels.support.vectors import compiled
 
 
 def accurate_row_sums(indptr: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sums of the entries of each row of a CSR matrix, and of their magnitudes.
+    """Sum the entries of each row of a CSR matrix, and their magnitudes.
 
     Args:
         indptr: (num_rows + 1,), data: (nnz,) float64.
 
     Returns:
         (num_rows,) float64 sums, as exact as if they were computed with twice the digits and then rounded, so that
-        their order does not matter; and (num_rows,) float64 sums of magnitudes, to working precision.
+        the order of the entries does not matter; and (num_rows,) float64 sums of magnitudes, to working precision.
     """
     total, magnitude = (np.zeros(len(indptr) - 1) for _ in range(2))
     _sum_rows(indptr, data, total, magnitude)
@@ -22,8 +22,8 @@ def accurate_row_sums(indptr: np.ndarray, data: np.ndarray) -> tuple[np.ndarray,
 
 @compiled()
 def _sum_rows(indptr, data, total, magnitude):
-    """What an addition rounds away is kept and added in the end (Neumaier, "Rundungsfehleranalyse einiger Verfahren zur
-    Summation endlicher Summen", 1974)."""
+    """Accumulate the rounding error of every addition in ``lost`` and add it at the end (Neumaier,
+    "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", 1974)."""
     for row in range(len(total)):
         running, lost, size = 0.0, 0.0, 0.0
         for edge in range(indptr[row], indptr[row + 1]):

@@ -1,7 +1,7 @@
-"""What a ``Graph`` accepts: each function takes one raw field and returns it in the stored dtype.
+"""Checks of the fields of a ``Graph``: each function takes one raw field and returns it in the stored dtype.
 
-Nothing here writes to its argument, and a field that already has the stored dtype is not copied. Range checks
-use ``min`` and ``max`` (which propagate NaN) rather than boolean temporaries: features may fill gigabytes.
+No function writes to its argument, and a field that already has the stored dtype is not copied. Range checks
+use ``min`` and ``max`` (which propagate NaN) rather than boolean temporaries, since features may fill gigabytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fullgnn.errors import DataError
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type when it has none: our own messages are one line each."""
+    """The first line of an error's text, or the error's type if the text is empty; fullgnn's messages have one line."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
@@ -33,7 +33,7 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
 
 
 def to_integers(value: Any, what: str) -> np.ndarray:
-    """As ``to_numpy``, for integers only; an empty list counts as integers whatever numpy makes of it."""
+    """Any dense integer array-like as a numpy array; an empty list counts as integers whatever dtype numpy gives it."""
     array = to_numpy(value, what)
     if array.size == 0:
         return array.astype(np.int64)
@@ -43,14 +43,14 @@ def to_integers(value: Any, what: str) -> np.ndarray:
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that cannot be written through; the caller's own array stays as writable as it was."""
+    """A read-only view of ``array``; the caller's own array stays as writable as it was."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def check_indptr(value: Any) -> np.ndarray:
-    """Row starts: (num_nodes + 1,) int64, from 0, never falling."""
+    """Row starts: (num_nodes + 1,) int64, from 0, non-decreasing."""
     indptr = to_integers(value, "indptr").astype(np.int64, copy=False)
     if indptr.ndim != 1 or len(indptr) == 0:
         raise DataError(f"indptr has shape {indptr.shape}: pass num_nodes + 1 row starts")
@@ -123,7 +123,7 @@ def check_range(features: np.ndarray, dtype: Any) -> None:
 
 
 def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarray, int]:
-    """Class of every node: (num_nodes,) int64, -1 if unknown; and the class count, derived if 0."""
+    """Class of every node: (num_nodes,) int64, -1 if unknown; and the number of classes, derived from labels if 0."""
     labels = to_integers(value, "labels").astype(np.int64, copy=False)
     if labels.shape != (num_nodes,):
         raise DataError(f"labels has shape {labels.shape} but the graph has {num_nodes} nodes: pass one class per node")
@@ -139,7 +139,7 @@ def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarr
 
 
 def check_masks(masks: dict[str, Any], labels: np.ndarray) -> list[np.ndarray]:
-    """The split: (num_nodes,) bool each, disjoint, labelled throughout, the first (training) not empty."""
+    """The split: (num_nodes,) bool masks, disjoint, without unlabelled nodes; the first (training) is not empty."""
     checked: dict[str, np.ndarray] = {}
     for name, value in masks.items():
         mask = to_numpy(value, name)
@@ -163,7 +163,7 @@ def check_masks(masks: dict[str, Any], labels: np.ndarray) -> list[np.ndarray]:
 
 
 def _float_dtype(array: np.ndarray, what: str, integers: type) -> type:
-    """float64 for double precision, ``integers`` for wide integers, float32 for all that fits it."""
+    """The stored dtype: float64 for double precision, float32 for what fits it, ``integers`` for wider integers."""
     if array.dtype.kind == "f":
         if array.dtype.itemsize > 8:
             raise DataError(f"{what} has dtype {array.dtype}: convert to float64 or float32 first")

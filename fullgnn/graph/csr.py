@@ -1,4 +1,4 @@
-"""Adjacency matrices as scipy CSR: the form in which a ``Graph`` takes, keeps and gives them."""
+"""Adjacency matrices as scipy CSR, the form in which a ``Graph`` accepts, stores and returns them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_INT32 = np.iinfo(np.int32).max
 
 
 def csr_from_arrays(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> csr_array:
-    """CSR over given arrays, known to be canonical; int32 throughout while the entry count allows it."""
+    """CSR over arrays that are known to be canonical, with int32 row starts if the number of entries allows it."""
     indptr = indptr.astype(np.int32) if len(indices) <= MAX_INT32 else indptr
     adj = csr_array((data, indices, indptr), shape=(len(indptr) - 1,) * 2)
     adj.has_canonical_format = True  # spares scipy its own pass over the indices

@@ -1,4 +1,4 @@
-"""One graph, whole and in memory: adjacency, features, labels and split, checked once."""
+"""A whole graph in memory: adjacency, features, labels and split, checked once."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class Graph:
     """A graph for node classification. Row ``i`` of the adjacency lists the nodes that ``i`` reads from.
 
-    Most callers use one of the constructors ``from_scipy``, ``from_edge_index`` and ``from_networkx``. Fields
-    are validated here, converted where that is safe, never written to, and kept as read-only views: what the
-    caller passes is shared rather than copied wherever its dtype already fits.
+    Most callers use one of the constructors ``from_scipy``, ``from_edge_index`` and ``from_networkx``. The fields
+    are validated, converted where that is safe, never written to, and kept as read-only views: an array whose dtype
+    fits is shared with the caller rather than copied.
     """
 
     indptr: np.ndarray
@@ -102,8 +102,8 @@ class Graph:
     ) -> Graph:
         """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j.
 
-        Duplicate entries are summed (boolean ones merged), explicit zeros dropped. A mask left out is all
-        False.
+        Duplicate entries are summed (boolean ones merged), and explicit zeros are dropped. A mask that is not given
+        is all False.
         """
         adj = canonical_csr(adj)
         nobody = np.zeros(adj.shape[0], dtype=bool)
@@ -135,7 +135,7 @@ class Graph:
         num_classes: int = 0,
         name: str = "graph",
     ) -> Graph:
-        """Graph of (2, E) arcs, rows (source, target): an arc u -> v makes v read from u, ``adj[v, u]``.
+        """Graph of (2, E) arcs, sources above targets: an arc u -> v makes v read from u, ``adj[v, u]``.
 
         Repeated arcs merge into one; with ``edge_weight`` (E,), their weights are added.
         """
@@ -180,7 +180,7 @@ class Graph:
         num_classes: int = 0,
         name: str = "graph",
     ) -> Graph:
-        """Graph of a networkx graph, its nodes numbered in the order of ``g.nodes``.
+        """Graph of a networkx graph, whose nodes are numbered in the order of ``g.nodes``.
 
         An undirected edge is stored in both directions; a directed arc u -> v makes v read from u. ``weight``
         names the edge attribute that holds the weights.
@@ -207,20 +207,20 @@ class Graph:
         )
 
     def adjacency(self, dtype: Any = np.float64) -> csr_array:
-        """The adjacency as CSR, ``adj[i, j]`` for i reads from j, int32 indices shared with this graph."""
+        """The adjacency as CSR: ``adj[i, j] != 0`` means that i reads from j. Its indices are this graph's, int32."""
         data = np.ones(self.num_edges, dtype) if self.weight is None else self.weight.astype(dtype)
         return csr_from_arrays(data, self.indices, self.indptr)
 
     def symmetrized(self) -> Graph:
-        """This graph with every arc in both directions; itself if it was symmetric already.
+        """This graph with every arc in both directions; the same object if the graph is symmetric already.
 
-        Where both directions are stored the larger weight counts, where one is, its weight.
+        Where both directions are stored, the larger weight counts; where only one is stored, its weight does.
         """
         if self.weight is None:
             adj = self.adjacency(bool)
             union, weight = adj + adj.T, None
         else:
-            # Ranks (from 1) stand in for weights: scipy's maximum takes a missing entry for 0, and a weight
+            # Compare ranks (from 1) instead of weights: scipy's maximum takes a missing entry for 0, and a weight
             # may be negative.
             values, rank = np.unique(self.weight, return_inverse=True)
             adj = csr_from_arrays(rank + 1, self.indices, self.indptr)
@@ -254,10 +254,10 @@ class Graph:
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the graph to ``path`` for ``dataset=npz dataset.path=...``, which reads it back identical.
+        """Write the graph to ``path``; ``dataset=npz dataset.path=...`` reads an identical graph.
 
-        The layout is gnn-benchmark's, dense features and masks included. There ``adj[u, v]`` is an arc u ->
-        v, so what is written is the transpose of our adjacency.
+        The layout is gnn-benchmark's, with dense features and with masks. In that layout ``adj[u, v]`` is an arc
+        u -> v, so the file holds the transpose of ``adjacency()``.
         """
         adj = self.adjacency(np.float32 if self.weight is None else self.weight.dtype).T.tocsr()
         path = Path(path)

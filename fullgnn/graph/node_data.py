@@ -36,14 +36,14 @@ def node_data(
     if num_features < 1 or num_classes < 1:
         raise ConfigError(f"num_features={num_features} and num_classes={num_classes} must both be at least 1")
     if not 0 <= label_noise <= 1:
-        raise ConfigError(f"label_noise={label_noise} is not a share: choose a value from 0 to 1")
-    rng = np.random.default_rng([seed, 1])  # not the structure's stream: either can change without the other
+        raise ConfigError(f"label_noise={label_noise} is not a fraction: choose a value from 0 to 1")
+    rng = np.random.default_rng([seed, 1])  # separate from the structure's stream: either can change on its own
     num_nodes = len(groups)
     labels = groups.astype(np.int64) % num_classes
     centre = rng.standard_normal((num_classes, num_features), dtype=np.float32)
     centre *= feature_signal / np.linalg.norm(centre, axis=1, keepdims=True)
     features = rng.standard_normal((num_nodes, num_features), dtype=np.float32)
-    for start in range(0, num_nodes, ROWS_PER_BLOCK):  # blocks: centre[labels] would be a second feature matrix
+    for start in range(0, num_nodes, ROWS_PER_BLOCK):  # in blocks: centre[labels] is as large as the features
         block = slice(start, start + ROWS_PER_BLOCK)
         features[block] += centre[labels[block]]
     noisy = rng.random(num_nodes) < label_noise
@@ -53,7 +53,7 @@ def node_data(
 
 
 def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float, seed: int) -> dict[str, Any]:
-    """Boolean masks of a random split of the labelled nodes; what train and val leave is the test part."""
+    """Boolean masks of a random split of the labelled nodes; those in neither train nor val are for testing."""
     if train_fraction <= 0 or val_fraction < 0 or train_fraction + val_fraction > 1 + 1e-9:
         raise ConfigError(
             f"train_fraction={train_fraction:g} and val_fraction={val_fraction:g} are no split: the first"
@@ -66,13 +66,13 @@ def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float,
 
 
 def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed: int) -> dict[str, Any]:
-    """Boolean masks: ``train_per_class`` random nodes of every class, ``num_val`` others, the rest test."""
+    """Boolean masks: ``train_per_class`` random nodes of every class, ``num_val`` others, and the rest for testing."""
     sizes = np.bincount(labels)
     if not 1 <= train_per_class <= sizes.min():
         raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {sizes.min()}, the smallest class")
     num_rest = len(labels) - train_per_class * len(sizes)
     if not 0 <= num_val <= num_rest:
-        raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the nodes that training leaves")
+        raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the number of nodes outside the training set")
     order = np.random.default_rng([seed, 2]).permutation(len(labels))
     by_class = order[np.argsort(labels[order], kind="stable")]  # grouped by class, random within each
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -82,7 +82,7 @@ def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed
 
 
 def normalize_rows(features: np.ndarray) -> np.ndarray:
-    """Each row divided by its sum, as Kipf and Welling (2017) feed bags of words; a zero row stays."""
+    """Divide each row by its sum, as Kipf and Welling (2017) do with bags of words; a zero row stays zero."""
     total = features.sum(axis=1, keepdims=True, dtype=np.float64)
     if (total < 0).any():
         raise DataError("normalize_features=true needs rows with sums >= 0: set dataset.normalize_features=false")

@@ -1,9 +1,9 @@
-"""Normalised adjacency matrices: the constant that every layer multiplies by.
+"""The normalised adjacency matrix: the constant that every layer multiplies by.
 
     A = diag(row_scale) M diag(col_scale)
 
 With the normalisation folded, M is the 0/1 pattern of an unweighted graph and no edge value is stored or read:
-D^-1/2 P D^-1/2 X = row_scale * (P (col_scale * X)). Otherwise M holds the normalised entries and nothing scales.
+D^-1/2 P D^-1/2 X = row_scale * (P (col_scale * X)). Otherwise M holds the normalised entries and both scales are 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NormalizedAdjacency:
     """A = diag(row_scale) matrix diag(col_scale), global, on the host."""
 
     matrix: csr_array  # (num_nodes, num_nodes), int32 indices
-    matrix_t: csr_array | None  # its transpose; None where they are equal to the bit
+    matrix_t: csr_array | None  # the transpose of ``matrix``; None where both are equal to the bit
     pattern: bool  # every stored entry is 1, and ``matrix.data`` need not be read
     row_scale: np.ndarray | None = None  # (num_nodes,) float64; None: all 1
     col_scale: np.ndarray | None = None
@@ -54,11 +54,11 @@ def adjacency_operator(
     row_sum: np.ndarray | None = None,
     node_id: np.ndarray | None = None,
 ) -> NormalizedAdjacency:
-    """The matrix of one propagation step, as ``normalized_adjacency`` defines it.
+    """The matrix of one propagation step, as ``normalized_adjacency`` defines it, with the normalisation folded or not.
 
     Args:
-        dtype: of the entries, where there are any.
-        fold: keep the 0/1 pattern and the scales apart. A weighted graph always keeps its entries.
+        dtype: dtype of the normalised entries; unused where the result is a pattern.
+        fold: keep the 0/1 pattern and the scales apart. A weighted graph is never folded.
         row_sum, node_id: see ``normalized_adjacency``.
     """
     if not fold or graph.weight is not None:
@@ -86,15 +86,15 @@ def normalized_adjacency(
     to); otherwise A' = A. D holds the row sums of A'. Then, after Kipf and Welling (2017, eq. 2) for ``sym``:
 
     - ``sym``: D^-1/2 A' D^-1/2, row sums on both sides also when A is directed;
-    - ``row``: D^-1 A', the mean over what a node reads;
+    - ``row``: D^-1 A', the mean over the nodes that a node reads from;
     - ``none``: A'.
 
-    A node of degree 0 scales by 0. Entries keep their places, int32 and sorted, even where they become 0.
+    The scale of a node of degree 0 is 0. All entries stay stored, with sorted int32 indices, even those that become 0.
 
     Args:
-        row_sum: (num_nodes,) D, as ``row_sums`` returns it; None: it is computed here. Whoever permutes a graph sums
-            before, so that every order of the nodes has the same D.
-        node_id: (num_nodes,) the user's ids of the nodes, for messages; None: their numbers.
+        row_sum: (num_nodes,) D, as ``row_sums`` returns it; None: computed here. A caller that permutes a graph
+            computes D before, so that every order of the nodes has the same D.
+        node_id: (num_nodes,) original ids of the nodes, for messages; None: 0 to num_nodes - 1.
 
     Returns:
         (num_nodes, num_nodes) CSR, global.
@@ -124,7 +124,7 @@ def normalized_adjacency(
             edge = int(adj.indptr[first] + np.flatnonzero(~np.isfinite(data[block]))[0])
             row = int(np.searchsorted(adj.indptr, edge, side="right")) - 1
             raise DataError(
-                f"the weight {entries[edge - block.start]:g} of what node {names[row]} reads from node"
+                f"the weight {entries[edge - block.start]:g} with which node {names[row]} reads from node"
                 f" {names[adj.indices[edge]]} is beyond {np.dtype(dtype)}: scale the weights, or set"
                 " runtime.dtype=float64"
             )
@@ -136,8 +136,8 @@ def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
     """(num_nodes,) float64 row sums of A', see ``normalized_adjacency``, the same for any order of the nodes.
 
     Stored weights are rounded, each by up to a relative u (2^-24 in float32, 2^-53 in float64). A sum of at most u
-    times the sum of their magnitudes may be nothing but these roundings, as that of 3.9 - 1.9 - 1.9 - 0.1 is, and
-    counts as 0; so does one below the smallest normal number, whose reciprocal would be infinite.
+    times the sum of the magnitudes may consist of these rounding errors alone, as 3.9 - 1.9 - 1.9 - 0.1 does, and
+    counts as 0. A sum below the smallest normal number counts as 0 too, since its reciprocal would be infinite.
 
     Raises:
         DataError: a sum is negative or beyond float64; the message names the node.
@@ -145,7 +145,7 @@ def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
     if graph.weight is None:
         adj = _with_self_loops(graph) if self_loops else graph.adjacency(np.int8)
         return np.diff(adj.indptr).astype(np.float64)
-    from fullgnn.graph._row_sums_cpu import accurate_row_sums  # here, not above: it imports numba
+    from fullgnn.graph._row_sums_cpu import accurate_row_sums  # imported here, since it imports numba
 
     adj = _with_self_loops(graph) if self_loops else graph.adjacency(np.float64)
     total, magnitude = accurate_row_sums(adj.indptr, adj.data)
@@ -153,18 +153,18 @@ def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
     total[np.abs(total) <= np.maximum(roundoff * magnitude, np.finfo(np.float64).tiny)] = 0
     if not np.isfinite(total).all():
         node = int(np.flatnonzero(~np.isfinite(total))[0])
-        raise DataError(f"the weights of what node {node} reads sum to more than float64 holds: scale the weights")
+        raise DataError(f"the weights with which node {node} reads sum to more than float64 holds: scale the weights")
     if total.min() < 0:
         node = int(total.argmin())
         raise DataError(
-            f"the weights of what node {node} reads sum to {total[node]:g}: normalization=sym and row need"
+            f"the weights with which node {node} reads sum to {total[node]:g}: normalization=sym and row need"
             " sums >= 0; use normalization=none or weights that are not negative"
         )
     return total
 
 
 def _exact_type(graph: Graph) -> Any:
-    """A type that holds the weights of a graph as they are."""
+    """A dtype that represents the weights of a graph exactly."""
     return np.int8 if graph.weight is None else np.float64
 
 
@@ -195,7 +195,7 @@ def is_symmetric(adj: Any) -> bool:
 
 
 def _transpose(adj: csr_array) -> csr_array | None:
-    """The transpose of a canonical CSR, or None where it is the same to the bit."""
+    """The transpose of a canonical CSR matrix, or None where the two are equal to the bit."""
     transposed = adj.T.tocsr()  # a counting sort, so its rows come out sorted
     equal = all(np.array_equal(getattr(adj, key), getattr(transposed, key)) for key in ("indptr", "indices", "data"))
     return None if equal else transposed

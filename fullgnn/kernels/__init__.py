@@ -1,1 +1,1 @@
-"""Compiled code on one device, a room for each kind of operation; nothing here knows of ranks."""
+"""Compiled code for one device, with a package for each kind of operation; the code does not know of ranks."""

@@ -14,16 +14,16 @@ class GCN(torch.nn.Module):
     Args:
         in_channels: features of a node.
         out_channels: classes.
-        hidden_channels: width of the layers between.
-        dropout: probability, for the input of every layer.
+        hidden_channels: width of the hidden layers.
+        dropout: probability for the input of every layer.
         input_dropout: probability for the first layer's input; None takes ``dropout``.
-        seed: of the weights and of the dropout masks.
+        seed: seed of the initial weights and of the dropout masks.
 
     Raises:
         ConfigError: a width, depth or probability is out of range.
     """
 
-    restricts_output = True  # nothing after the last graph convolution mixes rows, so it need not make all of them
+    restricts_output = True  # nothing after the last convolution mixes rows, so that one may compute only some rows
 
     def __init__(
         self,

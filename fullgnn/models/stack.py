@@ -1,4 +1,4 @@
-"""What layered models share: the widths and the dropout of a stack of layers."""
+"""Builds the layers and dropouts that layered models have in common."""
 
 from collections.abc import Callable
 
@@ -20,13 +20,13 @@ def stack(
     input_dropout: float | None,
     seed: int,
 ) -> tuple[torch.nn.ModuleList, torch.nn.ModuleList]:
-    """``num_layers`` layers from ``in_channels`` over ``hidden_channels`` to ``out_channels``, and a dropout for the
-    input of each.
+    """``num_layers`` layers from ``in_channels`` via ``hidden_channels`` to ``out_channels``, and a dropout for the
+    input of each layer.
 
     Args:
         layer: (in_channels, out_channels, generator) -> module.
         input_dropout: probability for the first layer's input; None takes ``dropout``.
-        seed: of the weights and of the dropout masks.
+        seed: seed of the initial weights and of the dropout masks.
 
     Raises:
         ConfigError: a width, depth or probability is out of range.

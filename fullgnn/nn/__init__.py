@@ -1,4 +1,4 @@
-"""Layers. They see local rows and an ``adj`` that multiplies; none knows how many ranks there are."""
+"""Layers. A layer gets local rows and an ``adj`` that multiplies them; no layer knows the number of ranks."""
 
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.loss.cross_entropy import cross_entropy

@@ -11,29 +11,29 @@ class Dropout(torch.nn.Module):
     """Zero each element with probability ``p`` while training, and scale the others by 1 / (1 - p).
 
     The mask is a function of (seed, epoch, layer, original node id, column) alone, drawn with the counter-based
-    generator of ``philox.py``: any number of ranks, any scheme and any order drop the same elements.
+    generator of ``philox.py``. So the same elements are dropped under any number of ranks, any scheme and any order.
 
     Args:
         p: probability of dropping, in [0, 1).
         layer: position in the model; two layers never share a mask.
-        seed: of the run.
+        seed: seed of the run.
     """
 
     def __init__(self, p: float, layer: int, seed: int):
         super().__init__()
         self.p, self.layer, self.seed = p, layer, seed
         self.epoch: Tensor
-        # On the model's device: what is recorded there and repeated every epoch reads the number of that epoch.
+        # A tensor on the model's device, so that a captured CUDA graph reads the current epoch at every replay.
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor, node_id: Tensor) -> Tensor:
-        """(num_local_nodes, F) and the (num_local_nodes,) original ids of its rows, to (num_local_nodes, F)."""
+        """(num_local_nodes, F) ``x`` with the (num_local_nodes,) original ids of its rows, to (num_local_nodes, F)."""
         if not self.training or self.p == 0:
             return x
         return dropout(x, node_id, self.p, self.seed, self.epoch, self.layer)
 
     def mask(self, node_id: Tensor) -> Mask | None:
-        """What ``forward`` drops of a matrix with these rows; None where it drops nothing."""
+        """The mask that ``forward`` applies to a matrix with these rows; None where it drops nothing."""
         return Mask(node_id, self.p, self.seed, self.epoch, self.layer) if self.training and self.p else None
 
     def extra_repr(self) -> str:
@@ -41,7 +41,7 @@ class Dropout(torch.nn.Module):
 
 
 def set_epoch(model: torch.nn.Module, epoch: int) -> None:
-    """Give every ``Dropout`` of ``model`` the masks of ``epoch``."""
+    """Make every ``Dropout`` of ``model`` use the masks of ``epoch``."""
     for module in model.modules():
         if isinstance(module, Dropout):
             module.epoch.fill_(epoch)

@@ -1,4 +1,4 @@
-"""The graph convolution of Kipf and Welling (2017), in the order that multiplies least."""
+"""The graph convolution of Kipf and Welling (2017), multiplied in the cheapest order."""
 
 from typing import Any
 
@@ -25,15 +25,16 @@ SPMM_ORDERS = ("width", "transform", "propagate")
 class GCNConv(torch.nn.Module):
     """Z = A H W + b, with the normalised adjacency A.
 
-    The product with A and the one with W commute, and the narrower matrix should meet A, which is what costs time and
-    communication. With f = in_channels, g = out_channels and the gradient G of Z, the widths that meet A are
+    The products with A and with W may be done in either order. Multiplying by A costs most of the time and all of the
+    communication, so the narrower matrix should be multiplied by A. With f = in_channels, g = out_channels and the
+    gradient G of Z, the matrices that A or A^T multiplies have these widths:
 
                            forward     gradient of W        gradient of H
         A (H W)            g           A^T G first: g       then (A^T G) W^T: 0 more
         (A H) W            f           (A H)^T G: 0         A^T (G W^T): f, or (A^T G) W^T: g
 
-    ``spmm_order`` chooses: ``width`` the least sum of forward and backward; ``transform`` A (H W), as the code of Miao
-    et al. 2023 does; ``propagate`` (A H) W and (A^T G) W^T, as CAGNET does.
+    ``spmm_order`` chooses: ``width`` takes the order with the least sum of forward and backward widths; ``transform``
+    takes A (H W), as the code of Miao et al. 2023 does; ``propagate`` takes (A H) W and (A^T G) W^T, as CAGNET does.
 
     Shapes:
         x: (num_local_nodes, in_channels), output: (num_local_rows, out_channels).
@@ -49,7 +50,7 @@ class GCNConv(torch.nn.Module):
     def forward(
         self, x: Tensor | Aggregated, adj: ShardedAdjacency, relu: bool = False, dropout: Dropout | None = None
     ) -> Tensor:
-        """Z, or relu(Z) with the next layer's ``dropout``, if any: see ``Activation``. Without ReLU, no dropout."""
+        """Z, or with ``relu`` relu(Z) after the next layer's ``dropout``, if given; ``dropout`` needs ``relu``."""
         weight, bias = self.linear.weight, self.bias
         activation = Activation(relu)
         if dropout is not None:
@@ -62,7 +63,7 @@ class GCNConv(torch.nn.Module):
         return _Convolve.apply(x, weight, bias, adj, propagate_first, activation)
 
     def _order(self, f: int, g: int, wants_input: bool) -> tuple[bool, int]:
-        """Whether A H comes first, and the width that then meets A^T for the gradient of H."""
+        """Whether A H is computed first, and the width that A^T then multiplies for the gradient of H."""
         if self.spmm_order != "width":
             return self.spmm_order == "propagate", g
         gradient_width = min(f, g)
@@ -72,19 +73,19 @@ class GCNConv(torch.nn.Module):
 
 
 def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
-    """Give every ``GCNConv`` of ``model`` an order: one of ``SPMM_ORDERS``."""
+    """Set ``spmm_order`` of every ``GCNConv`` of ``model``, one of ``SPMM_ORDERS``."""
     for module in model.modules():
         if isinstance(module, GCNConv):
             module.spmm_order = spmm_order
 
 
 def _rows_of(adj: ShardedAdjacency, tensor: Tensor) -> Tensor:
-    """Of this rank's rows, those that ``adj`` has."""
+    """The rows of ``tensor`` (this rank's rows, local) that ``adj`` has."""
     return tensor if adj.row_index is None else tensor.index_select(0, adj.row_index)
 
 
 class _Convolve(torch.autograd.Function):
-    """A (X W) + b, or (A X) W + b with the gradient (A^T G) W^T: in both, backward multiplies G by A^T first."""
+    """A (X W) + b or (A X) W + b. The gradient of X is (A^T G) W^T in both: backward multiplies G by A^T first."""
 
     @staticmethod
     def forward(
@@ -110,7 +111,7 @@ class _Convolve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, weight, output = ctx.saved_tensors  # A X where that came first
+        x, weight, output = ctx.saved_tensors  # x is A X where that product came first
         wants_x = ctx.needs_input_grad[0]
         if ctx.propagated:
             grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=wants_x)

@@ -1,4 +1,4 @@
-"""A dense layer with the field's initialisation, equal in every precision."""
+"""A dense layer with Glorot initialisation, the same in every precision."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def linear(
 
 
 class _Linear(torch.autograd.Function):
-    """Bias and activation ride in the product, forward and backward; see ``dense.py``."""
+    """Bias and activation are fused into the products, forward and backward; see ``dense.py``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:

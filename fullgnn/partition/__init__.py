@@ -4,7 +4,7 @@ Contract: ``partitioner(adj, train_mask, num_parts, seed, **own keys) -> Cut``, 
 stores it, before normalisation, and ``train_mask`` (n,) bool. ``adj`` may be directed, weighted, have self-loops or
 be empty, and is never written to. Parts may be empty, as they are with fewer nodes than parts.
 
-Each name below is the function, also where a file bears the same name.
+Each name below is the function, also where a module has the same name.
 """
 
 from fullgnn.partition.contiguous import contiguous

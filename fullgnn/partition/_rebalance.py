@@ -1,4 +1,4 @@
-"""Move nodes out of parts that are too heavy, at the price of few more cut edges."""
+"""Move nodes out of parts that are too heavy, with as few additional cut edges as possible."""
 
 import numba
 import numpy as np
@@ -13,16 +13,17 @@ def rebalance(
     tolerance: float,
     held: np.ndarray | None = None,
 ) -> None:
-    """Move nodes until no part is heavier than ``1 + tolerance`` times the mean, or no move is left that helps.
+    """Move nodes until no part is heavier than ``1 + tolerance`` times the mean, or until no move helps.
 
-    Greedy, in rounds: every node of a part that is too heavy looks among the parts that have room for it for the one
-    with the most of its neighbours; then the nodes move in the order of the edges that each adds to the cut.
+    The algorithm is greedy and works in rounds. For every node of a part that is too heavy, it finds the part with room
+    for the node that has most of the node's neighbours. Then the nodes move, those first that add the fewest cut edges.
 
     Args:
         pattern: (n, n) symmetric.
         part_id: (n,) int64, WRITTEN.
-        weight: (n,) int64, 0 or more; nodes of weight 0 stay.
-        held: (n,) int64, a second weight, in which no part that takes a node may exceed its own such limit.
+        weight: (n,) int64, 0 or more; nodes of weight 0 do not move.
+        held: (n,) int64, a second weight. No node with a second weight moves to a part that would then exceed
+            ``1 + tolerance`` times the mean of the second weight.
     """
     held = np.zeros_like(weight) if held is None else held
     load, limit = _load(part_id, num_parts, weight, tolerance)
@@ -32,7 +33,7 @@ def rebalance(
 
 
 def _load(part_id: np.ndarray, num_parts: int, weight: np.ndarray, tolerance: float) -> tuple[np.ndarray, int]:
-    """(num_parts,) int64, the weight of each part, and how heavy a part may be."""
+    """(num_parts,) int64, the weight of each part; and the largest weight that a part may have."""
     load = np.zeros(num_parts, dtype=np.int64)
     np.add.at(load, part_id, weight)
     mean = load.sum() / num_parts
@@ -41,11 +42,11 @@ def _load(part_id: np.ndarray, num_parts: int, weight: np.ndarray, tolerance: fl
 
 @numba.njit(cache=True, nogil=True)
 def relieve(indptr, indices, part_id, weight, load, limit, held, held_load, held_limit):
-    """The loop of :func:`rebalance`: what is above ``limit`` shrinks with every move, so it ends.
+    """The loop of :func:`rebalance`. It ends, since every move reduces the total weight above ``limit``.
 
     Args:
-        part_id: (n,) written.
-        load, held_load: (num_parts,) written.
+        part_id: (n,) WRITTEN.
+        load, held_load: (num_parts,) WRITTEN.
     """
     links = np.empty(load.size, np.int64)
     nodes = np.empty(part_id.size, np.int64)
@@ -70,7 +71,7 @@ def relieve(indptr, indices, part_id, weight, load, limit, held, held_load, held
             target, cost = best_part(
                 node, indptr, indices, part_id, weight, load, limit, held, held_load, held_limit, links
             )
-            if target < 0 or cost > costs[candidate]:  # its part filled up in this round: it may try the next
+            if target < 0 or cost > costs[candidate]:  # its target filled up in this round: retry in the next round
                 continue
             part_id[node] = target
             load[part] -= weight[node]
@@ -82,11 +83,11 @@ def relieve(indptr, indices, part_id, weight, load, limit, held, held_load, held
 
 @numba.njit(cache=True, nogil=True)
 def best_part(node, indptr, indices, part_id, weight, load, limit, held, held_load, held_limit, links):
-    """The other part with room for ``node`` and the most of its neighbours (of equals the lightest), -1 without one;
-    and how many edges the move would add to the cut.
+    """The other part with room for ``node`` that has most of its neighbours (among equals the lightest), or -1; and
+    the number of edges that the move would add to the cut.
 
     Args:
-        links: (num_parts,) scratch, receives the edges from ``node`` to each part.
+        links: (num_parts,) scratch, receives the number of edges from ``node`` to each part.
     """
     links[:] = 0
     for entry in range(indptr[node], indptr[node + 1]):

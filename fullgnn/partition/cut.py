@@ -1,4 +1,4 @@
-"""What a partitioner returns: which nodes form which part."""
+"""The result of a partitioner: which nodes form which part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Cut:
 
     perm: np.ndarray  # (num_nodes,) int64, GLOBAL: new node i is old node perm[i]
     partition: Partition  # of the new nodes
-    used: str  # the partitioner that made it: after a fallback not the one that was asked for
+    used: str  # name of the partitioner that ran; after a fallback it differs from the configured one
 
     def __post_init__(self) -> None:
         if not is_permutation(self.perm, self.partition.num_nodes):
@@ -32,12 +32,12 @@ class Cut:
 
     @classmethod
     def consecutive(cls, partition: Partition, used: str) -> Cut:
-        """The parts are consecutive as it is."""
+        """The cut into parts that are consecutive already: the nodes keep their numbers."""
         return cls(np.arange(partition.num_nodes, dtype=np.int64), partition, used)
 
     @classmethod
     def from_part_id(cls, part_id: np.ndarray, num_parts: int, used: str) -> Cut:
-        """Collect the nodes of each part; ``part_id`` (num_nodes,) holds integers from 0 to ``num_parts - 1``."""
+        """The cut that puts node ``i`` into part ``part_id[i]``, (num_nodes,) integers from 0 to ``num_parts - 1``."""
         perm = np.argsort(part_id, kind="stable").astype(np.int64, copy=False)
         sizes = np.bincount(part_id, minlength=num_parts)
         return cls(perm, Partition(np.concatenate([[0], np.cumsum(sizes)])), used)
@@ -47,10 +47,10 @@ def is_permutation(order: np.ndarray, size: int) -> bool:
     """Whether ``order`` holds each of ``0 .. size - 1`` once."""
     if order.shape != (size,):
         return False
-    if size == 0:  # numpy gives an empty list the type float64
+    if size == 0:  # numpy gives an empty list the dtype float64
         return True
     if not np.issubdtype(order.dtype, np.integer):
         return False
     seen = np.zeros(size, dtype=bool)
     seen[order[(order >= 0) & (order < size)]] = True
-    return bool(seen.all())  # size entries, all size values seen: each exactly once
+    return bool(seen.all())  # ``size`` entries and ``size`` distinct values: each occurs exactly once

@@ -1,4 +1,4 @@
-"""METIS, as the partitioner and the reordering of that name call it."""
+"""The call of METIS that the partitioner and the reordering of that name have in common."""
 
 import numpy as np
 from scipy import sparse
@@ -16,20 +16,20 @@ def kway(
     Args:
         pattern: (n, n), as :func:`~fullgnn.partition.pattern.undirected` returns it.
         weight: (n,) int64, 1 or more; None: 1 for each node.
-        tolerance: how far the heaviest part may lie above the mean; METIS treats it as a wish.
+        tolerance: how far the heaviest part may lie above the mean, relative; METIS does not guarantee it.
 
     Returns:
         (n,) int64, the part of each node.
 
     Raises:
-        MetisError: for whatever reason; the caller has another way.
+        MetisError: pymetis is missing or fails for any reason, so that the caller can fall back.
     """
     try:
-        import pymetis  # here, not above: the package is optional
+        import pymetis  # imported here, since the package is optional
 
         dtype = pymetis.zero_copy_dtype()
         graph = pymetis.CSRAdjacency(pattern.indptr.astype(dtype), pattern.indices.astype(dtype))
-        # METIS calls srand, for which 0 and 1 are one seed.
+        # METIS calls srand, which treats 0 and 1 as the same seed.
         options = pymetis.Options(seed=1 + seed % (2**31 - 1), ufactor=max(1, round(1000 * tolerance)))
         vweights = None if weight is None else weight.astype(dtype)
         result = pymetis.part_graph(num_parts, graph, vweights=vweights, recursive=False, options=options)

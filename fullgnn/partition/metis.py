@@ -1,4 +1,4 @@
-"""Clusters of METIS as parts: few rows to exchange."""
+"""Parts from METIS, which cuts few edges, so that few rows are exchanged."""
 
 import logging
 
@@ -16,19 +16,19 @@ logger = logging.getLogger(__name__)
 
 
 def metis(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int, tolerance: float = 0.03) -> Cut:
-    """Few edges between the parts, equal shares of the stored entries and of the training nodes in each.
+    """Parts with few edges between them and with equal shares of the stored entries and of the training nodes.
 
-    METIS balances the stored entries (:func:`~fullgnn.partition.nnz.row_weight`). It knows several weights at once,
-    but pymetis hands over one (and ignores what more it is given: its pull request 62). So the nodes that cost the
-    fewest cut edges are moved afterwards, until the training nodes are balanced as well: see
-    :func:`~fullgnn.partition._rebalance.rebalance`.
+    METIS balances the stored entries (:func:`~fullgnn.partition.nnz.row_weight`). METIS can balance several weights at
+    once, but pymetis passes it only one (and ignores further weights: its pull request 62). So
+    :func:`~fullgnn.partition._rebalance.rebalance` afterwards moves the nodes that add the fewest cut edges, until the
+    training nodes are balanced as well.
 
-    Without pymetis, or if it fails, the cut is that of :func:`nnz`, and a warning says so: a run never fails for want
-    of a better cut. So it is, without a warning, for a graph without edges or with no more nodes than parts.
+    If pymetis is missing or fails, the cut is that of :func:`nnz`, a warning is logged, and the run continues. A graph
+    without edges or with no more nodes than parts gets the cut of :func:`nnz` without a warning.
 
     Args:
-        tolerance: how far the heaviest part may lie above the mean, in stored entries and in training nodes. Where
-            single nodes do not allow both, stored entries come first.
+        tolerance: how far the heaviest part may lie above the mean, relative, in stored entries and in training nodes.
+            Where single nodes are too heavy for both, the stored entries take precedence.
     """
     if not 0.001 <= tolerance < float("inf"):
         raise ConfigError(f"partition.tolerance is {tolerance}: give a share of at least 0.001.")
@@ -46,11 +46,11 @@ def metis(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: i
         logger.warning("partition=metis falls back to nnz, since %s", error)
         return nnz(adj, train_mask, num_parts, seed)
 
-    # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.partition._rebalance import rebalance
 
     train = train_mask.astype(np.int64)
     rebalance(pattern, part_id, num_parts, train, tolerance)
     rebalance(pattern, part_id, num_parts, weight, tolerance, held=train)
-    rebalance(pattern, part_id, num_parts, weight, tolerance)  # does something only where both cannot be had
+    rebalance(pattern, part_id, num_parts, weight, tolerance)  # moves nodes only where both balances are impossible
     return Cut.from_part_id(part_id, num_parts, used="metis")

@@ -1,4 +1,4 @@
-"""Consecutive parts with equal work."""
+"""Parts of consecutive nodes with equal work."""
 
 from bisect import bisect_left
 
@@ -10,37 +10,37 @@ from fullgnn.partition.partition import Partition, check_num_parts, num_nodes_of
 
 
 def nnz(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:
-    """Consecutive nodes in the given order, cut so that every part stores about as many entries.
+    """Parts of consecutive nodes, in the given order, that store about the same number of entries.
 
-    The heaviest part is as light as consecutive parts can be. Weights are those of :func:`row_weight`.
+    The heaviest part is as light as consecutive parts allow. The weights are those of :func:`row_weight`.
     """
     return Cut.consecutive(balanced(row_weight(adj), num_parts), used="nnz")
 
 
 def row_weight(adj: sparse.csr_array) -> np.ndarray:
-    """(n,) int64, the stored entries of each row once normalisation has filled the diagonal: what the row costs.
+    """Cost of each row, (n,) int64: its stored entries after normalisation has filled the diagonal.
 
-    With ``self_loops=false`` this is one too many for a row without a self-loop; it then stands for the row's
-    dense work, and keeps nodes without edges from gathering in one part.
+    With ``self_loops=false`` the count is one too many for a row without a self-loop. The extra entry then stands for
+    the row's dense work, and keeps nodes without edges from gathering in one part.
     """
     num_nodes_of(adj)
     return np.diff(adj.indptr).astype(np.int64) + (adj.diagonal() == 0)
 
 
 def balanced(weight: np.ndarray, num_parts: int) -> Partition:
-    """Cut consecutive items of ``weight`` (n,) positive integers; no other bounds have a lighter heaviest part.
+    """Cut consecutive items of ``weight``, (n,) positive integers, so that the heaviest part is as light as possible.
 
-    The smallest possible limit on the heaviest part is searched for by bisection: filling parts to the limit one
-    after the other tells whether it can be kept (Pinar and Aykanat, "Fast optimal load balancing algorithms for 1D
-    partitioning", 2004). Filled like this the last parts would be nearly empty, so each bound then goes as close to
-    its ideal place as the limit lets it.
+    Bisection finds the smallest limit on the heaviest part. Filling one part after the other up to a limit tells
+    whether the limit is feasible (Pinar and Aykanat, "Fast optimal load balancing algorithms for 1D partitioning",
+    2004). Parts filled in this way would leave the last parts nearly empty, so each bound is then placed as close to
+    its ideal place as the limit allows.
     """
     check_num_parts(weight.size, num_parts)
-    before = np.concatenate([[0], np.cumsum(weight, dtype=np.int64)])  # (n + 1,), what lies before each bound
+    before = np.concatenate([[0], np.cumsum(weight, dtype=np.int64)])  # (n + 1,), the weight before each bound
     total = before[-1].item()
 
     def farthest(bound: int, limit: int) -> int:
-        """Where the part that starts at ``bound`` ends at the latest."""
+        """The latest end of a part that starts at ``bound``."""
         return np.searchsorted(before, before[bound] + limit, side="right").item() - 1
 
     def is_enough(limit: int) -> bool:
@@ -52,7 +52,7 @@ def balanced(weight: np.ndarray, num_parts: int) -> Partition:
     mean = -(-total // num_parts)
     limit = mean + bisect_left(range(mean, mean + weight.max(initial=0).item()), True, key=is_enough)
 
-    earliest = [weight.size]  # of each bound, last first: what the parts after it can hold
+    earliest = [weight.size]  # earliest place of each bound, last bound first: later parts must hold what follows it
     for _ in range(num_parts - 1):
         earliest.append(np.searchsorted(before, before[earliest[-1]] - limit).item())
     ideal = np.searchsorted(before[:-1] + weight / 2, total / num_parts * np.arange(num_parts)).tolist()  # the nearest

@@ -15,7 +15,7 @@ from fullgnn.errors import PartitionError
 class Partition:
     """Consecutive block rows: part ``i`` holds the (reordered) nodes ``bounds[i] .. bounds[i + 1] - 1``.
 
-    A part may be empty, which happens as soon as there are more parts than nodes.
+    A part may be empty; with more parts than nodes, some parts are.
     """
 
     bounds: np.ndarray  # (num_parts + 1,) int64, GLOBAL node ids, non-decreasing, from 0 to num_nodes
@@ -34,8 +34,8 @@ class Partition:
     def equal(cls, num_nodes: int, num_parts: int) -> Partition:
         """Consecutive parts whose sizes differ by at most one.
 
-        Part ``i`` starts at ``floor(i * num_nodes / num_parts)``, in exact integers: every rank finds the same bounds
-        from the two numbers alone. With fewer nodes than parts some parts are empty.
+        Part ``i`` starts at ``floor(i * num_nodes / num_parts)``, in exact integers, so that every rank computes the
+        same bounds from the two numbers alone. With fewer nodes than parts some parts are empty.
         """
         check_num_parts(num_nodes, num_parts)
         return cls(np.arange(num_parts + 1, dtype=np.int64) * num_nodes // num_parts)

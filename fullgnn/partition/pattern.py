@@ -1,4 +1,4 @@
-"""The undirected graph that RCM, METIS and SlashBurn look at."""
+"""The undirected graph that RCM, METIS and SlashBurn work on."""
 
 import numpy as np
 from scipy import sparse
@@ -7,8 +7,8 @@ from scipy import sparse
 def undirected(adj: sparse.csr_array) -> sparse.csr_array:
     """The pattern of ``A + A^T`` without self-loops: (n, n) boolean CSR, rows sorted, no entry twice.
 
-    Every stored entry is an edge, whatever its value. The transpose is needed to know whether ``adj``
-    is symmetric; if it is, the sum (half of the work) is skipped.
+    Every stored entry is an edge, whatever its value. The transpose tells whether ``adj`` is symmetric; if it is,
+    the sum (half of the work) is skipped.
     """
     num_nodes = adj.shape[0]
     row = np.repeat(np.arange(num_nodes, dtype=adj.indices.dtype), np.diff(adj.indptr))

@@ -8,9 +8,9 @@ from fullgnn.partition.partition import Partition, num_nodes_of
 
 
 def random(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:
-    """Each node in a random part, sizes that differ by at most one.
+    """Put each node into a random part; the sizes of the parts differ by at most one.
 
-    Balances everything in expectation and keeps no locality: the baseline of the others.
+    A random cut balances everything in expectation and keeps no locality: it is the baseline of the other partitioners.
     """
     num_nodes = num_nodes_of(adj)
     sizes = Partition.equal(num_nodes, num_parts).sizes

@@ -4,9 +4,10 @@ Contract: ``method(adj, seed) -> perm``, with ``adj`` (n, n) CSR and ``perm`` (n
 ``scipy.sparse.csgraph`` returns it: new node ``i`` is old node ``perm[i]``. ``adj`` may be directed,
 weighted, have self-loops or be empty, and is never written to.
 
-``blockwise`` applies a method inside each part, ``two_level`` joins it to a partitioner: that is all a caller needs.
+``blockwise`` applies a method inside each part; ``two_level`` combines a partitioner with a method. A caller needs
+only these two.
 
-Each name below is the function, also where a file bears the same name.
+Each name below is the function, also where a module has the same name.
 """
 
 from fullgnn.reorder.blockwise import blockwise

@@ -1,4 +1,4 @@
-"""Connected components of a shrinking graph, without copying what is left of it."""
+"""Connected components of a shrinking graph, without a copy of the remaining subgraph."""
 
 import numba
 import numpy as np
@@ -10,8 +10,8 @@ UNLABELLED = np.iinfo(np.int32).max  # no component has this number
 def label_components(indptr, indices, nodes, degree, component):
     """Number the connected components of the subgraph on ``nodes``, in the order of their smallest node.
 
-    Breadth-first from each node not reached yet. It stops reading edges once every node that has any
-    is reached, which in a dense graph is after a few rows: a round of SlashBurn then costs O(nodes).
+    The search is breadth-first from each node that is not reached yet. It stops reading edges once every node with
+    edges is reached, in a dense graph after a few rows, so that a round of SlashBurn costs O(nodes) there.
 
     Args:
         indptr, indices: symmetric CSR pattern of the whole graph.

@@ -1,4 +1,4 @@
-"""Compiled: a set-associative cache with LRU replacement."""
+"""Simulates a set-associative cache with LRU replacement, compiled by numba."""
 
 import numba
 import numpy as np
@@ -8,11 +8,11 @@ _NONE = -1
 
 @numba.njit(cache=True, nogil=True)
 def count_hits(reads, num_lines, num_sets, ways):
-    """How many of the ``reads`` hit a cache that is empty at first.
+    """The number of ``reads`` that hit a cache which is empty at first.
 
-    The slots of a set form a ring from the newest to the oldest, which is the newest's ``newer``. So a read costs the
-    same for any number of ways: a hit moves its slot to the front of the ring, a miss turns the oldest slot into the
-    newest, which is where it lies already.
+    The slots of a set form a ring from the newest to the oldest; ``newer`` of the newest slot is the oldest slot. A
+    read costs the same for any number of ways: a hit moves its slot to the front of the ring, and a miss makes the
+    oldest slot the newest without moving it in the ring.
 
     Args:
         reads: (num_reads,) line ids in the order of reading, each below ``num_lines``.

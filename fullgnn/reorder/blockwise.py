@@ -18,22 +18,21 @@ Reordering = Callable[[sparse.csr_array, int], np.ndarray]
 
 
 def blockwise(adj: sparse.csr_array, method: Reordering, cut: Cut, seed: int) -> tuple[np.ndarray, str]:
-    """Order the nodes of each part on their own: Algorithm 2 of Miao et al. (J. Software 34(9), 2023).
+    """Order the nodes of each part separately: Algorithm 2 of Miao et al. (J. Software 34(9), 2023).
 
     No node leaves its part, so each of the ``num_parts ** 2`` blocks keeps its number of entries (Property 1 of the
-    paper), which no whole-graph order does. A part that is the whole graph is ordered as such.
+    paper); a whole-graph order does not keep these numbers. A single part is the whole graph and is ordered as such.
 
-    Where METIS fails, the order of the part is that of :func:`rcm` and a warning says so: a run never fails for want
-    of an optional order.
+    Where METIS fails, the part gets the order of :func:`rcm`, a warning is logged, and the run continues.
 
     Args:
-        method: ``method(block, seed) -> perm`` of the block; every block gets the same seed.
+        method: ``method(block, seed) -> perm`` of a diagonal block; every block gets the same seed.
 
     Returns:
         (n,) int64 GLOBAL: new node ``i`` is old node ``perm[i]``; and the method that was used, ``metis+rcm`` where
         METIS failed on some parts only.
     """
-    if base_function(method) is none:  # spares the copy of every block
+    if base_function(method) is none:  # no copies of the blocks
         return cut.perm, "none"
     perm = np.empty_like(cut.perm)
     used: dict[str, None] = {}  # an ordered set
@@ -58,8 +57,8 @@ def blockwise(adj: sparse.csr_array, method: Reordering, cut: Cut, seed: int) ->
 
 
 def _diagonal_block(adj: sparse.csr_array, cut: Cut, part: int) -> sparse.csr_array:
-    """What the nodes of ``part`` read from each other, numbered as ``cut`` numbers them."""
-    nodes = cut.perm[cut.partition.slice(part)]  # ascending, as a Cut promises
+    """The entries of ``adj`` with row and column in ``part``, in the numbering of ``cut``."""
+    nodes = cut.perm[cut.partition.slice(part)]  # ascending, as Cut checks
     if nodes.size == adj.shape[0]:
         return adj
     if nodes.size > 0 and nodes[-1] - nodes[0] == nodes.size - 1:  # consecutive: a slice is much cheaper
@@ -68,11 +67,11 @@ def _diagonal_block(adj: sparse.csr_array, cut: Cut, part: int) -> sparse.csr_ar
 
 
 def base_function(method: Callable) -> Callable:
-    """The function behind Hydra's ``functools.partial`` of it."""
+    """The function itself, also where Hydra has wrapped it in a ``functools.partial``."""
     return getattr(method, "func", method)
 
 
 def name_of(method: Callable) -> str:
-    """``rcm`` for the function and for a ``functools.partial`` of it."""
+    """The name of the function, such as ``rcm``, also where it is wrapped in a ``functools.partial``."""
     function = base_function(method)
     return getattr(function, "__name__", repr(function))

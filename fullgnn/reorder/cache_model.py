@@ -1,9 +1,9 @@
-"""How often a product A @ H finds the row of H that it reads in a cache: a model, the same on every machine.
+"""A model of the cache hit rate of a product A @ H, with the same result on every machine.
 
-The cache holds whole rows of H in sets of ``ways``; row j belongs to set j modulo the number of sets, and a set that is
-full drops the row that was used longest ago (LRU). The product reads the rows in the order of A's CSR arrays, row after
-row, as one thread would; a GPU, where many rows are under way at a time, sees another order inside a wave of them. The
-first read of a row misses.
+The cache holds whole rows of H in sets of ``ways``; row j belongs to set j modulo the number of sets, and a full set
+evicts the least recently used row (LRU). The product reads rows of H in the order of A's CSR arrays, row after row, as
+one thread would; a GPU processes many rows of A at a time and reads in another order within each wave. The first read
+of a row misses.
 """
 
 import numpy as np
@@ -21,15 +21,15 @@ def hit_rate(
     ways: int = WAYS,
     rows: slice = slice(None),
 ) -> float:
-    """The share of the reads of H that hit; 0 where nothing is read.
+    """Fraction of the reads of H that hit the cache; 0 if nothing is read.
 
     Args:
-        indptr: (num_rows + 1,) of A in CSR.
-        indices: (nnz,) int32 or int64, the rows of H in the order of reading.
-        num_columns: rows of H.
-        capacity_rows: rows that the cache holds; taken to the nearest multiple of ``ways``, at least one set.
+        indptr: (num_rows + 1,) row starts of A in CSR.
+        indices: (nnz,) int32 or int64 columns of A: the rows of H in the order of reading.
+        num_columns: number of columns of A, equal to the number of rows of H.
+        capacity_rows: rows that the cache holds; rounded to the nearest multiple of ``ways``, at least one set.
         ways: rows of a set. ``capacity_rows`` or more makes a fully associative cache.
-        rows: consecutive rows of A, a sample of a large one; the cache is empty before the first.
+        rows: the consecutive rows of A to simulate, a sample if A is large; the cache is empty before the first.
 
     Raises:
         ConfigError: ``capacity_rows`` or ``ways`` below 1, or ``rows`` with gaps.
@@ -43,7 +43,7 @@ def hit_rate(
     if len(reads) == 0:
         return 0.0
     ways = min(ways, capacity_rows)
-    # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.reorder._lru import count_hits
 
     return count_hits(reads, num_columns, max(1, round(capacity_rows / ways)), ways) / len(reads)

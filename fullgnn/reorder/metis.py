@@ -1,4 +1,4 @@
-"""Clusters of METIS, one after the other: few edges between distant ids."""
+"""METIS clusters numbered one after the other, so that few edges connect distant ids."""
 
 import numpy as np
 from scipy import sparse
@@ -11,13 +11,13 @@ from fullgnn.partition.pattern import undirected
 def metis(adj: sparse.csr_array, seed: int, cluster_size: int = 200) -> np.ndarray:
     """Number the nodes cluster by cluster; inside a cluster they keep their order.
 
-    ``round(n / cluster_size)`` clusters with balanced numbers of nodes.
+    METIS forms ``round(n / cluster_size)`` clusters with balanced numbers of nodes.
 
     Args:
         cluster_size: mean number of nodes in a cluster.
 
     Raises:
-        MetisError: pymetis is missing or fails; :func:`~fullgnn.reorder.blockwise` then takes ``rcm``.
+        MetisError: pymetis is missing or fails; :func:`~fullgnn.reorder.blockwise` then uses ``rcm``.
     """
     if cluster_size < 1:
         raise ConfigError(f"reorder.cluster_size is {cluster_size}: give 1 node per cluster or more.")

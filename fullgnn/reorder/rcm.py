@@ -10,7 +10,7 @@ from fullgnn.partition.pattern import undirected
 def rcm(adj: sparse.csr_array, seed: int) -> np.ndarray:
     """Breadth-first order from a node of low degree, reversed (Cuthill and McKee 1969; George 1971).
 
-    Deterministic: ``seed`` is not used.
+    The order is deterministic: ``seed`` is not used.
     """
     if adj.shape[0] == 0:
         return np.empty(0, dtype=np.int64)

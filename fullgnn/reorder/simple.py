@@ -1,4 +1,4 @@
-"""The orders that need no more than a line: none, shuffle, degree."""
+"""The one-line orders: none, shuffle, degree."""
 
 import numpy as np
 from scipy import sparse
@@ -10,10 +10,10 @@ def none(adj: sparse.csr_array, seed: int) -> np.ndarray:
 
 
 def shuffle(adj: sparse.csr_array, seed: int) -> np.ndarray:
-    """A random order: balances the blocks and destroys locality, the baseline of the others."""
+    """A random order: it balances the blocks and destroys locality, and is the baseline of the other orders."""
     return np.random.default_rng(seed).permutation(adj.shape[0]).astype(np.int64, copy=False)
 
 
 def degree(adj: sparse.csr_array, seed: int) -> np.ndarray:
-    """Descending degree, the stored entries of the row: how many a node reads from. Equal degrees keep their order."""
+    """Order by descending degree, the number of stored entries of the row. Nodes of equal degree keep their order."""
     return np.argsort(-np.diff(adj.indptr), kind="stable").astype(np.int64, copy=False)

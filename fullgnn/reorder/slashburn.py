@@ -1,4 +1,4 @@
-"""SlashBurn: hubs to the front, what falls off without them to the back."""
+"""SlashBurn: puts hubs at the front, and the nodes that only hubs connect to the rest at the back."""
 
 import math
 
@@ -10,21 +10,22 @@ from fullgnn.partition.pattern import undirected
 
 
 def slashburn(adj: sparse.csr_array, seed: int, hub_share: float = 0.005) -> np.ndarray:
-    """Lim, Kang and Faloutsos, "SlashBurn: Graph Compression and Mining beyond Caveman Communities", 2014.
+    """The SlashBurn order (Lim, Kang and Faloutsos, "SlashBurn: Graph Compression and Mining beyond Caveman
+    Communities", 2014).
 
-    Each round takes the ``k = ceil(hub_share * n)`` nodes of highest degree out of the giant component,
-    puts them at the front in descending degree, and puts the nodes that this cut off (the components
-    other than the largest) at the back, larger components first, before those of earlier rounds. It
-    ends when the giant component has fewer than ``k`` nodes; they stay in the middle, in their order.
+    Each round removes the ``k = ceil(hub_share * n)`` nodes of highest degree from the giant component and
+    puts them at the front in descending degree. It puts the nodes that this cuts off (the components
+    other than the largest) at the back, larger components first, before those of earlier rounds. The rounds
+    end when the giant component has fewer than ``k`` nodes; these stay in the middle, in their order.
 
-    Deterministic: equal degrees and equal component sizes go by the smallest id, so ``seed`` is not used.
+    The order is deterministic: ties of degree or component size go to the smallest id, so ``seed`` is not used.
 
     Args:
-        hub_share: share of all nodes removed as hubs in one round, in (0, 1].
+        hub_share: fraction of all nodes that one round removes as hubs, in (0, 1].
     """
     if not 0 < hub_share <= 1:
         raise ConfigError(f"reorder.method.hub_share is {hub_share}: give a share above 0 and at most 1.")
-    # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.reorder._components import label_components
 
     num_nodes = adj.shape[0]
@@ -32,11 +33,11 @@ def slashburn(adj: sparse.csr_array, seed: int, hub_share: float = 0.005) -> np.
     num_hubs = math.ceil(hub_share * num_nodes)
     degree = np.diff(pattern.indptr).astype(np.int64)  # inside the giant component, kept up to date
     component = np.zeros(num_nodes, dtype=pattern.indices.dtype)
-    giant = np.arange(num_nodes)  # ascending, as every subset of it below
+    giant = np.arange(num_nodes)  # ascending, as are all its subsets below
     front: list[np.ndarray] = []
     back: list[np.ndarray] = []
     while giant.size >= num_hubs > 0:
-        # One integer orders by descending degree, then by id, and ``% num_nodes`` takes the id out again.
+        # One integer per node orders by descending degree, then by id; ``% num_nodes`` recovers the id.
         rank = giant - degree[giant] * num_nodes
         hubs = np.sort(np.partition(rank, num_hubs - 1)[:num_hubs]) % num_nodes
         front.append(hubs)

@@ -1,4 +1,4 @@
-"""Where the non-zeros of a graph are, before and after it was ordered: what a heat map shows."""
+"""Counts of the non-zeros of a graph by position, before and after reordering, for a heat map."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ MAX_CELLS = 64
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Counts of non-zeros, small at any size of the graph.
+    """Counts of non-zeros in cells and blocks; the arrays are small whatever the size of the graph.
 
-    ``cell_nnz_*`` count those of the graph as it was loaded, without the self-loops that a run sets; ``block_nnz``
-    those of the normalised adjacency, which the ranks multiply.
+    ``cell_nnz_*`` count the entries of the graph as it was loaded, without the self-loops that a run sets;
+    ``block_nnz`` counts the entries of the normalised adjacency, which the ranks multiply.
     """
 
     cell_bounds: np.ndarray  # (cells + 1,) int64, GLOBAL node ids
-    cell_nnz_before: np.ndarray  # (cells, cells) int64, by the cells of row and column, in the order of the dataset
+    cell_nnz_before: np.ndarray  # (cells, cells) int64, by cell of row and of column, in the order of the dataset
     cell_nnz_after: np.ndarray  # (cells, cells) int64, in the order of the run
     part_bounds: np.ndarray  # (b + 1,) int64, GLOBAL node ids of the block rows in the order of the run
     block_nnz: np.ndarray  # (b, b) int64
@@ -33,5 +33,5 @@ def cells(num_nodes: int) -> Partition:
 
 
 def cell_nnz(graph: Graph) -> np.ndarray:
-    """(cells, cells) int64, the stored non-zeros of ``graph`` with row and column in two cells."""
+    """(cells, cells) int64, the stored non-zeros of ``graph`` by cell of row and of column."""
     return block_nnz(graph.adjacency(bool), cells(graph.num_nodes))

@@ -1,4 +1,4 @@
-"""The numbering of the nodes: partition first, then order inside the parts."""
+"""The numbering of the nodes: a partitioner and a reordering combined."""
 
 import time
 from collections.abc import Callable
@@ -21,9 +21,9 @@ class Order:
 
     perm: np.ndarray  # (num_nodes,) int64, GLOBAL: new node i is old node perm[i]
     partition: Partition  # of the new nodes
-    partition_used: str  # the names of what was run: after a fallback not of what was asked for
-    reorder_used: str
-    num_blocks: int  # each ordered on its own
+    partition_used: str  # name of the partitioner that ran; after a fallback it differs from the configured one
+    reorder_used: str  # name of the reordering that ran, likewise
+    num_blocks: int  # number of blocks that were ordered separately
     partition_time_s: float
     reorder_time_s: float
 
@@ -40,17 +40,17 @@ def two_level(
 ) -> Order:
     """Number the nodes so that the parts are consecutive and neighbours in a part are near each other.
 
-    With ``scope="block"`` the ``partitioner`` says which nodes form which part, then ``method`` orders each part (or,
-    given ``num_blocks``, each of so many equal runs of the nodes as they come). With ``scope="whole"`` the ``method``
-    orders the whole graph, then the ``partitioner`` cuts it.
+    With ``scope="block"`` the ``partitioner`` decides which nodes form which part, then ``method`` orders each part
+    (or, with ``num_blocks``, each of ``num_blocks`` equal blocks of consecutive nodes). With ``scope="whole"`` the
+    ``method`` orders the whole graph, then the ``partitioner`` cuts it.
 
     Args:
         adj: (n, n), as the dataset stores it, before normalisation.
-        train_mask: (n,) bool, numbered as ``adj``.
+        train_mask: (n,) bool, in the numbering of ``adj``.
 
     Raises:
         ConfigError: see :func:`check_order`.
-        PartitionError: ``partitioner`` or ``method`` does not return what it promises.
+        PartitionError: the result of ``partitioner`` or ``method`` violates the contract.
     """
     check_order(partitioner, scope, num_blocks)
     num_nodes = adj.shape[0]
@@ -78,17 +78,17 @@ def two_level(
 
 
 def check_order(partitioner: Partitioner, scope: str, num_blocks: int | None) -> None:
-    """Refuse choices that contradict each other; they can be checked before the graph is loaded.
+    """Refuse choices that contradict each other; the check does not need the graph.
 
     Raises:
-        ConfigError: one line that names the mistake and the cure.
+        ConfigError: the choices contradict each other; the message says what to change.
     """
     function, name = base_function(partitioner), name_of(partitioner)
     if scope not in ("block", "whole"):
         raise ConfigError(f"reorder.scope={scope} is not known: choose one of block, whole")
     if scope == "whole" and function not in (contiguous, nnz):
         raise ConfigError(
-            f"reorder.scope=whole is cut in its order, which partition={name} is not"
+            f"reorder.scope=whole needs consecutive parts, which partition={name} does not make"
             ": choose partition=contiguous, partition=nnz or reorder.scope=block"
         )
     if num_blocks is None:
@@ -104,7 +104,7 @@ def check_order(partitioner: Partitioner, scope: str, num_blocks: int | None) ->
 
 
 def _cut_in_order(adj: sparse.csr_array, perm: np.ndarray, partitioner: Partitioner, num_parts: int) -> Partition:
-    """What ``partitioner`` makes of the renumbered graph, from the row weights alone: the graph is not copied."""
+    """The ``partitioner``'s cut of the renumbered graph, computed from row weights without a copy of the graph."""
     if base_function(partitioner) is contiguous:
         return Partition.equal(perm.size, num_parts)
     return balanced(row_weight(adj)[perm], num_parts)

@@ -67,7 +67,7 @@ def test_graph_without_edges(fields):
 def test_negative_row_sum_is_refused_unless_unused(fields):
     graph = Graph.from_scipy(scipy.sparse.csr_array([[0.0, -3.0], [1.0, 0.0]]), **fields(2))
     for normalization in ("sym", "row"):
-        with pytest.raises(DataError, match="what node 0 reads sum to -2"):
+        with pytest.raises(DataError, match="with which node 0 reads sum to -2"):
             normalized_adjacency(graph, normalization)
     assert normalized_adjacency(graph, "none")[0, 1] == -3
 
@@ -112,12 +112,12 @@ def test_what_float32_does_not_hold_is_refused_by_name(fields):
     dense = np.array([[0, 2.0, 0], [0, 0, 1e39], [3.0, 0, 0]])
     graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(3))
     perm = np.array([2, 0, 1])
-    with pytest.raises(DataError, match=r"weight 1e\+39 of what node 1 reads from node 2 is beyond float32: scale"):
+    with pytest.raises(DataError, match=r"weight 1e\+39 with which node 1 reads from node 2 is beyond float32: scale"):
         normalized_adjacency(graph.permute(perm), "none", node_id=perm)
     assert normalized_adjacency(graph, "none", self_loops=False, dtype=np.float64)[1, 2] == 1e39
     assert normalized_adjacency(graph, "row", self_loops=False)[1, 2] == 1
     huge = Graph.from_scipy(scipy.sparse.csr_array(np.full((2, 2), 1.7e308)), **fields(2))
-    with pytest.raises(DataError, match="what node 0 reads sum to more than float64 holds"):
+    with pytest.raises(DataError, match="with which node 0 reads sum to more than float64 holds"):
         row_sums(huge, self_loops=False)
 
 

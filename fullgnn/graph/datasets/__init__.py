@@ -1,4 +1,4 @@
-"""Datasets: one file each, whose ``load`` takes exactly the keys of its YAML and returns a ``Graph``."""
+"""Datasets, one per file: ``load`` takes exactly the keys of the dataset's YAML and returns a ``Graph``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,8 +14,8 @@ def load_dataset(node: Mapping[str, Any]) -> Graph:
     """Call the ``_target_`` of a ``conf/dataset`` node with the node's other keys.
 
     Two keys are common to all datasets and handled here: ``symmetrize`` stores every arc in both directions,
-    and ``name`` labels the result (where it is null, the dataset names itself). Either is also passed on to a
-    ``load`` that declares it.
+    and ``name`` labels the result (where ``name`` is null, the dataset chooses one). Each of the two is also passed
+    to a ``load`` that declares it.
     """
     kwargs = {str(key): value for key, value in node.items()}
     target = kwargs.pop("_target_", None)

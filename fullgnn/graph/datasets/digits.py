@@ -1,7 +1,7 @@
-"""Handwritten digits (UCI, in scikit-learn) on their nearest-neighbour graph: real data, no network.
+"""Handwritten digits (UCI, in scikit-learn) on their nearest-neighbour graph: real data without a download.
 
-1797 images of 8 x 8 pixels are nodes; each reads from the images most like it. With few labels, the
-neighbours carry what the pixels of one image do not.
+The nodes are 1797 images of 8 x 8 pixels; each reads from the images most like it. With few labels, the
+neighbours carry information that the pixels of one image do not.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from fullgnn.graph.node_data import few_label_split
 
 
 def load(num_neighbors: int, train_per_class: int, num_val: int, seed: int) -> Graph:
-    """The digits: pixels scaled to [0, 1], arcs to each image from its ``num_neighbors`` nearest."""
-    from sklearn.datasets import load_digits  # here, not above: it takes a second, and only one rank loads data
+    """The digits: features are pixels scaled to [0, 1]; each image has arcs from its ``num_neighbors`` nearest."""
+    from sklearn.datasets import load_digits  # imported here: it takes a second, and only one rank loads data
 
     pixels, labels = load_digits(return_X_y=True)
     num_nodes = len(pixels)

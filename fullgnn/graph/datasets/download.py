@@ -1,4 +1,4 @@
-"""Download of raw dataset files: verified, atomic, and fast to say that there is no network."""
+"""Download of raw dataset files: verified, atomic, and with a short timeout for machines without a network."""
 
 import hashlib
 import urllib.request
@@ -17,9 +17,9 @@ CHUNK_BYTES = 1 << 18
 
 
 def fetch(root: str, names: Sequence[str], url: str, sha256: Mapping[str, str]) -> list[Path]:
-    """Paths of the files ``names`` in the folder ``root``; absent ones are first downloaded from ``url``.
+    """Paths of the files ``names`` in the folder ``root``; absent files are first downloaded from ``url``.
 
-    Files already there are taken as they are, so a set may be completed by hand.
+    Files that exist are neither downloaded nor verified, so that a user may put them there by hand.
 
     Args:
         sha256: expected hex digest by file name; a name without one is not verified.
@@ -38,7 +38,7 @@ def fetch(root: str, names: Sequence[str], url: str, sha256: Mapping[str, str]) 
 
 
 def _download(url: str, path: Path, sha256: str | None) -> None:
-    """One file, written beside its place and moved there only when complete and verified."""
+    """Download one file under a temporary name; rename it to ``path`` only when it is complete and verified."""
     digest = hashlib.sha256()
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
         size = int(response.headers.get("Content-Length") or 0) or None

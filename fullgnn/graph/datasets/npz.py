@@ -1,10 +1,10 @@
 """Any graph in the npz layout of gnn-benchmark, which ``Graph.save`` writes too.
 
 Layout: Shchur et al., "Pitfalls of graph neural network evaluation" (2018).
-``adj_{data,indices,indptr,shape}`` is a CSR matrix whose entry [u, v] is an arc u -> v, so our adjacency is
-its transpose; ``attr_*`` is the same for features (or ``attr_matrix``, dense); ``labels`` has a class per
-node. ``Graph.save`` adds ``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``. No object
-array is ever read, so no pickle is either.
+``adj_{data,indices,indptr,shape}`` is a CSR matrix whose entry [u, v] is an arc u -> v, so a ``Graph`` stores
+its transpose; ``attr_*`` is a CSR matrix of features (or ``attr_matrix`` a dense one); ``labels`` has a class per
+node. ``Graph.save`` adds ``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``. Object arrays,
+and with them pickles, are never read.
 """
 
 import zipfile
@@ -44,10 +44,10 @@ def load(
     val_fraction: float,
     seed: int,
 ) -> Graph:
-    """The graph in the file ``path``, or else in ``root/<name>.npz``, downloaded when absent.
+    """The graph in the file ``path``, or without ``path`` in ``root/<name>.npz``, downloaded when absent.
 
-    Masks in the file are its split. Without any, the labelled nodes are split at random by
-    ``train_fraction``, ``val_fraction`` and ``seed``, the rest testing.
+    Masks in the file define the split. Without masks, the labelled nodes are split at random by
+    ``train_fraction``, ``val_fraction`` and ``seed``; the rest is for testing.
     """
     file = _locate(name, root, path)
     arrays = _Arrays(file)
@@ -93,7 +93,7 @@ def _locate(name: str | None, root: str, path: str | None) -> Path:
 
 
 class _Arrays:
-    """The named arrays of an npz file, each read when asked for, with errors that name the file."""
+    """The named arrays of an npz file, each read on first access; its errors name the file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -101,7 +101,7 @@ class _Arrays:
             arrays = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(
-                f"{file} is no npz file, or a cut one ({type(error).__name__}): delete it and fetch it again"
+                f"{file} is no npz file, or a truncated one ({type(error).__name__}): delete it and fetch it again"
             ) from error
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise DataError(f"{file} is a single numpy array: pass an .npz file in the gnn-benchmark layout")

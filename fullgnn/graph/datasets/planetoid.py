@@ -5,10 +5,10 @@ semi-supervised learning with graph embeddings" (2016). The files are Python 2 p
 
 - ``allx``, ``ally``: features and one-hot labels of nodes 0, 1, ...; the first ``len(y)`` are the training
   nodes;
-- ``tx``, ``ty``: the same of the test nodes, in the order of the *unsorted* ``test.index``. That index skips
-  15 ids of CiteSeer: nodes with links, but without features, label or a place in the split;
+- ``tx``, ``ty``: features and labels of the test nodes, in the order of the *unsorted* ``test.index``. That index
+  skips 15 ids of CiteSeer: nodes with links, but without features, label or a place in the split;
 - ``graph``: dict u -> [v, ...] of arcs u -> v, with duplicates and a few self-loops;
-- ``x``: the training rows of ``allx`` once more, which we do not read.
+- ``x``: a copy of the training rows of ``allx``, which is not read.
 """
 
 import pickle
@@ -36,8 +36,8 @@ NUM_VAL = 500
 def load(name: str, root: str, normalize_features: bool) -> Graph:
     """The graph of ``ind.<name>.*`` in the folder ``root``, downloaded when absent.
 
-    Arcs are stored as published (symmetrise for the usual undirected graph); features are dense float32,
-    divided by their row sums with ``normalize_features``.
+    Arcs are stored as published (set ``symmetrize`` for the usual undirected graph). Features are dense float32;
+    with ``normalize_features`` each row is divided by its sum.
     """
     files = [f"ind.{name}.{part}" for part in PARTS]
     if name not in NAMES and not all((Path(root).expanduser() / file).is_file() for file in files):
@@ -81,7 +81,7 @@ class _PickledCSR:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that knows the six names in the published files and refuses others: a pickle can run code."""
+    """Unpickler that accepts only the six names in the published files, since a pickle can run code."""
 
     ALLOWED = {
         ("numpy", "dtype"): np.dtype,
@@ -132,7 +132,7 @@ def _read_test_index(path: Path) -> np.ndarray:
 
 
 def _read_arcs(path: Path) -> np.ndarray:
-    """(2, E) sources above targets, as the file lists them."""
+    """(2, E) arcs in the order of the file, sources above targets."""
     neighbors = _read(path, dict)
     try:
         sources = np.fromiter(neighbors.keys(), dtype=np.int64)

@@ -20,7 +20,7 @@ def load(
     val_fraction: float,
     seed: int,
 ) -> Graph:
-    """R-MAT with exactly ``num_edges`` directed arcs, no self-loops; a class is a range of unshuffled ids."""
+    """An R-MAT graph of exactly ``num_edges`` directed arcs, no self-loops; a class is a range of unshuffled ids."""
     graph = rmat(num_nodes, num_edges, num_classes, a, b, c, seed)
     data = node_data(
         graph.groups[0],

@@ -1,1 +1,1 @@
-"""Products of tall dense matrices and their gradients, with epilogues; rows that stay on the host."""
+"""Products of tall dense matrices and their gradients, with epilogues; matrices whose rows stay on the host."""

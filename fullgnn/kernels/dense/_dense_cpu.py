@@ -1,17 +1,17 @@
 """The compiled product X^T G of a dense layer's backward pass. Importing this module imports numba.
 
 X and G are tall: a result of a few hundred rows and columns is summed over all nodes. A general library first copies
-both into its own layout, as much memory traffic as the product itself. Here a chunk of rows of X and G comes into the
-cache once; there G is masked by the ReLU that follows the layer, its columns are summed for the bias, and tiles of the
-result that fit into the vector registers take the chunk one after another:
+both into its own layout, as much memory traffic as the product itself. Here a chunk of rows of X and G is read into the
+cache once. In the cache, G is masked by the ReLU that follows the layer and its columns are summed for the bias. Then
+tiles of the result that fit into the vector registers add up the chunk, one tile after another:
 
     for each chunk of rows             of G': G where the output is positive; the bias's gradient adds its rows
         for each slice of columns of X
             for each tile of columns of G'
                 for each row           tile += outer(G' row, X row), in registers
 
-A float32 that is added to a sum many times its size loses bits. So a tile in registers takes a chain of 32 rows, the
-chains of a chunk are added, then the chunks of a stretch of about 2,048 rows, and many stretches in float64.
+A float32 that is added to a sum many times its size loses bits. So a tile in registers sums a chain of 32 rows; the
+chains of a chunk are added, then the chunks of a stretch of about 2,048 rows, and many stretches are added in float64.
 """
 
 import functools
@@ -38,10 +38,10 @@ from fullgnn.kernels.support.vectors import (
     zeros,
 )
 
-CHAIN_ROWS = 32  # whose products are added one after the other
-CHUNK_ROWS = 4 * CHAIN_ROWS  # of X and G, which then lie in the L2 cache, a slice and a tile of them in L1
-STRETCH_ROWS = 16 * CHUNK_ROWS  # whose sum has the type of X; twice as many are not cut
-MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for threads: each has a sum of its own, and they are added in the end
+CHAIN_ROWS = 32  # rows whose products are added one after the other
+CHUNK_ROWS = 4 * CHAIN_ROWS  # so that a chunk of X and G fits into the L2 cache, a slice and a tile of it into L1
+STRETCH_ROWS = 16 * CHUNK_ROWS  # rows whose sum has the dtype of X; twice as many are not cut
+MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for threads: each has its own sum, and the sums are added at the end
 
 
 class _Shape(NamedTuple):
@@ -63,8 +63,8 @@ def weight_gradient_cpu(
     The number of threads does not change a bit of the result.
 
     Args:
-        x: (n, f); g, output: (n, h), h > 0; all float32 or all float64, rows may lie apart.
-        masked: (n, h) where G' is written, too; only with ``output``.
+        x: (n, f); g, output: (n, h), h > 0; all float32 or all float64, any row stride.
+        masked: (n, h) matrix to which G' is written as well; only with ``output``.
     """
     (num_rows, f), h = x.shape, g.shape[1]
     size = x.element_size()
@@ -158,14 +158,14 @@ def _overlapped(vectors: Tensor, lanes: int, width: int) -> Tensor:
 def _add_chunk(total, last, zero, chains, num_rows, g_row, g_stride, x_row, x_stride, x_last, row_of_slice):  # type: ignore[no-untyped-def]
     """Add the outer products of ``num_rows`` rows, chain by chain, to the tile at the address ``total``.
 
-    Two rows an iteration: the processor foresees the end of so few iterations, and not of twice as many.
+    An iteration takes two rows: the processor predicts the end of 16 iterations, but not of 32.
 
     Args:
-        last: from the start of the tile to its last vector, in bytes.
+        last: offset of the last vector of the tile, in bytes.
         zero: a tile of zeros.
         chains: address of scratch for a tile: the sum of the chains so far.
-        g_row, x_row: addresses of the first row; ``*_stride``: from one to the next, in bytes.
-        x_last: from the start of a row of X to its last vector, in bytes; ``row_of_slice`` has the type of a row.
+        g_row, x_row: addresses of the first row; ``*_stride``: row strides in bytes.
+        x_last: offset of the last vector of a row of X, in bytes; ``row_of_slice`` has the type of a row.
     """
     for chain_row in range(0, num_rows, CHAIN_ROWS):
         tile, chain_rows = zero, min(CHAIN_ROWS, num_rows - chain_row)
@@ -220,14 +220,14 @@ def _accumulator(
         """Add the products of some rows to ``stretch`` and ``totals``, and the column sums to ``sums``.
 
         Args:
-            x, g, output, kept: addresses of matrices; ``*_stride``: from one row to the next, in bytes. ``kept`` has
-                all rows if ``keeps_all``, else a chunk; not used where nothing is masked.
-            scale: of G where it is masked.
+            x, g, output, kept: addresses of matrices; ``*_stride``: row strides in bytes. ``kept`` has all rows if
+                ``keeps_all``, else a chunk; it is not used where nothing is masked.
+            scale: factor of G where G is masked.
             x_lines: cache lines of a row of X.
-            x_last_slice, x_last, g_last: from the start of a row, or of a slice, to its last slice or vector, in bytes.
-            scratch: room for the column sums of a chain, and for a tile.
-            stretch: (num_slices * h * num_vectors * lanes,) sums of the type of X, 0 at first.
-            totals: the same in float64, to which ``stretch`` is added once in a while; (0,): never.
+            x_last_slice, x_last, g_last: offset of the last slice or vector in a row or slice, in bytes.
+            scratch: memory for the column sums of a chain, and for a tile.
+            stretch: (num_slices * h * num_vectors * lanes,) sums in the dtype of X, 0 at first.
+            totals: the same in float64, to which ``stretch`` is added after every STRETCH_ROWS rows; (0,): never.
             sums: float64 column sums of G', in vectors.
         """
         factor = number(scale)

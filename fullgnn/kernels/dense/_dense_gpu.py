@@ -1,8 +1,8 @@
-"""Dense products of tall matrices with what stands around them, on a GPU. Importing this module imports triton.
+"""Dense products of tall matrices with fused epilogues, on a GPU. Importing this module imports triton.
 
-X W has millions of rows and a few hundred columns, so memory bounds it: what this file saves over a library's product
-is a pass over the result for each thing that happens to it next. A program makes a tile of rows and, up to 128, all the
-columns, so X is read once; where W is wider, the programs that share rows follow one another, and X comes from the
+X W has millions of rows and a few hundred columns, so memory bounds it. Compared with a library's product, this file
+saves a pass over the result for each operation of the epilogue. A program computes a tile of rows with all columns, up
+to 128, so X is read once; where W is wider, the programs that share rows follow one another, and X comes from the
 cache.
 
 Products are of float32 quality: a number is split into two of TF32's precision, and three products of the tensor cores
@@ -24,21 +24,21 @@ from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
 
 
 class _Tile(NamedTuple):
-    """What a program multiplies."""
+    """The tile of one program."""
 
     rows: int
     columns: int
     depth: int  # columns of X in one step
     num_warps: int
-    num_stages: int  # steps whose operands are under way
+    num_stages: int  # steps whose operands are loaded at the same time
 
 
 def matmul_gpu(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> Tensor:
-    """X W with its epilogue; with ``padded``, into rows that begin a line each.
+    """X W with its epilogue; with ``padded``, in rows that begin at lines.
 
     Args:
-        x: (n, f) float32, rows may lie apart, n and f > 0.
-        weight: (f, g) float32, lying in any way in memory, g > 0.
+        x: (n, f) float32, any row stride, n and f > 0.
+        weight: (f, g) float32, any strides, g > 0.
 
     Returns:
         (n, g).
@@ -113,7 +113,7 @@ def _matmul(
     layer: tl.int64,
     threshold: tl.int64,
     drop_scale: tl.float64,
-    X_PADDED: tl.constexpr,  # columns that are no part of X are read
+    X_PADDED: tl.constexpr,  # the padding of X is read as well
     X_UNIT: tl.constexpr,
     OUT_UNIT: tl.constexpr,
     COLUMN_TILES: tl.constexpr,
@@ -122,7 +122,7 @@ def _matmul(
     DEPTH: tl.constexpr,
 ):
     """Strides of X and the output, and the columns of X that may be read, are in units. Whole lines are written: the
-    padding gets zeros, or other numbers that nobody reads."""
+    padding gets zeros, or other numbers that are never used."""
     x_stride *= X_UNIT
     x_columns *= X_UNIT
     out_stride *= OUT_UNIT
@@ -136,7 +136,7 @@ def _matmul(
     for first in range(0, depth, DEPTH):
         left = depth - first
         x_tile = tl.load(x_at, mask=(row < num_rows)[:, None] & (step < x_columns - first)[None, :], other=0.0)
-        if X_PADDED:  # with what may be no number
+        if X_PADDED:  # the padding may hold nan
             x_tile = tl.where((step < left)[None, :], x_tile, 0.0)
         weight_tile = tl.load(weight_at, mask=(step < left)[:, None] & (column < num_columns), other=0.0)
         y = tl.dot(x_tile, weight_tile, y, input_precision="tf32x3")
@@ -162,7 +162,7 @@ def _matmul(
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
     for depth, num_columns, parts in (
         (602, 128, "bias dropout"),  # Reddit
         (128, 41, "scale"),

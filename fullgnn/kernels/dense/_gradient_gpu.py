@@ -1,4 +1,4 @@
-"""Gradients of a dense layer on a GPU: X^T G, and what the ReLU makes of G. Importing this module imports triton.
+"""Gradients of a dense layer on a GPU: X^T G, and G masked by the ReLU. Importing this module imports triton.
 
 X and G are tall: a result of a few hundred rows and columns is summed over all nodes, and memory bounds the product of
 most layers. Each program takes a tile of the result and a range of rows ("split-K"):
@@ -7,16 +7,16 @@ most layers. Each program takes a tile of the result and a range of rows ("split
         part of the result += dot(G' tile^T, X tile)^T
     the parts of all ranges are added in a second kernel, in order, in float64
 
-Where X is wider than a tile, the programs that share a range would each make G' again: there, one pass over G makes it
-first. How rows are cut into ranges depends on the shape and the constants of ``DenseTuning`` alone, and nothing is
-added with atomics: every run has the same bits. Products are of float32 quality ("tf32x3", see ``_dense_gpu.py``).
+Where X is wider than a tile, the programs that share a range would each compute G' again, so one pass over G computes
+G' before. How rows are cut into ranges depends on the shape and the constants of ``DenseTuning`` alone, and nothing is
+added with atomics: every run gives the same bits. Products are of float32 quality ("tf32x3", see ``_dense_gpu.py``).
 
 Sums are short, so that their rounding does not grow with the number of rows. The tensor cores, which truncate where
 float32 rounds, add the rows of one step, from 0; a program adds at most ``gradient_steps`` steps in float32; the second
 kernel adds the programs. With the default constants, 24 steps of 32 rows, sums of equal addends are off by at most 1e-6
-of the sum of magnitudes, whatever the number of rows. In units of 2^-24 of it: a running sum of 24 loses at most 9.4,
-half a unit in the last place of each sum on the way; four times eight products, each sum truncated, at most
-2 (1/4 + 2/4 + 3/4 + 1) = 5; the last rounding 1.
+of the sum of magnitudes, whatever the number of rows. In units of 2^-24 of that sum: a running sum of 24 steps loses at
+most 9.4, half a unit in the last place of each partial sum; four times eight products, each sum truncated, lose at most
+2 (1/4 + 2/4 + 3/4 + 1) = 5; the last rounding loses 1.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
 
 
 class _Split(NamedTuple):
-    """Who multiplies what of X^T G."""
+    """How X^T G is divided among programs."""
 
     num_ranges: int  # of rows
     range_rows: int
@@ -46,7 +46,7 @@ class _Split(NamedTuple):
 
     @property
     def sum_rows(self) -> int:
-        """Rows of G that the threads of a program read at once, each 16 bytes: they have sums of their own."""
+        """Rows of G that the threads of a program read at once, 16 bytes per thread; each row has sums of its own."""
         return min(self.rows, max(1, self.num_warps * 32 * 4 // self.columns))
 
 
@@ -54,7 +54,7 @@ def split_for(num_rows: int, num_inputs: int, num_columns: int, streams: int, tu
     """The tiles and ranges of X^T G, of (num_rows, num_inputs) and (num_rows, num_columns).
 
     Args:
-        streams: 1 where G is read, 2 where the output is read, too, 3 where G' is written, too.
+        streams: 1 if only G is read, 2 if the output is read too, 3 if G' is also written.
     """
     inputs = _tile(num_inputs, tuning.gradient_inputs)
     columns = _tile(num_columns, tuning.gradient_columns)
@@ -89,12 +89,12 @@ def linear_gradients_gpu(
     """X^T G', the column sums of G', and G'; see ``dense.linear_gradients``.
 
     Args:
-        x: (n, f) float32, rows may lie apart, n and f > 0.
-        g: (n, h) float32, rows may lie apart, h > 0.
-        output: (n, h) float32, rows may lie apart; or None.
+        x: (n, f) float32, any row stride, n and f > 0.
+        g: (n, h) float32, any row stride, h > 0.
+        output: (n, h) float32, any row stride; or None.
 
     Returns:
-        (f, h), (h,), and (n, h) in rows that begin a line each, or None. G itself where nothing masks it.
+        (f, h), (h,), and (n, h) in rows that begin at lines, or None. G' is G itself where nothing masks it.
     """
     (num_rows, num_inputs), num_columns = x.shape, g.shape[1]
     tuning = tuning_for(x.device).dense.at(num_columns)
@@ -164,7 +164,7 @@ def _outer(
     G_UNIT: tl.constexpr,
     MASKED_UNIT: tl.constexpr,
     PART_UNIT: tl.constexpr,
-    SUM_ROWS: tl.constexpr,  # that lie in different threads
+    SUM_ROWS: tl.constexpr,  # rows of G that lie in different threads
     INPUT_TILES: tl.constexpr,
     COLUMN_TILES: tl.constexpr,
     ROWS: tl.constexpr,
@@ -173,8 +173,8 @@ def _outer(
 ):
     """Strides, and the columns that may be read (``x_columns``, ``g_columns``), are in units.
 
-    What is read past the columns of X and G ends in rows and columns of the part that nobody stores. All programs of a
-    range make G'; those of the first tile of X's columns store it, and its column sums.
+    Numbers that are read past the columns of X and G affect only rows and columns of the part that are not stored. All
+    programs of a range compute G'; those of the first tile of X's columns store G' and its column sums.
     """
     x_stride *= X_UNIT
     x_columns *= X_UNIT
@@ -206,14 +206,14 @@ def _outer(
         gradient = tl.load(g + (row * g_stride + column), mask=inside & (column < g_columns), other=0.0)
         if output is not None:
             y = tl.load(output + (row * output_stride + column), mask=inside & (column < g_columns), other=0.0)
-            gradient = tl.where(y <= 0, 0.0, gradient * tl.full([1, 1], factor, tl.float32))  # a nan lets it pass
+            gradient = tl.where(y <= 0, 0.0, gradient * tl.full([1, 1], factor, tl.float32))  # kept where y is nan
             output += ROWS * output_stride
             if masked is not None:
                 to = masked + (row * masked_stride + column)
                 tl.store(to, tl.where(column < num_columns, gradient, 0.0), mask=inside & stores)
                 masked += ROWS * masked_stride
         sums += tl.sum(tl.reshape(gradient, (ROWS // SUM_ROWS, SUM_ROWS, COLUMNS)), 0)
-        # X^T G' the other way round: Triton would load 4 bytes at a time what is transposed as it comes from memory.
+        # G'^T X instead of X^T G': Triton would load only 4 bytes at a time of a matrix that it transposes on loading.
         total += tl.dot(tl.trans(gradient), x_tile, input_precision="tf32x3")
         x += ROWS * x_stride
         g += ROWS * g_stride
@@ -228,12 +228,12 @@ def _outer(
 def activation_gradients_gpu(
     g: Tensor, output: Tensor | None, scale: float, row_scale: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """diag(row_scale) G' in rows that begin a line each, and the column sums of G'; see ``dense.activation_gradients``.
+    """diag(row_scale) G' in rows that begin at lines, and the column sums of G'; see ``dense.activation_gradients``.
 
-    The sums are those of ranges of rows, which depend on the shape alone, added in order: every run has the same bits.
+    The sums of ranges of rows, which depend on the shape alone, are added in order: every run gives the same bits.
 
     Args:
-        g, output: (n, h) float32 or float64, rows may lie apart.
+        g, output: (n, h) float32 or float64, any row stride.
         row_scale: (n,).
     """
     num_rows, num_columns = g.shape
@@ -309,7 +309,7 @@ def _mask(
         masked = tl.load(g + row[:, None] * g_stride + column, mask=inside, other=0.0)
         if output is not None:
             y = tl.load(output + row[:, None] * output_stride + column, mask=inside, other=0.0)
-            masked = tl.where(y <= 0, 0.0, masked * tl.full([1, 1], factor, masked.dtype))  # a nan lets it pass
+            masked = tl.where(y <= 0, 0.0, masked * tl.full([1, 1], factor, masked.dtype))  # kept where y is nan
         masked = tl.where(column < num_columns, masked, 0.0)
         total += masked
         if row_scale is not None:
@@ -322,7 +322,7 @@ def _mask(
 
 
 def _empty_parts(num_parts: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
-    """(num_parts, num_rows, columns that 16 bytes divide), uninitialised."""
+    """(num_parts, num_rows, num_columns rounded up to a multiple of 16 bytes), uninitialised."""
     unit = vector_unit(like)
     return like.new_empty(num_parts, num_rows, triton.cdiv(num_columns, unit) * unit)
 
@@ -332,10 +332,10 @@ def add_parts(parts: Tensor, num_columns: int) -> Tensor:
 
     Args:
         parts: (num_parts, rows, columns) contiguous, float32 or float64, the columns a multiple of 16 bytes.
-        num_columns: the first ones are wanted.
+        num_columns: number of leading columns to return.
 
     Returns:
-        (rows, num_columns), contiguous, of the type of ``parts``.
+        (rows, num_columns), contiguous, of the dtype of ``parts``.
     """
     num_parts, num_rows, columns = parts.shape
     tuning = tuning_for(parts.device).dense.at(num_columns)
@@ -360,7 +360,7 @@ def _add(
     PARTS: tl.constexpr,
     ELEMENTS: tl.constexpr,
 ):
-    """Numbers ``size`` of a part, and ``columns`` of its rows, are in units."""
+    """``size``, the numbers of a part, and ``columns``, the numbers of its rows, are in units."""
     size *= UNIT
     columns *= UNIT
     element = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
@@ -377,7 +377,7 @@ def _add(
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
     for num_inputs, num_columns, parts in (
         (602, 128, ""),  # Reddit
         (128, 41, ""),

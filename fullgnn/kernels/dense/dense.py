@@ -1,10 +1,10 @@
-"""Dense products of tall matrices, by the fastest way at hand.
+"""Dense products of tall matrices, by the fastest available implementation.
 
-On a CPU, float32 goes to oneDNN, which uses AVX-512 on every machine that has it; torch.mm goes to MKL, which does so
-only on Intel's. Gradients of weights go to a loop of our own (``_dense_cpu.py``). On a GPU, a float32 product that
-something else follows is one kernel with it (``_dense_gpu.py``), and so is a gradient of weights with what happens to
-the gradient of the result before it (``_gradient_gpu.py``).
-Everything else is torch's. All of them are the same mathematics in the same precision.
+On a CPU, float32 goes to oneDNN, which uses AVX-512 on every machine that has it; torch.mm goes to MKL, which uses
+AVX-512 only on Intel's. Gradients of weights go to a compiled loop (``_dense_cpu.py``). On a GPU, a float32 product and
+its epilogue are one kernel (``_dense_gpu.py``), and so are a gradient of weights and the mask that the activation
+applies to the gradient of the result (``_gradient_gpu.py``).
+Everything else goes to torch. All implementations compute the same mathematics in the same precision.
 """
 
 import torch
@@ -16,12 +16,12 @@ from fullgnn.kernels.epilogue.epilogue import NOTHING, Epilogue
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.lines import as_rows, empty_lines, line_stride
 
-MIN_WORK = 1 << 22  # multiplications of a gradient for which our own loop is called; 0.1 ms for torch
-CHAIN_ROWS = 32  # of a smaller one, whose products are added one after the other
+MIN_WORK = 1 << 22  # multiplications of a gradient from which the compiled loop is called; 0.1 ms for torch
+CHAIN_ROWS = 32  # rows of a smaller gradient whose products are added one after the other
 
 
 def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
-    """X W with its epilogue, which scales no rows: (n, f) and (f, g) to (n, g)."""
+    """X W with an epilogue without a row scale: (n, f) and (f, g) to (n, g)."""
     assert epilogue.scale is None
     if _suits_triton(x, weight) and not epilogue.is_nothing:
         return _triton(x, weight, epilogue, padded=False)
@@ -32,12 +32,12 @@ def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
 
 
 def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
-    """diag(scale) X W in rows that begin a cache line each: (n, g), of a wider matrix where g takes no whole lines.
+    """diag(scale) X W in rows that begin at cache lines: (n, g), a view of a wider matrix if g fills no whole lines.
 
-    A sparse product reads such rows faster, and neither oneDNN nor a GPU makes whole vectors slower than parts of them.
+    A sparse product reads such rows faster. Neither oneDNN nor a GPU takes longer for whole vectors than for parts.
 
     Args:
-        scale: (n,); for nothing where ``fuses_scale(x)``, else a pass over the result.
+        scale: (n,); fused, at no cost, where ``fuses_scale(x)``, else a pass over the result.
     """
     columns = weight.shape[1]
     stride = line_stride(x.device, columns, x.dtype)
@@ -55,7 +55,7 @@ def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tens
 
 
 def fuses_scale(x: Tensor) -> bool:
-    """Whether ``matmul_lines`` and ``activation_gradients`` of ``x`` scale rows for nothing, as they store them."""
+    """Whether ``matmul_lines`` and ``activation_gradients`` of ``x`` fuse the scale of rows, at no cost."""
     return gpu.suits_triton(x) and x.dtype == torch.float32
 
 
@@ -75,7 +75,7 @@ def activation_gradients(
     """diag(row_scale) G' and the column sums of G', (n, h) and (h,); see ``linear_gradients``.
 
     Args:
-        row_scale: (n,); for nothing where ``fuses_scale(g)``, else a pass over the result.
+        row_scale: (n,); fused, at no cost, where ``fuses_scale(g)``, else a pass over the result.
     """
     if _masks_in_triton(g) and not (output is None and row_scale is None):
         from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu
@@ -93,17 +93,18 @@ def activation_gradients(
 def linear_gradients(
     x: Tensor, g: Tensor, output: Tensor | None, scale: float, keep_masked: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of an activation Y of X W + b, given the gradient G of Y: X^T G', the column sums of G', and G'.
+    """The gradients of W and b for Y = activation(X W + b), given the gradient G of Y: X^T G', the column sums of G';
+    and G', the gradient of X W + b.
 
     Args:
         x: (n, f).
         g: (n, h).
         output: (n, h) Y, and then G' = ``scale`` G where Y > 0, else 0; None: G' = G.
         scale: see ``Activation``.
-        keep_masked: whether G' is wanted.
+        keep_masked: whether to return G'.
 
     Returns:
-        (f, h), (h,) and (n, h), or None in its place.
+        (f, h), (h,) and (n, h); None for the last without ``keep_masked``.
     """
     if _multiplies_tall_in_triton(x, g):
         from fullgnn.kernels.dense._gradient_gpu import linear_gradients_gpu
@@ -111,7 +112,7 @@ def linear_gradients(
         return linear_gradients_gpu(x, g, output, scale, keep_masked)
     work = g.numel() * max(x.shape[1], 64)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and work and work >= MIN_WORK:
-        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.dense._dense_cpu import weight_gradient_cpu
 
         x, g = as_rows(x), as_rows(g)
@@ -131,8 +132,8 @@ def linear_gradients(
 
 
 def _product_of_chains(x: Tensor, g: Tensor) -> Tensor:
-    """X^T G as a sum of products of ``CHAIN_ROWS`` rows each: a single product would add all rows one after the other,
-    and lose digits of a sum of many."""
+    """X^T G as a sum of products of ``CHAIN_ROWS`` rows each: a single product would add all rows one after the other
+    and lose digits where there are many rows."""
     num_rows = len(x) // CHAIN_ROWS * CHAIN_ROWS
     rest = x[num_rows:].t() @ g[num_rows:]
     if num_rows == 0:

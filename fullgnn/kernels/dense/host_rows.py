@@ -1,14 +1,14 @@
-"""A constant matrix that stays in host memory and comes to the device a chunk of rows at a time, as it is multiplied.
+"""A constant matrix that stays in host memory; products copy it to the device one chunk of rows at a time.
 
-On a GPU the host memory is pinned and two buffers take turns: a stream of its own copies the next chunk into one while
-the current stream reads the other,
+On a GPU the host memory is pinned and two buffers alternate: a separate stream copies the next chunk into one buffer
+while the current stream reads the other,
 
     copies     | chunk 0 | chunk 1 |         chunk 2 |         ...
     current              | X_0 ... | X_1 ... | X_2 ...
 
-Events order both directions: a chunk is read only after its copy, and a buffer is filled again only after the reader
-before has done. The host waits for neither. Rows lie in lines of the GPU (``lines.py``) in all three places, so that a
-chunk travels in one piece. On a CPU a chunk is a view of the matrix.
+Events order both directions: a chunk is read only after its copy, and a buffer is filled again only after its last
+reader has finished. The host waits for neither. Rows begin at lines of the GPU (``lines.py``) on the host and in both
+buffers, so that a chunk is one contiguous copy. On a CPU a chunk is a view of the matrix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,15 +20,15 @@ from torch import Tensor
 from fullgnn.kernels.support.lines import line_stride, pads_rows
 
 CHUNK_BYTES = 32 << 20
-"""Of the rows that travel at a time; a GPU holds two chunks."""
+"""Size of one chunk of rows; a GPU holds two chunks."""
 
 
 class HostRows:
     """(n, f) rows in host memory for products on ``device``.
 
     Args:
-        rows: on the host. On a CPU it is kept, elsewhere it is copied to pinned memory.
-        whole: take turns with the buffers of this matrix of the same width, which has at least as many rows.
+        rows: (n, f) on the host. For a CPU the tensor is kept, for a GPU it is copied to pinned memory.
+        whole: share the buffers of this matrix, which has the same width and at least as many rows.
     """
 
     def __init__(self, rows: Tensor, device: torch.device, whole: Optional["HostRows"] = None):
@@ -38,9 +38,9 @@ class HostRows:
         self._selected: tuple[Tensor, HostRows] | None = None
         stride = line_stride(device, self.num_columns, rows.dtype) if pads_rows(device) else self.num_columns
         self._chunk_rows = max(1, CHUNK_BYTES // max(1, stride * rows.element_size()))
-        self._chunks: Sequence[Tensor] = rows.split(self._chunk_rows)  # (num, stride) each; one, empty, of no rows
+        self._chunks: Sequence[Tensor] = rows.split(self._chunk_rows)  # (num, stride) each; one empty chunk if n is 0
         if pads_rows(device) or device.type == "cuda":
-            # Pinned chunk by chunk, since torch rounds what it pins up to a power of two.
+            # Pinned chunk by chunk, since torch rounds the size of pinned memory up to a power of two.
             padding = (0, stride - self.num_columns)
             padded = (torch.nn.functional.pad(chunk, padding) for chunk in self._chunks)
             self._chunks = [chunk.pin_memory() if device.type == "cuda" else chunk for chunk in padded]
@@ -53,9 +53,9 @@ class HostRows:
                 self._buffers, self._copies = whole._buffers, whole._copies
 
     def chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Every chunk in order: which rows it has, and the (num, f) rows on the device.
+        """Every chunk in order: the slice of rows that it has, and these (num, f) rows on the device.
 
-        A chunk may be read, on the current stream, until the next one is asked for.
+        A chunk may be read, on the current stream, until the next chunk is requested.
         """
         on_device = iter(self._chunks)
         if self._device.type == "cuda":
@@ -66,7 +66,7 @@ class HostRows:
             first += len(chunk)
 
     def index_select(self, dim: int, index: Tensor) -> "HostRows":
-        """The rows ``index``, no row twice, gathered on the host; the same object while ``index`` is."""
+        """The rows ``index``, without duplicates, gathered on the host; the result is cached for the same tensor."""
         assert dim == 0
         if self._selected is None or self._selected[0] is not index:
             where = index.cpu()
@@ -79,7 +79,7 @@ class HostRows:
         return self._selected[1]
 
     def tensors(self) -> list[Tensor]:
-        """The tensors it holds, on the host and on the device."""
+        """The tensors of this matrix, on the host and on the device."""
         buffers = [self._buffers] if self._device.type == "cuda" else []
         return [*self._chunks, *buffers, *(self._selected[1].tensors() if self._selected else [])]
 
@@ -91,10 +91,10 @@ def staged(chunks: Sequence[Tensor], buffers: Tensor, copies: Any, cuda: Any = t
         chunks: (num, f) in pinned memory, ``num`` at most that of a buffer.
         buffers: (2, most rows, f) on the device.
         copies: the stream that copies.
-        cuda: where streams come from.
+        cuda: the module that provides streams; tests pass a fake.
     """
     current = cuda.current_stream(buffers.device)
-    # The buffers' last readers are behind this; and in a graph that is captured, the copies belong to it from here on.
+    # The copies wait for the buffers' last readers. In a capture, this also makes the copies part of the CUDA graph.
     copies.wait_stream(current)
     read: list[Any] = [None, None]  # events, by buffer
 

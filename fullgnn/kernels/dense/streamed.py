@@ -1,4 +1,4 @@
-"""A dense layer over a constant input that stays on the host: the chunks of rows one after the other."""
+"""A dense layer over a constant input that stays on the host, computed one chunk of rows after the other."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def streamed_linear(x: HostRows, weight: Tensor, bias: Tensor | None, activation
 
 
 class _StreamedLinear(torch.autograd.Function):
-    """Forward makes the rows of a chunk at a time. Backward adds the chunks' X^T G' in the order of the rows."""
+    """Forward computes the rows of one chunk at a time. Backward adds the chunks' X^T G' in the order of the rows."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, bias: Tensor | None, x: HostRows, activation: Activation) -> Tensor:

@@ -10,7 +10,7 @@ MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL_0, WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 LOW, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 PARALLEL_ELEMENTS = 1 << 16  # below, handing work to a thread costs more than it saves
-CHUNKS_PER_THREAD = 4  # a core that is busy elsewhere then holds up a quarter of its share
+CHUNKS_PER_THREAD = 4  # so that a core that is busy elsewhere delays only a quarter of its share
 TILE = 512  # Philox calls per tile: 16 KB of counters and words, half of a 32 KB L1 cache
 
 
@@ -40,7 +40,7 @@ def dropout_cpu(
 
 @numba.njit(inline="always")
 def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
-    """Ten rounds on 32-bit words kept in 64-bit lanes: one widening multiply per product when vectorised."""
+    """The ten rounds, on 32-bit words in 64-bit lanes: when vectorised, each product is one widening multiply."""
     for _ in range(10):
         product_0, product_1 = counter_0 * MULTIPLIER_0, counter_2 * MULTIPLIER_1
         counter_0, counter_1, counter_2, counter_3 = (
@@ -55,9 +55,10 @@ def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
 
 @numba.njit(cache=True, nogil=True)
 def _dropout(x, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer):
-    """Tile by tile: counters of a few rows, all their words in one vectorised loop, then the rows.
+    """Process tile by tile: write the counters of a few rows, compute all their words in one vectorised loop, then
+    write the rows.
 
-    The tile spans rows so that the loop stays long, and vectorised, for narrow matrices as well.
+    A tile spans several rows, so that the loop stays long, and vectorised, for narrow matrices as well.
     """
     num_rows, num_columns = x.shape
     num_groups = (num_columns + 3) // 4  # Philox calls per row

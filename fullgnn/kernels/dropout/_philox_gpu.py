@@ -1,4 +1,4 @@
-"""The dropout of ``philox.py`` on a GPU, alone and inside other kernels. Importing this module imports triton.
+"""The dropout of ``philox.py`` on a GPU, as a kernel and fused into others. Importing this module imports triton.
 
 A kernel that ends with a dropout takes the arguments ``stream(mask)`` and calls ``drop`` on its tile.
 """
@@ -13,8 +13,8 @@ from torch import Tensor
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.support.gpu import vector_unit
 
-ELEMENTS = 1024  # of the tile of a program: two Philox calls a thread
-MAX_COLUMNS = 128  # of it
+ELEMENTS = 1024  # of a program's tile: two Philox calls per thread
+MAX_COLUMNS = 128  # of a program's tile
 
 Stream = tuple[Tensor | None, Tensor | None, int, int, int, float]
 """node_id, epoch, seed, layer, threshold and scale, as ``drop`` takes them."""
@@ -31,17 +31,17 @@ STREAM_TYPES = {
 
 
 def stream(mask: Mask | None) -> Stream:
-    """What a kernel is told of a dropout; without one, that there is none."""
+    """The kernel arguments of a dropout; None: the arguments for no dropout."""
     if mask is None:
         return None, None, 0, 0, 0, 1.0
     return mask.node_id.contiguous(), mask.epoch, _signed(mask.seed), mask.layer, mask.threshold, mask.scale
 
 
 def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
-    """Write ``x`` after the dropout ``mask`` to ``out``, which may be ``x``.
+    """Apply the dropout ``mask`` to ``x`` and write the result to ``out``, which may be ``x``.
 
     Args:
-        x, out: (n, F) of one floating type, rows may lie apart.
+        x, out: (n, F) of one floating dtype, any row stride.
     """
     num_rows, num_columns = x.shape
     if x.numel():
@@ -59,7 +59,7 @@ def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
 def kept(node, column, seed, epoch, layer, threshold):
     """Whether the dropout keeps the elements of int64 ``node`` and ``column``, which broadcast against each other.
 
-    One Philox call an element; ``kept_tile`` makes a quarter of them.
+    This function makes one Philox call per element; ``kept_tile`` makes a quarter of these calls.
     """
     word_0, word_1, word_2, word_3 = _words(node, column // 4, seed, epoch, layer)
     at = column % 4
@@ -69,7 +69,7 @@ def kept(node, column, seed, epoch, layer, threshold):
 
 @triton.jit
 def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.constexpr):
-    """``kept`` of [ROWS] ``node`` and COLUMNS columns from ``first_column`` on, multiples of 4: [ROWS, COLUMNS]."""
+    """[ROWS, COLUMNS] ``kept`` of [ROWS] ``node`` and COLUMNS columns from ``first_column`` on; both multiples of 4."""
     group = first_column // 4 + tl.arange(0, COLUMNS // 4)
     word_0, word_1, word_2, word_3 = _words(node[:, None], group[None, :], seed, epoch, layer)
     least = tl.cast(threshold, tl.uint32)
@@ -80,7 +80,7 @@ def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.con
 
 @triton.jit
 def drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale):
-    """The [ROWS, COLUMNS] tile ``y`` of rows [ROWS] ``row`` after the dropout; as it is where ``node_id`` is None."""
+    """Apply the dropout to the [ROWS, COLUMNS] tile ``y`` of [ROWS] rows ``row``; no dropout if ``node_id`` is None."""
     if node_id is not None:
         node = tl.load(node_id + row, mask=row < num_rows, other=0)
         keep = kept_tile(node, first_column, seed, tl.load(epoch), layer, threshold, y.shape[1])
@@ -90,7 +90,7 @@ def drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold,
 
 @triton.jit
 def _words(node, group, seed, epoch, layer):
-    """The four words of each (node, group); what broadcasts is computed once, in the first rounds."""
+    """The four random words of each (node, group). The first rounds compute broadcast operands only once."""
     counter = (
         tl.cast(node, tl.uint32),
         tl.cast(group, tl.uint32),
@@ -134,7 +134,7 @@ def _dropout(
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
     for dtype, unit in (("fp32", 4), ("bf16", 8)):
         signature = {
             "x": f"*{dtype}:16",
@@ -150,5 +150,5 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
 
 
 def _signed(seed: int) -> int:
-    """The low 64 bits, as a signed integer has them."""
+    """The low 64 bits of ``seed`` as a signed integer."""
     return (seed + 2**63) % 2**64 - 2**63

@@ -1,4 +1,4 @@
-"""Which elements a dropout keeps, as data: ``philox.py`` computes it."""
+"""A dropout mask as data: the parameters from which ``philox.py`` computes which elements are kept."""
 
 from dataclasses import dataclass, replace
 
@@ -9,22 +9,22 @@ LOW = 0xFFFFFFFF  # the low 32 bits
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Which elements of a matrix a dropout zeroes, and what the others are multiplied by."""
+    """Parameters that determine which elements of a matrix a dropout zeroes, and the factor of the others."""
 
     node_id: Tensor  # (num_rows,) int64, original ids of the rows
     p: float  # in [0, 1)
     seed: int
-    epoch: Tensor  # () int64, where the matrix is: it may change between two uses
+    epoch: Tensor  # () int64, on the device of the matrix; its value may change between two uses
     layer: int
 
     @property
     def scale(self) -> float:
-        """What the elements that are kept are multiplied by."""
+        """Factor of the elements that are kept."""
         return 1 / (1 - self.p)
 
     @property
     def threshold(self) -> int:
-        """An element is kept if its word is at least this."""
+        """Smallest random word with which an element is kept."""
         return min(round(self.p * 2**32), LOW)
 
     def of(self, rows: slice) -> "Mask":

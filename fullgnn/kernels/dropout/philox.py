@@ -1,16 +1,17 @@
-"""Dropout whose mask depends on the node, not on the layout: the same under every p, r, order and device.
+"""Dropout whose mask depends on the node, not on the layout: it is the same for every number of ranks, replication,
+order and device.
 
-Random words come from a counter instead of a generator with state. Element (node v, column c) of layer
+Random words come from a counter-based generator instead of one with state. Element (node v, column c) of layer
 ``l`` in epoch ``e`` under seed ``s`` uses word ``c % 4`` of
 
     Philox4x32-10(counter = (v, c // 4, l, e), key = (s mod 2^32, s div 2^32))
 
 (Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11), where v is the id of
 the node in the dataset. The element is kept if its word is at least ``round(p * 2^32)``, and divided by
-``1 - p``. Backward computes the mask again, so no mask is ever stored.
+``1 - p``. Backward computes the mask again, so that no mask is stored.
 
-The paths for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) are compiled; what neither serves runs the same
-integers through torch.
+The paths for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) are compiled; other devices and dtypes compute the
+same integers with torch operations.
 """
 
 from typing import Any, TypeVar
@@ -38,8 +39,9 @@ def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor
         x: (num_local_nodes, F) this rank's rows, in any order.
         node_id: (num_local_nodes,) int64 GLOBAL original id of each row, below 2^32.
         p: in [0, 1).
-        seed: 64 bits; ``layer`` has 32.
-        epoch: 32 bits; or a () int64 tensor on the device of ``x``, which is read there.
+        seed: 64 bits.
+        epoch: 32 bits; or a () int64 tensor on the device of ``x``, which a GPU reads without the host.
+        layer: 32 bits.
 
     Returns:
         (num_local_nodes, F).
@@ -52,7 +54,7 @@ def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
-        # Saved, an epoch that has changed by the time of the backward pass is an error, not another mask.
+        # The epoch is saved, so that autograd raises if it has changed by the time of the backward pass.
         ctx.save_for_backward(node_id, epoch if isinstance(epoch, Tensor) else None)
         ctx.stream = (p, seed, epoch, layer)
         return dropout_apply(x, node_id, p, seed, epoch, layer)
@@ -70,12 +72,12 @@ def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | 
 
 
 def dropout_(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
-    """``dropout_apply`` in place; ``x`` is contiguous on a CPU, and has rows that may lie apart on a GPU."""
+    """``dropout_apply`` in place; ``x`` must be contiguous on a CPU and may have any row stride on a GPU."""
     return _dropout_into(x, x, node_id, p, seed, epoch, layer)
 
 
 def drop_(y: Tensor, mask: Mask) -> Tensor:
-    """``mask`` applied in place, in one pass over the (num_rows, F) ``y``, whose rows lie side by side."""
+    """Apply ``mask`` in place, in one pass over the contiguous (num_rows, F) ``y``."""
     return dropout_(y, mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
 
 
@@ -88,13 +90,13 @@ def _dropout_into(
     if gpu.suits_triton(x) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
         from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 
-        # Filled on the device: a tensor made from a Python number would wait for a copy to it.
+        # Filled on the device, since a tensor from a Python number would wait for a copy from the host.
         where = epoch if isinstance(epoch, Tensor) else torch.full((), epoch, device=x.device)
         return dropout_gpu(as_rows(x), out, Mask(node_id, p, seed, where, layer))
     threshold = min(round(p * 2**32), LOW)
     key = (seed & LOW, seed >> 32 & LOW)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
-        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.dropout._philox_cpu import dropout_cpu
 
         dropout_cpu(
@@ -121,7 +123,7 @@ def _dropout_torch(
     epoch: int | Tensor,
     layer: int,
 ) -> Tensor:
-    """The bits of ``_philox_cpu.dropout_cpu`` from plain torch operations, a chunk of rows at a time."""
+    """The result of ``_philox_cpu.dropout_cpu``, to the bit, with torch operations on a chunk of rows at a time."""
     num_rows, num_columns = x.shape
     group = torch.arange((num_columns + 3) // 4, device=x.device)
     constants = [  # filled on the device, as above
@@ -155,7 +157,7 @@ def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
 def _rounds(counter: tuple[Words, ...], key: tuple[Any, ...]) -> list[Words]:
     """The ten rounds, on 32-bit words in 64-bit integers that broadcast against each other.
 
-    Products wrap around in torch's signed int64; the masks take the same 64 bits apart as in uint64.
+    Products wrap around in torch's signed int64; the masks extract the same bits as in uint64.
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key

@@ -1,1 +1,1 @@
-"""What a product ends with: scale, bias, ReLU and dropout, fused into the kernel that makes it."""
+"""The epilogue of a product: scale, bias, ReLU and dropout, fused into the kernel of the product."""

@@ -1,6 +1,6 @@
-"""The ``Epilogue`` on a GPU, alone and inside other kernels. Importing this module imports triton.
+"""The ``Epilogue`` on a GPU, as a kernel and fused into others. Importing this module imports triton.
 
-A kernel that ends with one takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
+A kernel with a fused epilogue takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **STREAM_TYPES}
 """The signature of an epilogue that has every part, in float32, for ``variants``; ``relu`` is a constant."""
 
 NO_STREAM: dict[str, Any] = {"node_id": None, "epoch": None}
-"""The constants of an epilogue without a dropout, instead of these types."""
+"""The constants that replace the types of the stream in an epilogue without a dropout."""
 
 
 def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
@@ -31,7 +31,7 @@ def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
 
 
 def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:
-    """``Epilogue.apply_`` in one pass: (n, F) float32 or float64, rows may lie apart."""
+    """Apply ``epilogue`` to ``y`` in place, in one pass; (n, F) float32 or float64, any row stride."""
     num_rows, num_columns = y.shape
     if y.numel():
         assert num_columns == 1 or y.stride(1) == 1, y.stride()
@@ -61,8 +61,8 @@ def finish(
     threshold,
     drop_scale,
 ):
-    """The [ROWS, COLUMNS] tile ``y`` of the [ROWS] int64 ``row`` and the columns from ``first_column`` on, a multiple
-    of 4, after the epilogue; what lies outside the matrix is undefined."""
+    """Apply the epilogue to the [ROWS, COLUMNS] tile ``y`` of the [ROWS] int64 ``row`` and the columns from
+    ``first_column`` on, a multiple of 4; elements outside the matrix are undefined."""
     if scale is not None:
         y = y * tl.load(scale + row, mask=row < num_rows, other=0.0)[:, None]
     if bias is not None:
@@ -76,7 +76,7 @@ def finish(
 @triton.jit
 def store_rows(
     y,  # [ROWS, COLUMNS] sums
-    row,  # [ROWS] int32 of ``out``; num_rows: none
+    row,  # [ROWS] int32 rows of ``out``; num_rows: no row
     num_rows,
     first_column,  # a multiple of 4
     width,
@@ -95,7 +95,7 @@ def store_rows(
     WIDE: tl.constexpr,  # offsets pass 2^31
     EVICTION: tl.constexpr = "",  # policy of the store
 ):
-    """Store ``y``, or y + out, after the epilogue to some rows of ``out``."""
+    """Apply the epilogue to ``y``, or with ACCUMULATE to y + out, and store the result to some rows of ``out``."""
     column = first_column + tl.arange(0, y.shape[1])
     within = (row < num_rows)[:, None] & (column < width)[None, :]
     offset = row.to(tl.int64) * out_stride if WIDE else row * out_stride
@@ -155,7 +155,7 @@ def _apply(
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
     signature = {"y": "*fp32:16", "y_stride": "i32", "num_rows": "i64", "num_columns": "i32", **EPILOGUE_TYPES}
     constants = {"relu": True, "UNIT": 4, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
     yield _apply, signature, constants, {"num_warps": 4}

@@ -1,4 +1,4 @@
-"""An epilogue by itself, after a product that could not end with it."""
+"""Applies an epilogue after a product that could not fuse it."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from fullgnn.kernels.support import gpu
 
 
 def apply_epilogue_(y: Tensor, epilogue: Epilogue) -> Tensor:
-    """Apply ``epilogue`` to (n, F) ``y`` in place: on a GPU in one pass, elsewhere as operations of their own."""
+    """Apply ``epilogue`` to (n, F) ``y`` in place: on a GPU in one pass, elsewhere as separate operations."""
     if gpu.suits_triton(y) and y.dtype in (torch.float32, torch.float64) and not epilogue.is_nothing:
         from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
 

@@ -1,4 +1,4 @@
-"""What happens to a product as it is stored."""
+"""The operations that a kernel applies to a product as it stores it."""
 
 from dataclasses import dataclass, replace
 
@@ -9,8 +9,7 @@ from fullgnn.kernels.dropout.mask import Mask
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:
-    """What happens to a product as it is stored: dropout(relu(diag(scale) Y + bias)), of which each part
-    may be missing."""
+    """The operations on a product Y as it is stored: dropout(relu(diag(scale) Y + bias)). Each part may be missing."""
 
     scale: Tensor | None = None  # (num_rows,)
     bias: Tensor | None = None  # (F,)

@@ -13,16 +13,16 @@ from fullgnn.kernels.support.lines import LINE_BYTES
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
 
-MAX_CLASSES = 12 * LINE_BYTES // 4  # a row in registers
+MAX_CLASSES = 12 * LINE_BYTES // 4  # so that a row fits into registers
 MIN_ROWS, MAX_RANGES = 1024, 32  # ranges of rows for threads; their losses are added in order
-ROWS_OF_A_LOG = 64  # the product of so many sums, of at most MAX_CLASSES each, is a float64; one logarithm serves them
+ROWS_OF_A_LOG = 64  # rows per logarithm: a float64 holds the product of their sums, each at most MAX_CLASSES
 
 
 def cross_entropy_cpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """See :func:`cross_entropy`. The number of threads does not change a bit of the result.
 
     Args:
-        logits: (n, C) float32, rows may lie apart, 0 < C <= MAX_CLASSES.
+        logits: (n, C) float32, any row stride, 0 < C <= MAX_CLASSES.
         labels: (n,) int64, contiguous.
     """
     num_rows, num_classes = logits.shape
@@ -48,7 +48,7 @@ def _cross_entropy(num_classes: int) -> Callable[..., Any]:
 
     @compiled(num_classes)
     def cross_entropy(logits, labels, scale, gradient):
-        """Write the gradient of some rows; returns their loss without ``scale``."""
+        """Write the gradient of some rows, and return their loss without the factor ``scale``."""
         like, factor = zeros(32, lanes, num_vectors), np.float32(scale)
         row_address, gradient_address = logits.ctypes.data, gradient.ctypes.data
         loss, weight = 0.0, 1.0

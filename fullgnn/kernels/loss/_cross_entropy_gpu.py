@@ -11,19 +11,19 @@ from torch import Tensor
 from fullgnn.kernels.support.gpu import row_unit, vector_unit
 from fullgnn.kernels.support.lines import as_rows, empty_lines
 
-MAX_CLASSES = 256  # a row in registers
-ELEMENTS = 2048  # of the tile of a program
+MAX_CLASSES = 256  # so that a row fits into registers
+ELEMENTS = 2048  # of a program's tile
 
 
 def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """See :func:`fullgnn.kernels.loss.cross_entropy.cross_entropy`.
 
-    The losses of rows are added in float64, in blocks that depend on the shape alone: every run has the same bits, and
-    the sum does not drift with the number of rows. The gradient's rows begin a line each: whoever reads them next, the
-    gradients of the last layer, then moves 16 bytes at once where the classes are no multiple of 4.
+    The losses of rows are added in float64, in blocks that depend on the shape alone: every run gives the same bits,
+    and the error does not grow with the number of rows. The gradient's rows begin at lines, so that the last layer's
+    gradients, which read them next, load 16 bytes at once even if the number of classes is no multiple of 4.
 
     Args:
-        logits: (n, C) float32 or float64, rows may lie apart, 0 < C <= MAX_CLASSES.
+        logits: (n, C) float32 or float64, any row stride, 0 < C <= MAX_CLASSES.
         labels: (n,) int64.
     """
     logits = as_rows(logits)
@@ -60,7 +60,8 @@ def _cross_entropy(
 ):
     """Write the gradient of some rows, and their loss without ``factor``.
 
-    Strides, and the columns that may be read, are in units. Whole lines are written: the padding gets zeros.
+    Strides, and ``logits_columns``, the columns that may be read, are in units. Whole lines are written: the padding
+    gets zeros.
     """
     logits_stride *= UNIT
     logits_columns *= UNIT
@@ -83,7 +84,7 @@ def _cross_entropy(
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls."""
+    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
     for dtype, columns in (("fp32", 64), ("fp32", MAX_CLASSES), ("fp64", MAX_CLASSES)):
         signature = {name: f"*{dtype}:16" for name in ("logits", "gradient")}
         signature |= {"labels": "*i64:16", "losses": "*fp64:16", "logits_stride": "i32", "gradient_stride": "i32"}

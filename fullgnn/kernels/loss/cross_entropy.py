@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.kernels.support import gpu
 
-MIN_ELEMENTS = 1 << 15  # of the logits, for our own loop
+MIN_ELEMENTS = 1 << 15  # of the logits, for the compiled CPU loop
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -16,7 +16,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor,
         labels: (n,) int64 in [0, C).
 
     Returns:
-        a scalar, and (n, C) to hand to ``logits.backward``; of no rows, 0 and nothing.
+        the loss, a scalar, and its (n, C) gradient for ``logits.backward``; without rows, 0 and an empty gradient.
     """
     logits = logits.detach()
     if gpu.suits_triton(logits) and logits.dtype in (torch.float32, torch.float64):
@@ -25,7 +25,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor,
         if 0 < logits.shape[1] <= _loss_gpu.MAX_CLASSES:
             return _loss_gpu.cross_entropy_gpu(logits, labels, scale)
     if logits.device.type == "cpu" and logits.dtype == torch.float32 and logits.numel() >= MIN_ELEMENTS:
-        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.loss._cross_entropy_cpu import MAX_CLASSES, cross_entropy_cpu
 
         if logits.shape[1] <= MAX_CLASSES:

@@ -1,4 +1,4 @@
-"""Local sparse times dense: one file a kernel, all with the contract of ``Kernel``."""
+"""Local products of a sparse and a dense matrix: one file per kernel, all with the contract of ``Kernel``."""
 
 from fullgnn.kernels.spmm.auto import AutoKernel
 from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR

@@ -20,14 +20,14 @@ from fullgnn.kernels.support.vectors import (
     zeros,
 )
 
-CHAIN_EDGES = 32  # that are added one after the other; the first chain of a row has up to 63
-GROUP_EDGES = 16 * CHAIN_EDGES  # of 16 chains, added one after the other; the first group of a row has one more
-PADDING = 32  # column ids past the last one that ``multiply`` may read, though never use
+CHAIN_EDGES = 32  # edges that are added one after the other; the first chain of a row has up to 63
+GROUP_EDGES = 16 * CHAIN_EDGES  # edges of 16 chains, added one after the other; a row's first group has one chain more
+PADDING = 32  # column ids past the last one that ``multiply`` may read but never uses
 
 
 @numba.njit(inline="always")
 def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # type: ignore[no-untyped-def]
-    """``total`` and the row of X of an edge, times its value; the row of the edge ``ahead`` of it is fetched."""
+    """``total`` plus the row of X of an edge, times its value; prefetches the row of the edge ``ahead`` of it."""
     prefetch(base + np.intp(columns[edge + ahead]) * x_stride, total)
     neighbour = load(base + np.intp(columns[edge]) * x_stride, last, total)
     if values is not None:
@@ -38,7 +38,7 @@ def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # ty
 @functools.cache
 def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weighted: bool) -> Callable[..., None]:
     """The product for rows of ``Lines(bits, lanes, num_vectors)`` and a ``Layout`` of these types."""
-    lookahead = min(PADDING, 128 // num_vectors)  # edges; farther for narrow rows, of which each takes less time
+    lookahead = min(PADDING, 128 // num_vectors)  # edges; more for narrow rows, since each takes less time
 
     @compiled(bits, lanes, num_vectors, column_type, "weighted" if weighted else "pattern")
     def multiply(
@@ -60,21 +60,21 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
         relu,
         accumulate,
     ):
-        """Compute some rows, block after block: each adds to what those before it have left in the output.
+        """Compute some rows, block after block: each block adds to the sums that earlier blocks left in the output.
 
         A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains
-        and chains form groups; where groups are added, what each addition loses is kept and added in the end.
+        and chains form groups. When groups are added, the rounding errors are summed separately and added at the end.
 
         Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
 
         Args:
-            starts, columns, values, num_blocks: of the ``Layout``; ``values`` is None for a pattern.
+            starts, columns, values, num_blocks: fields of the ``Layout``; ``values`` is None for a pattern.
             x, out: addresses of the first column of X and of the output.
-            x_stride, out_stride: from one row to the next, in bytes.
-            x_block: from the first row of X that a block reads to that of the next block, in bytes.
-            last: from the start of a row to its last vector, in bytes.
+            x_stride, out_stride: row strides in bytes.
+            x_block: offset of the first row of X of one block from that of the block before, in bytes.
+            last: offset of the last vector of a row, in bytes.
             scale: (num_rows,), or (0,) for none.
-            bias: address of the first column's, or 0 for none.
+            bias: address of the bias of the first column, or 0 for none.
         """
         zero = zeros(bits, lanes, num_vectors)
         one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
@@ -122,14 +122,14 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
 
 @functools.cache
 def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callable[..., None]:
-    """The copy from one ``Layout`` to another, of these types."""
+    """The loop that copies one ``Layout`` to another, for these types."""
 
     @compiled(column_type, new_column_type, value_type)
     def regroup(num_rows, num_blocks, width, starts, columns, values, new_width, new_starts, new_columns, new_values):
-        """Copy all edges into blocks of ``new_width`` columns: one pass to count them, one to place them.
+        """Copy all edges into blocks of ``new_width`` columns: one pass counts the edges, another places them.
 
         Args:
-            new_starts: (new_num_blocks * num_rows + 2,) zeros; the last element is of no use afterwards.
+            new_starts: (new_num_blocks * num_rows + 2,) zeros; the last element is meaningless afterwards.
         """
         for row in range(num_rows):
             for block in range(num_blocks):
@@ -143,7 +143,7 @@ def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callab
                 for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
                     column = np.intp(columns[edge]) + block * width
                     new_block = column // new_width
-                    # Where the next edge of this row and block goes; in the end, where those of the next row begin.
+                    # Place of the next edge of this row and block; at the end, the start of the next row's edges.
                     next_place = new_block * num_rows + row + 1
                     new_columns[new_starts[next_place]] = column - new_block * new_width
                     if values is not None:

@@ -1,13 +1,13 @@
 """Rows of A @ X on a GPU, for ``triton_csr.py``. Importing this module imports Triton.
 
-One program sums the edges of a few items, each of them a row or a part of one, for a few columns of X:
+One program sums the edges of a few items, each a row or a part of a row, for a few columns of X:
 
-    lanes (ROWS x EDGES)    each adds every EDGES-th edge of one of ROWS items, so that many rows of X are under way
+    lanes (ROWS x EDGES)    each adds every EDGES-th edge of one of ROWS items, so that many rows of X load at once
     at the end              the lanes of an item are added, always in the same order, and the item is stored
 
-Columns come as up to three pieces of a power of two each, since Triton's blocks have such sizes: 48 is 32 + 16 and not
-a masked 64. The number of the item is the grid's fast axis: what runs at one time reads the same columns of X, and
-rows near each other read rows of X near each other.
+Columns are cut into up to three pieces of a power of two each, since Triton's blocks have such sizes: 48 is 32 + 16 and
+not a masked 64. The number of the item is the grid's fast axis: programs that run at one time read the same columns of
+X, and rows near each other read rows of X near each other.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ MAX_CHAIN = tl.constexpr(CHAIN)
 def sum_rows(
     begin,  # (num_items,) int32: the edges of an item are begin to end
     end,
-    target,  # (num_items,) int32: the row of ``out`` that it is stored to
+    target,  # (num_items,) int32: the row of ``out`` to which an item is stored
     indices,  # (nnz,) int32 columns of A
     values,  # (nnz,) of the dtype of ``out``; None: all 1
     x,  # (num_cols, width)
@@ -82,7 +82,7 @@ def sum_rows(
     source = tl.load(indices + edge, mask=edge < last, other=0)
     for _ in range(0, longest, EDGES):
         here = edge < last
-        # The next indices are asked for before these rows: otherwise each step would wait twice.
+        # The next indices are loaded before these rows; otherwise each step would wait twice.
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0)
         offset = source.to(tl.int64) * x_stride if WIDE else source * x_stride
         row = x + offset
@@ -112,7 +112,7 @@ def sum_rows(
 
 @triton.jit
 def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
-    """``total`` and, for each lane that is ``here``, the columns of its ``row`` of X, times its ``value``."""
+    """``total`` plus, for each lane in ``here``, the columns of its ``row`` of X, times its ``value``."""
     column = first_column + tl.arange(0, total.shape[1])
     within = here[:, None] if EVEN else here[:, None] & (column < readable)[None, :]
     part = tl.load(row[:, None] + column[None, :], mask=within, other=0).to(total.dtype)  # of X
@@ -123,7 +123,7 @@ def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
 def add_lanes(sums):
     """The [ROWS, COLUMNS] sums of [ROWS, EDGES, COLUMNS] ``sums`` over the lanes of each item.
 
-    In two steps, so that no more than ``MAX_CHAIN`` numbers are ever added one after the other.
+    The sum has two steps, so that at most ``MAX_CHAIN`` numbers are added one after the other.
     """
     ROWS: tl.constexpr = sums.shape[0]
     EDGES: tl.constexpr = sums.shape[1]
@@ -136,7 +136,7 @@ def add_lanes(sums):
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls, all with 16-byte loads of X.
+    """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
 
     Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
     """

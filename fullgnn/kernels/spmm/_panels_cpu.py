@@ -5,13 +5,13 @@ from torch import Tensor
 
 from fullgnn.kernels.spmm.tiles import GROUP, Panels
 
-CPU_GROUPS = 1 << 10  # that are unpacked at one time
+CPU_GROUPS = 1 << 10  # groups that are unpacked at a time
 
 
 def split_planes(x: Tensor, mode: str) -> list[Tensor]:
-    """Float32 ``x`` as the addends that ``mode`` multiplies, each of them float32 with the numbers of bfloat16.
+    """Float32 ``x`` as the addends that ``mode`` multiplies; in the bf16 modes, float32 with values of bfloat16.
 
-    In ``bf16x3`` they are cut off, not rounded: 8 + 8 + 8 bits are the 24 of float32, and no number overflows.
+    In ``bf16x3`` the values are truncated, not rounded: 8 + 8 + 8 bits are the 24 of float32, and no number overflows.
     """
     if mode == "ieee":
         return [x]
@@ -24,14 +24,14 @@ def split_planes(x: Tensor, mode: str) -> list[Tensor]:
 
 
 def _cut_off(x: Tensor) -> Tensor:
-    """Float32 ``x`` without the 16 bits that bfloat16 has no place for."""
+    """Float32 ``x`` without its low 16 bits, which bfloat16 does not have."""
     return (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
 
 
 def multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool, mode: str) -> None:
-    """``out`` becomes panels @ x, or is added to: groups unpacked, some at a time, in the order of the panels.
+    """Write panels @ x to ``out``, or with ``accumulate`` add it; some groups are unpacked at a time, panel by panel.
 
-    A group is added up in float32, as tensor cores do, and groups in float64.
+    The sum inside a group is float32, as on tensor cores, and the sum of groups is float64.
     """
     num_panels, width = len(panels.ptr) - 1, out.shape[1]
     padded = torch.zeros(panels.num_cols + GROUP, width)  # columns past the last have no entries

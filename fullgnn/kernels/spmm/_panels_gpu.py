@@ -1,11 +1,11 @@
 """Dense groups of columns of a panel of rows on tensor cores, for ``packed.py``. Importing this module imports Triton.
 
 One program multiplies the groups of one panel, or a stretch of them. A group is 32 rows of X, read once for the whole
-panel, and the panel's pattern in them: a word for each row, with a bit for each column. The pattern is exactly 0 and 1
-in any precision, so only X needs care: as hi + mid + lo in bfloat16 it keeps all 24 bits of float32.
+panel, and the panel's pattern in these columns of A: a word for each row, with a bit for each column. The pattern is
+exactly 0 and 1 in any precision, so only X needs care: as hi + mid + lo in bfloat16, X keeps all 24 bits of float32.
 
-Tensor cores may cut off what they add to a sum instead of rounding it. So a sum on them, a chain, is a few groups long,
-and is then added to another one, as float32 numbers are.
+Tensor cores may truncate a sum instead of rounding it. So a sum on tensor cores, a chain, is only a few groups long and
+is then added to another sum in float32.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ GROUP = tl.constexpr(32)
 def multiply_panels(
     begin,  # (num_items,) int32: the groups of an item are begin to end
     end,
-    target,  # (num_items,) int32: the panel of ``out`` that it is stored to
-    columns,  # (num_groups, 32) int32 rows of X, or (num_groups,) the first of 32 in a row
+    target,  # (num_items,) int32: the panel of ``out`` to which an item is stored
+    columns,  # (num_groups, 32) int32 rows of X, or (num_groups,) the first of 32 consecutive ones
     bits,  # (num_groups, PANEL) int32
     x,  # (num_cols, width)
     out,  # (num_rows, width)
@@ -47,7 +47,7 @@ def multiply_panels(
     ALIGNED: tl.constexpr,  # elements of X; see ``Reading``
     OUT_ALIGNED: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of the pieces are readable
-    ADJACENT: tl.constexpr,  # the columns of a group are 32 in a row
+    ADJACENT: tl.constexpr,  # the columns of a group are 32 consecutive ones
     MODE: tl.constexpr,
     CHAIN: tl.constexpr,  # groups that are added up on tensor cores
     WIDE: tl.constexpr,  # offsets pass 2^31
@@ -57,7 +57,7 @@ def multiply_panels(
     item = tl.program_id(0)
     k = tl.arange(0, GROUP)
     r = tl.arange(0, PANEL)
-    zero = tl.full((), 0, tl.int64)  # what is added to it has 64 bits
+    zero = tl.full((), 0, tl.int64)  # sums with it have 64 bits
     readable *= ALIGNED
     x_stride *= ALIGNED
     width *= OUT_ALIGNED
@@ -141,20 +141,20 @@ def _add(
 
 @triton.jit
 def cut_off(x):
-    """Float32 ``x`` without the 16 bits that bfloat16 has no place for: rounding could overflow, and the interpreter
+    """Float32 ``x`` without its low 16 bits, which bfloat16 does not have: rounding could overflow, and the interpreter
     does not round."""
     return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _dot(pattern, part, total, INTERPRETED: tl.constexpr):
-    if INTERPRETED:  # there, a product of bfloat16 matrices is wrong
+    if INTERPRETED:  # Triton's interpreter multiplies bfloat16 matrices wrongly
         return tl.dot(pattern.to(tl.float32), part.to(tl.float32), total, input_precision="ieee")
     return tl.dot(pattern.to(tl.bfloat16), part, total)
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls, all with 16-byte loads of X.
+    """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
 
     Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
     """

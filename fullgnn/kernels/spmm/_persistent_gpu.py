@@ -1,14 +1,14 @@
 """Rows of A @ X on a GPU in one launch, for ``persistent.py``. Importing this module imports Triton.
 
-As many programs as run at one time walk one list of items, each a row or a part of one, the longest first. Program p
-takes the tasks p, p + P, p + 2 P ..., so who sums what depends on nothing that happens while it runs. A task is
+As many programs as run at one time walk one list of items, each a row or a part of a row, the longest first. Program p
+of P takes the tasks p, p + P, p + 2 P ..., so the assignment of sums to programs does not depend on timing. A task is
 
     1 long item          summed by LANES lanes
-    some short items     each by SHORT of these lanes
+    some short items     each summed by SHORT of these lanes
 
-and a lane adds every so many edges of its item. The bounds of the next task are read before the edges of this one, and
-its first indices before the sums of this one are stored. All columns of a program are one block, or three equal ones:
-so everything has one layout, and no thread waits for another between two edges.
+and the lanes of an item take turns on its edges. The bounds of the next task are read before the edges of the current
+one, and the first indices of the next task before the sums of the current one are stored. All columns of a program are
+one block, or three equal ones: so everything has one layout, and no thread waits for another between two edges.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ from fullgnn.kernels.support.tuning import PersistentTuning
 def walk_rows(
     begin,  # (num_items,) int32: the edges of an item are begin to end; long ones, then short ones
     end,
-    target,  # (num_items,) int32: the row of ``out`` that it is stored to
+    target,  # (num_items,) int32: the row of ``out`` to which an item is stored
     indices,  # (nnz,) int32 columns of A
     values,  # (nnz,) of the dtype of ``out``; None: all 1
     x,  # (num_cols, width)
@@ -66,8 +66,8 @@ def walk_rows(
     LANES: tl.constexpr,
     SHORT: tl.constexpr,
     PIECE: tl.constexpr,
-    THREE: tl.constexpr,  # pieces, not one
-    STAGES: tl.constexpr,  # of the pipeline of edges
+    THREE: tl.constexpr,  # three pieces instead of one
+    STAGES: tl.constexpr,  # stages of the pipeline of edges
     ALIGNED: tl.constexpr,  # elements of X; see ``Reading``
     OUT_ALIGNED: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of the pieces are readable
@@ -80,7 +80,7 @@ def walk_rows(
     num_programs = tl.num_programs(0)
     column = first_column + tl.program_id(1) * (3 * PIECE if THREE else PIECE)
     column = tl.multiple_of(column, 8)
-    # The first stretch of the list ends for this program with the number of its next task, in the second.
+    # The walk of the first stretch returns the number of this program's first task in the second stretch.
     task = _walk(begin, end, target, tl.program_id(0), num_programs, num_long, indices, values, x, out, num_rows,
                  column, width, readable, x_stride, out_stride, scale, bias, relu, node_id, epoch, seed, layer,
                  threshold, drop_scale, ACCUMULATE, LANES, LANES, PIECE, THREE, STAGES, EVEN, WIDE)  # fmt: skip
@@ -125,14 +125,17 @@ def _walk(
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Sum every ``num_programs``-th task from ``task`` on of ``num_items`` items, each by EDGES lanes."""
+    """Sum every ``num_programs``-th task from ``task`` on of ``num_items`` items, each by EDGES lanes.
+
+    Returns the number of this program's next task, counted from the end of these tasks.
+    """
     ROWS: tl.constexpr = LANES // EDGES
     num_tasks = tl.cdiv(num_items, ROWS)
     lane = tl.arange(0, EDGES)
     first, last = _bounds(begin, end, task, num_items, ROWS)
     source = _source(indices, first, last, lane)
     for now in range(task, num_tasks, num_programs):
-        # What the next task wants is under way while this one is summed.
+        # The bounds of the next task are loaded while this task is summed.
         next_first, next_last = _bounds(begin, end, now + num_programs, num_items, ROWS)
         longest = tl.max(last - first)
         sum_0 = tl.zeros((ROWS, EDGES, PIECE), out.dtype.element_ty)
@@ -177,14 +180,14 @@ def _bounds(begin, end, task, num_items, ROWS: tl.constexpr):
 
 @triton.jit
 def _source(indices, first, last, place):
-    """The rows of X that the [EDGES] ``place`` behind ``first`` read. No index is read twice: it is evicted first."""
+    """The rows of X of the [EDGES] edges at ``first + place``. An index is read only once, so it is evicted first."""
     edge = first[:, None] + place[None, :]
     return tl.load(indices + edge, mask=edge < last[:, None], other=0, eviction_policy="evict_first")
 
 
 @triton.jit
 def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
-    """``total`` and, for each lane that is ``here``, the columns of its ``row`` of X, times its ``value``."""
+    """``total`` plus, for each lane in ``here``, the columns of its ``row`` of X, times its ``value``."""
     column = first_column + tl.arange(0, total.shape[2])
     within = here[:, :, None] if EVEN else here[:, :, None] & (column < readable)[None, None, :]
     part = tl.load(row[:, :, None] + column[None, None, :], mask=within, other=0, eviction_policy="evict_last")  # of X
@@ -193,7 +196,7 @@ def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls, all with 16-byte loads of X.
+    """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
 
     Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
     """

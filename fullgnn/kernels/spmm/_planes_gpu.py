@@ -1,14 +1,15 @@
-"""Panels on tensor cores with X split into bfloat16 planes once a product. Importing this module imports Triton.
+"""Panels on tensor cores with X split into bfloat16 planes once per product. Importing this module imports Triton.
 
 ``_panels_gpu.py`` splits the rows of X again in each panel that gathers them, between the loads and the products. Here
-a kernel of its own writes the planes of a row side by side, padded to 16 columns:
+a separate kernel writes the planes of a row side by side, padded to 16 columns:
 
     hi of row 0 | mid of row 0 | lo of row 0 | hi of row 1 | ...        6 bytes a number in bf16x3, 4 in bf16x2
 
 so that 16 bytes at a time go from global to shared memory and from there to the tensor cores, past the registers. The
-pattern of the next group is unpacked one group ahead and handed to the next round of the loop: so the compiler keeps it
-in shared memory, too. From registers, the products of 64 rows would wait for each other one by one ("wgmma"); so, the
-compiler of Triton 3.7 waits once for each plane, since a plane's products end in the sum that the next one begins with.
+pattern of the next group is unpacked one group ahead and carried into the next iteration, so that the compiler keeps
+the pattern in shared memory too. With a pattern in registers, the products of 64 rows ("wgmma") would wait for each
+other one by one; with one in shared memory, the compiler of Triton 3.7 waits once for each plane, since the sum of one
+plane's products is the start of the next plane's.
 """
 
 from collections.abc import Iterator
@@ -27,14 +28,14 @@ from fullgnn.kernels.support.tuning import PanelTuning
 
 PLANES = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
 UNIT = 16  # columns that a plane is padded to a multiple of
-MAX_COLUMNS, ELEMENTS = 64, 2048  # of one program that splits
+MAX_COLUMNS, ELEMENTS = 64, 2048  # of one program of ``_split``
 
 
 def split_rows(x: Tensor, mode: str) -> Tensor:
     """(n, planes, padded width) bfloat16 whose planes add up to the (n, width) ``x``; padding is undefined.
 
     Args:
-        x: float32; in the mode bf16 what ``reading.rounded`` made, which is its only plane.
+        x: float32; in the mode bf16 the result of ``reading.rounded``, which is the only plane.
     """
     if mode == "bf16":
         return x.as_strided((len(x), 1, x.stride(0)), (x.stride(0), x.stride(0), 1))
@@ -100,8 +101,8 @@ def _split(
 def multiply_planes(
     begin,  # (num_items,) int32: the groups of an item are begin to end
     end,
-    target,  # (num_items,) int32: the panel of ``out`` that it is stored to
-    columns,  # (num_groups, 32) int32 rows of X, or (num_groups,) the first of 32 in a row
+    target,  # (num_items,) int32: the panel of ``out`` to which an item is stored
+    columns,  # (num_groups, 32) int32 rows of X, or (num_groups,) the first of 32 consecutive ones
     bits,  # (num_groups, PANEL) int32
     planes,  # (num_cols, PLANES, plane) bfloat16
     out,  # (num_rows, width)
@@ -116,7 +117,7 @@ def multiply_planes(
     EVEN: tl.constexpr,  # all columns of the piece are in a plane
     PLANES: tl.constexpr,
     OUT_ALIGNED: tl.constexpr,
-    ADJACENT: tl.constexpr,  # the columns of a group are 32 in a row
+    ADJACENT: tl.constexpr,  # the columns of a group are 32 consecutive ones
     CHAIN: tl.constexpr,  # groups that are added up on tensor cores
     WIDE: tl.constexpr,  # offsets pass 2^31
     ACCUMULATE: tl.constexpr,
@@ -125,7 +126,7 @@ def multiply_planes(
     item = tl.program_id(0)
     k = tl.arange(0, GROUP)
     r = tl.arange(0, PANEL)
-    zero = tl.full((), 0, tl.int64)  # what is added to it has 64 bits
+    zero = tl.full((), 0, tl.int64)  # sums with it have 64 bits
     plane *= 16
     width *= OUT_ALIGNED
     out_stride *= OUT_ALIGNED
@@ -172,7 +173,7 @@ def _add(
     PLANES: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    """``total`` + ``pattern`` X: the loads of all planes stand before the products."""
+    """``total`` + ``pattern`` X; all planes are loaded before the products."""
     column = first_column + tl.arange(0, total.shape[1])
     at = row[:, None] + column[None, :]
     within = here[:, None] if EVEN else here[:, None] & (column < plane)[None, :]
@@ -191,13 +192,13 @@ def _add(
 
 @triton.jit
 def _dot(pattern, part, total, INTERPRETED: tl.constexpr):
-    if INTERPRETED:  # there, a product of bfloat16 matrices is wrong
+    if INTERPRETED:  # Triton's interpreter multiplies bfloat16 matrices wrongly
         return tl.dot(pattern, part.to(tl.float32), total, input_precision="ieee")
     return tl.dot(pattern, part, total)
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls, all with 16-byte loads of X.
+    """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
 
     Among them are the widths of the four models of the paper.
     """

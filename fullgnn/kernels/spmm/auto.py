@@ -1,4 +1,4 @@
-"""The kernel for those who do not want to choose one."""
+"""The default kernel, which chooses another kernel for each block."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ from fullgnn.storage.cache import Cache
 
 
 class AutoKernel:
-    """``BlockedCSR`` on a CPU and the fastest of all on a GPU, for float32 and float64; else ``TorchCSR``."""
+    """For float32 and float64, ``BlockedCSR`` on a CPU and the autotuned kernel on a GPU; otherwise ``TorchCSR``."""
 
     def __init__(self) -> None:
         self._blocked, self._torch, self._autotune = BlockedCSR(), TorchCSR(), Autotune()
 
     def remember_in(self, cache: Cache) -> None:
-        """Keep there what is found out about blocks on a GPU, and look there first."""
+        """Store the autotuned choices for blocks on a GPU in ``cache``, and look them up there first."""
         self._autotune.cache = cache
 
     def choose_by_rule(self) -> None:
-        """On a GPU, choose without timing, for ``runtime.deterministic``."""
+        """On a GPU, choose by a fixed rule instead of timing, for ``runtime.deterministic``."""
         self._autotune.deterministic = True
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> tuple[Kernel, Any]:

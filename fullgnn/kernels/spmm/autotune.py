@@ -1,15 +1,16 @@
-"""kernel=auto on a GPU: the fastest kernel for the block and the width at hand.
+"""kernel=auto on a GPU: autotunes the kernel for each block and width.
 
-Which one that is depends on the block, its order and the width, so before the first product of a block by a matrix of
-a new width every candidate makes that product a few times, with its epilogue and what it is added to, and the fastest
-stays. torch's own (cuSPARSE) is among them: the choice is never slower. The choice is kept with the prepared data
-(``runtime.cache_dir``) and logged. Ten products in a CUDA graph are timed, so that the host's launches are not.
+The fastest kernel depends on the block, its order and the width. So before the first product of a block by a matrix of
+a new width, every candidate computes that product a few times, with its epilogue and accumulation, and the fastest one
+is chosen. torch's own kernel (cuSPARSE) is a candidate, so the choice is never slower. The choice is stored with the
+prepared data (``runtime.cache_dir``) and logged. Ten products in a CUDA graph are timed, which excludes the host's
+launches.
 
-Each candidate prepares a block once for all widths of the first epoch: what it has prepared is kept, as far as there
-is room, until ``trials.settle``.
+Each candidate prepares a block once for all widths of the first epoch; the prepared formats are kept until
+``trials.settle``, as far as there is room.
 
 Two kernels that are about as fast may be chosen differently in two runs, or on two ranks, and their sums differ in the
-last bits; ``runtime.deterministic`` takes the fixed rule of ``fixed_choice.py`` instead.
+last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` instead.
 """
 
 import logging
@@ -37,16 +38,16 @@ from fullgnn.telemetry.timing import Times, device_ms
 log = logging.getLogger(__name__)
 
 ROUNDS = 5  # replays of every candidate's products, after one to warm up
-PRODUCTS = 10  # in one replay
-PASS_COLUMNS = 32  # of X that one candidate reads at a time, so that they fit the L2 cache: four passes for 128
-KEPT_SHARE = 8  # of a GPU's memory, 1 part in so many may be kept for the trials of other widths
-KEPT_BYTES = 1 << 30  # elsewhere
-FEW_EDGES = 1 << 16  # of a block: below, a product is little more than its launch, and compiling others is not worth it
-SOME_EDGES = 1 << 20  # below, neither are kernels for tensor cores
+PRODUCTS = 10  # products in one replay
+PASS_COLUMNS = 32  # columns of X that one candidate reads at a time, so that they fit the L2 cache: four passes for 128
+KEPT_SHARE = 8  # formats kept for the trials of other widths take at most 1 / KEPT_SHARE of a GPU's memory
+KEPT_BYTES = 1 << 30  # at most, on other devices
+FEW_EDGES = 1 << 16  # in smaller blocks, a product is little more than its launch: only torch's kernel is worthwhile
+SOME_EDGES = 1 << 20  # in smaller blocks, kernels for tensor cores are not worth compiling
 
 
 def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
-    """The kernels of float32 quality to choose from for a block. Tensor cores take neither weights nor float64."""
+    """The candidates for a block, all of float32 quality. Tensor cores support neither weights nor float64."""
     kernels: list[Kernel] = [TorchCSR()]
     if adj.nnz >= FEW_EDGES:
         kernels += [TritonCSR(), PersistentCSR(), PersistentCSR(columns_a_pass=PASS_COLUMNS)]
@@ -58,7 +59,7 @@ def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A product that is to be made: the arguments of ``Kernel.spmm``."""
+    """The arguments of ``Kernel.spmm`` for one product."""
 
     x: Tensor
     out: Tensor
@@ -73,7 +74,7 @@ class Call:
         kernel.spmm(block, self.x, self.out, self.accumulate, self.epilogue)
 
     def elsewhere(self) -> "Call":
-        """The same product, which leaves ``out`` alone."""
+        """The same product with a copy of ``out``, so that ``out`` is not written."""
         scratch = torch.empty_strided(self.out.shape, self.out.stride(), dtype=self.out.dtype, device=self.out.device)
         return Call(self.x, scratch.copy_(self.out), self.accumulate, self.epilogue)
 
@@ -85,7 +86,7 @@ class Autotune:
         self.cache = Cache(None)  # of the choices
         self.deterministic = False
         """Whether the rule of ``fixed_choice.py`` chooses."""
-        self._widths: dict[str, set[int]] = {}  # multiplied so far, by kernel
+        self._widths: dict[str, set[int]] = {}  # widths multiplied so far, by kernel
         self._blocks: weakref.WeakSet[Choices] = weakref.WeakSet()
         keeps(self)
 
@@ -109,28 +110,28 @@ class Autotune:
         return block.tensors()
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
-        """What has multiplied, and which widths; "auto" before the first product."""
+        """The kernels chosen so far with their widths; "auto" before the first product."""
         used = [f"{name} ({', '.join(map(str, sorted(widths)))})" for name, widths in sorted(self._widths.items())]
         return "; ".join(used) or "auto"
 
     def kept_bytes(self) -> int:
-        """Size of what has been prepared for kernels that were not chosen."""
+        """Size of the formats that were prepared for kernels that were not chosen."""
         return sum(block.kept_bytes() for block in list(self._blocks))
 
     def settle(self) -> None:
-        """Free it."""
+        """Free the formats of kernels that were not chosen."""
         for block in list(self._blocks):
             block.keep_chosen()
 
     def _remembered(self, block: "Choices", call: Call) -> str:
-        """The kernel that was fastest for the same block and width on such a GPU before; else the one that is now."""
+        """The cached choice for the same block, width and GPU; without one, the fastest kernel by measurement."""
         if len(block.kernels) == 1:
             return next(iter(block.kernels))
         key = self.cache.key(**block.identity(call.width)) if self.cache.folder else ""
         stored = self.cache.load("kernel", key)
         name = str(stored["name"]) if stored else ""
         if name in block.kernels:
-            log.info("kernel=auto: %s, as found before: %s", block.describe(call.width), name)
+            log.info("kernel=auto: %s, choice from the cache: %s", block.describe(call.width), name)
             return name
         name = block.measure(call)
         self.cache.store("kernel", key, {"name": np.array(name)})
@@ -138,10 +139,10 @@ class Autotune:
 
 
 class Choices:
-    """One block, as the kernels that were chosen want it.
+    """One block in the formats of its candidate kernels, and the kernel that was chosen for each width.
 
     Args:
-        kernels: to choose from by timing.
+        kernels: the candidates to time.
     """
 
     def __init__(self, adj: LocalCSR, dtype: torch.dtype, kernels: list[Kernel]):
@@ -154,13 +155,13 @@ class Choices:
         return kernel.name_for(self.adj.indices.device, self.dtype)
 
     def made(self, name: str) -> tuple[Kernel, Any]:
-        """A kernel, and the block as it wants it."""
+        """The kernel ``name``, and the block in that kernel's format."""
         if name not in self._prepared:
             self._prepared[name] = self.kernels[name].prepare(self.adj, self.dtype)
         return self.kernels[name], self._prepared[name]
 
     def fixed(self, width: int) -> str:
-        """The kernel of ``fixed_choice``."""
+        """The name of the kernel that ``fixed_choice`` selects."""
         adj, device = self.adj, self.adj.indices.device
         capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else TENSOR_CORES
         kernel = fixed_choice(
@@ -171,14 +172,14 @@ class Choices:
         return self._name(kernel)
 
     def measure(self, call: Call) -> str:
-        """Time every candidate; ``call.out`` is not written."""
+        """The name of the fastest candidate; ``call.out`` is not written."""
         found: dict[str, float] = {}
         scratch = call.elsewhere()
         for name in self.kernels:
             try:
                 found[name] = self._time(name, scratch)
-            except Exception as error:  # it may want more memory than there is, and the others can do without it
-                log.warning("kernel=auto: %s is left out (%s)", name, " ".join(str(error).split())[:200])
+            except Exception as error:  # a kernel may need too much memory; the other candidates remain
+                log.warning("kernel=auto: %s is disabled (%s)", name, " ".join(str(error).split())[:200])
                 self._free(name)
             if kept_bytes() > room(call.out.device):
                 self._free(name)
@@ -198,11 +199,11 @@ class Choices:
             self._prepared.pop(name, None)
 
     def keep_chosen(self) -> None:
-        """Free what was prepared for kernels that were not chosen."""
+        """Free the formats that were prepared for kernels that were not chosen."""
         self._prepared = {name: block for name, block in self._prepared.items() if name in self.chosen.values()}
 
     def kept_bytes(self) -> int:
-        """Size of that, without what it shares with the rest."""
+        """Size of the formats of kernels that were not chosen, without storage that chosen kernels use too."""
         chosen = set(self.chosen.values())
         lost = [name for name in self._prepared if name not in chosen]
         if not lost:
@@ -216,7 +217,7 @@ class Choices:
         return f"{width} columns of a {adj.num_rows} x {adj.num_cols} block with {adj.nnz} non-zeros"
 
     def identity(self, width: int) -> dict[str, Any]:
-        """What the choice depends on, for the cache: a checksum stands for the block."""
+        """The cache key: everything that the choice depends on, with checksums instead of the block."""
         adj = self.adj
         device = adj.indices.device
         checksums = []

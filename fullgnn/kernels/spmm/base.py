@@ -1,4 +1,4 @@
-"""What a kernel multiplies and what it promises."""
+"""The sparse block that a kernel multiplies, and the contract of a kernel."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,28 +34,28 @@ class Kernel(Protocol):
     """
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Any:
-        """Turn a non-empty block into whatever ``spmm`` wants, once, to multiply matrices of ``dtype``."""
+        """Convert a non-empty block, once, to the format that ``spmm`` needs to multiply matrices of ``dtype``."""
 
     def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
-        """Write ``block @ x`` into ``out``; with ``accumulate``, what ``out`` holds is added before the epilogue.
+        """Write ``block @ x`` into ``out``; with ``accumulate``, the values in ``out`` are added before the epilogue.
 
             out  <-  dropout(relu(diag(scale) (A x + out) + bias))
 
-        Rows of ``x`` and ``out`` may lie apart, as those of a slice of columns do; their columns are contiguous.
+        ``x`` and ``out`` may have any row stride, as a slice of columns has; their columns are contiguous.
 
         Args:
-            block: what ``prepare`` returned for a (num_rows, num_cols) block.
-            x: (num_cols, F), of the dtype that ``prepare`` was told.
+            block: the result of ``prepare`` for a (num_rows, num_cols) block.
+            x: (num_cols, F), of the dtype passed to ``prepare``.
             out: (num_rows, F), the same dtype; its contents are ignored unless ``accumulate``.
-            epilogue: its scale and bias are of the same dtype; where it drops, the rows of ``out`` lie side by side.
+            epilogue: its scale and bias have the same dtype; with a dropout, ``out`` must be contiguous.
         """
 
     def tensors(self, block: Any) -> list[Tensor]:
-        """What ``block`` holds at the moment, to count its memory."""
+        """The tensors that ``block`` holds at the moment, to count its memory."""
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
-        """The kernel, as ``conf/kernel/`` names it, that multiplies a block on ``device`` by matrices of ``dtype``.
+        """The name, as in ``conf/kernel/``, of the kernel that multiplies a block on ``device`` by ``dtype`` matrices.
 
         Raises:
-            UnsupportedError: it multiplies no such block.
+            UnsupportedError: the kernel does not support such a block.
         """

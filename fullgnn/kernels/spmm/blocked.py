@@ -1,19 +1,19 @@
 """The CPU kernel: blocks of source columns that stay in cache, rows that stay in registers.
 
-A row of X is read once for each edge, which is nearly all of the work; where it comes from decides how fast. So the
-columns are cut into blocks, and all rows take the edges of one block before any takes those of the next:
+A row of X is read once for each edge, which is nearly all of the work; its speed depends on the cache that holds the
+row. So the columns are cut into blocks, and all rows process the edges of one block before those of the next block:
 
     for each block of columns          its rows of X fit into the cache (L2 on dense graphs, L3 on sparse ones)
-        for each row                   its sum comes from ``out`` to registers, and goes back
+        for each row                   its sum is loaded from ``out`` to registers, and stored back
             for each edge              one row of X is added, another is prefetched
 
-A block costs each row one more trip of its sum, and one more loop whose end the processor cannot foresee. It pays where
-a row has a few edges in the block, so the number of blocks, all of one size, follows from the density; rows of X within
-one cache line, which are soon added, want more edges than wider ones. Column ids count from the first column of their
-block, so most fit into two bytes, and then a 0/1 pattern costs two bytes an edge.
+A block costs each row one more load and store of its sum, and one more loop whose end the processor cannot predict. A
+block pays off where a row has a few edges in the block, so the number of blocks, all of one size, follows from the
+density. Rows of X within one cache line are added quickly, so they need more edges per block than wider rows. Column
+ids count from the first column of their block, so most fit into two bytes; a 0/1 pattern then costs two bytes an edge.
 
 Sources: Nishtala, Vuduc, Demmel and Yelick, "When cache blocking of sparse matrix vector multiply works and why", 2007,
-for column blocks; Md et al., "DistGNN", SC'21, for the same under a GNN, in DGL, which is the peer to compare with.
+for column blocks; Md et al., "DistGNN", SC'21, for column blocks in GNN training, in DGL, the peer to compare with.
 """
 
 import bisect
@@ -31,13 +31,13 @@ from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
 from fullgnn.kernels.support.lines import LINE_BYTES
 from fullgnn.kernels.support.threads import parallel_for
 
-MAX_LINES = 8  # of a row's sum, all in AVX-512 registers: a wider matrix is multiplied a slice of columns at a time
+MAX_LINES = 8  # of a row's sum, all in AVX-512 registers: wider matrices are multiplied one slice of columns at a time
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
-MAX_BLOCKS = 32  # whose sums a row adds one after the other: more would cost it accuracy
-MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # of a row in one block, in the mean; narrow: rows of X within one cache line
-CHUNKS_PER_THREAD = 2  # of rows. Each walks through all of X: more share the work better, fewer the cache
-MIN_SHARED_LINES = 1 << 18  # cache lines of X to read, about 0.2 ms of work: below, waking other threads costs as much
-ROW_COST = 8  # of one more row in one more block, in edges
+MAX_BLOCKS = 32  # a row adds their sums one after the other, so more blocks would cost accuracy
+MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # mean edges of a row in one block; narrow: rows of X within one cache line
+CHUNKS_PER_THREAD = 2  # chunks of rows; each chunk reads all of X: more balance the work better, fewer share the cache
+MIN_SHARED_LINES = 1 << 18  # cache lines of X, about 0.2 ms of work; for fewer, waking other threads costs as much
+ROW_COST = 8  # cost of one more row in one more block, in edges
 
 
 class BlockedCSR:
@@ -62,7 +62,7 @@ class BlockedCSR:
         assert scale is None or (scale.shape == (num_rows,) and scale.dtype == block.dtype), (scale.shape, scale.dtype)
         assert bias is None or (bias.shape == (width,) and bias.dtype == block.dtype), (bias.shape, bias.dtype)
         assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
-        # Here, not above: it imports numba, which must see the thread counts that the launcher sets first.
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.spmm._blocked_cpu import multiplier
 
         size = x.element_size()
@@ -129,23 +129,23 @@ class Layout:
 
     num_blocks: int
     width: int  # columns of a block; the last one may have fewer
-    starts: np.ndarray  # (num_blocks * num_rows + 1,) int32; where the edges of block 0 and row 0 begin, of row 1, ...
-    columns: np.ndarray  # (nnz + PADDING,) uint16 or int32, from the first column of the block
+    starts: np.ndarray  # (num_blocks * num_rows + 1,) int32; starts of the edges of block 0 and row 0, of row 1, ...
+    columns: np.ndarray  # (nnz + PADDING,) uint16 or int32, counted from the first column of the block
     values: np.ndarray | None  # (nnz,)
 
 
 def block_width(num_rows: int, num_cols: int, nnz: int, edges: int) -> int:
-    """Columns of a block in which a row has about so many ``edges`` in the mean: all blocks are equal."""
+    """Columns of a block, the same for all blocks, so that a row has about ``edges`` edges in a block on average."""
     wanted = max(MIN_BLOCK_COLUMNS, edges * num_rows * num_cols // max(1, nnz))
     num_blocks = min(MAX_BLOCKS, max(1, round(num_cols / wanted)))
     return -(-num_cols // num_blocks)
 
 
 def held_bytes(num_rows: int, num_cols: int, nnz: int, value_bytes: int, row_bytes: set[int]) -> int:
-    """What a ``BlockedMatrix`` of this shape holds after products with rows of X of these ``row_bytes``.
+    """Bytes of a ``BlockedMatrix`` of this shape after products with rows of X of these ``row_bytes``.
 
     Args:
-        value_bytes: of one stored value; 0 for a pattern.
+        value_bytes: size of one stored value; 0 for a pattern.
     """
     edges = {MIN_EDGES, *(MIN_EDGES_NARROW for size in row_bytes if size <= LINE_BYTES)}
     total = 4 * (num_rows + 1)
@@ -156,7 +156,7 @@ def held_bytes(num_rows: int, num_cols: int, nnz: int, value_bytes: int, row_byt
 
 
 class BlockedMatrix:
-    """One ``LocalCSR`` in the layouts that the widths multiplied so far have asked for: one, sometimes two."""
+    """One ``LocalCSR`` in the layouts that the widths multiplied so far need: one, sometimes two."""
 
     def __init__(self, adj: LocalCSR, dtype: torch.dtype):
         self.num_rows, self.num_cols, self.nnz, self.dtype = adj.num_rows, adj.num_cols, adj.nnz, dtype
@@ -168,14 +168,14 @@ class BlockedMatrix:
         self._cuts: dict[tuple[int, int], list[int]] = {}
 
     def layout(self, min_edges: int) -> Layout:
-        """The layout with ``min_edges`` of a row in one block, in the mean; made when it is first asked for."""
+        """The layout with ``min_edges`` edges of a row in one block on average, computed on first use."""
         width = self._width(min_edges)
         if width not in self._layouts:
             self._layouts[width] = self._regrouped(next(iter(self._layouts.values())), width)
         return self._layouts[width]
 
     def cuts(self, layout: Layout, shared: bool) -> list[int]:
-        """Bounds of the chunks of rows to hand to threads, about equal in work; one chunk unless ``shared``."""
+        """Bounds of the chunks of rows for the threads, about equal in work; one chunk unless ``shared``."""
         num_threads = torch.get_num_threads() if shared else 1
         num_chunks = min(num_threads * CHUNKS_PER_THREAD, self.num_rows) if num_threads > 1 else 1
         key = layout.width, num_chunks

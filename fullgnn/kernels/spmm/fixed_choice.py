@@ -1,15 +1,15 @@
-"""On a GPU, the kernel for ``runtime.deterministic``: by a fixed rule, without timing.
+"""Chooses the kernel on a GPU for ``runtime.deterministic``, by a fixed rule instead of timing.
 
-Timing chooses differently where two kernels are about as fast, and their sums differ in order. Here a choice depends on
-the shape of the block, the width and the GPU, and on nothing else; each of the kernels adds in a fixed order.
+Timing may choose differently from run to run where two kernels are about as fast, and their sums differ in order. The
+fixed rule depends only on the shape of the block, the width and the GPU; each of its kernels adds in a fixed order.
 
     packed, panels of 64 rows    the entries are all 1, X is float32, the GPU multiplies bfloat16 (compute capability
                                  8.0), there are 2^20 entries or more, 32 a row or more, and 16 columns of X or more
     csr                          everything else
 
-The rule is one of thumb, which no GPU has judged: tensor cores work on 16 columns at a time, a panel of 64 rows with
-less than 2,048 entries repeats few columns, and small blocks are little more than their launches. Where it errs, an
-epoch takes longer; ``kernel=csr``, ``packed`` or ``tile32`` says otherwise.
+The rule is a rule of thumb that has not been measured on a GPU: tensor cores work on 16 columns at a time, a panel of
+64 rows with less than 2,048 entries repeats few columns, and the time of small blocks is mostly their launches. Where
+the rule errs, an epoch takes longer; ``kernel=csr``, ``packed`` or ``tile32`` overrides it.
 """
 
 import torch
@@ -38,8 +38,8 @@ def fixed_choice(
     """The kernel for a (num_rows, num_cols) block with ``nnz`` entries and X of ``width`` columns.
 
     Args:
-        pattern: every entry is 1.
-        dtype: of X.
+        pattern: whether every entry is 1.
+        dtype: dtype of X.
         capability: compute capability of the GPU.
     """
     served = pattern and dtype == torch.float32 and capability >= TENSOR_CORES

@@ -1,4 +1,4 @@
-"""Columns that a panel of rows repeats, on tensor cores."""
+"""Multiplies the columns that occur repeatedly in a panel of rows on tensor cores."""
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.spmm.panels import PanelKernel
@@ -16,7 +16,7 @@ class Packed(PanelKernel):
     Args:
         panel_rows: 32, 64 or 128. More rows repeat more columns, and fill their groups less.
         mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
-        planes: on a GPU, split X once a product instead of in each panel.
+        planes: on a GPU, split X once per product instead of in each panel.
 
     Raises:
         ConfigError: another number of rows or mode, or planes without tensor cores.

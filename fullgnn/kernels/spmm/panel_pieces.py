@@ -4,14 +4,14 @@ from fullgnn.kernels.spmm.reading import Columns, cut_columns
 from fullgnn.kernels.spmm.triton_csr import power_of_two
 from fullgnn.kernels.support.tuning import PanelTuning
 
-MIN_PIECE = 16  # columns of X of one product on tensor cores
+MIN_PIECE = 16  # columns of X in one product on tensor cores
 
 
 def planes_columns(width: int, panel_rows: int, tuning: PanelTuning) -> list[Columns]:
     """Columns of ``multiply_planes``, in single pieces.
 
-    Half as many in one for panels of 128 rows, and for those of 64 where a row of the result is written number by
-    number, which takes registers: so three programs share a multiprocessor.
+    A piece is half as wide for panels of 128 rows, and for panels of 64 rows where a row of the result is written
+    number by number, which takes registers. So three programs fit on a multiprocessor.
     """
     halves = panel_rows == 128 or (panel_rows == 64 and width % 4 != 0)
     largest = tuning.planes_piece // 2 if halves else tuning.planes_piece
@@ -20,10 +20,10 @@ def planes_columns(width: int, panel_rows: int, tuning: PanelTuning) -> list[Col
 
 
 def max_registers(panel_rows: int, tuning: PanelTuning) -> int | None:
-    """The most registers of a thread of ``multiply_planes``; None: the compiler decides."""
+    """Limit on the registers of a thread of ``multiply_planes``; None: the compiler decides."""
     return tuning.planes_registers if panel_rows == 32 else None
 
 
 def smallest_piece(num_warps: int, element_size: int) -> int:
-    """Columns of which 32 rows are 16 bytes for each thread, so that all of them load whole vectors."""
+    """The number of columns of which 32 rows are 16 bytes per thread, so that all threads load whole vectors."""
     return max(MIN_PIECE, num_warps * 16 // element_size)

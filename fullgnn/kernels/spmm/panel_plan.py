@@ -1,4 +1,4 @@
-"""How a GPU multiplies panels: which groups one program takes, and what its kernel is told."""
+"""How a GPU multiplies panels: the groups of each program, and the arguments of the kernel."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from fullgnn.kernels.support.gpu import vector_unit
 from fullgnn.kernels.support.lines import empty_lines
 from fullgnn.kernels.support.tuning import tuning_for
 
-FEW_SUMS = 256  # of parts that one item of csr adds
+FEW_SUMS = 256  # sums of parts that one item of csr adds, at most
 
 
 class PanelPlan:
@@ -33,7 +33,7 @@ class PanelPlan:
         if few.all():
             return
         self._parts, first, last = cut_items(ptr[:-1][~few], ptr[1:][~few], tuning.part_groups)
-        # Row r of a part is row part * rows + r of the parts' sums. Those of one row of A come side by side.
+        # Row r of a part is row part * rows + r of the parts' sums. The addends of one row of A lie side by side.
         num_parts = last - first
         part = self._parts.target.long()
         owner = torch.arange(len(first), device=ptr.device).repeat_interleave(num_parts)
@@ -52,10 +52,10 @@ class PanelPlan:
             self._sums = cut_levels(begin, end, target, FEW_SUMS)
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, mode: str, planes: bool) -> None:
-        """``out`` becomes panels @ x, or is added to.
+        """Write panels @ x to ``out``, or with ``accumulate`` add it to ``out``.
 
         Args:
-            planes: multiply with ``_planes_gpu.py``, which splits X before; else with ``_panels_gpu.py``.
+            planes: multiply with ``_planes_gpu.py``, which splits X beforehand; else with ``_panels_gpu.py``.
         """
         launch = _Planes(self._panels, x, mode) if planes else _Rows(self._panels, x, mode)
         if self._parts is not None:  # the longest first
@@ -79,7 +79,7 @@ class _Rows:
         self._panels, self._x, self._mode = panels, x, mode
 
     def __call__(self, items: Items, out: Tensor, accumulate: bool) -> None:
-        # Here, not above: it imports Triton, which only GPUs need.
+        # Imported here, since it imports Triton, which only GPUs need.
         from fullgnn.kernels.spmm._panels_gpu import multiply_panels
 
         panels, x, reading = self._panels, self._x, Reading.of(self._x)
@@ -107,7 +107,7 @@ class _Rows:
 
 
 class _Planes:
-    """Launches ``multiply_planes`` on the planes of X, which live as long as the product."""
+    """Launches ``multiply_planes`` on the planes of X, which are freed after the product."""
 
     def __init__(self, panels: Panels, x: Tensor, mode: str):
         from fullgnn.kernels.spmm._planes_gpu import split_rows
@@ -142,13 +142,13 @@ def _items(items: Items, panels: Panels) -> tuple[Tensor, ...]:
 
 
 def _sizes(panels: Panels, out: Tensor, columns: Columns) -> tuple[Any, ...]:
-    """``out``, num_rows, num_cols, first_column, and, in units, width and out_stride."""
+    """The arguments ``out``, num_rows, num_cols, first_column, and, in units, width and out_stride."""
     unit = vector_unit(out, out.stride(0), out.shape[1])
     return out, len(out), panels.num_cols, columns.first // MIN_PIECE, out.shape[1] // unit, out.stride(0) // unit
 
 
 def _constants(panels: Panels, out: Tensor, accumulate: bool) -> dict[str, Any]:
-    """Of both kernels."""
+    """The constants that both kernels take."""
     return {
         "PANEL": panels.rows,
         "OUT_ALIGNED": vector_unit(out, out.stride(0), out.shape[1]),

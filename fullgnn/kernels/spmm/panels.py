@@ -1,29 +1,29 @@
 """A matrix in two parts: groups of columns for tensor cores (``tiles.py``), and the other edges in rows.
 
-On a GPU    panels on tensor cores (``_panels_gpu.py``), then the rows (``triton_csr.py``), which add to what is there
-            and end with the epilogue. A panel with many groups is cut into parts, whose sums are added in order.
-on a CPU    the same split: groups as small dense products, then the rows (``blocked.py``). It is there to look at
-            what a GPU would do, threshold, coverage and rounding; ``kernel=blocked`` is faster.
+on a GPU    panels on tensor cores (``_panels_gpu.py``), then the rows (``triton_csr.py``), which add to the panels'
+            sums and apply the epilogue. A panel with many groups is cut into parts, whose sums are added in order.
+on a CPU    the same split: groups as small dense products, then the rows (``blocked.py``). It shows what a GPU would
+            do, in threshold, coverage and rounding; ``kernel=blocked`` is faster.
 
 The modes say how float32 X is multiplied:
 
     bf16x3    X = hi + mid + lo in bfloat16, three products of 8 bits of the 24 each: exact, so that only the order of
-              the sums differs from a float32 product. Of numbers below 2^-103, bits below 2^-126 may be lost
+              the sums differs from a float32 product. Numbers below 2^-103 may lose bits below 2^-126
     bf16x2    X = hi + lo, two products: relative error up to 2^-17; not float32 quality
     bf16      X rounded to bfloat16: half the bytes, relative error up to 2^-8, also in the rows
     ieee      float32 products, without tensor cores
 
-A chain of products on tensor cores, which may cut off what they add, is a few groups long; chains are added as float32
-numbers are, a part of a panel has few of them, and the sums of its parts are added as csr adds its own
+A chain of products on tensor cores, which may truncate sums, is only a few groups long. Chains are added in float32; a
+part of a panel has few chains, and the sums of a panel's parts are added as csr adds the sums of its parts
 (``panel_plan.py``).
 
-With ``planes`` X is split once a product (``_planes_gpu.py``), not in each panel that reads it. The planes, 6 bytes a
-number in bf16x3, are freed after the product.
+With ``planes``, X is split once per product (``_planes_gpu.py``), not in each panel that reads it. The planes, 6 bytes
+a number in bf16x3, are freed after the product.
 
 Every mode multiplies X by all entries of a group, also by those that are 0, and 0 times infinity is NaN: an infinity
 or NaN in a row of X becomes NaN in its column of all rows of the panels that gather the row, and is never hidden.
 
-All sums are float32. Float64 is not for tensor cores: all of its edges go to the rows, and so do weighted edges.
+All sums are float32. Tensor cores get no float64 and no weighted edges: these edges all go to the rows.
 """
 
 from collections.abc import Callable
@@ -47,12 +47,12 @@ Split = Callable[[LocalCSR], tuple[Panels, LocalCSR]]
 
 
 class PanelKernel:
-    """What ``Tile32`` and ``Packed`` share: all but the choice of the edges for tensor cores."""
+    """The common part of ``Tile32`` and ``Packed``: everything but the choice of the edges for tensor cores."""
 
     def __init__(self, name: str, mode: str, split: Split, planes: bool):
         check_mode(name, mode, MODES)
         if planes and mode == "ieee":
-            raise ConfigError("kernel.planes=true splits X for tensor cores, which kernel.mode=ieee does without")
+            raise ConfigError("kernel.planes=true needs tensor cores: choose a kernel.mode other than ieee")
         self._name, self.mode, self._split, self.planes = name, mode, split, planes
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "PanelMatrix":
@@ -80,7 +80,7 @@ class PanelKernel:
 
 
 class PanelMatrix:
-    """One block, split."""
+    """One block, split into panels and rows."""
 
     def __init__(
         self, panels: Panels | None, rows: Kernel, rest: LocalCSR, dtype: torch.dtype, mode: str, planes: bool

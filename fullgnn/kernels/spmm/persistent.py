@@ -2,16 +2,16 @@
 
     the list      rows in bins of powers of two of their edges, the longest bin first, within a bin in their own order
     programs      a fixed number for each multiprocessor; program p of P takes the tasks p, p + P, p + 2 P ...
-    a task        a long row, or several shorter ones of like length
-    passes        X may be read some columns at a time, so that what a pass reads of it fits the L2 cache
-    heavy rows    are cut into parts before, as for ``kernel=csr``: a launch for each level of their sums
+    a task        a long row, or several shorter rows of similar length
+    passes        X may be read some columns at a time, so that the columns of a pass fit the L2 cache
+    heavy rows    are cut into parts beforehand, as for ``kernel=csr``: one launch for each level of their sums
 
-A launch for each bin, as ``kernel=csr`` has them, ends with programs that wait for the longest row of the bin. Who
-takes a task is known before the launch and nothing is added with atomics, so a product is the same to the bit every
-time. Nothing of this has been measured on a GPU: it is there beside ``kernel=csr``, and ``kernel=auto`` times both.
+A launch for each bin, as in ``kernel=csr``, ends with programs that wait for the longest row of the bin. The assignment
+of tasks is known before the launch and nothing is added with atomics, so a product is the same to the bit every time.
+This kernel has not been measured on a GPU; it is an alternative to ``kernel=csr``, and ``kernel=auto`` times both.
 
 Sources: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming for GPGPU workloads",
-InPar'12, for programs that stay; Yang, Buluc and Owens (Euro-Par'18) for rows of X that are read whole. The loop is in
+InPar'12, for persistent programs; Yang, Buluc and Owens (Euro-Par'18) for rows of X that are read whole. The loop is in
 ``_persistent_gpu.py``.
 """
 
@@ -32,11 +32,11 @@ from fullgnn.kernels.support.tuning import PersistentTuning, tuning_for
 
 
 class PersistentCSR:
-    """Compiled product on a GPU; see the head of this file. Sums are float32, and float64 where X is.
+    """Compiled product on a GPU; see the head of this file. Sums are float32, or float64 where X is.
 
     Args:
         mode: ``ieee``; or ``bf16``, which rounds X to bfloat16, reads half the bytes, and is not exact.
-        columns_a_pass: of X, a multiple of 8 up to 128; None: as many as the tuning of the GPU says.
+        columns_a_pass: columns of X in a pass, a multiple of 8 up to 128; None: the number in the tuning of the GPU.
     """
 
     def __init__(self, mode: str = "ieee", columns_a_pass: int | None = None):
@@ -67,7 +67,7 @@ class PersistentCSR:
 
 @dataclass(frozen=True, eq=False)
 class WorkList:
-    """Stretches of edges to add up, each to a row of the output: long ones, then short ones."""
+    """Stretches of edges whose sums are rows of the output: long ones, then short ones."""
 
     begin: Tensor  # (num_items,) int32
     end: Tensor  # (num_items,) int32
@@ -95,7 +95,7 @@ class ListPlan:
     def __init__(self, adj: LocalCSR, dtype: torch.dtype):
         tuning = tuning_for(adj.indices.device).persistent
         everywhere = (tuning.general, *tuning.widths.values())
-        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane looks so far past its row's end
+        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane reads so far past its row's end
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
         self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
         self.values = None if adj.values is None else adj.values.to(dtype)
@@ -142,7 +142,7 @@ def walk(
     columns_a_pass: int | None,
 ) -> None:
     """Write, for each item, the sum of the rows ``indices[begin:end]`` of ``x``, weighted by ``values``, to ``out``."""
-    # Here, not above: they import Triton, which only GPUs need.
+    # Imported here, since they import Triton, which only GPUs need.
     from fullgnn.kernels.epilogue._epilogue_gpu import epilogue_arguments
     from fullgnn.kernels.spmm._persistent_gpu import walk_rows
 

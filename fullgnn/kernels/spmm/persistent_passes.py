@@ -20,7 +20,7 @@ class Passes:
 
     @property
     def total(self) -> int:
-        """Of one pass."""
+        """Columns of one pass."""
         return 3 * self.piece if self.three else self.piece
 
     @property
@@ -29,10 +29,10 @@ class Passes:
 
 
 def cut_passes(width: int, columns_a_pass: int, whole: bool = False) -> list[Passes]:
-    """Launches for ``width`` columns: as many full passes as there are, then the rest.
+    """Launches for ``width`` columns: as many full passes as possible, then the rest.
 
     Args:
-        whole: no three pieces, which are so narrow that a thread would have less than 16 bytes of a 16-bit type.
+        whole: use one piece, never three narrow ones, of which a thread would read less than 16 bytes in a 16-bit type.
     """
     full, rest = divmod(width, columns_a_pass)
     cuts = []
@@ -51,11 +51,11 @@ def lanes_of(tuning: PersistentTuning, num_columns: int) -> dict[str, int]:
 
 
 def programs_a_processor(tuning: PersistentTuning, double: bool) -> int:
-    """That are to run at one time; half as many in float64, whose sums take twice the registers."""
+    """Programs at one time on a multiprocessor; half as many in float64, where sums take twice the registers."""
     return max(1, tuning.programs_a_processor // 2) if double else tuning.programs_a_processor
 
 
 def max_registers(tuning: PersistentTuning, double: bool) -> int:
-    """Of a thread, so that all these programs do run at one time: every GPU that is served has 65,536 a processor."""
+    """Registers of a thread, so that these programs do run at one time: supported GPUs have 65,536 a multiprocessor."""
     threads = 32 * tuning.num_warps * programs_a_processor(tuning, double)
     return min(255, REGISTERS // threads // 8 * 8)

@@ -1,5 +1,5 @@
-"""How a kernel in Triton reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits;
-and how it adds them."""
+"""How a Triton kernel reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits; and how many
+numbers it may add one after the other."""
 
 import logging
 import math
@@ -14,15 +14,15 @@ from fullgnn.kernels.support.lines import empty_lines
 
 log = logging.getLogger(__name__)
 
-FULL_PIECE = 128  # columns; what is left of a width is cut into smaller pieces
-MIN_PIECE = 8  # a sector of 32 bytes
-FEW_LANES = 64  # columns: in a program of more there are so few lanes that a piece of 8 is no whole vector a thread
+FULL_PIECE = 128  # columns; the rest of a width is cut into smaller pieces
+MIN_PIECE = 8  # columns; in float32, a sector of 32 bytes
+FEW_LANES = 64  # columns; programs of more have so few lanes that a piece of 8 is less than a vector per thread
 CHAIN = 16  # float32 numbers that are added one after the other, at most: the error of a sum grows with this number
 VECTOR_BYTES = 16  # of one load of one thread
 
 
 def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse what the Triton kernel ``kernel`` cannot multiply."""
+    """Refuse devices and dtypes that the Triton kernel ``kernel`` does not support."""
     if device.type == "cuda" and not gpu.has_triton():
         raise UnsupportedError(f"kernel={kernel} needs Triton: pip install triton, or choose kernel=torch")
     if not gpu.serves(device) or dtype not in (torch.float32, torch.float64):
@@ -32,21 +32,21 @@ def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
 
 
 def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
-    """Refuse a mode that the kernel ``kernel`` does not know, and say so where it is not exact."""
+    """Refuse a mode that the kernel ``kernel`` does not know, and log if the mode is not exact."""
     if mode not in known:
         raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
     if mode in ("bf16x2", "bf16"):
-        log.info("kernel.mode=%s rounds what is multiplied: the run is not exact", mode)
+        log.info("kernel.mode=%s rounds the dense operand: the run is not exact", mode)
 
 
 def rounded(x: Tensor) -> Tensor:
-    """A copy in bfloat16."""
+    """A copy of ``x`` in bfloat16."""
     like = x.new_empty(0, dtype=torch.bfloat16)
     return empty_lines(len(x), x.shape[1], like=like).copy_(x)
 
 
 def pieces(width: int, smallest: int) -> tuple[int, int, int]:
-    """Up to three powers of two that cover ``width`` < 128 columns and hardly more; 0: no piece."""
+    """Up to three powers of two, at least ``smallest``, that cover ``width`` < 128 columns closely; 0: no piece."""
     while True:
         width = -(-width // smallest) * smallest
         if width.bit_count() <= 3:
@@ -66,7 +66,7 @@ class Columns:
 
     @property
     def total(self) -> int:
-        """Of one program."""
+        """Columns of one program."""
         return sum(self.pieces)
 
     @property
@@ -75,8 +75,8 @@ class Columns:
 
 
 def cut_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE) -> list[Columns]:
-    """As many pieces of ``largest`` columns as there are, and the rest in pieces of at least ``smallest``; both are
-    powers of two."""
+    """Cut ``width`` into as many pieces of ``largest`` columns as possible, and the rest into pieces of at least
+    ``smallest``; both are powers of two."""
     full, rest = divmod(width, largest)
     if rest > FEW_LANES:
         smallest = max(smallest, 2 * MIN_PIECE)
@@ -86,22 +86,22 @@ def cut_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE
 
 @dataclass(frozen=True)
 class Reading:
-    """How a kernel may read the rows of X: with whole vectors where they are aligned, past the width where it may.
+    """How a kernel may read the rows of X: in whole vectors where rows are aligned, past the width if memory allows.
 
-    The compiler moves 16 bytes at once only where it sees that addresses and masks are multiples of that. It knows
-    nothing of a number that is an argument, and ``tl.multiple_of`` of an argument does nothing. So a kernel is given
-    ``stride_units`` and ``column_units``, and multiplies each by the constant ``aligned``.
+    The compiler loads 16 bytes at once only where it sees that addresses and masks are multiples of 16 bytes. It knows
+    nothing about a number that is an argument, and ``tl.multiple_of`` of an argument has no effect. So a kernel gets
+    ``stride_units`` and ``column_units`` and multiplies each by the constant ``aligned``.
     """
 
-    columns: int  # that there is memory for, in every row; at least the width, and the whole stride where it may be
-    stride: int  # elements from one row to the next
-    aligned: int  # elements that ``stride`` and ``columns`` are multiples of, at most a vector
+    columns: int  # columns of every row that may be read: at least the width, up to the whole stride
+    stride: int  # row stride in elements
+    aligned: int  # number of elements that divides ``stride`` and ``columns``, at most a vector
 
     @classmethod
     def of(cls, x: Tensor) -> "Reading":
         width, stride = x.shape[1], x.stride(0)
         vector = VECTOR_BYTES // x.element_size()
-        # The last row may end with the memory, and a single row, or one that is repeated, may have any stride.
+        # The memory may end with the last row, and a single row, or an expanded one, may have any stride.
         behind = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - (len(x) - 1) * stride
         columns = max(width, min(stride, behind) // vector * vector)
         return cls(columns, stride, math.gcd(vector, stride, columns))

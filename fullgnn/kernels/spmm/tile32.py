@@ -6,16 +6,16 @@ from fullgnn.kernels.spmm.tiles import split_tiles
 
 
 class Tile32(PanelKernel):
-    """Tiles of 32 x 32 with more than ``density_threshold`` x 1024 entries are multiplied as dense ones, on tensor
-    cores; the other edges row by row. See ``panels.py``.
+    """Tiles of 32 x 32 with more than ``density_threshold`` x 1024 entries are multiplied as dense tiles on tensor
+    cores, the other edges row by row. See ``panels.py``.
 
-    A tile is stored as 32 words, a bit for each entry. This differs from the paper in the precision: the product there
-    is TF32, and here float32 in three bfloat16 planes, which hold all of its bits.
+    A tile is stored as 32 words, with a bit for each entry. The precision differs from the paper: the product there is
+    TF32, and here float32 in three bfloat16 planes, which hold all bits of float32.
 
     Args:
         density_threshold: in [0, 1); 0.05 as in the paper.
         mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
-        planes: on a GPU, split X once a product instead of in each panel.
+        planes: on a GPU, split X once per product instead of in each panel.
 
     Raises:
         ConfigError: another threshold or mode, or planes without tensor cores.
@@ -23,5 +23,5 @@ class Tile32(PanelKernel):
 
     def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3", planes: bool = False):
         if not 0 <= density_threshold < 1:
-            raise ConfigError(f"kernel.density_threshold={density_threshold} is no share: choose a value in [0, 1)")
+            raise ConfigError(f"kernel.density_threshold={density_threshold} is no fraction: choose a value in [0, 1)")
         super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold), planes)

@@ -1,10 +1,10 @@
-"""Which edges of a block go to tensor cores: tiles of 32 x 32 that are dense enough, or columns that a panel repeats.
+"""Which edges of a block go to tensor cores: dense 32 x 32 tiles, or columns that occur repeatedly in a panel.
 
-A panel is a number of consecutive rows. Each distinct (panel, column) pair, or (panel, tile) pair, is found by one sort
-of the edges; how often it occurs decides. What is chosen becomes ``Panels``: groups of 32 columns of one panel, and a
+A panel is a number of consecutive rows. One sort of the edges finds each distinct (panel, column) or (panel, tile) pair
+and counts its edges; the count decides. The chosen edges become ``Panels``: groups of 32 columns of one panel, and a
 word for each row of the panel with a bit for each column. The other edges stay a ``LocalCSR``.
 
-All of it is tensor operations on the device of the block, a stretch of panels at a time.
+The split consists of tensor operations on the device of the block, for a stretch of panels at a time.
 
 Sources: Miao et al. 2023, section 4.3 and Algorithm 3, for tiles; Wang, Feng and Ding, "TC-GNN", ATC'23, for columns
 condensed within a panel.
@@ -20,8 +20,8 @@ from fullgnn.kernels.spmm.base import LocalCSR
 
 GROUP = 32  # columns of a group: the bits of a word
 TILE = 32  # rows and columns of a tile
-CHUNK_EDGES = 1 << 24  # that are sorted at one time: about 1 GB of temporaries
-COUNTERS_PER_EDGE = 8  # up to here a counter for every tile costs less than a sort
+CHUNK_EDGES = 1 << 24  # edges that are sorted at a time: about 1 GB of temporaries
+COUNTERS_PER_EDGE = 8  # with up to so many tiles per edge, a counter for every tile costs less than a sort
 DENSITY_BOUNDS = (0.01, 0.03, 0.05, 0.10, 0.25)
 DENSITY_BINS = ("0-1", "1-3", "3-5", "5-10", "10-25", ">25")
 """Bins of ``tile_density``, in per cent; a bound belongs to the bin below it."""
@@ -31,17 +31,17 @@ DENSITY_BINS = ("0-1", "1-3", "3-5", "5-10", "10-25", ">25")
 class Panels:
     """The 0/1 entries of a matrix that lie in groups of 32 columns of a panel of rows."""
 
-    rows: int  # of a panel; the last one may have fewer
+    rows: int  # rows of a panel; the last panel may have fewer
     num_rows: int
     num_cols: int
     nnz: int
     ptr: Tensor  # (num_panels + 1,) int32: the groups of a panel
-    columns: Tensor  # (num_groups, 32) int32; num_cols: none. Or, where they are adjacent, (num_groups,) the first
+    columns: Tensor  # (num_groups, 32) int32, num_cols for no column; or (num_groups,), the first of 32 adjacent ones
     bits: Tensor  # (num_groups, rows) int32: bit k of word r is the entry of row r in column k of the group
 
     @property
     def adjacent(self) -> bool:
-        """The columns of a group are 32 in a row."""
+        """Whether the columns of a group are 32 consecutive ones."""
         return self.columns.dim() == 1
 
     @property
@@ -58,7 +58,7 @@ class Panels:
 
 
 def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalCSR]:
-    """The entries in tiles with more than ``density_threshold`` x 1024 of them, and the others."""
+    """The entries in tiles with more than ``density_threshold`` x 1024 entries, and the other entries."""
     tiles_across = -(-adj.num_cols // TILE)
     found = _Found(adj, TILE)
     for stretch in _stretches(adj, TILE):
@@ -75,8 +75,8 @@ def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalC
 def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[Panels, LocalCSR]:
     """The entries in columns that occur at least ``min_count`` times in their panel of ``panel_rows`` rows, and others.
 
-    A group holds the columns in ascending order. Columns with fewer entries fill up the last group of a panel, where a
-    row of X costs what it would cost outside.
+    A group holds its columns in ascending order. Columns with fewer entries fill up the last group of a panel, where a
+    row of X costs as much as outside.
     """
     found = _Found(adj, panel_rows)
     for stretch in _stretches(adj, panel_rows):
@@ -100,7 +100,7 @@ def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[P
 
 
 def tile_density(indptr: Tensor, indices: Tensor, num_cols: int) -> list[float]:
-    """Shares of the edges of a CSR matrix by the density of their 32 x 32 tile, one for each of ``DENSITY_BINS``."""
+    """Fractions of a CSR matrix's edges by the density of their 32 x 32 tile, one for each of ``DENSITY_BINS``."""
     adj = LocalCSR(indptr, indices, None, len(indptr) - 1, num_cols)
     tiles_across = -(-num_cols // TILE)
     bounds = torch.tensor(DENSITY_BOUNDS, dtype=torch.float64, device=indices.device) * TILE * TILE
@@ -121,13 +121,13 @@ class _Stretch:
 
     first_panel: int
     num_panels: int
-    panel: Tensor  # (edges,) int64, from the first panel
-    row: Tensor  # (edges,) int64, from the first row of its panel
+    panel: Tensor  # (edges,) int64, counted from the first panel
+    row: Tensor  # (edges,) int64, counted from the first row of its panel
     column: Tensor  # (edges,) int64
 
 
 def _stretches(adj: LocalCSR, panel_rows: int) -> Iterator[_Stretch]:
-    """All panels, some ``CHUNK_EDGES`` edges at a time."""
+    """All panels, in stretches of about ``CHUNK_EDGES`` edges."""
     num_panels = -(-adj.num_rows // panel_rows)
     starts = adj.indptr[::panel_rows][:num_panels].cpu().contiguous()
     device, first = adj.indices.device, 0
@@ -142,7 +142,7 @@ def _stretches(adj: LocalCSR, panel_rows: int) -> Iterator[_Stretch]:
 
 
 def _pairs(key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct keys in order, which of them each key is, and how often each occurs."""
+    """The sorted distinct keys, the index of each key among them, and the count of each distinct key."""
     return torch.unique(key, return_inverse=True, return_counts=True)  # type: ignore[return-value]
 
 
@@ -151,21 +151,21 @@ def _per_panel(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
 
 
 def _rank(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
-    """The place of each chosen pair among those of its panel; of the others, one beyond every place."""
+    """The rank of each chosen pair among those of its panel; for the other pairs, the largest int64."""
     count = _per_panel(chosen, panel, num_panels)
     rank = chosen.cumsum(0) - 1 - (count.cumsum(0) - count)[panel]
     return torch.where(chosen, rank, torch.iinfo(torch.int64).max)
 
 
 def _words(num_groups: int, panel_rows: int, group: Tensor, row: Tensor, bit: Tensor) -> Tensor:
-    """(num_groups, panel_rows) int32 with a bit set for each entry; no entry comes twice."""
+    """(num_groups, panel_rows) int32 words with a bit set for each entry; the entries must be distinct."""
     words = torch.zeros(num_groups * panel_rows, dtype=torch.int32, device=group.device)
     one = torch.where(bit == 31, -(2**31), 1 << bit.clamp(max=30)).int()
     return words.scatter_add_(0, group * panel_rows + row, one).view(num_groups, panel_rows)
 
 
 class _Found:
-    """What the stretches have found so far."""
+    """Collects the groups of all stretches."""
 
     def __init__(self, adj: LocalCSR, panel_rows: int):
         assert adj.values is None, "only a pattern has bits"
@@ -176,7 +176,7 @@ class _Found:
         self._dense: list[Tensor] = []
 
     def add(self, panel: Tensor, columns: Tensor, words: Tensor, dense: Tensor) -> None:
-        """Groups: the panel of each, their columns and words; and which edges of the stretch they hold."""
+        """Add groups: the panel, columns and words of each; and a mask of the stretch's edges that they hold."""
         self._panel.append(panel)
         self._columns.append(columns)
         self._words.append(words)

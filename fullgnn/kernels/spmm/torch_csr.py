@@ -10,9 +10,9 @@ from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
 
 
 class TorchCSR:
-    """``torch.addmm`` with a CSR matrix, on every device and for every dtype that torch has this product for.
+    """``torch.addmm`` with a CSR matrix, on every device and for every dtype that torch supports.
 
-    Its indices stay int32, which MKL wants: int64 is converted at every call. A pattern gets values of 1.
+    The indices stay int32, since MKL would convert int64 at every call. A pattern gets values of 1.
     """
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Tensor:

@@ -1,20 +1,20 @@
-"""The GPU kernel without values: each row gathers rows of X, and rows of like degree are summed alike.
+"""The GPU kernel for CSR rows: each row gathers rows of X, and rows of similar degree are processed together.
 
     bins          rows with up to 4, 16, 64 and more edges; the more edges, the more lanes take turns on one row
-    heavy rows    beyond 512 edges a row is cut into parts; their sums are added in order by the same kernel, again in
-                  parts where there are many
-    the order     within a bin, and so on the GPU, is that of the rows: a reordering keeps what it gained
+    heavy rows    a row of more than 512 edges is cut into parts; the same kernel adds the sums of the parts in order,
+                  again in parts where there are many
+    the order     within a bin, and so on the GPU, is that of the rows, so that a reordering keeps its benefit
 
 A 0/1 pattern costs four bytes an edge; the normalisation is in the scales before and after. Nothing is added with
 atomics, so a product is the same to the bit every time.
 
-The error does not grow with the length of a row: no lane adds more than ``CHAIN`` numbers one after the other, then
-lanes are added in groups of as many, and the sums of parts like the edges. For 4 million equal addends, the worst
-case, the error is below 1e-6 of the sum of their magnitudes; one running sum would be off by 1e-2 (Higham, "Accuracy
-and Stability of Numerical Algorithms", 2002, section 4.2).
+The error does not grow with the length of a row: no lane adds more than ``CHAIN`` numbers one after the other, lanes
+are added in groups of at most ``CHAIN``, and the sums of parts are added like the edges. For 4 million equal addends,
+the worst case, the error is below 1e-6 of the sum of their magnitudes; one running sum would be off by 1e-2 (Higham,
+"Accuracy and Stability of Numerical Algorithms", 2002, section 4.2).
 
 Sources: Yang, Buluc and Owens, "Design principles for sparse matrix multiplication on the GPU", Euro-Par'18, for rows
-of X that are read whole and coalesced; Huang et al., "GE-SpMM", SC'20, for several columns a thread. The loop is in
+of X that are read whole and coalesced; Huang et al., "GE-SpMM", SC'20, for several columns per thread. The loop is in
 ``_csr_gpu.py``.
 """
 
@@ -41,7 +41,7 @@ from fullgnn.kernels.support.tuning import CSRTuning, tuning_for
 
 
 class TritonCSR:
-    """Compiled product on a GPU; see the head of this file. Sums are float32, and float64 where X is.
+    """Compiled product on a GPU; see the head of this file. Sums are float32, or float64 where X is.
 
     Args:
         mode: ``ieee``; or ``bf16``, which rounds X to bfloat16, reads half the bytes, and is not exact.
@@ -69,7 +69,7 @@ class TritonCSR:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Stretches of edges to add up, each to a row of the output; all with at most ``most`` edges."""
+    """Stretches of at most ``most`` edges, whose sums are rows of the output."""
 
     begin: Tensor  # (num_items,) int32
     end: Tensor  # (num_items,) int32
@@ -86,11 +86,11 @@ class RowPlan:
     def __init__(self, adj: LocalCSR, dtype: torch.dtype):
         tuning = tuning_for(adj.indices.device).csr
         everywhere = (tuning.general, *tuning.widths.values())
-        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane looks so far past its row's end
+        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane reads so far past its row's end
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
         self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
         self.values = None if adj.values is None else adj.values.to(dtype)
-        longest = CHAIN * min(num_lanes(one, FULL_PIECE) for one in everywhere)  # of what one program sums
+        longest = CHAIN * min(num_lanes(one, FULL_PIECE) for one in everywhere)  # edges that one program may sum
         heavy, part = min(tuning.general.heavy, longest), min(tuning.general.part, longest)
         begin, end = adj.indptr[:-1], adj.indptr[1:]
         degree = end - begin
@@ -117,10 +117,10 @@ class RowPlan:
 
 
 def cut_items(begin: Tensor, end: Tensor, size: int) -> tuple[Items, Tensor, Tensor]:
-    """Parts of at most ``size`` edges of each (num_items,) stretch, numbered through; the sum of part i goes to row i.
+    """Cut each of (num_items,) stretches into parts of at most ``size`` edges; the sum of part i goes to row i.
 
     Returns:
-        the parts, and the (num_items,) int64 numbers of the first part of each stretch and of the one after its last.
+        the parts, numbered consecutively, and two (num_items,) int64: each stretch's first part, and its last part + 1.
     """
     num_parts = -((end - begin) // -size).long()
     last = num_parts.cumsum(0)
@@ -133,7 +133,7 @@ def cut_items(begin: Tensor, end: Tensor, size: int) -> tuple[Items, Tensor, Ten
 
 
 def cut_levels(begin: Tensor, end: Tensor, target: Tensor, size: int) -> list[Items]:
-    """Stretches of any length as levels for ``sum_levels``: each but the last cuts into parts of at most ``size``.
+    """The levels of ``sum_levels`` for stretches of any length: all but the last cut into parts of at most ``size``.
 
     Args:
         begin, end, target: (num_items,), as in ``Items``.
@@ -172,7 +172,7 @@ def sum_items(
     epilogue: Epilogue,
 ) -> None:
     """Write, for each item, the sum of the rows ``indices[begin:end]`` of ``x``, weighted by ``values``, to ``out``."""
-    # Here, not above: they import Triton, which only GPUs need.
+    # Imported here, since they import Triton, which only GPUs need.
     from fullgnn.kernels.epilogue._epilogue_gpu import epilogue_arguments
     from fullgnn.kernels.spmm._csr_gpu import sum_rows
 
@@ -217,10 +217,10 @@ def sum_items(
 
 
 def num_lanes(tuning: CSRTuning, num_columns: int) -> int:
-    """Of a program with sums of ``num_columns`` columns: a power of two."""
+    """Lanes of a program with sums of ``num_columns`` columns: a power of two."""
     return min(tuning.max_lanes, max(tuning.min_lanes, power_of_two(tuning.elements // num_columns)))
 
 
 def power_of_two(number: int) -> int:
-    """The largest that is not above ``number``, and 1 for 0."""
+    """The largest power of two that is not above ``number``, and 1 for 0."""
     return 1 << max(0, number.bit_length() - 1)

@@ -1,1 +1,1 @@
-"""What all kernels share: threads, vectors, rows in cache lines, CUDA graphs, where Triton serves."""
+"""Support for all kernels: threads, vectors, rows in cache lines, CUDA graphs, tuning, availability of Triton."""

@@ -1,4 +1,4 @@
-"""A CUDA graph: capture, replay, the size of its private memory pool, and its end after a capture that failed."""
+"""A CUDA graph: capture, replay, size of the private memory pool, and cleanup after a failed capture."""
 
 import logging
 from collections.abc import Callable
@@ -9,21 +9,21 @@ log = logging.getLogger(__name__)
 
 
 class CudaGraph:
-    """What is launched on the current stream of a GPU, to be launched again as a whole."""
+    """A CUDA graph: launches on the current stream of a GPU, captured once and replayed as a whole."""
 
     def __init__(self) -> None:
         self._graph, self._pool, self._whole = torch.cuda.CUDAGraph(), GraphPool(), False
 
     def capture(self, launch: Callable[[], None]) -> None:
-        """Record what ``launch`` launches; nothing of it runs. The current stream is not the default one."""
-        # thread_local: NCCL's watchdog, a thread, may look at its events meanwhile.
+        """Capture the launches of ``launch`` without running them. The current stream must not be the default one."""
+        # thread_local, since NCCL's watchdog thread may query its events during the capture.
         stream, mode = torch.cuda.current_stream(), "thread_local"
         with torch.cuda.graph(self._graph, pool=self._pool.id, stream=stream, capture_error_mode=mode):
             launch()
         self._whole = True
 
     def replay(self) -> None:
-        """Launch all of it, on the current stream."""
+        """Launch the captured graph on the current stream."""
         self._graph.replay()
 
     def idle_bytes(self) -> int:
@@ -31,7 +31,7 @@ class CudaGraph:
         return self._pool.idle_bytes()
 
     def reset(self) -> None:
-        """Free it, also after a capture that failed; it is not replayed again."""
+        """Free the graph, also after a failed capture. The graph cannot be replayed afterwards."""
         self._graph.reset()
         if not self._whole:
             self._pool.abandon()
@@ -49,11 +49,12 @@ class GraphPool:
         return sum(segment["total_size"] - segment["allocated_size"] for segment in self._segments())
 
     def abandon(self) -> None:
-        """Undo what a capture that failed has left of itself in the allocator; the graph has been reset.
+        """Remove the traces of a failed capture from the allocator, after the graph has been reset.
 
-        Where the capture is invalid, ``capture_end`` raises before it has told the allocator (torch before
-        github.com/pytorch/pytorch/pull/180395), which then goes on asking, at every allocation, whether it belongs to
-        the graph; and the pool is never released (before pull/190348). torch has no public way to undo either.
+        If the capture is invalid, ``capture_end`` raises before it notifies the allocator (torch before
+        github.com/pytorch/pytorch/pull/180395). The allocator then still checks, at every allocation, whether the
+        allocation belongs to the graph, and never releases the pool (before pull/190348). torch has no public way to
+        undo either.
         """
         end = getattr(torch._C, "_cuda_endAllocateToPool", None)
         end = end or getattr(torch._C, "_cuda_endAllocateCurrentStreamToPool", None)  # its name up to torch 2.7
@@ -61,9 +62,9 @@ class GraphPool:
             if end is not None:
                 end(self._device, self.id)
         except RuntimeError:
-            pass  # it has been told, or the capture had not begun
+            pass  # the allocator was notified, or the capture had not begun
         torch.cuda.empty_cache()
-        if self._segments():  # of a pool that had been released, there would be none
+        if self._segments():  # a released pool has none
             try:
                 torch._C._cuda_releasePool(self._device, self.id)
                 torch.cuda.empty_cache()

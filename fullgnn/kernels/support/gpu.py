@@ -1,4 +1,4 @@
-"""Where Triton's kernels serve. Whoever asks has imported no Triton; the modules ``_*_gpu.py`` do."""
+"""Tells where Triton kernels can run. This module does not import Triton; the modules ``_*_gpu.py`` do."""
 
 import functools
 import importlib.util
@@ -7,7 +7,7 @@ import os
 import torch
 from torch import Tensor
 
-INTERPRETED = False  # tests set it: Triton's interpreter, which TRITON_INTERPRET=1 puts in place, then serves on a CPU
+INTERPRETED = False  # tests set it to run Triton kernels on a CPU, in the interpreter that TRITON_INTERPRET=1 selects
 
 
 def suits_triton(x: Tensor) -> bool:
@@ -26,23 +26,24 @@ def interpreting() -> bool:
 
 
 def vector_unit(x: Tensor, *numbers: int) -> int:
-    """Elements of ``x`` in 16 bytes where all these strides and widths are multiples of that, else 1.
+    """Number of elements of ``x`` in 16 bytes if all ``numbers``, strides and widths, are multiples of it, else 1.
 
-    A kernel is given such numbers divided by their unit, a constant, and multiplies by it: so the compiler, which by
-    itself notices only multiples of 16, sees that it may move 16 bytes at once.
+    The caller passes such numbers to a kernel divided by the unit, and the kernel multiplies them by the unit, a
+    compile-time constant. The compiler on its own detects only multiples of 16; so it sees that it may load and store
+    16 bytes at once.
     """
     unit = 16 // x.element_size()
     return 1 if any(number % unit for number in numbers) else unit
 
 
 def row_unit(*matrices: Tensor) -> int:
-    """``vector_unit`` for reading rows up to the padding behind their last column, whatever that holds.
+    """``vector_unit`` for kernels that also read the padding behind the last column, whatever the padding holds.
 
-    Elements in 16 bytes where, in each matrix, every row begins at a multiple of 16 bytes and, rounded up to one, ends
-    before the next row and inside the memory of the matrix; else 1.
+    The result is the number of elements in 16 bytes if, in each matrix, every row begins at a multiple of 16 bytes and
+    its end, rounded up to such a multiple, lies before the next row and inside the memory of the matrix; else 1.
 
     Args:
-        matrices: (n, f) of one type, with the numbers of a row side by side, n > 0; f may differ.
+        matrices: (n, f) of one dtype with contiguous columns, n > 0; f may differ.
     """
     unit = 16 // matrices[0].element_size()
     for x in matrices:

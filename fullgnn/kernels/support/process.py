@@ -1,4 +1,4 @@
-"""What a process does with memory that it frees."""
+"""Keeps freed memory in the process."""
 
 import ctypes
 import sys
@@ -7,10 +7,10 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # parameters of glibc's
 
 
 def keep_freed_memory() -> bool:
-    """Let freed memory stay with this process; whether that is possible here: on Linux with glibc.
+    """Keep freed memory in this process. Returns whether that is possible: only on Linux with glibc.
 
-    Every epoch frees and allocates the same tensors. By default glibc gives large ones back to the system, which then
-    hands out zeroed pages one fault at a time: an epoch on a CPU can spend a third of its time on that.
+    Every epoch frees and allocates the same tensors. By default glibc returns large ones to the system, which then
+    provides zeroed pages one page fault at a time: an epoch on a CPU can spend a third of its time on that.
     """
     if sys.platform != "linux":
         return False

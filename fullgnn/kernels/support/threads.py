@@ -14,16 +14,16 @@ Task = TypeVar("Task")
 def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
     """Call ``function(task)`` for every task, on as many threads as torch may use.
 
-    The calling thread is one of them, and each takes the next task when it is done with one: so tasks of unequal size,
-    or a core that is busy elsewhere, even out. Which thread runs which task is left open.
+    The calling thread is one of these threads. Each thread takes the next task when it has finished one, so that tasks
+    of unequal size, or a core that is busy elsewhere, balance out. Any thread may run any task.
 
-    Not numba's own threads: its OpenMP layer resets the thread count of the whole process, torch's included, and its
-    ``workqueue`` threads poll while idle, a tenth of a core each. Those of torch poll as well, for milliseconds after
-    each of its operations, and take a core from the tasks here, unless OMP_WAIT_POLICY is ``passive`` when torch is
-    loaded: ``fullgnn`` and its launcher see to that.
+    numba's own threads are not used: numba's OpenMP layer resets the thread count of the whole process, torch's
+    included, and its ``workqueue`` threads poll while idle, a tenth of a core each. torch's threads poll as well, for
+    milliseconds after each torch operation, and take a core from these tasks, unless OMP_WAIT_POLICY is ``passive``
+    when torch is loaded: ``fullgnn`` and its launcher set it.
 
     Raises:
-        BaseException: what a task raised, once the tasks under way have ended; those that wait are dropped.
+        BaseException: what a task raised, after the running tasks have ended; waiting tasks are dropped.
     """
     waiting = deque(tasks)
     num_threads = min(torch.get_num_threads(), len(waiting))
@@ -44,8 +44,8 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
     try:
         work()
     finally:
-        # A helper that has not begun need not begin: no task is left. So threads that are busy with other work, or
-        # that a fork has lost, are never waited for.
+        # Helpers that have not begun are cancelled, since no task is left. So the caller never waits for threads that
+        # are busy with other work or that a fork has lost.
         errors = [helper.exception() for helper in helpers if not helper.cancel()]
     for error in errors:
         if error is not None:
@@ -53,7 +53,7 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
 
 
 def even_slices(length: int, count: int) -> list[slice]:
-    """``count`` consecutive slices of ``length`` rows, which differ by at most one."""
+    """``count`` consecutive slices of ``length`` rows, whose lengths differ by at most one."""
     return [slice(length * k // count, length * (k + 1) // count) for k in range(count)]
 
 

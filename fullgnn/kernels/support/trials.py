@@ -1,7 +1,8 @@
-"""Memory that only trials take: ``kernel=auto`` builds formats of a block to time them, and frees those that lose.
+"""Accounts for memory that only trials use: ``kernel=auto`` builds formats of a block to time them, then frees the
+slower ones.
 
-Whoever counts the memory of a run is told when a trial begins and when it is over, and keeps the two apart. A trial may
-keep formats for the next one, of the same block and another width; ``settle`` frees them.
+A counter of a run's memory is notified when a trial begins and ends, so that it can exclude the trial's memory. A trial
+may keep formats for later trials of the same block with another width; ``settle`` frees them.
 """
 
 import weakref
@@ -14,20 +15,20 @@ class Counter(Protocol):
     """Counts the memory of a run."""
 
     def begin_trial(self) -> None:
-        """What is allocated from now on belongs to a trial."""
+        """Memory that is allocated from now on belongs to a trial."""
 
     def end_trial(self, kept_bytes: int) -> None:
-        """The trial is over. What it has left in place belongs to the run, except ``kept_bytes``, kept for others."""
+        """The trial is over. Memory that it leaves allocated belongs to the run, except ``kept_bytes`` for others."""
 
 
 class Keeper(Protocol):
-    """Keeps formats that only a later trial may want."""
+    """Keeps formats that only a later trial may use."""
 
     def kept_bytes(self) -> int:
-        """Their size."""
+        """Size of the kept formats."""
 
     def settle(self) -> None:
-        """Free them."""
+        """Free the kept formats."""
 
 
 _counters: "weakref.WeakSet[Counter]" = weakref.WeakSet()
@@ -35,23 +36,23 @@ _keepers: "weakref.WeakSet[Keeper]" = weakref.WeakSet()
 
 
 def tell(counter: Counter) -> None:
-    """Have ``counter`` told of trials for as long as it lives."""
+    """Notify ``counter`` of trials for as long as it lives."""
     _counters.add(counter)
 
 
 def keeps(keeper: Keeper) -> None:
-    """Have ``keeper`` free what it keeps when all is settled."""
+    """Register ``keeper``, so that ``settle`` frees its formats."""
     _keepers.add(keeper)
 
 
 def kept_bytes() -> int:
-    """Size of all that is kept for later trials."""
+    """Size of all formats that are kept for later trials."""
     return sum(keeper.kept_bytes() for keeper in list(_keepers))
 
 
 @contextmanager
 def trial() -> Iterator[None]:
-    """What is allocated inside, and freed before the end, does not belong to the run. Trials do not nest."""
+    """Memory that is allocated inside a trial and freed before its end is not the run's. Trials do not nest."""
     counters = list(_counters)
     for counter in counters:
         counter.begin_trial()
@@ -64,8 +65,8 @@ def trial() -> Iterator[None]:
 
 
 def settle() -> None:
-    """No other width is expected: free what trials have kept. Called after the first epoch and the first evaluation,
-    and so before a capture."""
+    """Free the formats that trials have kept, since no other width is expected. Called after the first epoch and the
+    first evaluation, and so before a capture."""
     if kept_bytes():
         with trial():
             for keeper in list(_keepers):

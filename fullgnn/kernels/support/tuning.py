@@ -1,15 +1,14 @@
-"""The constants of the GPU kernels that only a GPU can judge, in one place.
+"""The tuning constants of the GPU kernels, whose best values only a measurement on a GPU can tell.
 
-The defaults below are guesses until a GPU has measured them. ``./launch/gpu_bench --part products`` sweeps them and
-writes the winners as YAML; as ``conf/tuning/<name of the GPU>.yaml`` they replace the defaults on every GPU of that
-name:
+The defaults below are guesses until they are measured. ``./launch/gpu_bench --part products`` sweeps them and writes
+the best values as YAML. A file ``conf/tuning/<name of the GPU>.yaml`` replaces the defaults on every GPU of that name:
 
     csr:
       elements: 8192             # for every width
       widths:
         16: {elements: 2048}     # for widths up to 16: the smallest bound that holds the width is taken
 
-No constant changes what is computed, only how it is spread over the GPU, and the order of sums with it.
+The constants do not change what is computed, only how the work is distributed over the GPU and thus the order of sums.
 """
 
 import functools
@@ -27,118 +26,121 @@ from fullgnn.errors import ConfigError
 
 @dataclass(frozen=True)
 class CSRTuning:
-    """Of ``triton_csr.py``."""
+    """Constants of ``triton_csr.py``."""
 
     bins: tuple[int, ...] = (4, 16, 64)
-    """Edges of a row, at most, in each bin; the last bin has the rest."""
+    """Largest number of edges of a row in each bin; the last bin has the rest."""
     heavy: int = 512
-    """Edges beyond which a row is cut into parts, or fewer, so that no lane adds too many: see ``reading.CHAIN``."""
+    """Largest number of edges of a row that is not cut into parts; reduced where a lane would add too many numbers, see
+    ``reading.CHAIN``."""
     part: int = 512
-    """Edges of one part, or fewer."""
+    """Largest number of edges of one part; reduced in the same way."""
     elements: int = 4096
-    """Of the sums of one program: 32 registers of each of 128 threads."""
+    """Numbers in the sums of one program: 32 registers of each of 128 threads."""
     min_lanes: int = 16
     max_lanes: int = 128
-    """Of a program; a lane adds every so many edges of an item."""
+    """Bounds on the lanes of a program; the lanes of an item take turns on its edges."""
     elements_per_warp: int = 1024
-    """At most."""
+    """Numbers in the sums of one warp, at most."""
     registers: int = 96
-    """The most registers of a thread where columns come in several pieces and X is float32. Without this limit, ptxas
-    takes fewer, for more programs at a time, and spills a word."""
+    """Limit on the registers of a thread where columns come in several pieces and X is float32. Without this limit,
+    ptxas takes fewer registers, to run more programs at a time, and spills a word."""
 
 
 @dataclass(frozen=True)
 class PersistentTuning:
-    """Of ``persistent.py``. Lanes are powers of two."""
+    """Constants of ``persistent.py``. Numbers of lanes are powers of two."""
 
     short_edges: int = 32
-    """Of a short row, at most; several of these share a program."""
+    """Edges of a short row, at most; several short rows share a program."""
     short_lanes: int = 4
-    """That share a short row, at most."""
+    """Lanes that share a short row, at most."""
     heavy: int = 512
-    """Edges beyond which a row is cut into parts of as many, or fewer: see ``reading.CHAIN``."""
+    """Largest number of edges of a row that is not cut, and of a part of a row that is; reduced as ``csr.heavy`` is."""
     columns_a_pass: int = 0
-    """Of X, a multiple of 8 up to 128; 0: 128."""
+    """Columns of X in one pass, a multiple of 8 up to 128; 0: 128."""
     elements: int = 2048
-    """Of the sums of one program."""
+    """Numbers in the sums of one program."""
     min_lanes: int = 16
     max_lanes: int = 64
-    """Of a program: half its threads. With more, an index is read by one thread for others, which wait for it."""
+    """Bounds on the lanes of a program; the upper one is half its threads. With more lanes, one thread reads an index
+    for others, which wait for it."""
     programs_a_processor: int = 5
-    """That run at one time on a multiprocessor: threads get as many registers as that leaves them, 96 for five."""
+    """Programs that run at one time on a multiprocessor. They limit the registers of a thread: 96 for five programs."""
     num_stages: int = 1
-    """Of the pipeline of rows of X through shared memory; 1: they go to registers, and no thread waits for another."""
+    """Stages of the pipeline of rows of X through shared memory; 1: rows of X go to registers, and no thread waits for
+    another."""
     num_warps: int = 4
 
 
 @dataclass(frozen=True)
 class PanelTuning:
-    """Of ``panels.py``."""
+    """Constants of ``panels.py``."""
 
     split_groups: int = 96
-    """Groups beyond which a panel is cut into parts."""
+    """Panels with more groups are cut into parts."""
     part_groups: int = 64
     """Groups of one part: 2,048 rows of X."""
     chain_groups: int = 4
-    """Groups that tensor cores add up before the sum is added to float32 numbers: at most 8, since they may cut off."""
+    """Groups that tensor cores add up before their sum is added in float32: at most 8, since they may truncate."""
     piece: int = 64
     """Columns of one program: 64, or 128, which has few registers to spare."""
     num_stages: int = 3
     num_warps: int = 4
-    """Of panels of up to 64 rows; those of 128 rows take twice as many."""
+    """Warps of a program for panels of up to 64 rows; panels of 128 rows take twice as many."""
     planes_piece: int = 64
-    """Columns of one program where X is split before, or half as many: see ``panel_plan.planes_columns``."""
+    """Columns of one program that reads X as planes, or half as many: see ``panel_pieces.planes_columns``."""
     planes_stages: int = 5
-    """There: two of them are for the columns' ids, the others for rows of X."""
+    """Pipeline stages of such a program: two for the ids of the columns, the others for rows of X."""
     planes_warps: int = 4
-    """There, for panels of any number of rows."""
+    """Warps of such a program, for panels of any number of rows."""
     planes_registers: int = 96
-    """The most registers of a thread there, for panels of 32 rows. Without this limit, ptxas takes fewer, for more
-    programs at a time, and spills words at some widths."""
+    """Limit on the registers of a thread of such a program, for panels of 32 rows. Without this limit, ptxas takes
+    fewer registers, to run more programs at a time, and spills words at some widths."""
 
 
 @dataclass(frozen=True)
 class DenseTuning:
-    """Of ``kernels/dense/_dense_gpu.py`` and ``kernels/dense/_gradient_gpu.py``; widths are those of the result."""
+    """Constants of ``kernels/dense/_dense_gpu.py`` and ``kernels/dense/_gradient_gpu.py``, by the result's width."""
 
     product_rows: int = 128
-    """Of a tile of X W."""
+    """Rows of a tile of X W."""
     product_rows_with_dropout: int = 64
-    """Of such a tile of ``product_columns`` columns that ends with a dropout, whose words take registers, too."""
+    """Rows of a tile of ``product_columns`` columns that ends with a dropout, whose random words take registers too."""
     product_columns: int = 128
-    """Of such a tile, at most; as many or half as many where W is wider."""
+    """Columns of a tile of X W, at most; where W is wider, a tile has this number of columns or half of it."""
     product_depth: int = 32
     """Columns of X in one step."""
     product_warps: int = 8
-    """Of a tile of more than 32 columns; narrower ones have half."""
+    """Warps of a tile of more than 32 columns; narrower tiles have half as many."""
     product_stages: int = 3
-    """Steps whose operands are under way."""
+    """Pipeline stages: steps whose operands are loaded at the same time."""
     gradient_inputs: int = 128
     """Rows of a tile of X^T G, at most."""
     gradient_columns: int = 128
-    """Columns of such a tile, at most."""
+    """Columns of a tile of X^T G, at most."""
     gradient_rows: int = 32
     """Rows of X and G in one step."""
     gradient_steps: int = 24
-    """Of a program, at most: with more, sums of equal addends may be off by more than 1e-6 (``_gradient_gpu.py``)."""
+    """Steps of a program, at most: with more, sums of equal addends may be off by over 1e-6 (``_gradient_gpu.py``)."""
     gradient_programs: int = 528
-    """That a product has at least, where X has rows enough."""
+    """Programs of a product, at least, if X has enough rows."""
     gradient_warps: int = 8
-    """Of a tile with a side of more than 64; smaller ones have half."""
+    """Warps of a tile with a side of more than 64; smaller tiles have half as many."""
     gradient_stages: int = 3
-    """Steps whose operands are under way, at most."""
+    """Pipeline stages, at most: steps whose operands are loaded at the same time."""
     gradient_shared_bytes: int = 98304
-    """Of shared memory for them: fewer steps are under way where they take more, at least 2."""
+    """Shared memory for these operands. Where they would take more, there are fewer stages, but at least 2."""
     mask_elements: int = 2048
-    """Of a tile of a gradient."""
+    """Elements of a tile when only the mask is applied to G."""
     mask_columns: int = 64
-    """Of such a tile, at most."""
+    """Columns of such a tile, at most."""
     mask_tiles: int = 16
-    """Of a program, one below the other: it adds their columns."""
+    """Tiles of a program, one below the other; the program sums their columns."""
     sum_parts: int = 256
-    """Of the parts of a sum, those that a program adds at once, at most."""
+    """Parts of a sum that a program adds at once, at most."""
     sum_elements: int = 4096
-    """Numbers that such a program adds at once, of all these parts."""
+    """Numbers that such a program adds at once, over all of these parts."""
 
 
 T = TypeVar("T", CSRTuning, PersistentTuning, PanelTuning, DenseTuning)
@@ -146,11 +148,11 @@ T = TypeVar("T", CSRTuning, PersistentTuning, PanelTuning, DenseTuning)
 
 @dataclass(frozen=True)
 class ByWidth(Generic[T]):
-    """The constants of one kernel: those of every width, and other values for some widths."""
+    """The constants of one kernel: general ones, and others for some widths."""
 
     general: T
     widths: Mapping[int, T] = field(default_factory=dict)
-    """By the largest width that they hold for."""
+    """Constants by the largest width that they apply to."""
 
     def at(self, width: int) -> T:
         """The constants for matrices of ``width`` columns."""
@@ -172,12 +174,12 @@ _used: list[Tuning] = []
 
 
 def use(tuning: Tuning | None) -> None:
-    """Have every kernel of this process take ``tuning``; None: that of the GPU again."""
+    """Make every kernel of this process use ``tuning``; None: use the constants of the GPU again."""
     _used[:] = [] if tuning is None else [tuning]
 
 
 def tuning_for(device: torch.device) -> Tuning:
-    """The constants for ``device``: what ``use`` was given, else the file of this GPU, else the defaults.
+    """The constants for ``device``: those passed to ``use``, else those of this GPU's file, else the defaults.
 
     Raises:
         ConfigError: the file of this GPU cannot be read.
@@ -202,10 +204,10 @@ def read_tuning(path: Path) -> Tuning:
     """Read a tuning file.
 
     Raises:
-        ConfigError: it is no YAML, or names a kernel or a constant that there is not; or PyYAML is not installed.
+        ConfigError: the file is no YAML, or names an unknown kernel or constant; or PyYAML is not installed.
     """
     try:
-        import yaml  # here, not above: only a file needs it, and a machine without one may lack it
+        import yaml  # imported here: only a tuning file needs it, so other machines may lack it
     except ImportError as error:
         raise ConfigError(f"{path} is YAML, and PyYAML is not installed: pip install pyyaml") from error
     try:
@@ -216,10 +218,10 @@ def read_tuning(path: Path) -> Tuning:
 
 
 def tuning_of(tree: Mapping[str, Any], where: str = "the tuning") -> Tuning:
-    """The defaults with the values of a tree such as the one above in their place.
+    """The defaults, overridden by the values of ``tree``, whose format the head of this file shows.
 
     Args:
-        where: the tree comes from, for messages.
+        where: origin of ``tree``, for messages.
     """
     default = Tuning()
     kernels = {one.name: getattr(default, one.name) for one in fields(default)}

@@ -1,8 +1,8 @@
 """Rows of vectors for compiled loops: the numba types and operations that keep a row in registers.
 
-numba's own loops over a row of a matrix keep a running sum in memory. Here a row is one value of a type of its own,
-``Lines``, made of generic LLVM vectors that stay in registers: one of 64 bytes is one register with AVX-512, two with
-AVX2 and four with NEON. Importing this module imports numba.
+numba's own loops over a row of a matrix keep a running sum in memory. Here a row is one value of the type ``Lines``,
+which consists of generic LLVM vectors that stay in registers: a vector of 64 bytes is one register with AVX-512, two
+with AVX2 and four with NEON. Importing this module imports numba.
 """
 
 import inspect
@@ -29,7 +29,7 @@ class Lines(types.Type):
     """The numba type of a row in ``num_vectors`` vectors of ``lanes`` floats of ``bits`` bits each.
 
     The width of a row need not be a multiple of ``lanes``: the last vector holds the LAST ``lanes`` columns, some of
-    which the vector before it may hold as well. So no vector reaches beyond the row, and none needs a mask.
+    which the vector before it may hold as well. So no vector reaches beyond the row, and no vector needs a mask.
     """
 
     def __init__(self, bits: int, lanes: int, num_vectors: int):
@@ -86,7 +86,7 @@ def store(_, address, last, row):
 
 @intrinsic
 def prefetch(_, address, like):
-    """Have the cache lines of the row at ``address`` fetched. Any address will do: none is ever read."""
+    """Prefetch the cache lines of the row at ``address``. Any address is safe, since a prefetch reads nothing."""
 
     def codegen(context, builder, signature, args):
         byte = ir.IntType(8).as_pointer()
@@ -113,7 +113,7 @@ def add(_, a, b):
 
 @intrinsic
 def lost(_, a, b):
-    """What ``add(a, b)`` rounds away, exactly: a + b = add(a, b) + lost(a, b).
+    """The exact rounding error of ``add(a, b)``: a + b = add(a, b) + lost(a, b).
 
     Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2, theorem B.
     """
@@ -132,7 +132,7 @@ def lost(_, a, b):
 
 @intrinsic
 def add_lost(_, row, missing):
-    """``row + missing``, where ``missing`` is a sum of what was ``lost``; ``row`` where ``missing`` is a nan, as it is
+    """``row + missing``, where ``missing`` is a sum of ``lost`` rounding errors; ``row`` where ``missing`` is nan, as
     after additions to an infinity."""
 
     def codegen(context, builder, signature, args):
@@ -146,7 +146,7 @@ def add_lost(_, row, missing):
 
 @intrinsic
 def times(_, row, factor):
-    """``factor * row``, by a single number. With an ``add`` after it, this may become one fused operation."""
+    """``factor * row`` for a scalar factor. With an ``add`` after it, this may become one fused operation."""
 
     def codegen(context, builder, signature, args):
         factors = _broadcast(builder, row, args[1])
@@ -157,7 +157,7 @@ def times(_, row, factor):
 
 @intrinsic
 def unless_negative(_, row, sign):
-    """``row``, with 0 where the row ``sign`` is 0 or less; a nan in ``sign`` keeps what is there, as in torch."""
+    """``row``, with 0 where the row ``sign`` is 0 or less; where ``sign`` is nan, ``row`` stays, as in torch."""
 
     def codegen(context, builder, signature, args):
         zero = ir.Constant(row.vector, None)
@@ -196,10 +196,10 @@ def add_outer(_, tile, address, row):
 
 @intrinsic
 def unforeseen(_, number):
-    """An integer, of which the compiler does not know that it is ``number``.
+    """``number``, in a form in which the compiler cannot predict its value.
 
-    A loop that counts so is not unrolled, and needs no test for an odd number of iterations: where these are few, and
-    every time others, the processor would take that test wrongly half the time.
+    A loop that counts in this way is not unrolled and needs no test for an odd number of iterations. Where the
+    iterations are few and their number varies, the processor would mispredict that test half the time.
     """
 
     def codegen(context, builder, signature, args):
@@ -210,7 +210,7 @@ def unforeseen(_, number):
 
 @intrinsic
 def largest(_, row):
-    """The largest number of ``row``; of a row with a nan, any of its numbers."""
+    """The largest number of ``row``; if ``row`` has a nan, any of its numbers."""
 
     def codegen(context, builder, signature, args):
         vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
@@ -224,7 +224,7 @@ def largest(_, row):
 
 @intrinsic(prefer_literal=True)
 def total(_, row, width):
-    """The sum of ``row``, whose ``width``, a compile-time constant, tells what its last two vectors both hold."""
+    """The sum of ``row``. The compile-time constant ``width`` tells which columns its last two vectors both hold."""
 
     def codegen(context, builder, signature, args):
         vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
@@ -242,10 +242,11 @@ def total(_, row, width):
 
 @intrinsic
 def exp_minus(_, row, number):
-    """exp(``row - number``) of float32, for numbers not below the row's; 0 to working precision below exp(-87).
+    """exp(``row - number``) in float32, where ``number`` is not below any of ``row``; 0 to working precision below
+    exp(-87).
 
-    exp(z) = 2^n exp(r) with n = round(z / log 2), where log 2 is the sum of two numbers, of which n times the first is
-    exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980), and the series of exp(r).
+    exp(z) = 2^n exp(r) with n = round(z / log 2). For r, log 2 is split into two numbers such that n times the first is
+    exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980); exp(r) is its power series.
     """
 
     def codegen(context, builder, signature, args):
@@ -258,11 +259,11 @@ def exp_minus(_, row, number):
             return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
 
         base = _broadcast(builder, row, args[1])
-        lowest, magic = constant(-87.0), constant(1.5 * 2**23)  # adding it rounds to an integer, found in the low bits
+        lowest, magic = constant(-87.0), constant(1.5 * 2**23)  # adding magic rounds to an integer in its low bits
 
         def exp(x: ir.Value) -> ir.Value:
             z = builder.fsub(x, base)
-            z = builder.select(builder.fcmp_ordered("<", z, lowest), lowest, z)  # a nan stays one
+            z = builder.select(builder.fcmp_ordered("<", z, lowest), lowest, z)  # a nan stays a nan
             rounded = fma(z, constant(_float32(1 / math.log(2))), magic)
             n = builder.fsub(rounded, magic)
             r = fma(n, constant(-LOG_2_HIGH), z)
@@ -292,7 +293,7 @@ def _mask(lanes: list[int]) -> ir.Constant:
 
 
 def _float32(number: float) -> float:
-    """``number`` as a float32 holds it: LLVM wants its constants so."""
+    """``number`` rounded to float32, as LLVM requires of its constants."""
     return float(np.float32(number))
 
 
@@ -313,13 +314,13 @@ def registers() -> tuple[int, int]:
 
 
 def _pointers(builder: ir.IRBuilder, lines: Lines, address: ir.Value, last: ir.Value) -> list[ir.Value]:
-    """Where the vectors of a row at ``address`` lie."""
+    """Pointers to the vectors of a row at ``address``."""
     offsets = [address.type(k * lines.vector_bytes) for k in range(lines.num_vectors - 1)]
     return [builder.inttoptr(builder.add(address, at), lines.vector.as_pointer()) for at in (*offsets, last)]
 
 
 def _each_vector(builder: ir.IRBuilder, lines: Lines, function: Callable[..., ir.Value], *rows: ir.Value) -> ir.Value:
-    """The row of ``function`` of the vectors of ``rows``."""
+    """Apply ``function`` to ``rows`` vector by vector."""
     result = rows[0]
     for k in range(lines.num_vectors):
         result = builder.insert_value(result, function(*(builder.extract_value(row, k) for row in rows)), k)
@@ -327,19 +328,20 @@ def _each_vector(builder: ir.IRBuilder, lines: Lines, function: Callable[..., ir
 
 
 def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function to run without the GIL, and keep the result on disk where there is a folder to write to.
+    """Compile a function to run without the GIL, and cache the result on disk where a folder is writable.
 
     Args:
-        variant: what tells this function from others of its name, its types included. Each variant gets files of its
-            own: of several in one file, two processes that compile at the same time may load each other's. They carry
-            the fingerprint of this module: numba knows the age of a function's own file, but not of this one.
+        variant: distinguishes this function from others of its name, including by its types. Each variant gets cache
+            files of its own: if several shared one file, two processes that compile at the same time could load each
+            other's. The files carry the fingerprint of this module, since numba checks the age of a function's own
+            source file, but not of this one.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         function.__qualname__ = "_".join(str(part) for part in (function.__name__, *variant, _FINGERPRINT))
         try:
             return numba.njit(nogil=True, cache=True)(function)
-        except RuntimeError:  # numba found no such folder
+        except RuntimeError:  # numba found no writable folder
             return numba.njit(nogil=True)(function)
 
     return decorate

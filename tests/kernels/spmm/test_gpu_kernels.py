@@ -232,9 +232,9 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         PersistentCSR(columns_a_pass=12)
     with pytest.raises(ConfigError, match="kernel.panel_rows=16 is not possible"):
         Packed(16)
-    with pytest.raises(ConfigError, match="kernel.density_threshold=5.0 is no share"):
+    with pytest.raises(ConfigError, match="kernel.density_threshold=5.0 is no fraction"):
         Tile32(5.0)
-    with pytest.raises(ConfigError, match="kernel.planes=true splits X for tensor cores"):
+    with pytest.raises(ConfigError, match="kernel.planes=true needs tensor cores"):
         Packed(mode="ieee", planes=True)
     monkeypatch.setattr(gpu, "INTERPRETED", False)
     cpu = torch.device("cpu")

@@ -108,7 +108,7 @@ def test_only_modes_of_float32_quality_are_the_default_and_chosen(
     for number, mode in enumerate(("bf16x2", "bf16")):
         Packed(mode=mode)
         assert caplog.records[number].getMessage() == (
-            f"kernel.mode={mode} rounds what is multiplied: the run is not exact"
+            f"kernel.mode={mode} rounds the dense operand: the run is not exact"
         )
 
 
