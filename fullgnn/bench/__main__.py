@@ -14,11 +14,12 @@ import re
 
 from fullgnn.bench import collectives, epoch, spmm
 from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets, run_config
-from fullgnn.bench.environment import check_threads, environment, restart_unless, variables
+from fullgnn.bench.environment import check_threads, restart_unless, variables
 from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import from_rank0, init_world, launch_workers, under_torchrun
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.distributed.launch import environment
 from fullgnn.telemetry.machine import warn_if_busy
 
 OPERATIONS = {"spmm": spmm.run, "epoch": epoch.run, "collectives": collectives.run, "reorder": spmm.run_orders}
@@ -56,7 +57,7 @@ def run_rank(cfg: BenchConfig) -> None:
         check_threads(cfg, world.local_size)
         if folder is not None:
             record = make_record(cfg, world, outcome) | {"load_before": load}
-            table = make_table(record, outcome.columns)
+            table = make_table(record)
             write(folder, record, table)
             log.info("\n%s\n%s", table, cfg.out)
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from fullgnn.bench.config import BenchConfig, run_config
-from fullgnn.bench.environment import environment, variables
+from fullgnn.bench.environment import variables
 from fullgnn.bench.harness import Method, Missing, attempt
 from fullgnn.distributed import World, world_of_one
+from fullgnn.distributed.launch import environment
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.logger import setup_logging
 

@@ -11,20 +11,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, measure, timed
+from fullgnn.bench.harness import Method, Outcome, measure, timed
 from fullgnn.distributed import World
 
 # The collectives on one tensor, which torch 2.13 renamed.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-COLUMNS = {"gb_per_s": "GB/s"}
-
 
 def run(cfg: BenchConfig, world: World) -> Outcome:
     """Time every collective at every size of ``cfg.sizes_mb``; called on every rank."""
-    measurements: list[Measurement] = []
-    missing: list[Missing] = []
+    measurements, missing = [], []
     for size_mb in cfg.sizes_mb:
         num_floats = max(1, int(size_mb * 2**18) // world.size) * world.size
         methods = [
@@ -34,8 +31,9 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
         found, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
         for one in found:
             one.method.details["gb_per_s"] = 4 * num_floats / one.median_ms / 1e6
-        measurements, missing = measurements + found, missing + failed
-    return Outcome(measurements, missing, COLUMNS)
+        measurements.extend(found)
+        missing.extend(failed)
+    return Outcome(measurements, missing)
 
 
 def collectives(world: World, num_floats: int) -> dict[str, Callable[[], object]]:

@@ -13,8 +13,8 @@ from fullgnn.errors import ConfigError
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
 
-_TASK = ("model.num_layers=2", "model.dropout=0", "model.input_dropout=0")
-_TASK += ("train.optimizer=adam", "train.lr=0.01", "train.weight_decay=0")
+_MODEL = ("model.num_layers=2", "model.dropout=0", "model.input_dropout=0")
+_OPTIMIZER = ("train.optimizer=adam", "train.lr=0.01", "train.weight_decay=0")
 
 
 @dataclass
@@ -82,7 +82,7 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int) -> Config:
     """
     name, *own = preset.split()
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    return run_config(cfg, *experiment, f"model.hidden_channels={hidden}", *_TASK, *own)
+    return run_config(cfg, *experiment, f"model.hidden_channels={hidden}", *_MODEL, *_OPTIMIZER, *own)
 
 
 def _check(cfg: BenchConfig) -> None:

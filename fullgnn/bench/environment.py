@@ -9,12 +9,12 @@ faults; ``malloc=tuned`` keeps them.
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import torch
 
 from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.distributed.launch import environment
 from fullgnn.distributed.mesh import num_threads
 
 log = logging.getLogger(__name__)
@@ -29,22 +29,11 @@ def variables(cfg: BenchConfig, local_size: int) -> dict[str, str | None]:
     return {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads, "DGLBACKEND": "pytorch", **malloc}
 
 
-@contextmanager
-def environment(wanted: Mapping[str, str | None]) -> Iterator[None]:
-    """Inside the ``with`` block ``os.environ`` has ``wanted``, for processes that are started there."""
-    before = {key: os.environ.get(key) for key in wanted}
-    _set(wanted)
-    try:
-        yield
-    finally:
-        _set(before)
-
-
 def restart_unless(wanted: Mapping[str, str | None]) -> None:
     """Replace this process by one with the environment ``wanted``, unless it has that; for the ranks of torchrun."""
     if any(os.environ.get(key) != value for key, value in wanted.items()):
-        _set(wanted)
-        os.execv(sys.executable, [sys.executable, "-m", "fullgnn.bench", *sys.argv[1:]])
+        with environment(wanted):
+            os.execv(sys.executable, [sys.executable, "-m", "fullgnn.bench", *sys.argv[1:]])
 
 
 def in_effect(cfg: BenchConfig, local_size: int) -> dict[str, str | int | None]:
@@ -58,11 +47,3 @@ def check_threads(cfg: BenchConfig, local_size: int) -> None:
     wanted = variables(cfg, local_size)["OMP_NUM_THREADS"]
     if str(torch.get_num_threads()) != wanted:
         log.warning("torch has %d threads at the end, not %s: a library changed it", torch.get_num_threads(), wanted)
-
-
-def _set(variables: Mapping[str, str | None]) -> None:
-    for key, value in variables.items():
-        if value is None:
-            os.environ.pop(key, None)
-        else:
-            os.environ[key] = value

@@ -5,32 +5,20 @@ Every method starts from the same weights and uses no dropout, so all of them mu
 them; on one process, our presets and the peers run in processes of their own, in the same rounds (``alone.py``).
 """
 
-import time
+import functools
+from collections.abc import Callable
 
 import torch
 
 from fullgnn.bench.alone import Alone, Found
 from fullgnn.bench.config import BenchConfig, preset_config, presets
-from fullgnn.bench.harness import (
-    Method,
-    Missing,
-    Outcome,
-    baseline,
-    check_baseline,
-    compare,
-    loss_error,
-    measure,
-    reason_of,
-    timed,
-)
+from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, loss_error, measure, timed
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
-
-COLUMNS = {"setup_s": "set-up s", "loss_error": "loss error"}
 
 
 def run(cfg: BenchConfig, world: World) -> Outcome:
@@ -56,12 +44,11 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
     measurements, failed = measure(methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
     for process in processes:
         process.stop()
-    base = baseline(measurements, cfg.baseline)
-    compare(measurements, base)
+    base = compare(measurements, cfg.baseline)
     for one in measurements:
         one.method.details["last_loss"] = one.values[-1]
         one.method.details["loss_error"] = loss_error(one, base) if base else None
-    return Outcome(measurements, missing + failed, COLUMNS, statistics)
+    return Outcome(measurements, missing + failed, statistics)
 
 
 def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int]) -> Found:
@@ -73,16 +60,20 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
     """
     methods, missing = [], []
     for preset in presets() if cfg.presets is None else cfg.presets:
-        begin = time.perf_counter()
-        try:
-            run_cfg = preset_config(cfg, preset, widths[1])
-            step = trainer(run_cfg, graph, world, first_weights(widths, cfg.seed))
-        except FullGNNError as error:  # the same on every rank
-            missing.append(Missing(preset, reason_of(error), {"processes": world.size}))
+        make = functools.partial(_preset_trainer, cfg, preset, graph, world, widths)
+        step, setup_s, reason = attempt(make, FullGNNError)  # the same on every rank
+        if reason:
+            missing.append(Missing(preset, reason, {"processes": world.size}))
         else:
-            details = {"setup_s": time.perf_counter() - begin}
-            methods.append(Method(preset, "ours", timed(step, world.device), world.size, details=details))
+            run = timed(step, world.device)
+            methods.append(Method(preset, "ours", run, world.size, details={"setup_s": setup_s}))
     return methods, missing
+
+
+def _preset_trainer(
+    cfg: BenchConfig, preset: str, graph: Graph | None, world: World, widths: list[int]
+) -> Callable[[], float]:
+    return trainer(preset_config(cfg, preset, widths[1]), graph, world, first_weights(widths, cfg.seed))
 
 
 def peers(cfg: BenchConfig, problem: Problem) -> Found:

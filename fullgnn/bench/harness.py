@@ -37,7 +37,7 @@ class Method:
 
     name: str
     kind: str  # ours, peer or collective
-    run: Timed | None  # None once it is measured, so that a measurement holds no tensors; and on its way to a process
+    run: Any  # a ``Timed``; None in a measurement, which holds no tensors, and where another process runs it
     processes: int = 1
     threads: int = field(default_factory=torch.get_num_threads)  # of each process
     case: dict[str, Any] = field(default_factory=dict)  # what it is run on: {"width": 64}
@@ -79,12 +79,14 @@ class Measurement:
     def median_ms(self) -> float:
         return self.times.median_ms
 
+    def compare_with(self, base: "Measurement | None") -> None:
+        if base is not None:
+            self.baseline, self.ratio = base.method.label, self.median_ms / base.median_ms
+
     def record(self) -> dict[str, Any]:
         """The fields of this measurement in ``record.json``."""
-        times = {"times_ms": self.times.ms} | {
-            key: getattr(self.times, key) for key in ("median_ms", "p20_ms", "p80_ms")
-        }
-        fields = {**vars(self.method), **vars(self), **times, "method": self.name}
+        fields = {**vars(self.method), **vars(self), "method": self.name, "times_ms": self.times.ms}
+        fields |= {key: getattr(self.times, key) for key in ("median_ms", "p20_ms", "p80_ms")}
         return {key: value for key, value in fields.items() if key not in ("name", "run", "times")}
 
 
@@ -94,7 +96,6 @@ class Outcome:
 
     measurements: list[Measurement]
     missing: list[Missing]
-    columns: dict[str, str]  # key of ``details`` -> its head in the table
     problem: dict[str, Any] | None = None
 
 
@@ -109,12 +110,18 @@ def timed(step: Callable[[], Any], device: torch.device) -> Timed:
     return run
 
 
-def attempt(make: Callable[[], Any]) -> tuple[Any, float, str | None]:
-    """What ``make`` returns, the seconds it took, and None; or None, 0 and the reason of its failure."""
+def attempt(
+    make: Callable[[], Any], expected: type[Exception] | tuple[()] = Exception
+) -> tuple[Any, float, str | None]:
+    """What ``make`` returns, the seconds it took, and None; or None, 0 and the reason of its failure.
+
+    Args:
+        expected: errors that count as a reason; others are raised.
+    """
     begin = time.perf_counter()
     try:
         made = make()
-    except Exception as error:  # of any kind, since other libraries are called: only this method will be missing
+    except expected as error:
         return None, 0.0, reason_of(error)
     return made, time.perf_counter() - begin, None
 
@@ -138,14 +145,12 @@ def measure(
     """
     mine = {method.label: method for method in methods}
     assert len(mine) == len(methods), "two methods of one name"
-    times: dict[str, list[float]] = {label: [] for label in mine}
-    values: dict[str, list[float]] = {label: [] for label in mine}
+    rounds_of: dict[str, list[tuple[float, float | None]]] = {label: [] for label in mine}
     failed: dict[str, str] = {}
 
     def due(label: str) -> bool:
-        timed_ms = times[label][warmup:]
-        within_budget = len(times[label]) < warmup + MIN_ROUNDS or sum(timed_ms) < budget_s * 1e3
-        return label not in failed and within_budget
+        spent_ms = sum(ms for ms, _ in rounds_of[label][warmup:])
+        return label not in failed and (len(rounds_of[label]) < warmup + MIN_ROUNDS or spent_ms < budget_s * 1e3)
 
     shuffled = random.Random(0)
     for _ in range(warmup + rounds):
@@ -154,30 +159,22 @@ def measure(
         for label in broadcast_object(todo):
             time.sleep(_PAUSE_S)
             _meet()
-            if label not in mine:
-                continue
-            run = mine[label].run
-            assert run is not None
-            try:
-                elapsed_ms, value = run()
-            except Exception as error:
-                if mine[label].kind != "peer":
-                    raise
-                failed[label] = f"failed in round {len(times[label])}: {reason_of(error)}"
-                continue
-            times[label].append(elapsed_ms)
-            if value is not None:
-                values[label].append(value)
+            if label in mine:
+                one_round, _, reason = attempt(mine[label].run, Exception if mine[label].kind == "peer" else ())
+                if reason:
+                    failed[label] = f"failed in round {len(rounds_of[label])}: {reason}"
+                else:
+                    rounds_of[label].append(one_round)
 
-    times_of_ranks = all_gather_objects(times)
+    ranks = all_gather_objects({label: [ms for ms, _ in rounds_of[label]] for label in mine})
     measurements = []
     for label, method in mine.items():
         if label not in failed:
-            rounds_of_ranks = [times_of_rank[label] for times_of_rank in times_of_ranks if label in times_of_rank]
-            ms = [max(one_round) for one_round in zip(*rounds_of_ranks)]
+            ms = [max(one_round) for one_round in zip(*(rank[label] for rank in ranks if label in rank))]
+            values = [value for _, value in rounds_of[label] if value is not None]
             stopped = f"budget_s={budget_s:g} was spent" if len(ms) < warmup + rounds else None
             measured = replace(method, run=None)
-            measurements.append(Measurement(measured, ms[:warmup], Times(ms[warmup:]), values[label], stopped))
+            measurements.append(Measurement(measured, ms[:warmup], Times(ms[warmup:]), values, stopped))
     return measurements, [Missing(mine[label].name, reason, mine[label].case) for label, reason in failed.items()]
 
 
@@ -202,17 +199,17 @@ def check_baseline(methods: list[Method], name: str | None) -> None:
         raise ConfigError(f"baseline={name} is not among the methods: choose one of {', '.join(names)}")
 
 
-def baseline(measurements: list[Measurement], name: str | None) -> Measurement | None:
-    """The fastest measurement of the method ``name``, or of ours if ``name`` is None; None if there is none."""
+def compare(measurements: list[Measurement], name: str | None) -> Measurement | None:
+    """Set the ratio of each measurement to the fastest one of the method ``name``, or of ours if that is None.
+
+    Returns:
+        that measurement; None if there is none.
+    """
     candidates = [one for one in measurements if (one.name == name if name else one.method.kind == "ours")]
-    return min(candidates, key=lambda one: one.median_ms, default=None)
-
-
-def compare(measurements: list[Measurement], base: Measurement | None) -> None:
-    """Set the ratio of each measurement to ``base``; without one, leave it None."""
-    if base is not None:
-        for one in measurements:
-            one.baseline, one.ratio = base.method.label, one.median_ms / base.median_ms
+    base = min(candidates, key=lambda one: one.median_ms, default=None)
+    for one in measurements:
+        one.compare_with(base)
+    return base
 
 
 def loss_error(one: Measurement, base: Measurement) -> float:

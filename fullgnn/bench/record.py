@@ -16,6 +16,14 @@ from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.table import format_table
 
+COLUMNS = {
+    "spmm": {"setup_s": "set-up s", "gflop_per_s": "GFLOP/s", "error": "error"},
+    "epoch": {"setup_s": "set-up s", "loss_error": "loss error"},
+    "collectives": {"gb_per_s": "GB/s"},
+    "reorder": {"order_s": "order s", "edge_cut": "edge cut", "bandwidth": "bandwidth"},
+}
+"""By operation: key of ``details`` -> its head in the table."""
+
 _PEERS = ("torch_geometric", "torch_sparse", "dgl")
 
 
@@ -39,13 +47,9 @@ def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, A
     }
 
 
-def make_table(record: dict[str, Any], columns: dict[str, str]) -> str:
-    """Markdown: one row for each measurement, and the list of what is missing.
-
-    Args:
-        columns: key of ``details`` -> its head in the table.
-    """
-    measurements = record["measurements"]
+def make_table(record: dict[str, Any]) -> str:
+    """Markdown: one row for each measurement, and the list of what is missing."""
+    measurements, columns = record["measurements"], COLUMNS[record["op"]]
     cases = list(measurements[0]["case"]) if measurements else []
     header = ["method", "processes x threads", *(case.replace("_", " ") for case in cases)]
     header += ["median ms", "p20", "p80", "rounds", "ratio", *columns.values()]

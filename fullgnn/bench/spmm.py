@@ -17,18 +17,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig, choices, run_config
-from fullgnn.bench.harness import (
-    Measurement,
-    Method,
-    Missing,
-    Outcome,
-    attempt,
-    baseline,
-    check_baseline,
-    compare,
-    measure,
-    timed,
-)
+from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, measure, timed
 from fullgnn.bench.ours import order_quality, product, whole_graph_order
 from fullgnn.bench.peers import SPMM, Made, Makers, set_up
 from fullgnn.bench.peers.torch_sparse import spmm_csr
@@ -36,8 +25,6 @@ from fullgnn.bench.problem import Problem, as_problem, load_graph, with_self_loo
 from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
 
-COLUMNS = {"setup_s": "set-up s", "gflop_per_s": "GFLOP/s", "error": "error"}
-ORDER_COLUMNS = {"order_s": "order s", "edge_cut": "edge cut", "bandwidth": "bandwidth"}
 _NUM_SAMPLES = 256
 _WRONG = 0.02  # relative; a kernel that gathers bfloat16 stays below
 
@@ -46,7 +33,7 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
     """``op=spmm``, in one process."""
     problem = as_problem(cfg, load_graph(cfg), world.device)
     products, missing = make_products(cfg, problem, SPMM, cfg.peers)
-    measurements: list[Measurement] = []
+    measurements = []
     for width in cfg.widths:
         x, case = operand(problem, width, cfg.seed), {"width": width}
         rows, expected = reference(problem, x, cfg.seed)
@@ -63,9 +50,10 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
         found, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
         for one in found:
             one.method.details["gflop_per_s"] = 2 * problem.nnz * width / one.median_ms / 1e6
-        compare(found, baseline(found, cfg.baseline))
-        measurements, missing = measurements + found, missing + failed
-    return Outcome(measurements, missing, COLUMNS, problem.statistics())
+        compare(found, cfg.baseline)
+        measurements.extend(found)
+        missing.extend(failed)
+    return Outcome(measurements, missing, problem.statistics())
 
 
 def run_orders(cfg: BenchConfig, world: World) -> Outcome:
@@ -93,12 +81,10 @@ def run_orders(cfg: BenchConfig, world: World) -> Outcome:
             x, case = operand(problem, width, cfg.seed), {"order": order, "width": width}
             methods += [product_method(name, multiply, x, case, details) for name, (multiply, _) in products.items()]
     measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-    in_base_order = {
-        (one.name, one.method.case["width"]): one for one in measurements if one.method.case["order"] == base
-    }
-    for one in measurements:
-        compare([one], in_base_order.get((one.name, one.method.case["width"])))
-    return Outcome(measurements, missing + failed, ORDER_COLUMNS, as_problem(cfg, graph, world.device).statistics())
+    found = {(one.name, one.method.case["width"], one.method.case["order"]): one for one in measurements}
+    for (name, width, _), one in found.items():
+        one.compare_with(found.get((name, width, base)))
+    return Outcome(measurements, missing + failed, as_problem(cfg, graph, world.device).statistics())
 
 
 def make_products(

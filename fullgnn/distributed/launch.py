@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -45,7 +45,8 @@ def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> 
         KeyboardInterrupt, SystemExit: this process was told to stop; the ranks have been.
     """
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks speak for themselves
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), _num_threads(runtime, nproc):
+    threads = {"OMP_NUM_THREADS": str(num_threads(runtime, nproc))}  # libraries read it as they are imported
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), environment(threads):
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -99,6 +100,21 @@ def wait_for_others(timeout_s: float = 5.0) -> None:
 
 
 @contextmanager
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside the ``with`` block ``os.environ`` has ``variables``, for the processes that start there; None: not set."""
+    before = dict(os.environ)
+    for key, value in variables.items():
+        os.environ.pop(key, None)
+        if value is not None:
+            os.environ[key] = value
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
 def _own_handlers() -> Iterator[None]:
     """Put back the signal handlers that the elastic launcher replaces and leaves behind."""
     if threading.current_thread() is not threading.main_thread():
@@ -110,19 +126,6 @@ def _own_handlers() -> Iterator[None]:
     finally:
         for name, handler in handlers.items():
             signal.signal(name, handler)
-
-
-@contextmanager
-def _num_threads(runtime: RuntimeConfig, nproc: int) -> Iterator[None]:
-    """Size the thread pools of the workers' libraries, which read the environment as they are imported."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = str(num_threads(runtime, nproc))
-    try:
-        yield
-    finally:
-        del os.environ["OMP_NUM_THREADS"]
-        if before is not None:
-            os.environ["OMP_NUM_THREADS"] = before
 
 
 def _worker_error(message: str | dict, exitcode: int) -> WorkerError:

@@ -21,7 +21,7 @@ def make_training(
 
     Args:
         graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
-        prepared: what ``prepare`` returned for ``cfg``, on rank 0; then ``graph`` is not used.
+        prepared: what ``prepare`` returned for ``cfg``, in a world of one rank or a dry one; ``graph`` is not used.
 
     Returns:
         the job; ``epochs``, where ``epochs(i)`` launches epoch i (from 1); and the meter that counts what they cost.

@@ -17,7 +17,7 @@ def operate(world: World, *overrides: str) -> str:
     cfg = load_bench(*SHORT, *overrides, f"nproc={world.size}")
     outcome = OPERATIONS[cfg.op](cfg, world)
     record = make_record(cfg, world, outcome)
-    table = make_table(record, outcome.columns)
+    table = make_table(record)
     if world.rank == 0:
         write(make_folder(cfg.out), record, table)
     return table

@@ -12,7 +12,6 @@ from fullgnn.bench.harness import (
     Method,
     Missing,
     attempt,
-    baseline,
     compare,
     interleaved,
     measure,
@@ -86,14 +85,11 @@ def test_ratios(ranks) -> None:
         return Measurement(method(name, median_ms, kind), [], Times([median_ms]), [])
 
     found = [measured("a", "ours", 4.0), measured("b", "ours", 2.0), measured("c", "peer", 1.0)]
-    fastest, named = baseline(found, None), baseline(found, "c")
-    assert fastest is found[1] and named is found[2]
-    compare(found, None)
-    assert [one.ratio for one in found] == [None] * 3
-    compare(found, fastest)
-    assert [one.ratio for one in found] == [2.0, 1.0, 0.5]
-    assert {one.baseline for one in found} == {"b (1 x 1)"}
-    assert baseline(found[2:], None) is None
+    assert compare(found[2:], None) is None and found[2].ratio is None
+    for name, base, ratios in ((None, 1, [2.0, 1.0, 0.5]), ("c", 2, [4.0, 2.0, 1.0])):
+        assert compare(found, name) is found[base]
+        assert [one.ratio for one in found] == ratios
+        assert {one.baseline for one in found} == {found[base].method.label}
 
 
 def test_steps_of_a_process_without_a_job(ranks) -> None:

@@ -26,13 +26,13 @@ _MODULE = {"pyg": "torch_geometric"}
 
 
 def set_up(makers: Makers, libraries: list[str], *arguments: Any) -> tuple[dict[str, Made], list[Missing]]:
-    """Call the makers of ``libraries`` with ``arguments``, after the import of their library, which is not timed."""
+    """Call the makers of ``libraries`` with ``arguments``; a maker that fails is missing."""
     made: dict[str, Made] = {}
     missing = []
     for library in libraries:
-        _, _, absent = attempt(functools.partial(import_module, _MODULE.get(library, library)))
+        attempt(functools.partial(import_module, _MODULE.get(library, library)))  # not a part of any set-up time
         for name, maker in makers[library].items():
-            result, setup_s, reason = (None, 0.0, absent) if absent else attempt(functools.partial(maker, *arguments))
+            result, setup_s, reason = attempt(functools.partial(maker, *arguments))
             if reason:
                 missing.append(Missing(name, reason))
             else:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.peers.torch_sparse import Product, unweighted
-from fullgnn.bench.peers.training import train_convs
+from fullgnn.bench.peers.torch_sparse import Product
+from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
+from fullgnn.bench.peers.training import train_convs, trainer
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -35,6 +36,19 @@ def edge_index(problem: Problem) -> Tensor:
         raise UnsupportedError(
             f"its messages of {messages / 1e9:.1f} GB a layer, held four times, do not fit in memory"
         )
+    return _pairs(problem)
+
+
+def sorted_edge_index(problem: Problem) -> Any:
+    """PyG's ``EdgeIndex``, which knows its order and multiplies without messages."""
+    from torch_geometric import EdgeIndex
+
+    shape = (problem.num_nodes, problem.num_nodes)
+    return EdgeIndex(_pairs(problem), sparse_size=shape, sort_order="col", is_undirected=True).fill_cache_()
+
+
+def _pairs(problem: Problem) -> Tensor:
+    """(2, nnz) int64: source and target of each edge, sorted by target."""
     nodes = torch.arange(problem.num_nodes, device=problem.indptr.device)
     target = nodes.repeat_interleave(problem.indptr.diff().long())
     return torch.stack([problem.indices.long(), target])
@@ -47,20 +61,28 @@ def spmm(problem: Problem, form: Form) -> Product:
     return lambda x: spmm(adj, x, "sum")
 
 
-def gcn_conv(problem: Problem, weights: list[Tensor], form: Form) -> Callable[[], float]:
+def gcn_conv(
+    problem: Problem,
+    weights: list[Tensor],
+    form: Form,
+    dropout: float = 0.0,
+    train: Callable[..., Callable[[], Any]] = trainer,
+) -> Callable[[], Any]:
+    """Two layers of ``GCNConv``; see :func:`train_convs`."""
     from torch_geometric.nn import GCNConv
 
     adj = form(problem)
     convs = [GCNConv(*weight.shape, cached=True, add_self_loops=False) for weight in weights]  # the loops are in A + I
-    return train_convs(convs, lambda conv: conv.lin.weight.T, lambda conv, h: conv(h, adj), problem, weights)
+    weight_of, call = lambda conv: conv.lin.weight.T, lambda conv, h: conv(h, adj)
+    return train_convs(convs, weight_of, call, problem, weights, dropout, train)
 
 
 SPMM = {
-    "PyG spmm (torch CSR)": functools.partial(spmm, form=unweighted),
+    "PyG spmm (torch CSR)": functools.partial(spmm, form=torch_csr),
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
 EPOCH = {
-    "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=unweighted),
+    "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=torch_csr),
     "PyG GCNConv (SparseTensor)": functools.partial(gcn_conv, form=sparse_tensor),
     "PyG GCNConv (edge_index)": functools.partial(gcn_conv, form=edge_index),
 }

@@ -3,6 +3,7 @@
 import functools
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +47,8 @@ def _reduce(adj: Tensor, x: Tensor) -> Tensor:
     return torch.sparse.mm(adj, x, "sum")
 
 
-def _symmetric(adj: Tensor, x: Tensor) -> Tensor:
+def symmetric(adj: Tensor, x: Tensor) -> Tensor:
+    """``adj @ x``, differentiable, for a symmetric ``adj``."""
     return _Symmetric.apply(x, adj)
 
 
@@ -63,13 +65,20 @@ class _Symmetric(torch.autograd.Function):
         return ctx.adj @ grad, None
 
 
-def gcn(problem: Problem, weights: list[Tensor], multiply: Callable, order: str) -> Callable[[], float]:
-    """A two-layer GCN by hand; the arguments are those of :func:`gcn_forward`."""
-    return trainer(*gcn_forward(problem, weights, multiply, order), problem)
+def gcn(
+    problem: Problem,
+    weights: list[Tensor],
+    multiply: Callable,
+    order: str,
+    dropout: float = 0.0,
+    train: Callable[..., Callable[[], Any]] = trainer,
+) -> Callable[[], Any]:
+    """The training, by ``train``, of a two-layer GCN by hand; the other arguments are those of :func:`gcn_forward`."""
+    return train(*gcn_forward(problem, weights, multiply, order, dropout), problem)
 
 
 def gcn_forward(
-    problem: Problem, weights: list[Tensor], multiply: Callable, order: str
+    problem: Problem, weights: list[Tensor], multiply: Callable, order: str, dropout: float = 0.0
 ) -> tuple[list[Tensor], Callable[[], Tensor]]:
     """The parameters of a two-layer GCN, copies of ``weights`` and biases of 0, and its forward pass.
 
@@ -77,6 +86,7 @@ def gcn_forward(
         multiply: (adj, x) -> adj @ x, differentiable.
         order: ``(AH)W``, as the formula is read; ``A(HW)``, cheaper where W narrows; ``(AX)W A(HW)``, with the first
             layer's A X, which never changes, computed beforehand.
+        dropout: rate on the hidden layer.
 
     Returns:
         the parameters, and a function that computes the (num_nodes, num_classes) logits from them.
@@ -92,7 +102,7 @@ def gcn_forward(
 
     def forward() -> Tensor:
         first = layer(problem.features, ws[0], bs[0]) if aggregated is None else torch.addmm(bs[0], aggregated, ws[0])
-        return layer(F.relu(first), ws[1], bs[1])
+        return layer(F.dropout(F.relu(first), dropout), ws[1], bs[1])
 
     return [*ws, *bs], forward
 
@@ -102,6 +112,6 @@ EPOCH = {
     "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
     "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
     "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=_reduce, order="A(HW)"),
-    "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=_symmetric, order="A(HW)"),
-    "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=_symmetric, order="(AX)W A(HW)"),
+    "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
+    "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
 }
