@@ -7,10 +7,11 @@ from typing import Any, Optional
 
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import MISSING
 
 from fullgnn.config import RuntimeConfig, conf_dir
-from fullgnn.config.compose import explain, is_user_mistake
+from fullgnn.config.compose import explain
 from fullgnn.config.keys import check_choices, check_minima, load_keys
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import ConfigError
@@ -91,7 +92,9 @@ class TargetConfig:
     data_root: Optional[str] = MISSING
     graphs: dict[str, PaperGraph] = field(default_factory=dict)
     paper_cache_bytes: int = MISSING
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = MISSING
+    notes_on_cpu: list[str] = MISSING
+    texts: dict[str, str] = field(default_factory=dict)
 
     @property
     def torch_device(self) -> torch.device:
@@ -121,26 +124,18 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[s
     Raises:
         ConfigError: there is no target, or an unknown one.
     """
-    own = {key: argument for argument in arguments if (key := argument.partition("=")[0]) in ("target", "out")}
-    given = {key: _value(argument) for key, argument in own.items()}
+    own = [argument for argument in arguments if argument.partition("=")[0] in ("target", "out")]
+    try:
+        given = {one.key_or_group: one.value() for one in OverridesParser.create().parse_overrides(own)}
+    except HydraException as error:
+        raise ConfigError(explain(error)) from error
     target, out, known = given.get("target"), given.get("out"), targets()
-    names = target if isinstance(target, list) else [] if target is None else [target]
+    names = [str(name) for name in (target if isinstance(target, list) else [target]) if name is not None]
     if not names:
         raise ConfigError(f"give target=..., one of {', '.join(known)}, a list [a,b] of them, or {ALL}")
     check_choices("target", names, [*known, ALL] if len(names) == 1 else known)
     names = known if names == [ALL] else list(dict.fromkeys(names))
-    return names, out, [argument for argument in arguments if argument.partition("=")[0] not in own]
-
-
-def _value(argument: str) -> Any:
-    """The text, list of texts or None after the ``=``, as Hydra reads it."""
-    try:
-        value = OverridesParser.create().parse_overrides([argument])[0].value()
-    except Exception as error:
-        if not is_user_mistake(error):
-            raise
-        raise ConfigError(explain(error)) from error
-    return [str(one) for one in value] if isinstance(value, list) else None if value is None else str(value)
+    return names, None if out is None else str(out), [argument for argument in arguments if argument not in own]
 
 
 def load_target(target: str, *overrides: str) -> Any:
@@ -163,6 +158,7 @@ def load_target(target: str, *overrides: str) -> Any:
     if cfg.device == "cuda" and not num_gpus:
         raise ConfigError("device=cuda but no GPU is visible here: use device=cpu")
     cfg.device = "cuda" if num_gpus and cfg.device != "cpu" else "cpu"
+    cfg.notes += cfg.notes_on_cpu if cfg.device == "cpu" else []
     if cfg.nproc is None:
         cfg.nproc = num_gpus if cfg.device == "cuda" else 1
     if cfg.threads is None:

@@ -7,7 +7,7 @@ from omegaconf import MISSING
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.result import Bars, Result, Row, Series, speedups, with_label
+from fullgnn.reproduce.result import Bars, Result, Row, Series, rows_of, with_label
 
 OFF, ON = "off", "on"
 
@@ -29,18 +29,14 @@ def run(cfg: Config) -> Result:
     found, rows, details = cases(cfg), [], {}
     for case in found:
         for name, layout in cfg.layouts.items():
-            prepared = jobs.prepare_job(cfg, case, layout, *cfg.choices)
+            prepared = jobs.prepare_job(cfg, case, layout, cfg.choices)
             times = {
                 column: jobs.time_job(cfg, case, layout, [*cfg.choices, *own], links, prepared)
                 for column, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
             }
             details[f"{case.dataset}, {name}"] = {column: asdict(one) for column, one in times.items()}
-            for quantity in (jobs.SPMM, jobs.COMPUTATION, jobs.EPOCH):
-                cells = {column: one.cell(quantity) for column, one in times.items()}
-                rows.append(Row((case.title, name, quantity), speedups(cells, OFF)))
-    notes = [*cfg.notes, *([] if links is None else [jobs.links_note(cfg, links)])]
-    if cfg.torch_device.type == "cpu":
-        notes.append(jobs.TILES_ON_CPU)
+            rows += rows_of({column: one.cells(case.title, name) for column, one in times.items()}, OFF)
+    notes = [*cfg.notes, *jobs.links_notes(cfg, links)]
     panels = [_panel(quantity, with_label(rows, quantity), list(cfg.layouts)) for quantity in (jobs.SPMM, jobs.EPOCH)]
     return Result(("graph", "layout", "of"), (OFF, ON), rows, panels, found, notes, details)
 

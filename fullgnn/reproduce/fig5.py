@@ -1,8 +1,7 @@
 """Figure 5: what an order of the whole graph does to the blocks of 1.5D, and what one inside each block row does."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
 from fullgnn.reproduce.products import kernel_label, time_products
-from fullgnn.reproduce.result import Bars, Cell, Result, Row, bars, cells, over, speedups
+from fullgnn.reproduce.result import Bars, Cell, Labels, Result, Row, bars, over, rows_of, with_label
 
 ORIGINAL, WHOLE, BLOCKWISE = "original", "whole METIS", "blockwise METIS"
 SHARE, BALANCE, SLOWEST, FASTEST = "share of the non-zeros", "largest / mean", "slowest", "fastest"
@@ -26,28 +25,16 @@ Times = dict[str, list[float]]
 
 
 @dataclass
-class OrderChoice:
-    reorder: str = MISSING
-    scope: str = MISSING
-
-
-@dataclass
-class PaperBlocks:
-    nnz_millions: list[float] = field(default_factory=list)
-    """Row by row."""
-    fastest_ms: float = MISSING
-    slowest_ms: float = MISSING
-
-
-@dataclass
 class Config(TargetConfig):
     layout: Layout = field(default_factory=Layout)
     partition: str = MISSING
-    orders: dict[str, OrderChoice] = field(default_factory=dict)
+    orders: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Column -> ``reorder`` and ``scope``."""
     kernels: list[str] = MISSING
     rounds: int = MISSING
     unbalanced: float = MISSING
-    paper: dict[str, PaperBlocks] = field(default_factory=dict)
+    paper: dict[str, Any] = field(default_factory=dict)
+    """``nnz_millions`` of the blocks, row by row, ``fastest_ms`` and ``slowest_ms``, by order."""
 
 
 def run(cfg: Config) -> Result:
@@ -56,37 +43,44 @@ def run(cfg: Config) -> Result:
     blocks = {order: _blocks(cfg, case, choice) for order, choice in cfg.orders.items()}
     names = [f"({i},{j})" for i in range(cfg.layout.num_parts) for j in range(cfg.layout.num_parts)]
     nnz = {order: np.array([block.nnz for block in of_order]) for order, of_order in blocks.items()}
-    ours, paper = _percent(nnz), _percent({order: np.array(one.nnz_millions) for order, one in cfg.paper.items()})
-    rows = [
-        _row(SHARE, name, "%", _each(itemgetter(k), ours), _each(itemgetter(k), paper)) for k, name in enumerate(names)
-    ]
-    panels = [bars("non-zeros of each block", "% of all", rows, cfg.orders, "ours", group=1)]
-    rows.append(_row(SHARE, BALANCE, "", _each(imbalance, ours), _each(imbalance, paper)))
-    times: dict[str, Times] = {}
-    for kernel in cfg.kernels:
-        label = kernel_label(kernel, cfg.torch_device)
-        ms = times[label] = _times(cfg, case, blocks, kernel)
-        rows += [_row(label, name, "ms", _each(itemgetter(k), ms)) for k, name in enumerate(names)]
-        extremes = [
-            _row(label, FASTEST, "ms", _each(min, ms), {order: one.fastest_ms for order, one in cfg.paper.items()}),
-            _row(label, SLOWEST, "ms", _each(max, ms), {order: one.slowest_ms for order, one in cfg.paper.items()}),
-        ]
-        rows += extremes
-        panels.append(_panel(label, extremes, cfg.orders))
+    times = {kernel_label(kernel, cfg.torch_device): _times(cfg, case, blocks, kernel) for kernel in cfg.kernels}
+    columns: dict[str, dict[Labels, Cell]] = {}
+    for order in cfg.orders:
+        paper = cfg.paper.get(order, {})
+        published = _shares(names, np.array(paper["nnz_millions"])) if paper else {}
+        cells: dict[Labels, Cell] = {
+            (SHARE, name): Cell(share, published.get(name), "" if name == BALANCE else "%")
+            for name, share in _shares(names, nnz[order]).items()
+        }
+        for label, of_orders in times.items():
+            ms = of_orders[order]
+            cells |= {(label, name): Cell(one, unit="ms") for name, one in zip(names, ms)}
+            cells[label, FASTEST] = Cell(min(ms), paper.get("fastest_ms"), "ms")
+            cells[label, SLOWEST] = Cell(max(ms), paper.get("slowest_ms"), "ms")
+        columns[order] = cells
+    rows = rows_of(columns, ORIGINAL)
+    shares = [row for row in with_label(rows, SHARE) if row.labels[1] in names]
+    panels = [bars("non-zeros of each block", "% of all", shares, cfg.orders, "ours", group=1)]
+    panels += [_panel(label, with_label(rows, label), cfg.orders) for label in times]
     facts = _facts(cfg, nnz, times)
     notes = [*cfg.notes, *(f"{'Yes' if holds else 'No'}: {fact}" for fact, holds in facts.items())]
     details = {"nnz": {order: counts.tolist() for order, counts in nnz.items()}, "times_ms": times, "facts": facts}
     return Result(("what", "block"), tuple(cfg.orders), rows, panels, [case], notes, details)
 
 
-def _blocks(cfg: Config, case: Case, choice: OrderChoice) -> list[csr_array]:
+def _blocks(cfg: Config, case: Case, choice: Mapping[str, str]) -> list[csr_array]:
     """The blocks of A + I in one order, row by row.
 
     Raises:
         UnsupportedError: METIS is not available.
     """
-    own = [f"reorder={choice.reorder}", f"reorder.scope={choice.scope}", f"partition={cfg.partition}"]
-    prepared, _ = jobs.prepare_ordered(cfg, case, cfg.layout, *own, "normalization=none")
+    own = [
+        f"reorder={choice['reorder']}",
+        f"reorder.scope={choice['scope']}",
+        f"partition={cfg.partition}",
+        "normalization=none",
+    ]
+    prepared, _ = jobs.prepare_job(cfg, case, cfg.layout, own, exact=True)
     return cut(prepared.adj.matrix, prepared.partition)
 
 
@@ -112,33 +106,22 @@ def _times(cfg: Config, case: Case, blocks: Mapping[str, list[csr_array]], kerne
     }
 
 
-def _percent(counts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Shares of all non-zeros: the paper's graph is larger."""
-    return {order: 100 * of_order / of_order.sum() for order, of_order in counts.items()}
+def _shares(names: list[str], nnz: np.ndarray) -> dict[str, float]:
+    """Per cent of all non-zeros, since the paper's graph is larger, and the balance of the blocks."""
+    shares = 100 * nnz / nnz.sum()
+    return dict(zip(names, shares.tolist())) | {BALANCE: imbalance(shares)}
 
 
-def _each(reduce: Callable[[Any], float], values: Mapping[str, Any]) -> dict[str, float]:
-    """``reduce`` of the values of each order."""
-    return {order: float(reduce(of_order)) for order, of_order in values.items()}
-
-
-def _row(what: str, block: str, unit: str, ours: Mapping[str, float], paper: Mapping[str, float] | None = None) -> Row:
-    made = cells(ours, paper, unit)
-    return Row((what, block), speedups(made, ORIGINAL) if unit == "ms" else made)
-
-
-def _panel(label: str, extremes: list[Row], orders: Iterable[str]) -> Bars:
-    """The times in ``extremes`` over the last of them in the original order."""
-    unit = extremes[-1].cells[ORIGINAL]
+def _panel(label: str, rows: list[Row], orders: Iterable[str]) -> Bars:
+    """The times of the fastest and the slowest block over the original's slowest."""
+    extremes = {name: with_label(rows, name)[0].cells for name in (FASTEST, SLOWEST)}
+    unit = extremes[SLOWEST][ORIGINAL]
     scaled = [
         Row(
-            (f"{row.labels[1]} block",),
-            {
-                order: Cell(over(cell.ours, unit.ours), over(cell.paper, unit.paper))
-                for order, cell in row.cells.items()
-            },
+            (f"{name} block",),
+            {order: Cell(over(one.ours, unit.ours), over(one.paper, unit.paper)) for order, one in cells.items()},
         )
-        for row in extremes
+        for name, cells in extremes.items()
     ]
     return bars(label, "time / the original's slowest", scaled, orders, "ours")
 
@@ -151,7 +134,7 @@ def _facts(cfg: Config, nnz: Mapping[str, np.ndarray], times: Mapping[str, Times
         f"{BLOCKWISE} leaves the non-zeros of every block as they were": np.array_equal(nnz[BLOCKWISE], nnz[ORIGINAL]),
     }
     for label, ms in times.items():
-        slowest = _each(max, ms)
+        slowest = {order: max(of_order) for order, of_order in ms.items()}
         numbers = ", ".join(f"{order} {value:.2f} ms" for order, value in slowest.items())
         facts[f"{label}: the slowest block is faster under {BLOCKWISE} than under the others ({numbers})"] = all(
             slowest[BLOCKWISE] < slowest[other] for other in (ORIGINAL, WHOLE)

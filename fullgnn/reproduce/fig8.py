@@ -1,7 +1,7 @@
 """Figure 8: orders of the whole graph, by the hit rate of the cache that holds rows of H, and by SpMM time."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,8 +13,7 @@ from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.products import kernel_label, time_products
-from fullgnn.reproduce.profiler import l2_hit_rates
+from fullgnn.reproduce.products import kernel_label, l2_hit_rates, time_products
 from fullgnn.reproduce.result import Cell, Result, Row, Value, bars, cells, number, speedups, with_label
 
 BASE, BEST = "none", "best"
@@ -22,21 +21,12 @@ MODEL, PROFILER = "hit rate, model", "hit rate, profiler"
 
 
 @dataclass
-class PaperOrders:
-    """The paper's numbers for one graph, by order or ``best``."""
-
-    hit_rate: dict[str, float] = field(default_factory=dict)
-    """Per cent."""
-    speedup: dict[str, float] = field(default_factory=dict)
-    """Of a product, over the original order."""
-
-
-@dataclass
 class Config(TargetConfig):
     orders: list[str] = MISSING
     kernels: list[str] = MISSING
     rounds: int = MISSING
-    paper: dict[str, PaperOrders] = field(default_factory=dict)
+    paper: dict[str, Any] = field(default_factory=dict)
+    """``hit_rate`` in per cent and ``speedup`` of a product by dataset, and by order or ``best``."""
 
 
 def run(cfg: Config) -> Result:
@@ -46,24 +36,24 @@ def run(cfg: Config) -> Result:
     rows: list[Row] = []
     details: dict[str, Any] = {}
     for case in found:
-        paper = cfg.paper.get(case.dataset, PaperOrders())
+        paper = cfg.paper.get(case.dataset, {})
         matrices, missing = ordered(cfg, case)
         generator = torch.Generator().manual_seed(cfg.seed)
         x = torch.randn(case.graph.num_nodes, case.hidden, generator=generator).to(device)
         operands = {name: (matrix, x) for name, matrix in matrices.items()}
         times = time_products(cfg, cfg.kernels, operands, cfg.rounds)
-        details |= {f"{case.dataset}, {key}": asdict(one) for key, one in times.items()}
+        details |= {f"{case.dataset}, {key}": one.record() for key, one in times.items()}
         for kernel, label in labels.items():
             ms = {name: times[f"{kernel} {name}"].median_ms for name in matrices}
-            rows.append(Row((case.title, label), _time_cells(ms, missing, paper.speedup)))
+            rows.append(Row((case.title, label), _time_cells(ms, missing, paper.get("speedup", {}))))
         capacity = case.modelled_cache_rows
         modelled: dict[str, Value] = {
             name: 100 * hit_rate(matrix.indptr, matrix.indices, matrix.shape[1], capacity)
             for name, matrix in matrices.items()
         }
         profiled = l2_hit_rates(matrices, case.hidden, device)
-        rows.append(Row((case.title, MODEL), cells(_rates(modelled, missing), paper.hit_rate, "%", "simulated")))
-        rows.append(Row((case.title, PROFILER), cells(_rates(profiled, missing), paper.hit_rate, "%")))
+        rows.append(Row((case.title, MODEL), cells(_rates(modelled, missing), paper.get("hit_rate"), "%", "simulated")))
+        rows.append(Row((case.title, PROFILER), cells(_rates(profiled, missing), paper.get("hit_rate"), "%")))
     panels = [bars("hit rate of H (ours: model, paper: profiler)", "%", with_label(rows, MODEL), cfg.orders, "ours")]
     for label in dict.fromkeys(labels.values()):
         title = f"{label}: speed-up over the original order"
@@ -77,7 +67,7 @@ def ordered(cfg: Config, case: Case) -> tuple[dict[str, csr_array], dict[str, st
     for name in cfg.orders:
         own = [f"reorder={name}", "reorder.scope=whole", "normalization=none"]
         try:
-            prepared, _ = jobs.prepare_ordered(cfg, case, jobs.ONE_RANK, *own)
+            prepared, _ = jobs.prepare_job(cfg, case, jobs.ONE_RANK, own, exact=True)
             matrices[name] = prepared.adj.matrix
         except UnsupportedError as error:
             missing[name] = str(error)
@@ -92,4 +82,5 @@ def _rates(rates: Mapping[str, Value], missing: Mapping[str, str]) -> dict[str, 
 
 def _time_cells(ms: Mapping[str, float], missing: Mapping[str, str], published: Mapping[str, float]) -> dict[str, Cell]:
     times: dict[str, Value] = {**ms, BEST: min(ms.values()), **missing}
-    return speedups(cells(times, unit="ms"), BASE, published)
+    of_orders = {name: Cell(value, unit="ms", paper_ratio=published.get(name)) for name, value in times.items()}
+    return speedups(of_orders, BASE)

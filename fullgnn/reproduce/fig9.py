@@ -1,8 +1,7 @@
 """Figure 9: an epoch and its sparse products in several orders of the nodes, scheme by scheme."""
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -13,27 +12,11 @@ from fullgnn.plan.hardware import Hardware
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.result import Cell, Result, Row, bars, speedups, with_label
+from fullgnn.reproduce.result import Cell, Labels, Result, bars, rows_of, with_label
 
 QUANTITIES = (jobs.SPMM, jobs.EPOCH)
 SCOPES = {"whole": "whole", "block": "blockwise"}
 BASE = "none"
-
-Times = dict[str, dict[str, jobs.JobTimes | str]]
-"""By layout and column; a text says why a column has no times."""
-
-
-@dataclass
-class PaperSpeedup:
-    """A number that the paper's text gives: times without an order over times with ``order``."""
-
-    dataset: str = MISSING
-    scheme: str = MISSING
-    p: int = MISSING
-    order: str = MISSING
-    of: str = MISSING
-    """One of ``QUANTITIES``."""
-    speedup: float = MISSING
 
 
 @dataclass
@@ -44,7 +27,8 @@ class Config(TargetConfig):
     layouts: list[Layout] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     paper_scope: str = MISSING
-    paper: list[PaperSpeedup] = field(default_factory=list)
+    paper: list[dict[str, Any]] = MISSING
+    """Speed-ups over no order that the paper's text gives, each ``of`` one of ``QUANTITIES``."""
 
     @property
     def columns(self) -> dict[str, tuple[str, str]]:
@@ -56,15 +40,14 @@ class Config(TargetConfig):
 def run(cfg: Config) -> Result:
     """Each configuration trains a few epochs a round; its rounds are minutes apart."""
     links = jobs.load_links(cfg, cfg.links, cfg.layouts)
-    found = list(map(jobs.thin, cases(cfg)))
+    found, rows = list(map(jobs.thin, cases(cfg))), []
     with jobs.measuring(cfg) as kept:
         rounds = [{case.title: time_case(kept, case, links) for case in found} for _ in range(cfg.rounds)]
-    rows: list[Row] = []
     times_ms: dict[str, dict[str, Any]] = {case.title: {} for case in found}
     for case, layout in itertools.product(found, cfg.layouts):
         of_rounds = [one[case.title][layout.name] for one in rounds]
-        times = {column: _fastest([one[column] for one in of_rounds]) for column in cfg.columns}
-        rows += [Row((case.title, layout.name, of), _cells(cfg, case, layout, of, times)) for of in QUANTITIES]
+        times = {column: jobs.fastest([one[column] for one in of_rounds]) for column in cfg.columns}
+        rows += rows_of({column: _cells(cfg, case, layout, column, one) for column, one in times.items()}, BASE)
         plain = {column: one if isinstance(one, str) else asdict(one) for column, one in times.items()}
         times_ms[case.title][layout.name] = plain
     panels = [
@@ -72,33 +55,32 @@ def run(cfg: Config) -> Result:
         for case, of in itertools.product(found, QUANTITIES)
         if (of_panel := with_label(rows, case.title, of))
     ]
-    notes = [*cfg.notes, jobs.THIN, f"The fastest of {cfg.rounds} rounds, minutes apart, counts for each rank."]
-    notes += [] if links is None else [jobs.links_note(cfg, links)]
+    notes = [*cfg.notes, *jobs.links_notes(cfg, links)]
     details = {"hardware": links and asdict(links), "times_ms": times_ms}
     return Result(("graph", "scheme", "of"), tuple(cfg.columns), rows, panels, found, notes, details)
 
 
-def time_case(cfg: Config, case: Case, links: Hardware | None) -> Times:
-    """One round. Layouts with as many block rows share the prepared graphs."""
-    times: Times = {}
+def time_case(cfg: Config, case: Case, links: Hardware | None) -> dict[str, dict[str, jobs.JobTimes | str]]:
+    """One round, by layout and column; a text says why a column has no times.
+
+    Layouts with as many block rows share the prepared graphs.
+    """
+    times: dict[str, dict[str, jobs.JobTimes | str]] = {layout.name: {} for layout in cfg.layouts}
     num_parts = attrgetter("num_parts")
     for _, group in itertools.groupby(sorted(cfg.layouts, key=num_parts), key=num_parts):
         layouts = list(group)
         prepared = {column: _prepare(cfg, case, layouts[0], column) for column in cfg.columns}
-        for layout in layouts:
-            times[layout.name] = {
-                column: one
-                if isinstance(one, str)
-                else jobs.time_job(cfg, case, layout, _overrides(cfg, column), links, one)
-                for column, one in prepared.items()
-            }
+        for layout, (column, one) in itertools.product(layouts, prepared.items()):
+            times[layout.name][column] = (
+                one if isinstance(one, str) else jobs.time_job(cfg, case, layout, _overrides(cfg, column), links, one)
+            )
     return times
 
 
 def _prepare(cfg: Config, case: Case, layout: Layout, column: str) -> jobs.Prepared | str:
     """``case`` in the order of ``column``, cut for ``layout``; or why the order is not available."""
     try:
-        return jobs.prepare_ordered(cfg, case, layout, *_overrides(cfg, column))
+        return jobs.prepare_job(cfg, case, layout, _overrides(cfg, column), exact=True)
     except UnsupportedError as error:
         return str(error)
 
@@ -108,17 +90,12 @@ def _overrides(cfg: Config, column: str) -> list[str]:
     return [f"experiment={cfg.preset}", f"reorder={name}", f"reorder.scope={scope}"]
 
 
-def _fastest(rounds: list[jobs.JobTimes | str]) -> jobs.JobTimes | str:
-    times = [one for one in rounds if not isinstance(one, str)]
-    return jobs.fastest(times) if times else rounds[0]
-
-
-def _cells(
-    cfg: Config, case: Case, layout: Layout, quantity: str, times: Mapping[str, jobs.JobTimes | str]
-) -> dict[str, Cell]:
-    """A cell for each column, with the speed-up that the paper's text gives for it."""
-    given = {(one.dataset, one.scheme, one.p, one.of, one.order, cfg.paper_scope): one.speedup for one in cfg.paper}
-    here = (case.dataset, layout.scheme, layout.p, quantity)
-    published = {column: given[*here, *order] for column, order in cfg.columns.items() if (*here, *order) in given}
-    cells = {column: Cell(one) if isinstance(one, str) else one.cell(quantity) for column, one in times.items()}
-    return speedups(cells, BASE, published)
+def _cells(cfg: Config, case: Case, layout: Layout, column: str, times: jobs.JobTimes | str) -> dict[Labels, Cell]:
+    """The cells of ``QUANTITIES`` in one column, with the speed-ups that the paper's text gives."""
+    order, scope = cfg.columns[column]
+    here = {"dataset": case.dataset, "scheme": layout.scheme, "p": layout.p, "order": order}
+    paper = {one["of"]: one["speedup"] for one in cfg.paper if here.items() <= one.items() and scope == cfg.paper_scope}
+    labels = (case.title, layout.name)
+    cells = {} if isinstance(times, str) else times.cells(*labels)
+    reason = Cell(times if isinstance(times, str) else None)
+    return {(*labels, of): replace(cells.get((*labels, of), reason), paper_ratio=paper.get(of)) for of in QUANTITIES}

@@ -24,7 +24,7 @@ from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.simulate import prepare_for, simulate
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import Cell, Origin
+from fullgnn.reproduce.result import Cell, Labels, Origin
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.storage.record import RunRecord
 
@@ -35,15 +35,6 @@ SPMM, COMPUTATION, EPOCH = "SpMM", "computation", "epoch"
 """What is timed of a job, always of its slowest rank; the computation is the epoch without waiting for data."""
 
 ONE_RANK = Layout("1d", 1, 1)
-
-THIN = (
-    "The features of a look-alike are fewer by its degree_scale, so that dense products keep their share of an epoch "
-    "beside the sparse ones."
-)
-TILES_ON_CPU = (
-    "A CPU has no tensor cores: kernel=tile32 unpacks its dense tiles there, and the more of them the slower. Only the "
-    "share of the non-zeros in such tiles says on a CPU what a threshold does; times like the paper's need device=cuda."
-)
 
 Prepared = tuple[PreparedGraph, Preparation]
 SomeConfig = TypeVar("SomeConfig", bound=TargetConfig)
@@ -58,21 +49,26 @@ class JobTimes:
     epoch_ms: list[float]
     comm_ms: list[float]  # waiting for data, part of the epoch; by the model where the epoch is simulated
 
-    def cell(self, quantity: str, unit: str = "ms") -> Cell:
-        """``SPMM``, ``COMPUTATION`` or ``EPOCH`` of the slowest rank, in ``ms`` or ``s``."""
+    def cells(self, *labels: str) -> dict[Labels, Cell]:
+        """``SPMM``, ``COMPUTATION`` and ``EPOCH`` of the slowest rank, for rows with these and ``labels``."""
         computation = [epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms)]
-        ms = max({SPMM: self.spmm_ms, COMPUTATION: computation, EPOCH: self.epoch_ms}[quantity])
-        origin = self.origin if quantity == EPOCH else "measured"
-        return Cell(ms / 1e3 if unit == "s" else ms, unit=unit, origin=origin)
+        return {
+            (*labels, SPMM): Cell(max(self.spmm_ms), unit="ms"),
+            (*labels, COMPUTATION): Cell(max(computation), unit="ms"),
+            (*labels, EPOCH): Cell(max(self.epoch_ms), unit="ms", origin=self.origin),
+        }
 
 
-def fastest(rounds: Sequence[JobTimes]) -> JobTimes:
-    """The least times of each rank over ``rounds`` of one job: other work of the machine only adds to them."""
+def fastest(rounds: Sequence[JobTimes | str]) -> JobTimes | str:
+    """The least times of each rank over ``rounds`` of one job: other work of the machine only adds to them.
 
-    def least(key: str) -> list[float]:
-        return np.min([getattr(one, key) for one in rounds], axis=0).tolist()
-
-    return JobTimes(rounds[0].origin, least("spmm_ms"), least("epoch_ms"), least("comm_ms"))
+    A text that says why there are no times stays.
+    """
+    times = [one for one in rounds if isinstance(one, JobTimes)]
+    if not times:
+        return rounds[0]
+    spmm_ms, epoch_ms, comm_ms = np.min([(one.spmm_ms, one.epoch_ms, one.comm_ms) for one in times], axis=0).tolist()
+    return JobTimes(times[0].origin, spmm_ms, epoch_ms, comm_ms)
 
 
 def num_epochs(cfg: TargetConfig, case: Case) -> int:
@@ -81,11 +77,10 @@ def num_epochs(cfg: TargetConfig, case: Case) -> int:
 
 
 def thin(case: Case) -> Case:
-    """``case`` with the first of its features: their number is multiplied by ``degree_scale``; see ``THIN``."""
+    """``case`` with the first of its features: their number is multiplied by ``degree_scale``."""
     num_features = max(1, round(case.graph.num_features * case.degree_scale))
-    if num_features == case.graph.num_features:
-        return case
-    return replace(case, graph=replace(case.graph, features=case.graph.features[:, :num_features].copy()))
+    features = np.ascontiguousarray(case.graph.features[:, :num_features])  # no copy if these are all
+    return replace(case, graph=replace(case.graph, features=features))
 
 
 def overrides(cfg: TargetConfig, hidden: int, *own: str) -> list[str]:
@@ -120,32 +115,31 @@ def load_links(cfg: TargetConfig, name: str, layouts: Iterable[Layout]) -> Hardw
     return load_hardware(name, run_config(cfg, 1).runtime, num_gpus or 2)
 
 
-def links_note(cfg: TargetConfig, links: Hardware) -> str:
-    """How the epochs of a simulated job come about."""
-    return (
+def links_notes(cfg: TargetConfig, links: Hardware | None) -> list[str]:
+    """How the epochs of simulated jobs come about, if there are any."""
+    if links is None:
+        return []
+    return [
         f"A layout of more than nproc={cfg.nproc} ranks is simulated: each rank's computation is measured, one rank "
         "after another on this device, and its epoch adds the unhidden communication that a model derives from "
         f"links={links.name}: {links.source}."
-    )
+    ]
 
 
-def prepare_job(cfg: TargetConfig, case: Case, layout: Layout, *own: str) -> Prepared:
-    """``case`` as a job with the overrides ``own`` prepares it; jobs with the same block rows and order share it."""
-    return prepare_for(run_config(cfg, case.hidden, *own, *layout.overrides()), layout.p, case.graph)
+def prepare_job(cfg: TargetConfig, case: Case, layout: Layout, own: Sequence[str], exact: bool = False) -> Prepared:
+    """``case`` as a job with the overrides ``own`` prepares it; jobs with the same block rows and order share it.
 
-
-def prepare_ordered(cfg: TargetConfig, case: Case, layout: Layout, *own: str) -> Prepared:
-    """As :func:`prepare_job`, for targets that compare orders.
+    Args:
+        exact: refuse the order that takes the place of METIS where METIS is not available.
 
     Raises:
-        UnsupportedError: METIS is not available, and the job would use another order.
+        UnsupportedError: METIS is not available, and ``exact`` is True.
     """
-    prepared, preparation = prepare_job(cfg, case, layout, *own)
-    asked = run_config(cfg, case.hidden, *own, *layout.overrides()).reorder.name
-    if preparation.reorder != asked:
-        raise UnsupportedError(
-            f"reorder={asked} is not available here, {preparation.reorder} took its place: pip install pymetis"
-        )
+    run = run_config(cfg, case.hidden, *own, *layout.overrides())
+    prepared, preparation = prepare_for(run, layout.p, case.graph)
+    asked, used = run.reorder.name, preparation.reorder
+    if exact and used != asked:
+        raise UnsupportedError(f"reorder={asked} is not available here, {used} took its place: pip install pymetis")
     return prepared, preparation
 
 
@@ -163,11 +157,8 @@ def time_job(
     assert cfg.nproc is not None
     own, epochs = [*own, *layout.overrides()], num_epochs(cfg, case)
     if 1 < layout.p <= cfg.nproc:
-        training = [
-            f"train.epochs={epochs}",
-            "train.eval_every=0",
-            "runtime.cuda_graph=never",
-        ]  # replays have no phases
+        # A replayed epoch has no phases.
+        training = [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
         record, _ = train_processes(cfg, case.graph, case.hidden, layout.p, *own, *training)
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
     run = simulate(run_config(cfg, case.hidden, *own), layout.p, None, epochs, links, prepared)

@@ -105,9 +105,8 @@ def table_text(result: Result) -> str:
         origin = "" if by_row else _only(_origins(cells))
         texts = []
         for cell in cells:
-            own_unit = cell.unit if cell.unit != unit else ""
-            own_origin = "" if by_row or origin else f"[{cell.origin}]"
-            own = [own_unit, own_origin] if number(cell.ours) is not None else []
+            own = ["" if unit else cell.unit, "" if by_row or origin else f"[{cell.origin}]"]
+            own = own if number(cell.ours) is not None else []
             texts.append(" ".join(filter(None, [_with_ratio(cell.ours, cell.ratio), *own])))
         table[", ".join(filter(None, [name, unit, origin]))] = texts
         if any(cell.paper is not None or cell.paper_ratio is not None for cell in cells):
@@ -123,7 +122,7 @@ def csv_text(result: Result) -> str:
     for row in result.rows:
         for column, cell in row.cells.items():
             fields = {"column": column, **asdict(cell)}
-            writer.writerow([*row.labels, *("" if fields[key] is None else fields[key] for key in _CSV)])
+            writer.writerow([*row.labels, *(fields[key] for key in _CSV)])
     return out.getvalue()
 
 

@@ -1,6 +1,7 @@
 """Panels as a PNG: ours filled, the paper's outlined in the same colour."""
 
 import importlib.util
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,18 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLORS = ("#4477aa", "#ccbb44", "#228833", "#aa3377", "#66ccee", "#ee6677", "#777777", "#222255")
-"""Paul Tol's "bright" scheme and two more: told apart also by the colour-blind."""
+"""Paul Tol's "bright" scheme and two more, which the colour-blind can tell apart."""
 _PANEL_INCHES = 5.8, 3.2
 _PANELS_ACROSS = 2
 _GROUP_WIDTH = 0.8  # of the distance of two groups of bars
 
 
 def check_installed() -> None:
-    """Refuse to begin what could not be drawn at the end.
-
-    Raises:
-        UnsupportedError: matplotlib is not installed.
-    """
+    """Raise ``UnsupportedError`` if matplotlib is missing, before a target measures what could not be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UnsupportedError("figures need matplotlib, which is not installed: pip install '.[report]'")
 
@@ -43,8 +40,10 @@ def draw(panels: Sequence[Bars | Curves], title: str, path: Path) -> None:
     for axes, panel in zip(grid, panels):
         _bars(axes, panel) if isinstance(panel, Bars) else _curves(axes, panel)
         axes.set_title(panel.title, fontsize=9)
+        axes.set_ylabel(panel.ylabel, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
+        axes.set_axisbelow(True)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))  # beside the panel
     for axes in grid[len(panels) :]:
@@ -53,34 +52,25 @@ def draw(panels: Sequence[Bars | Curves], title: str, path: Path) -> None:
 
 
 def _bars(axes: "Axes", panel: Bars) -> None:
-    """Groups of bars; each series has one bar of ours and one of the paper's, where it has any."""
-    slots: list[tuple[str, str, bool, list[float | None]]] = []
-    for color, series in zip(_cycle(len(panel.series)), panel.series):
-        bars = [(series.name, color, False, series.values), (f"{series.name}, paper", color, True, series.paper)]
-        slots += [slot for slot in bars if any(value is not None for value in slot[-1])]
+    """Groups of bars; each series has one bar of ours and one of the paper's, if it has any values."""
+    slots: list[tuple[str, list[float | None], dict[str, Any]]] = []
+    for color, series in zip(itertools.cycle(COLORS), panel.series):
+        outlined = {"facecolor": "none", "edgecolor": color, "hatch": "////", "linewidth": 0.8}
+        slots += [(series.name, series.values, {"color": color}), (f"{series.name}, paper", series.paper, outlined)]
+    slots = [slot for slot in slots if any(value is not None for value in slot[1])]
     width = _GROUP_WIDTH / max(1, len(slots))
-    for place, (name, color, paper, values) in enumerate(slots):
+    for place, (name, values, style) in enumerate(slots):
         offset = (place - (len(slots) - 1) / 2) * width
-        points = [(group + offset, value) for group, value in enumerate(values) if value is not None]
-        style: dict[str, Any] = {"color": color}
-        if paper:
-            style = {"facecolor": "none", "edgecolor": color, "hatch": "////", "linewidth": 0.8}
-        axes.bar([x for x, _ in points], [y for _, y in points], 0.92 * width, label=name, **style)
+        points = {group + offset: value for group, value in enumerate(values) if value is not None}
+        axes.bar(list(points), list(points.values()), 0.92 * width, label=name, **style)
     axes.set_xticks(range(len(panel.groups)), panel.groups)
     if sum(map(len, panel.groups)) > 40:
         axes.tick_params(axis="x", rotation=30)
-    axes.set_ylabel(panel.ylabel, fontsize=8)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
 
 
 def _curves(axes: "Axes", panel: Curves) -> None:
-    for color, curve in zip(_cycle(len(panel.curves)), panel.curves):
+    for color, curve in zip(itertools.cycle(COLORS), panel.curves):
         axes.plot(curve.x, curve.y, "--" if curve.dashed else "-", color=color, linewidth=1.2, label=curve.name)
     axes.set_xlabel(panel.xlabel, fontsize=8)
-    axes.set_ylabel(panel.ylabel, fontsize=8)
     axes.grid(color="#dddddd", linewidth=0.6)
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLORS[k % len(COLORS)] for k in range(count)]

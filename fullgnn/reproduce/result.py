@@ -12,6 +12,9 @@ from fullgnn.reproduce.graphs import Case
 Value = float | int | str | None
 """A text says why there is no number: ``not installed``."""
 
+Labels = tuple[str, ...]
+"""What a row is about, as ``("Reddit", "epoch")``."""
+
 Origin = Literal["measured", "simulated", "derived"]
 """``measured``: by a clock, a profiler or a count on this machine; ``simulated``: by a model, at least in part;
 ``derived``: from the layout or the configuration alone."""
@@ -33,7 +36,7 @@ class Cell:
 class Row:
     """A line of the table: its labels, and a cell for some of the columns."""
 
-    labels: tuple[str, ...]
+    labels: Labels
     cells: dict[str, Cell]
 
 
@@ -78,7 +81,7 @@ class Curves:
 class Result:
     """What the ``run`` of a target returns."""
 
-    labels: tuple[str, ...]  # heads of the columns that name a row
+    labels: Labels  # heads of the columns that name a row
     columns: tuple[str, ...]
     rows: list[Row]
     panels: Sequence[Bars | Curves]
@@ -94,9 +97,8 @@ def number(value: Value) -> float | None:
 
 def over(value: Value, base: Value) -> float | None:
     """``value / base``, or None where one of the two is no number."""
-    if isinstance(value, (int, float)) and isinstance(base, (int, float)) and base:
-        return value / base
-    return None
+    numerator, denominator = number(value), number(base)
+    return numerator / denominator if numerator is not None and denominator else None
 
 
 def cells(
@@ -106,23 +108,32 @@ def cells(
     return {column: Cell(value, (paper or {}).get(column), unit, origin) for column, value in ours.items()}
 
 
-def speedups(cells: Mapping[str, Cell], base: str, published: Mapping[str, float] | None = None) -> dict[str, Cell]:
+def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
     """The times in ``cells``, all of one row, with ``ratio``: the time in column ``base`` over the cell's time.
 
-    A measured time is never divided by a simulated one; where a ratio cannot be computed, there is none.
-
-    Args:
-        published: the paper's ratios of columns for which the paper gives no times.
+    A measured time is never divided by a simulated one. The paper's ratio stays where the paper gives no times.
     """
-    first, published = cells.get(base, Cell(None)), published or {}
+    first = cells.get(base, Cell(None))
     return {
         column: replace(
             cell,
             ratio=over(first.ours, cell.ours) if first.origin == cell.origin else None,
-            paper_ratio=published.get(column, over(first.paper, cell.paper)),
+            paper_ratio=over(first.paper, cell.paper) or cell.paper_ratio,
         )
         for column, cell in cells.items()
     }
+
+
+def rows_of(columns: Mapping[str, Mapping[Labels, Cell]], base: str | None = None) -> list[Row]:
+    """The rows of a table that is given by column; times get their speed-ups over the column ``base``."""
+    rows: dict[Labels, dict[str, Cell]] = {}
+    for column, of_column in columns.items():
+        for labels, cell in of_column.items():
+            rows.setdefault(labels, {})[column] = cell
+    times = {labels for labels, of_row in rows.items() if {cell.unit for cell in of_row.values()} & {"ms", "s"}}
+    return [
+        Row(labels, speedups(of_row, base) if base and labels in times else of_row) for labels, of_row in rows.items()
+    ]
 
 
 def with_label(rows: Iterable[Row], *labels: str) -> list[Row]:

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
-import torch
 from omegaconf import MISSING
 
-from fullgnn.bench.epoch import loss_error
-from fullgnn.bench.harness import Method, measure, timed
+from fullgnn.bench.harness import Method, loss_error, measure, timed
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import first_weights, make_problem
@@ -53,9 +51,9 @@ def run(cfg: Config) -> Result:
                 else:  # ours alone, one method after another: the peers have one process
                     cells = {}
                     for method in (method for method in cfg.methods if method.peer is None):
-                        prepared = jobs.prepare_job(kept, case, layout, *method.overrides)
+                        prepared = jobs.prepare_job(kept, case, layout, method.overrides)
                         times = jobs.time_job(kept, case, layout, method.overrides, links, prepared)
-                        cells[method.title] = times.cell(jobs.EPOCH, "s")
+                        cells[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
                 rows.append(Row((case.title, layout.name), speedups(cells, cfg.base)))
     columns = tuple(method.title for method in cfg.methods)
     others = [column for column in columns if column != cfg.base]
@@ -63,28 +61,24 @@ def run(cfg: Config) -> Result:
         bars(f"{layout.name}: speed-up over {cfg.base}", "speed-up", with_label(rows, layout.name), others)
         for layout in cfg.layouts
     ]
-    notes = [*cfg.notes, jobs.THIN, *_losses_note(details)]
-    if cfg.torch_device.type == "cpu":
-        notes.append(f"{jobs.TILES_ON_CPU} What + block-sparse gains here is the kernel of all other rows, blocked.")
-    if links is not None:
-        notes.append(jobs.links_note(cfg, links))
+    notes = [*cfg.notes, *_losses_notes(details), *jobs.links_notes(cfg, links)]
     return Result(("graph", "layout"), columns, rows, panels, found, notes, details)
 
 
 def _one_process(cfg: Config, case: Case, layout: Layout) -> tuple[dict[str, Cell], dict[str, Any]]:
     """The cells of all methods, interleaved in this process from the same weights, and their details."""
-    device, threads = cfg.torch_device, torch.get_num_threads()
+    device = cfg.torch_device
     titles = {method.peer: method.title for method in cfg.methods if method.peer is not None}
     peers = {library: {name: of[name] for name in of if name in titles} for library, of in EPOCH.items()}
     problem = make_problem(case.graph, case.hidden, device)
     weights = first_weights(problem.widths, cfg.seed)
     steps, absent = set_up(peers, list(peers), problem, weights)
-    methods = [Method(titles[name], "peer", timed(step, device), 1, threads) for name, (step, _) in steps.items()]
+    methods = [Method(titles[name], "peer", timed(step, device)) for name, (step, _) in steps.items()]
     with world_of_one(device) as world:
         for method in (method for method in cfg.methods if method.peer is None):
             run_cfg = jobs.run_config(cfg, case.hidden, *method.overrides, *layout.overrides())
             step = trainer(run_cfg, case.graph, world, weights)
-            methods.append(Method(method.title, "ours", timed(step, device), 1, threads))
+            methods.append(Method(method.title, "ours", timed(step, device)))
         warmup = max(cfg.warmup, EAGER_EPOCHS + 1) if cfg.device == "cuda" else cfg.warmup
         measurements, failed = measure(methods, world, jobs.num_epochs(cfg, case), warmup, cfg.budget_s)
     missing = {titles[one.method]: _why(one.reason) for one in absent} | {one.method: one.reason for one in failed}
@@ -107,6 +101,6 @@ def _why(reason: str) -> str:
     return "not installed" if reason.startswith("ModuleNotFoundError") else reason
 
 
-def _losses_note(details: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _losses_notes(details: Mapping[str, Mapping[str, Any]]) -> list[str]:
     errors = [error for of_case in details.values() for error in of_case["loss_error"].values()]
     return [f"In one process the losses of the methods differ by {max(errors):.1e} at most."] if errors else []

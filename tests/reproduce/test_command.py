@@ -123,6 +123,13 @@ def test_without_matplotlib_nothing_is_begun(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "out").exists()
 
 
+def test_a_flag_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["reproduce", "target=table2", "-m"])
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    assert caught.value.code == 1
+
+
 def test_help_names_every_target(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["reproduce", "--help"])
     command.main()

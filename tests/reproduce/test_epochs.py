@@ -39,7 +39,7 @@ def test_epochs_are_those_asked_for_or_the_papers_at_full_size(tmp_path: Path) -
 def test_table5_counts_the_non_zeros_in_dense_tiles(thresholds: Result) -> None:
     made = thresholds.cases[0]
     cfg = load_target("table5", *TINY)
-    prepared, _ = prepare_job(cfg, made, ONE_RANK, *cfg.choices)
+    prepared, _ = prepare_job(cfg, made, ONE_RANK, cfg.choices)
     dense = prepared.adj.matrix.toarray()
     padded = np.zeros([-(-size // 32) * 32 for size in dense.shape], np.int64)
     padded[: len(dense), : len(dense)] = dense
@@ -77,6 +77,6 @@ def test_a_layout_that_fits_runs_on_all_of_its_ranks() -> None:
     layout = Layout("1d", 2, 1)
     made = case(cfg, "reddit-like")
     own = [*cfg.choices, *cfg.plain]
-    times = time_job(cfg, made, layout, own, None, prepare_job(cfg, made, layout, *own))
+    times = time_job(cfg, made, layout, own, None, prepare_job(cfg, made, layout, own))
     assert times.origin == "measured"
-    assert 0 < times.spmm_ms[0] < times.cell(COMPUTATION).ours < times.epoch_ms[0]  # type: ignore[operator]
+    assert 0 < times.spmm_ms[0] < times.cells()[(COMPUTATION,)].ours < times.epoch_ms[0]  # type: ignore[operator]

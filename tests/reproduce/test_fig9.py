@@ -12,7 +12,7 @@ from fullgnn.reorder import rcm
 from fullgnn.reproduce import fig9
 from fullgnn.reproduce.config import Layout, load_target
 from fullgnn.reproduce.graphs import case
-from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, prepare_ordered
+from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, prepare_job
 from fullgnn.reproduce.result import Result
 
 TINY = (
@@ -91,13 +91,13 @@ def test_all_of_the_papers_numbers_have_a_place() -> None:
     cfg = load_target("fig9")
     assert len(cfg.paper) == 7
     for one in cfg.paper:
-        assert one.dataset in cfg.sizes and one.order in cfg.orders and one.of in fig9.QUANTITIES
-        assert any((one.scheme, one.p) == (layout.scheme, layout.p) for layout in cfg.layouts)
+        assert one["dataset"] in cfg.sizes and one["order"] in cfg.orders and one["of"] in fig9.QUANTITIES
+        assert any((one["scheme"], one["p"]) == (layout.scheme, layout.p) for layout in cfg.layouts)
 
 
 def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: fig9.Config) -> None:
     made = case(cfg, "reddit-like")
-    (one, _), (other, _) = (prepare_ordered(cfg, made, Layout("1d", p, 1), *WHOLE_RCM) for p in (2, 4))
+    (one, _), (other, _) = (prepare_job(cfg, made, Layout("1d", p, 1), WHOLE_RCM) for p in (2, 4))
     assert np.array_equal(one.node_id, other.node_id)
     assert np.array_equal(one.node_id, rcm(made.graph.adjacency(np.float32), cfg.seed))
 

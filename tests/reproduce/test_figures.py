@@ -15,8 +15,7 @@ from fullgnn.partition import Partition
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.reproduce import fig5, fig8
 from fullgnn.reproduce.config import load_target
-from fullgnn.reproduce.products import product
-from fullgnn.reproduce.profiler import l2_hit_rates
+from fullgnn.reproduce.products import l2_hit_rates, product
 from fullgnn.reproduce.result import Result, Row
 
 pytest.importorskip("pymetis")

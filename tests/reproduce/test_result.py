@@ -21,7 +21,7 @@ def test_measured_and_simulated_times_are_never_divided() -> None:
 
 
 def test_a_published_ratio_needs_no_published_times() -> None:
-    cells = speedups({"a": Cell(6.0), "b": Cell(2.0)}, "a", {"b": 1.5})
+    cells = speedups({"a": Cell(6.0), "b": Cell(2.0, paper_ratio=1.5)}, "a")
     assert cells["b"].paper_ratio == 1.5
 
 
