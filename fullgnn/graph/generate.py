@@ -8,6 +8,7 @@ them sorts by row, then column, and equal neighbours are duplicates.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,38 +50,9 @@ def hierarchical_sbm(
     Args:
         num_entries: exact number of stored non-zeros; even, since every edge is stored in both directions.
     """
-    check_density(num_nodes, num_entries)
-    if num_entries % 2:
-        raise ConfigError(f"num_entries={num_entries} is odd, but a symmetric graph stores every edge twice")
-    if not 1 <= num_communities <= num_nodes:
-        raise ConfigError(f"{num_nodes} nodes cannot form {num_communities} communities: raise scale or num_nodes")
-    if not 0 <= global_share <= 1:
-        raise ConfigError(f"global_share={global_share} is not a share: choose a value from 0 to 1")
     rng = np.random.default_rng(seed)
-    num_pairs = num_entries // 2
-    levels = nested_groups(rng, num_nodes, num_communities)
-    degree = np.minimum((1 - rng.random(num_nodes)) ** (-1 / (DEGREE_EXPONENT - 1)), MAX_DEGREE_RATIO)
-    cumulative = np.concatenate([[0.0], np.cumsum(degree)])
-
-    keys = [np.empty(0, dtype=np.int64)]
-    carry = np.zeros(num_nodes)  # edges that each group of the level below could not hold
-    children = np.arange(num_nodes + 1)  # starts of those groups; below the finest level, single nodes
-    whole = np.array([0, num_nodes])
-    for starts in [*levels, whole]:
-        share = global_share if starts is whole else (1 - global_share) / len(levels)
-        parent = np.searchsorted(starts, children[:-1], side="right") - 1
-        mass = np.diff(cumulative[starts]) / cumulative[-1]
-        demand = num_pairs * share * mass + np.bincount(parent, carry, minlength=len(mass))
-        possible = _num_pairs(starts) - np.bincount(parent, _num_pairs(children), minlength=len(mass))
-        quota = np.diff(
-            np.floor(np.cumsum(np.minimum(demand, OCCUPANCY * possible)) + 1e-6).astype(np.int64), prepend=0
-        )
-        level_keys, placed = _sample_level(rng, num_nodes, starts, children, cumulative, quota)
-        keys += level_keys
-        carry, children = demand - placed, starts
-    keys += _fill_uniformly(rng, num_nodes, keys, num_pairs, symmetric=True)
-
-    low, high = _split_keys(np.concatenate(keys), num_nodes)
+    keys, levels = block_model_pairs(HostArrays(rng), num_nodes, num_entries, num_communities, global_share)
+    low, high = split_keys(keys, num_nodes)
     new_id = rng.permutation(num_nodes)
     low, high = new_id[low], new_id[high]
     both = np.concatenate([low * num_nodes + high, high * num_nodes + low])
@@ -88,6 +60,78 @@ def hierarchical_sbm(
     for row, starts in zip(groups, reversed(levels), strict=True):
         row[new_id] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     return GeneratedGraph(*_csr_from_keys(both, num_nodes), groups)
+
+
+class HostArrays:
+    """The operations of the block model that numpy and torch name differently, by numpy.
+
+    The GPU benchmark has the same methods by torch (``fullgnn/bench/gpu/random_graph.py``). ``xp`` is the library for
+    all other operations.
+    """
+
+    xp = np
+
+    def __init__(self, rng: np.random.Generator):
+        self.rng, self.random, self.integers = rng, rng.random, rng.integers
+
+    def on_device(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def repeat(self, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        return np.repeat(values, counts)
+
+    def distinct(self, keys: np.ndarray) -> np.ndarray:
+        """The values of ``keys``, each once, in ascending order; sorts ``keys`` in place."""
+        keys.sort()
+        new = np.ones(len(keys), dtype=bool)
+        np.not_equal(keys[1:], keys[:-1], out=new[1:])
+        return keys[new]
+
+
+def block_model_pairs(
+    ops: Any, num_nodes: int, num_entries: int, num_communities: int, global_share: float
+) -> tuple[Any, list[np.ndarray]]:
+    """The edges of :func:`hierarchical_sbm` before the nodes are shuffled, and the groups of its levels.
+
+    Args:
+        ops: the operations on arrays, see :class:`HostArrays`; the edges are an array of their library.
+
+    Returns:
+        (num_entries / 2,) int64, the pair ``low * num_nodes + high`` of each edge, in no order; and the result of
+        :func:`nested_groups`.
+
+    Raises:
+        ConfigError: no graph has these sizes.
+    """
+    check_density(num_nodes, num_entries)
+    if num_entries % 2:
+        raise ConfigError(f"num_entries={num_entries} is odd, but a symmetric graph stores every edge twice")
+    if not 1 <= num_communities <= num_nodes:
+        raise ConfigError(f"{num_nodes} nodes cannot form {num_communities} communities: raise scale or num_nodes")
+    if not 0 <= global_share <= 1:
+        raise ConfigError(f"global_share={global_share} is not a share: choose a value from 0 to 1")
+    levels = nested_groups(ops.rng, num_nodes, num_communities)
+    xp, num_pairs = ops.xp, num_entries // 2
+    degree = ((1 - ops.random(num_nodes)) ** (-1 / (DEGREE_EXPONENT - 1))).clip(max=MAX_DEGREE_RATIO)
+    cumulative = xp.concatenate([xp.zeros_like(degree[:1]), xp.cumsum(degree, 0)])
+
+    keys = [ops.on_device(np.empty(0, dtype=np.int64))]
+    carry = xp.zeros_like(degree)  # edges that each group of the level below could not hold
+    children = ops.on_device(np.arange(num_nodes + 1))  # starts of those groups; below the finest level, single nodes
+    for number, bounds in enumerate([*levels, np.array([0, num_nodes])]):
+        starts = ops.on_device(bounds)
+        share = global_share if number == len(levels) else (1 - global_share) / len(levels)
+        parent = xp.searchsorted(starts, children[:-1], side="right") - 1
+        mass = xp.diff(cumulative[starts]) / cumulative[-1]
+        demand = num_pairs * share * mass + xp.bincount(parent, carry, minlength=len(mass))
+        possible = _num_pairs(xp, starts) - xp.bincount(parent, _num_pairs(xp, children), minlength=len(mass))
+        until = xp.floor(xp.cumsum(xp.minimum(demand, OCCUPANCY * possible), 0) + 1e-6)
+        quota = xp.asarray(xp.diff(until, prepend=xp.zeros_like(until[:1])), dtype=xp.int64)
+        level_keys, placed = _sample_level(ops, num_nodes, starts, children, cumulative, quota)
+        keys += level_keys
+        carry, children = demand - placed, starts
+    keys += _fill_uniformly(ops, num_nodes, keys, num_pairs, symmetric=True)
+    return xp.concatenate(keys), levels
 
 
 def rmat(
@@ -105,16 +149,17 @@ def rmat(
     if not 1 <= num_groups <= num_nodes:
         raise ConfigError(f"{num_nodes} nodes cannot form {num_groups} groups: raise num_nodes")
     rng = np.random.default_rng(seed)
+    ops = HostArrays(rng)
     keys = [np.empty(0, dtype=np.int64)]
     need = num_entries
     for _ in range(SAMPLING_ROUNDS):
         row, column = _rmat_entries(rng, need, (num_nodes - 1).bit_length(), a, b, c)
         valid = (row != column) & (row < num_nodes) & (column < num_nodes)
-        keys.append(_new_keys(row[valid] * num_nodes + column[valid], keys))
+        keys.append(_new_keys(ops, row[valid] * num_nodes + column[valid], keys))
         need -= len(keys[-1])
-    keys += _fill_uniformly(rng, num_nodes, keys, num_entries, symmetric=False)
+    keys += _fill_uniformly(ops, num_nodes, keys, num_entries, symmetric=False)
 
-    row, column = _split_keys(np.concatenate(keys), num_nodes)
+    row, column = split_keys(np.concatenate(keys), num_nodes)
     new_id = rng.permutation(num_nodes)
     groups = np.empty((1, num_nodes), dtype=np.int32)
     groups[0, new_id] = np.arange(num_nodes) * num_groups // num_nodes
@@ -154,13 +199,8 @@ def nested_groups(rng: np.random.Generator, num_nodes: int, num_communities: int
 
 
 def _sample_level(
-    rng: np.random.Generator,
-    num_nodes: int,
-    starts: np.ndarray,
-    children: np.ndarray,
-    cumulative: np.ndarray,
-    quota: np.ndarray,
-) -> tuple[list[np.ndarray], np.ndarray]:
+    ops: Any, num_nodes: int, starts: Any, children: Any, cumulative: Any, quota: Any
+) -> tuple[list[Any], Any]:
     """Distinct pairs of nodes that share a group of this level but not one of the level below.
 
     Each round draws, per group, as many pairs as are still missing, both ends in proportion to their expected
@@ -169,61 +209,60 @@ def _sample_level(
     Returns:
         sorted keys, an array per round; and the number of pairs placed in each group, at most its quota.
     """
-    child = np.repeat(np.arange(len(children) - 1), np.diff(children))
-    keys: list[np.ndarray] = []
-    placed = np.zeros_like(quota)
+    xp = ops.xp
+    sizes = xp.diff(children)
+    child = ops.repeat(ops.on_device(np.arange(len(sizes))), sizes)
+    base, width = cumulative[starts[:-1]], xp.diff(cumulative[starts])
+    keys: list[Any] = []
+    placed = xp.zeros_like(quota)
+
+    def draw(missing: Any, count: int) -> Any:
+        position = ops.repeat(base, missing) + ops.random(count) * ops.repeat(width, missing)
+        return (xp.searchsorted(cumulative, position, side="right") - 1).clip(max=num_nodes - 1)
+
     for _ in range(SAMPLING_ROUNDS):
         missing = quota - placed
         count = int(missing.sum())
         if count == 0:
             break
-        base = np.repeat(cumulative[starts[:-1]], missing)
-        width = np.repeat(np.diff(cumulative[starts]), missing)
-        first, second = (
-            np.minimum(np.searchsorted(cumulative, base + rng.random(count) * width, side="right") - 1, num_nodes - 1)
-            for _ in range(2)
-        )
+        first, second = draw(missing, count), draw(missing, count)
         apart = child[first] != child[second]
         first, second = first[apart], second[apart]
-        keys.append(_new_keys(np.minimum(first, second) * num_nodes + np.maximum(first, second), keys))
-        placed = placed + np.diff(np.searchsorted(keys[-1], starts * num_nodes))  # groups are ranges of keys
+        keys.append(_new_keys(ops, xp.minimum(first, second) * num_nodes + xp.maximum(first, second), keys))
+        placed = placed + xp.diff(xp.searchsorted(keys[-1], starts * num_nodes))  # groups are ranges of keys
     return keys, placed
 
 
-def _fill_uniformly(
-    rng: np.random.Generator, num_nodes: int, keys: list[np.ndarray], total: int, symmetric: bool
-) -> list[np.ndarray]:
+def _fill_uniformly(ops: Any, num_nodes: int, keys: list[Any], total: int, symmetric: bool) -> list[Any]:
     """Uniformly random new pairs that bring ``keys`` to ``total``; density is limited, so most are new."""
-    merged = np.sort(np.concatenate(keys))
-    extra: list[np.ndarray] = []
+    xp = ops.xp
+    merged = ops.distinct(xp.concatenate(keys))
+    extra: list[Any] = []
     need = total - len(merged)
     while need > 0:
-        first, second = rng.integers(num_nodes, size=(2, need))
+        first, second = ops.integers(num_nodes, size=(2, need))
         apart = first != second
         first, second = first[apart], second[apart]
         if symmetric:
-            first, second = np.minimum(first, second), np.maximum(first, second)
-        extra.append(_new_keys(first * num_nodes + second, [merged, *extra]))
+            first, second = xp.minimum(first, second), xp.maximum(first, second)
+        extra.append(_new_keys(ops, first * num_nodes + second, [merged, *extra]))
         need -= len(extra[-1])
     return extra
 
 
-def _new_keys(candidates: np.ndarray, known: list[np.ndarray]) -> np.ndarray:
+def _new_keys(ops: Any, candidates: Any, known: list[Any]) -> Any:
     """The distinct candidates, sorted, that are in none of the ``known`` sorted arrays."""
-    candidates.sort()
-    new = np.ones(len(candidates), dtype=bool)
-    np.not_equal(candidates[1:], candidates[:-1], out=new[1:])
-    candidates = candidates[new]
+    candidates = ops.distinct(candidates)
     for taken in known:
         if len(taken):
-            slot = np.minimum(np.searchsorted(taken, candidates), len(taken) - 1)
+            slot = ops.xp.searchsorted(taken, candidates).clip(max=len(taken) - 1)
             candidates = candidates[taken[slot] != candidates]
     return candidates
 
 
-def _num_pairs(starts: np.ndarray) -> np.ndarray:
+def _num_pairs(xp: Any, starts: Any) -> Any:
     """Unordered pairs of nodes inside each group."""
-    size = np.diff(starts).astype(np.float64)
+    size = xp.asarray(xp.diff(starts), dtype=xp.float64)
     return size * (size - 1) / 2
 
 
@@ -239,7 +278,8 @@ def _rmat_entries(
     return row, column
 
 
-def _split_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def split_keys(keys: Any, num_nodes: int) -> tuple[Any, Any]:
+    """The two nodes of each pair."""
     first = keys // num_nodes
     return first, keys - first * num_nodes
 

@@ -16,6 +16,10 @@ class Times:
     ms: list[float]
 
     @property
+    def runs(self) -> int:
+        return len(self.ms)
+
+    @property
     def median_ms(self) -> float:
         return statistics.median(self.ms)
 

@@ -1,4 +1,4 @@
-"""Check, measure and compare on this machine's GPU, with three commands of minutes. Read downward.
+"""Check, measure and compare on this machine's GPU, with three commands of minutes.
 
     ./launch/gpu_bench --part checks   --out h200                             # 2.5 minutes
     ./launch/gpu_bench --part products --out h200                             # 9.3 minutes; leaves h200/tuning.yaml
@@ -23,11 +23,11 @@ import torch
 
 from fullgnn.bench.gpu import worker
 from fullgnn.bench.gpu.budget import Budget
+from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS
 from fullgnn.bench.gpu.page import make_headline
-from fullgnn.bench.gpu.parts import MINUTES, PARTS, TUNING_FILE, Part, tuning_file
+from fullgnn.bench.gpu.parts import MINUTES, PARTS, TUNING_FILE, Part, groups, tuning_file
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
-from fullgnn.bench.gpu.supervise import Supervisor
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str | None) -> None:
-    """One part: its jobs, the most wanted first, and its record after every result."""
+    """One part: its items, the most wanted first, and its record after every result."""
     minutes = options.minutes or (_TOY_MINUTES if options.toy else MINUTES[name])
     budget = Budget(60 * minutes - _MARGIN_S)
     record = Record(options.out, name, not options.toy, tuning_file if name == "products" else lambda tree: {})
@@ -100,15 +100,15 @@ def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str 
     tuning = tuning if name == "epochs" else None
     record.tree |= {"finished": False, "run": _about(name, options, minutes, tuning), "items": []}
     record.write()
-    supervisor = Supervisor(record, budget, say, tuning)
+    runner = Runner(record, budget, say, tuning)
     graphs = list(TOYS) if options.toy else options.graphs
-    part = Part(supervisor, budget, record, scratch, options.toy, graphs, options.scale)
+    part = Part(budget, record, runner, scratch, options.toy, graphs, options.scale)
     scratch.mkdir(parents=True)
     try:
-        PARTS[name](part)
+        for group in groups(name, part):
+            runner.run(group, part.parallel)
         record.tree["finished"] = True
     finally:
-        supervisor.stop()
         record.put(["run", "elapsed_s"], round(budget.elapsed, 1))
         record.write()
     if not options.toy:
@@ -117,7 +117,7 @@ def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str 
 
 
 def _about(name: str, options: argparse.Namespace, minutes: float, tuning: str | None) -> dict[str, Any]:
-    """Of the machine, what is known without its GPU, which a worker describes."""
+    """What was asked for, and the machine as far as it is known without its GPU, which an item describes."""
     machine = hardware(torch.device("cpu"))
     return {
         "part": name,
@@ -135,10 +135,9 @@ def _about(name: str, options: argparse.Namespace, minutes: float, tuning: str |
 
 
 def main() -> None:
-    """Run the command line, or be a worker of one."""
-    if sys.argv[1:2] == ["--worker"]:
-        worker.main(sys.argv[2], int(sys.argv[3]))
-        return
+    """Run the command line, or be the process of one of its items."""
+    if sys.argv[1:2] == ["--item"]:
+        worker.main(*sys.argv[2:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = parse(sys.argv[1:])
     try:

@@ -1,4 +1,4 @@
-"""Time, handed out: what does not fit is made smaller or left out, and a run ends when it said it would."""
+"""Budgets of time: what does not fit is made smaller or left out, so that a run ends on time."""
 
 import time
 from collections.abc import Callable, Sequence

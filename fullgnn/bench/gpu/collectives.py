@@ -1,24 +1,23 @@
-"""NCCL on one GPU: collectives in a CUDA graph, replayed; the graph reset, and the process group ended.
+"""NCCL on one GPU: collectives are captured in a CUDA graph and replayed; then the process group is ended.
 
 The framework's collectives return at once on one rank, so torch.distributed is called here: an all-reduce, and a
 send and receive of this rank to itself, as ``Axis.exchange`` batches them.
 """
 
-import os
+from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from fullgnn.bench.gpu.ours import free_port, use_loopback
+from fullgnn.bench.gpu.check import Check, equal
 from fullgnn.bench.gpu.worker import Report, Task
 
 _SIZE = 1 << 20
 _TIMEOUT_S = 30
 
 
-def check_captured(device: torch.device, capture: bool) -> list[dict[str, Any]]:
+def check_captured(device: torch.device, capture: bool) -> list[Check]:
     """y = all-reduce(x) and z = exchange(x), on one rank both x, replayed with other x.
 
     Args:
@@ -55,8 +54,9 @@ def check_captured(device: torch.device, capture: bool) -> list[dict[str, Any]]:
         z.fill_(torch.nan)
         launch()
         how = f"{'replay' if capture else 'launch'} {turn + 1}"
-        for subject, found in {"all-reduce": y, **({"exchange with itself": z} if capture else {})}.items():
-            checks.append({"subject": subject, "what": "values", "case": how, "passed": torch.equal(found, x)})
+        checks.append(equal("all-reduce", "values", how, y, x))
+        if capture:
+            checks.append(equal("exchange with itself", "values", how, z, x))
     if graph is not None:
         torch.cuda.synchronize(device)
         graph.reset()  # destroy_process_group waits for graphs that captured its collectives (pytorch#115388)
@@ -64,21 +64,18 @@ def check_captured(device: torch.device, capture: bool) -> list[dict[str, Any]]:
 
 
 def run(task: Task, report: Report) -> None:
-    """An item for the collectives and one for the end of their process group, where it may hang."""
+    """A case each for the process group, its collectives and its end, which may hang."""
     if not task.toy and not dist.is_nccl_available():
         report.missing("nccl", "this torch has no NCCL")
         return
 
     def begin() -> None:
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        use_loopback()
-        dist.init_process_group(
-            "gloo" if task.toy else "nccl", rank=0, world_size=1, timeout=timedelta(seconds=_TIMEOUT_S)
-        )
+        backend, timeout = "gloo" if task.toy else "nccl", timedelta(seconds=_TIMEOUT_S)
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
 
     def captured() -> None:
         for check in check_captured(task.device, capture=not task.toy):
-            report.add(["checks"], check)
+            report.add(["checks"], asdict(check))
 
     report.item("nccl: process group", begin, limit_s=_TIMEOUT_S + 5)
     if not dist.is_initialized():

@@ -80,7 +80,7 @@ def describe(launch: Launch) -> dict[str, Any]:
     )
     read = matrices.keys() & loaded - stored or matrices.keys() & loaded
     loads, loops = program.loads(read), program.innermost(read)
-    in_loops = [one for one in loads if any(one.block in loop for loop in loops)]
+    in_loops = [one for one in loads if any(one.place in loop for loop in loops)]
     sizes = [one.num_bytes for one in in_loops or loads]
     used = resources(launch.compiled.asm["cubin"])
     return {

@@ -79,19 +79,21 @@ def _sparse_cases(models: dict[int, list[str]]) -> Iterator[Case]:
     """Every kernel at every width. A kernel prepares the matrix once, when its first case is called."""
     adj = functools.cache(matrix)
 
-    @functools.cache
-    def prepared(kernel: Kernel) -> object:
-        return kernel.prepare(adj(), torch.float32)
+    kernels = sparse_kernels()
 
-    def multiply(kernel: Kernel, width: int) -> None:
+    @functools.cache
+    def prepared(name: str) -> object:
+        return kernels[name].prepare(adj(), torch.float32)
+
+    def multiply(name: str, width: int) -> None:
         """A hidden layer's product in its last stage, and a gradient's."""
         x, out = empty_lines(NUM_COLS, width, like=torch.empty(0)), torch.empty(NUM_ROWS, width)
-        kernel.spmm(prepared(kernel), x, out, True, _every_part(NUM_ROWS, width))
-        kernel.spmm(prepared(kernel), x, out, False, Epilogue(torch.ones(NUM_ROWS)))
+        kernels[name].spmm(prepared(name), x, out, True, _every_part(NUM_ROWS, width))
+        kernels[name].spmm(prepared(name), x, out, False, Epilogue(torch.ones(NUM_ROWS)))
 
-    for name, kernel in sparse_kernels().items():
+    for name in kernels:
         for width in sorted(models, reverse=True):
-            yield Case(name, str(width), partial(multiply, kernel, width), models[width])
+            yield Case(name, str(width), partial(multiply, name, width), models[width])
 
 
 def _dense_cases(model: Lookalike) -> Iterator[Case]:

@@ -1,80 +1,94 @@
-"""Epochs timed by preset: ten at a time between two CUDA events, at several rates of dropout."""
+"""The epochs of one graph, timed by preset at two rates of dropout, and what the GPU does in one of ours."""
 
+import gc
+import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu.others import naive, pyg
-from fullgnn.bench.gpu.ours import LATER, OURS, alone, ours, preset_config
-from fullgnn.bench.gpu.timing import synchronize
-from fullgnn.bench.gpu.training import Start, Step, Training, peak_memory, start_memory
+from fullgnn.bench.gpu import training
+from fullgnn.bench.gpu.launches import EPOCHS, launch_table, profiled
+from fullgnn.bench.gpu.lookalikes import make_nodes
+from fullgnn.bench.gpu.made_graph import MadeGraph
+from fullgnn.bench.gpu.training import LATER, OURS, PEERS, Step
+from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.bench.problem import Problem
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS
+from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.trials import settle
-
-PYG = {"PyG GCNConv, torch CSR": "csr", "PyG GCNConv, EdgeIndex": "edge_index"}
-PRESETS = ("naive", *OURS, *PYG)
+from fullgnn.telemetry.timing import device_ms, synchronize
 
 DROPOUTS = (0.0, 0.5)
-"""Rates of dropout of the hidden layer."""
+"""Rates of dropout of the hidden layer. The presets of ``LATER`` run at the first alone."""
 
 EPOCHS_AT_ONCE = 10
-"""Between two events."""
+"""Epochs between two CUDA events."""
 
 WARM_UP = EAGER_EPOCHS + 3  # the capture of a step and the first replays are in it
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 12
+_LEAST_ROUNDS, _MOST_ROUNDS, _ROUNDS_S = 3, 12, 1.5
+_HOST_S_PER_ENTRY = len(OURS) * 3e-8  # each of ours cuts the adjacency on the host, for one process
 
 
-def run_preset(
-    preset: str,
-    training: Training,
-    seconds: float,
-    dropouts: tuple[float, ...] = DROPOUTS,
-    then: Callable[[float, Step], None] = lambda dropout, step: None,
-) -> list[dict[str, Any]]:
-    """Set ``preset`` up, train some epochs at each rate and say what they took: entries of the record.
+def run(task: Task, report: Report) -> None:
+    """Arguments of the task: those of ``MadeGraph``, and ``presets``: ``ours`` or ``peers``."""
+    made = MadeGraph(task, report, host_s_per_entry=_HOST_S_PER_ENTRY)
+    found = made.make()
+    if found is None:
+        return
+    graph, csr, perm = found
+    nodes = report.item("features", partial(make_nodes, graph, made.shape, perm, 0))
+    del graph, found
+    if nodes is None:
+        return
+    problem = training.as_problem(csr, nodes, made.shape)
+    gpu.INTERPRETED = False  # for a toy ``auto`` takes a CPU's kernel: there is no GPU to time the others on
+    for preset in OURS if task.arguments["presets"] == "ours" else PEERS:
+        if preset.startswith("PyG") and find_spec("torch_geometric") is None:
+            report.missing(f"epoch {preset}", "torch_geometric is not installed")
+            continue
+        once = partial(run_preset, preset, problem, made)
+        report.item(f"epoch {preset}", once, limit_s=150, predicted_s=0.0 if task.toy else 6.0)
+    gpu.INTERPRETED = task.toy
 
-    Memory counts what a process would hold that runs this preset alone, without what only the others need.
 
-    Args:
-        then: called with each rate and its training, warm, after it was timed.
+def run_preset(preset: str, problem: Problem, made: MadeGraph) -> None:
+    """Set ``preset`` up, train some epochs at each rate of dropout, and put what they took into the record.
+
+    The bytes are what a process that runs this preset alone would hold.
     """
-    device = training.device
+    device = problem.features.device
     before = start_memory(device)
-    shared = 0 if preset in (*OURS, *LATER) else training.nodes.features.nbytes + training.csr.indices.nbytes
-    begin, found = time.perf_counter(), []
-    with _made(preset, training) as start:
-        for dropout in dropouts:
+    # Ours hold copies of their own; the peers read these tensors, which are there before they start.
+    shared = 0 if preset in OURS else problem.features.nbytes + problem.indices.nbytes
+
+    def own_peak() -> int | None:
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+        return peak and peak - before + shared
+
+    begin = time.perf_counter()
+    with training.started(preset, problem, str(made.scratch / "kernels")) as start:
+        for dropout in DROPOUTS if preset not in LATER else DROPOUTS[:1]:
             step, settings = start(dropout)
             synchronize(device)
-            setup_s = time.perf_counter() - begin
-            setup_bytes = peak_memory(device)
+            entry: dict[str, Any] = {"preset": preset, "dropout": dropout}
+            setup = {"setup_s": time.perf_counter() - begin, "setup_peak_bytes": own_peak()}
             start_memory(device)
-            times, losses = time_epochs(step, device, seconds)
-            peak_bytes = peak_memory(device)
-            found.append(
-                {
-                    "preset": preset,
-                    "dropout": dropout,
-                    "median_ms": statistics.median(times),
-                    "least_ms": min(times),
-                    "most_ms": max(times),
-                    "rounds": len(times),
-                    "setup_s": setup_s,  # of the second rate, the model alone
-                    "setup_peak_bytes": setup_bytes and setup_bytes - before + shared,
-                    "peak_bytes": peak_bytes and peak_bytes - before + shared,
-                    "losses": losses[: WARM_UP + 5],
-                    "settings": settings(),
-                }
-            )
-            then(dropout, step)
+            times, losses = time_epochs(step, device, _ROUNDS_S)
+            entry |= {"median_ms": statistics.median(times), "least_ms": min(times), "most_ms": max(times)}
+            entry |= {"rounds": len(times), **setup, "peak_bytes": own_peak(), "losses": losses[: WARM_UP + 5]}
+            entry |= {"settings": settings(), "loss_error": _loss_error(preset, dropout, entry["losses"], made)}
+            made.add("epoch", entry)
+            if preset == "full":
+                table = launch_table(profiled(step, device), EPOCHS)
+                made.add("launches", {"preset": preset, "dropout": dropout, **table})
             del step, settings
             start_memory(device)
             begin = time.perf_counter()
-    return found
 
 
 def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[float], list[float]]:
@@ -82,38 +96,45 @@ def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[
 
     On a CPU, where nothing but toys is run, one round of two epochs is all.
     """
-    losses, times = [step()()], list[float]()
+    losses = [step()()]
     settle()  # every width has been multiplied
     losses += [step()() for _ in range(WARM_UP - 1)]
+    at_once, least, most = (EPOCHS_AT_ONCE, _LEAST_ROUNDS, _MOST_ROUNDS) if device.type == "cuda" else (2, 1, 1)
+    times: list[float] = []
+    reads: list[Callable[[], float]] = []
     begin = time.perf_counter()
-    while len(times) < _LEAST_ROUNDS or (len(times) < _MOST_ROUNDS and time.perf_counter() - begin < seconds):
-        if device.type == "cpu":
-            start = time.perf_counter()
-            losses += [step()() for _ in range(2)]
-            return [(time.perf_counter() - start) * 1e3 / 2], losses
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    while len(times) < least or (len(times) < most and time.perf_counter() - begin < seconds):
         synchronize(device)
-        first.record()
-        reads = [step() for _ in range(EPOCHS_AT_ONCE)]
-        last.record()
-        synchronize(device)
-        times.append(first.elapsed_time(last) / EPOCHS_AT_ONCE)
+        (took_ms,) = device_ms([lambda: reads.extend(step() for _ in range(at_once))], device)
+        times.append(took_ms / at_once)
         losses += [read() for read in reads]
+        reads.clear()
     return times, losses
 
 
-def loss_error(losses: list[float], expected: list[float]) -> float:
+def largest_error(losses: list[float], expected: list[float]) -> float:
     """Largest relative difference of two curves."""
     return max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
 
 
-@contextmanager
-def _made(preset: str, training: Training) -> Iterator[Start]:
-    if preset == "naive":
-        yield naive(training)
-    elif preset in PYG:
-        yield pyg(training, PYG[preset])
-    else:
-        cfg = preset_config(preset, training)
-        with alone(cfg.runtime) as world:
-            yield ours(cfg, training, world)
+def start_memory(device: torch.device) -> int:
+    """Start to count the peak of memory; bytes of the tensors that are there. 0 on a CPU, which does not count."""
+    if device.type != "cuda":
+        return 0
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def _loss_error(preset: str, dropout: float, losses: list[float], made: MadeGraph) -> float | None:
+    """The error over the losses of the first preset that ran on the graph, in whichever process.
+
+    With dropout, ours are compared with each other alone: the peers draw other masks.
+    """
+    if dropout and preset in PEERS:
+        return None
+    kept = made.scratch / f"losses-{dropout}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(losses))
+    return largest_error(losses, json.loads(kept.read_text()))

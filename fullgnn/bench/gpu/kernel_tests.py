@@ -6,16 +6,16 @@ sample of small tests.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
+from fullgnn.bench.gpu.check import Check
 from fullgnn.bench.gpu.hits import finished
 from fullgnn.bench.gpu.worker import Report, Task
 
@@ -55,15 +55,15 @@ def run(task: Task, report: Report) -> None:
         command = [*pytest, *parallel, *NOT, *TESTS]
 
     def once() -> None:
-        entries, output = tested(command, report.budget.left - _END_S)
-        for entry in [*entries, *([] if tool is None else [verdict(tool, output)])]:
-            report.add(["checks"], entry)
+        checks, output = tested(command, report.budget.left - _END_S)
+        for check in [*checks, *([] if tool is None else [verdict(tool, output)])]:
+            report.add(["checks"], asdict(check))
 
     report.item(name, once, limit_s=report.budget.left + 1)
 
 
-def tested(command: list[str], seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """Run a command of pytest for at most ``seconds``: the entries of the record, and all that was printed.
+def tested(command: list[str], seconds: float) -> tuple[list[Check], str]:
+    """Run a command of pytest for at most ``seconds``: its checks, and all that was printed.
 
     Raises:
         RuntimeError: pytest left no results; the message has its last words.
@@ -79,26 +79,29 @@ def tested(command: list[str], seconds: float) -> tuple[list[dict[str, Any]], st
         return summary(results.read_text(), in_time), output + errors
 
 
-def summary(junit_xml: str, in_time: bool) -> list[dict[str, Any]]:
-    """An entry for all tests, with their counts, and one for each that failed."""
+def summary(junit_xml: str, in_time: bool) -> list[Check]:
+    """A check for all tests, with their counts, and one for each test that failed."""
     counts: Counter[str] = Counter()
     failed = []
     for case in ElementTree.fromstring(junit_xml).iter("testcase"):
         found = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        if found is None and not in_time and not float(case.get("time", 0)):
-            continue  # it was interrupted before its end
-        counts["passed" if found is None else "skipped" if found.tag == "skipped" else "failed"] += 1
-        if found is not None and found.tag != "skipped":
+        if found is None:
+            over = not in_time and not float(case.get("time", 0))
+            counts["interrupted" if over else "passed"] += 1
+        elif found.tag == "skipped":
+            counts["skipped"] += 1
+        else:
+            counts["failed"] += 1
             said = " ".join((found.get("message") or "").split())[:300]
             name = f"{case.get('classname')}.{case.get('name')}"
-            failed.append({"subject": name, "what": "test", "passed": False, "said": said})
-    said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    said += "" if in_time else "; then time was over"
-    whole = {"subject": "pytest", "what": "all tests", "passed": not failed and counts["passed"] > 0, "said": said}
-    return [whole, *failed]
+            failed.append(Check(name, "test", "", None, None, 0.0, False, said))
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    counted += "" if in_time else "; then time was over"
+    passed = not failed and counts["passed"] > 0
+    return [Check("pytest", "all tests", counted, None, None, 0.0, passed), *failed]
 
 
-def verdict(tool: str, output: str) -> dict[str, Any]:
+def verdict(tool: str, output: str) -> Check:
     """What the summary of a tool of compute-sanitizer says.
 
     Raises:
@@ -109,10 +112,5 @@ def verdict(tool: str, output: str) -> dict[str, Any]:
         raise RuntimeError(f"{tool} did not finish: {' '.join(output.split())[-300:]}")
     count = sum(map(int, found))
     first = next((line.strip("= ") for line in output.splitlines() if "Invalid" in line or "hazard" in line), "")
-    said = f"{count}: {first}"[:200] if count else "nothing found"
-    return {"subject": "compute-sanitizer", "what": tool, "passed": count == 0, "said": said}
-
-
-def tools() -> list[str]:
-    """The tools of compute-sanitizer, where it is installed."""
-    return list(TOOLS) if shutil.which("compute-sanitizer") else []
+    said = f"{count}: {first}"[:200] if count else ""
+    return Check("compute-sanitizer", tool, "a sample of tests", None, None, 0.0, count == 0, said)

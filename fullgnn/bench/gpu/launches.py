@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd import DeviceType
 
-from fullgnn.bench.gpu.timing import synchronize
 from fullgnn.bench.gpu.training import Step
+from fullgnn.telemetry.timing import synchronize
 
 EPOCHS = 5
 _NAME = 90  # characters of a kernel's

@@ -1,26 +1,22 @@
 """Graphs as large as known ones, with their features and labels, on the device, and the orders of their nodes."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 
 from fullgnn.bench.gpu.random_graph import CSR, RandomGraph, hierarchical_sbm
+from fullgnn.config import conf_dir
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.spmm.tiles import tile_density
-
-METIS_S_PER_ENTRY = 1.3e-6
-"""Seconds that METIS takes for a stored entry, on one core."""
-
-GLOBAL_SHARE = 0.15
-TRAIN_FRACTION = 0.6
 
 
 @dataclass(frozen=True)
 class Lookalike:
-    """The figures of ``conf/dataset``, which PyYAML may not be there to read; and the usual hidden width."""
+    """The sizes of a graph, and the hidden width of the model that is usually trained on it."""
 
     num_nodes: int
     num_edges: int  # both directions, and a self-loop for each node
@@ -38,13 +34,20 @@ class Lookalike:
         return 130.0 * num_entries + 4.0 * num_nodes * (4 * self.num_features + 8 * self.hidden)
 
 
+def _dataset(name: str) -> dict[str, Any]:
+    return yaml.safe_load((conf_dir() / "dataset" / f"{name}.yaml").read_text())
+
+
+_HIDDEN = {"reddit-like": 128, "proteins-like": 128, "archaea-like": 128, "products-like": 64}
+_SIZES = ("num_nodes", "num_edges", "num_features", "num_classes")
 LOOKALIKES = {
-    "reddit-like": Lookalike(232_965, 114_848_857, 602, 41, 128),
-    "proteins-like": Lookalike(132_534, 79_255_038, 602, 8, 128),
-    "archaea-like": Lookalike(1_644_228, 206_436_882, 602, 10, 128),
-    "products-like": Lookalike(2_449_029, 126_167_181, 100, 47, 64),
+    name: Lookalike(**{key: _dataset(name)[key] for key in _SIZES}, hidden=hidden) for name, hidden in _HIDDEN.items()
 }
+"""The choices of ``conf/dataset`` that are measured."""
+
 TOYS = {"toy": Lookalike(96, 768, 20, 5, 8)}
+_COMMON = _dataset("synthetic")
+"""The values that all look-alikes share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,29 +60,28 @@ class Nodes:
 
 
 def generate(shape: Lookalike, scale: float, seed: int, device: torch.device) -> RandomGraph:
+    """A graph of ``shape`` whose communities are the classes."""
     num_nodes, num_entries = shape.scaled(scale)
-    return hierarchical_sbm(num_nodes, num_entries, shape.num_classes, GLOBAL_SHARE, seed, device)
+    return hierarchical_sbm(num_nodes, num_entries, shape.num_classes, _COMMON["global_share"], seed, device)
 
 
 def make_nodes(graph: RandomGraph, shape: Lookalike, perm: Tensor, seed: int) -> Nodes:
-    """Noise and the centre of the class, which is the community; a random part of the nodes trains."""
+    """Nodes in the order ``perm``: the class is the community, and features are its centre plus noise.
+
+    The training nodes are drawn at random.
+    """
     generator = torch.Generator(perm.device).manual_seed(seed)
     labels = graph.community[perm] % shape.num_classes
     centre = torch.randn(shape.num_classes, shape.num_features, device=perm.device, generator=generator)
     centre /= centre.norm(dim=1, keepdim=True)
     features = torch.randn(len(perm), shape.num_features, device=perm.device, generator=generator)
     features += centre[labels]
-    train_mask = torch.rand(len(perm), device=perm.device, generator=generator) < TRAIN_FRACTION
+    train_mask = torch.rand(len(perm), device=perm.device, generator=generator) < _COMMON["train_fraction"]
     return Nodes(features, labels, train_mask)
 
 
-def metis_predicted_s(num_entries: int) -> float | None:
-    """Seconds that METIS would take, or None where it is not installed."""
-    return METIS_S_PER_ENTRY * num_entries if find_spec("pymetis") else None
-
-
 def metis_order(csr: CSR, seed: int) -> Tensor:
-    """The order that the run's ``reorder=metis`` finds."""
+    """The order that ``reorder=metis`` finds in a run."""
     from scipy.sparse import csr_array
 
     from fullgnn.reorder import metis

@@ -6,10 +6,10 @@ of compute capability 9.0 holds.
 
 An address derives from an argument if a chain of instructions leads from the one that reads the argument to the
 register in the brackets. Shared memory counts as one register in such a chain; a value that was loaded from global
-memory derives from nothing. Loops are natural loops: a branch back to a block that dominates it, and all blocks from
-which the branch is reached without passing that block.
+memory derives from nothing. A loop is the stretch from a label to the last branch back to it: LLVM, which writes the
+PTX, lays the blocks of a loop side by side.
 
-Triton's package holds ``cuobjdump``; networkx analyses the graphs.
+Triton's package holds ``cuobjdump``.
 """
 
 import re
@@ -18,7 +18,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
 VECTOR_BYTES = 16  # of the widest access of one thread
@@ -34,17 +34,16 @@ REGISTER_UNIT = 256  # registers that a warp is given at a time
 SHARED_UNIT = 128  # bytes that a CTA is given at a time
 SHARED_RESERVED = 1024  # bytes of every CTA that the system takes
 
-_STATEMENT = re.compile(r"(@!?%\w+\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_STATEMENT = re.compile(r"(?:@!?%\w+\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _REGISTER = re.compile(r"%\w+")
 _GLOBAL = re.compile(r"(ld|st|red|atom)\.global[\w.:]*?(?:\.v(\d))?\.[bfsu](\d+)$")
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global")
 _BARRIER = re.compile(r"(?:bar|barrier)(?:\.cta)?\.sync|bar\.red")
 _SHARED = "shared memory"
-_ENDS_BLOCK = ("bra", "ret", "exit", "trap")
 _NO_VALUE_FLOW = ("ld", "st", "red", "atom", "cp", "bra", "ldmatrix", "wgmma", "mma")
 
-Statement = tuple[str, str, str]
-"""Predicate, operation, operands."""
+Statement = tuple[str, str]
+"""Operation and operands."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Access:
     arguments: frozenset[str]  # that its address derives from
     num_bytes: int  # of one thread
     is_load: bool
-    block: int
+    place: int  # among the statements
 
 
 class Program:
@@ -66,9 +65,8 @@ class Program:
     """
 
     def __init__(self, ptx: str, pointers: Mapping[int, str]):
-        self._blocks, labels = _basic_blocks(ptx)
-        self.loops = _loops(dict(enumerate(_successors(self._blocks, labels))))
-        self.accesses = list(self._find_accesses(_origins(chain(*self._blocks), pointers)))
+        self._statements, self.loops = _read(ptx)
+        self.accesses = list(self._find_accesses(_origins(self._statements, pointers)))
 
     @staticmethod
     def of(compiled: Any) -> "Program":
@@ -77,84 +75,52 @@ class Program:
         pointers = {number: name for number, name in enumerate(signature) if signature[name].startswith("*")}
         return Program(compiled.asm["ptx"], pointers)
 
-    def barriers(self, loop: Iterable[int]) -> int:
-        """Barriers of all threads of a CTA in the blocks of a loop."""
-        return sum(_BARRIER.match(operation) is not None for at in loop for _, operation, _ in self._blocks[at])
+    def barriers(self, loop: range) -> int:
+        """Barriers of all threads of a CTA in a loop."""
+        return sum(_BARRIER.match(self._statements[place][0]) is not None for place in loop)
 
     def loads(self, arguments: Iterable[str]) -> list[Access]:
         """Loads from what one of the arguments points to."""
         return [one for one in self.accesses if one.is_load and not one.arguments.isdisjoint(arguments)]
 
-    def innermost(self, arguments: Iterable[str]) -> list[frozenset[int]]:
+    def innermost(self, arguments: Iterable[str]) -> list[range]:
         """The loops that load from what one of the arguments points to, and hold no smaller loop that does."""
         loads = self.loads(arguments)
-        loading = [loop for loop in self.loops if any(one.block in loop for one in loads)]
-        return [loop for loop in loading if not any(other < loop for other in loading)]
+        loading = [loop for loop in self.loops if any(one.place in loop for one in loads)]
+        return [loop for loop in loading if not any(set(other) < set(loop) for other in loading)]
 
     def _find_accesses(self, origins: Mapping[str, set[str]]) -> Iterator[Access]:
-        for number, block in enumerate(self._blocks):
-            for _, operation, operands in block:
-                addresses = re.findall(r"\[([^\]]*)\]", operands)
-                if found := _GLOBAL.match(operation):
-                    num_bytes = int(found[2] or 1) * int(found[3]) // 8
-                    address, is_load = addresses[0], found[1] in ("ld", "atom")
-                elif _COPY.match(operation):
-                    num_bytes = int(operands.rsplit("]", 1)[1].split(",")[1], 0)
-                    address, is_load = addresses[1], True
-                else:
-                    continue
-                arguments = frozenset().union(*(origins[register] for register in _REGISTER.findall(address)))
-                yield Access(arguments, num_bytes, is_load, number)
+        for place, (operation, operands) in enumerate(self._statements):
+            addresses = re.findall(r"\[([^\]]*)\]", operands)
+            if found := _GLOBAL.match(operation):
+                num_bytes = int(found[2] or 1) * int(found[3]) // 8
+                address, is_load = addresses[0], found[1] in ("ld", "atom")
+            elif _COPY.match(operation):
+                num_bytes = int(operands.rsplit("]", 1)[1].split(",")[1], 0)
+                address, is_load = addresses[1], True
+            else:
+                continue
+            arguments = frozenset().union(*(origins[register] for register in _REGISTER.findall(address)))
+            yield Access(arguments, num_bytes, is_load, place)
 
 
-def _basic_blocks(ptx: str) -> tuple[list[list[Statement]], dict[str, int]]:
-    """Statements that run one after the other, and the numbers of the blocks that have labels."""
+def _read(ptx: str) -> tuple[list[Statement], list[range]]:
+    """The statements of a kernel, and its loops as ranges of statements."""
     body = re.sub(r"//[^\n]*", "", ptx)
-    blocks: list[list[Statement]] = [[]]
+    statements: list[Statement] = []
     labels: dict[str, int] = {}
+    loops: dict[int, range] = {}
     for line in body[body.index("{", body.index(".entry")) + 1 :].splitlines():
         if label := re.match(r"\s*(\$?\w+):", line):
-            blocks.append([])
-            labels[label[1]] = len(blocks) - 1
+            labels[label[1]] = len(statements)
             line = line[label.end() :]
         for text in line.split(";"):
             if statement := _STATEMENT.match(text.strip().lstrip("{} \t")):
-                blocks[-1].append((statement[1] or "", statement[2], statement[3]))
-                if statement[2].split(".")[0] in _ENDS_BLOCK:
-                    blocks.append([])
-    return blocks, labels
-
-
-def _successors(blocks: list[list[Statement]], labels: Mapping[str, int]) -> Iterator[list[int]]:
-    """For each block, those that may run next."""
-    for number, block in enumerate(blocks):
-        predicate, operation, operands = block[-1] if block else ("", "", "")
-        kind = operation.split(".")[0]
-        found = [labels[operands.strip()]] if kind == "bra" else []
-        if (predicate or kind not in _ENDS_BLOCK) and number + 1 < len(blocks):
-            found.append(number + 1)
-        yield found
-
-
-def _loops(successors: Mapping[int, list[int]]) -> list[frozenset[int]]:
-    """The natural loops, as sets of blocks; branches back to one block make one loop."""
-    import networkx
-
-    flow = networkx.DiGraph(successors)
-    dominator = networkx.immediate_dominators(flow, 0)  # of the blocks that are reached
-
-    def dominates(head: int, block: int) -> bool:
-        while block not in (head, 0):
-            block = dominator[block]
-        return block == head
-
-    loops: dict[int, set[int]] = {}
-    for tail, head in flow.edges:
-        if tail in dominator and dominates(head, tail):
-            loop = loops.setdefault(head, {head})
-            if tail != head:
-                loop |= {tail} | networkx.ancestors(flow.subgraph(dominator.keys() - {head}), tail)
-    return [frozenset(loop) for loop in loops.values()]
+                operation, operands = statement[1], statement[2]
+                statements.append((operation, operands))
+                if operation.startswith("bra") and (head := labels.get(operands.strip())) is not None:
+                    loops[head] = range(head, len(statements))
+    return statements, list(loops.values())
 
 
 def _origins(statements: Iterable[Statement], pointers: Mapping[int, str]) -> Mapping[str, set[str]]:
@@ -163,7 +129,7 @@ def _origins(statements: Iterable[Statement], pointers: Mapping[int, str]) -> Ma
 
     flow = networkx.DiGraph()
     flow.add_nodes_from(pointers.values())
-    for _, operation, operands in statements:
+    for operation, operands in statements:
         before, _, after = operands.partition("[")
         sources: list[str]
         if operation.startswith("ld.param"):

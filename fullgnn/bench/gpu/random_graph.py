@@ -1,7 +1,6 @@
-"""``fullgnn.graph.hierarchical_sbm`` by operations of torch: the same random graphs, drawn on the device.
+"""The block model of ``fullgnn.graph.hierarchical_sbm``, drawn on the device: 100 million edges take seconds on a GPU.
 
-A hundred million edges take seconds on a GPU. The numbers are other ones than numpy's, and other ones on a GPU than on
-a CPU. Draws come in chunks, so that beside the edges themselves memory does not grow with the graph.
+The random numbers are torch's, so a graph differs from numpy's of the same seed, and a GPU's from a CPU's.
 """
 
 from dataclasses import dataclass
@@ -10,18 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.errors import ConfigError
-from fullgnn.graph.generate import (
-    DEGREE_EXPONENT,
-    MAX_DEGREE_RATIO,
-    OCCUPANCY,
-    SAMPLING_ROUNDS,
-    check_density,
-    nested_groups,
-)
-
-CHUNK = 1 << 24
-"""Pairs drawn at once: about 1 GB of temporaries."""
+from fullgnn.graph.generate import block_model_pairs, split_keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +30,17 @@ class CSR:
 
 @dataclass(frozen=True, eq=False)
 class RandomGraph:
-    """Under shuffled ids, what it was made of, and the order that a perfect reordering would find."""
+    """A graph under shuffled node ids, its communities, and the order that a perfect reordering would find."""
 
     num_nodes: int
-    pairs: Tensor  # (num_entries / 2,) int64, one + num_nodes * other for each edge, both shuffled
+    pairs: Tensor  # (num_entries / 2,) int64, one * num_nodes + other for each edge, both shuffled
     community: Tensor  # (num_nodes,) int64, of each shuffled id
     perm: Tensor  # (num_nodes,) int64, the community order: new node i is node perm[i]
 
     def csr(self, perm: Tensor | None = None) -> CSR:
-        """The pattern of A + I, with the nodes in the order ``perm``; None: as they are."""
+        """The pattern of A + I, with the nodes in the order ``perm``; None: in the shuffled order."""
         n, device = self.num_nodes, self.pairs.device
-        one = self.pairs % n
-        other = self.pairs // n
+        one, other = split_keys(self.pairs, n)
         if perm is not None:
             new_id = torch.empty_like(perm)
             new_id[perm] = torch.arange(n, device=device)
@@ -66,107 +53,47 @@ class RandomGraph:
         return CSR(indptr.int(), keys.remainder_(n).int())
 
 
+class DeviceArrays:
+    """The methods of ``fullgnn.graph.generate.HostArrays``, by torch on ``device``."""
+
+    xp = torch
+
+    def __init__(self, seed: int, device: torch.device):
+        self.rng = np.random.default_rng(seed)
+        self.generator, self.device = torch.Generator(device).manual_seed(seed), device
+
+    def random(self, count: int) -> Tensor:
+        return torch.rand(count, dtype=torch.float64, device=self.device, generator=self.generator)
+
+    def integers(self, high: int, size: tuple[int, ...]) -> Tensor:
+        return torch.randint(high, size, device=self.device, generator=self.generator)
+
+    def on_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def repeat(self, values: Tensor, counts: Tensor) -> Tensor:
+        return torch.repeat_interleave(values, counts)
+
+    def distinct(self, keys: Tensor) -> Tensor:
+        return torch.unique_consecutive(keys.sort().values)
+
+
 def hierarchical_sbm(
     num_nodes: int, num_entries: int, num_communities: int, global_share: float, seed: int, device: torch.device
 ) -> RandomGraph:
-    """See ``fullgnn.graph.hierarchical_sbm``: the same levels, quotas and degrees.
+    """See ``fullgnn.graph.hierarchical_sbm``.
 
     Args:
         num_entries: exact number of stored non-zeros, both directions of each edge, without self-loops; even.
+
+    Raises:
+        ConfigError: no graph has these sizes.
     """
-    check_density(num_nodes, num_entries)
-    if num_entries % 2:
-        raise ConfigError(f"num_entries={num_entries} is odd, but a symmetric graph stores every edge twice")
-    generator = torch.Generator(device).manual_seed(seed)
-    num_pairs = num_entries // 2
-    starts_of = nested_groups(np.random.default_rng(seed), num_nodes, num_communities)
-    levels = [torch.from_numpy(starts).to(device) for starts in starts_of]
-    degree = torch.rand(num_nodes, dtype=torch.float64, device=device, generator=generator)
-    degree = (1 - degree).pow_(-1 / (DEGREE_EXPONENT - 1)).clamp_(max=MAX_DEGREE_RATIO)
-    cumulative = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
-
-    keys: list[Tensor] = []
-    carry = degree.new_zeros(num_nodes)  # edges that each group of the level below could not hold
-    children = torch.arange(num_nodes + 1, device=device)  # starts of those groups; at first, single nodes
-    whole = torch.tensor([0, num_nodes], device=device)
-    for starts in [*levels, whole]:
-        share = global_share if starts is whole else (1 - global_share) / len(levels)
-        parent = torch.searchsorted(starts, children[:-1], right=True) - 1
-        mass = cumulative[starts].diff() / cumulative[-1]
-        demand = num_pairs * share * mass + _sum_by(parent, carry, len(mass))
-        possible = _num_pairs(starts) - _sum_by(parent, _num_pairs(children), len(mass))
-        bounds = torch.minimum(demand, OCCUPANCY * possible).cumsum(0).add_(1e-6).floor_().long()
-        quota = bounds.diff(prepend=bounds.new_zeros(1))
-        level_keys, placed = _sample_level(generator, num_nodes, starts, children, cumulative, quota)
-        keys.append(level_keys)
-        carry, children = demand - placed, starts
-    pairs = torch.cat(keys).sort().values
-    del keys
-    pairs = _filled_uniformly(generator, num_nodes, pairs, num_pairs)
-
-    perm = torch.randperm(num_nodes, device=device, generator=generator)  # the shuffled id of each node
-    low, high = pairs // num_nodes, pairs % num_nodes
+    ops = DeviceArrays(seed, device)
+    pairs, levels = block_model_pairs(ops, num_nodes, num_entries, num_communities, global_share)
+    low, high = split_keys(pairs, num_nodes)
+    perm = torch.randperm(num_nodes, device=device, generator=ops.generator)  # the shuffled id of each node
     community = torch.empty_like(perm)
-    community[perm] = torch.searchsorted(levels[-1], torch.arange(num_nodes, device=device), right=True) - 1
+    sizes = ops.on_device(np.diff(levels[-1]))
+    community[perm] = ops.repeat(torch.arange(len(sizes), device=device), sizes)
     return RandomGraph(num_nodes, perm[low] * num_nodes + perm[high], community, perm)
-
-
-def _sample_level(
-    generator: torch.Generator, num_nodes: int, starts: Tensor, children: Tensor, cumulative: Tensor, quota: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Distinct pairs of nodes that share a group of this level but not one of the level below.
-
-    Returns:
-        sorted keys; and the number of pairs placed in each group, at most its quota.
-    """
-    device = starts.device
-    child = torch.repeat_interleave(torch.arange(len(children) - 1, device=device), children.diff())
-    base, width = cumulative[starts[:-1]], cumulative[starts].diff()
-    keys = quota.new_empty(0)
-    placed = torch.zeros_like(quota)
-
-    def draw(group: Tensor) -> Tensor:
-        at = torch.rand(len(group), dtype=torch.float64, device=device, generator=generator)
-        position = at.mul_(width[group]).add_(base[group])
-        return (torch.searchsorted(cumulative, position, right=True) - 1).clamp_(max=num_nodes - 1)
-
-    for _ in range(SAMPLING_ROUNDS):
-        until = (quota - placed).cumsum(0)
-        count = int(until[-1])
-        if count == 0:
-            break
-        drawn = []
-        for first in range(0, count, CHUNK):
-            edge = torch.arange(first, min(first + CHUNK, count), device=device)
-            group = torch.searchsorted(until, edge, right=True)
-            one, other = draw(group), draw(group)
-            apart = child[one] != child[other]
-            one, other = one[apart], other[apart]
-            drawn.append(torch.minimum(one, other) * num_nodes + torch.maximum(one, other))
-        keys = _merged(keys, torch.cat(drawn))
-        placed = torch.searchsorted(keys, starts * num_nodes).diff()  # groups are ranges of keys
-    return keys, placed
-
-
-def _filled_uniformly(generator: torch.Generator, num_nodes: int, pairs: Tensor, total: int) -> Tensor:
-    """Sorted ``pairs`` and new ones, uniformly random, ``total`` in all."""
-    while (need := total - len(pairs)) > 0:
-        drawn = torch.randint(num_nodes, (2, min(need, CHUNK)), device=pairs.device, generator=generator)
-        one, other = drawn[:, drawn[0] != drawn[1]]
-        pairs = _merged(pairs, torch.minimum(one, other) * num_nodes + torch.maximum(one, other))
-    return pairs
-
-
-def _merged(known: Tensor, candidates: Tensor) -> Tensor:
-    """The distinct values of both, sorted."""
-    return torch.unique_consecutive(torch.cat([known, candidates]).sort().values)
-
-
-def _sum_by(group: Tensor, values: Tensor, num_groups: int) -> Tensor:
-    return torch.bincount(group, values, minlength=num_groups)
-
-
-def _num_pairs(starts: Tensor) -> Tensor:
-    """Unordered pairs of nodes inside each group."""
-    size = starts.diff().double()
-    return size * (size - 1) / 2

@@ -1,28 +1,30 @@
-"""Several ranks on one device, over gloo, against this process alone: the same losses.
+"""Several ranks on one device, over gloo, against this process alone: the losses are equal.
 
-Each rank is this file as a program (``python -m fullgnn.bench.gpu.ranks``), with torchrun's environment. Every rank
-makes the same graph, and rank 0's is used.
+Each rank is this file as a program. Every rank makes the same graph, and rank 0's is used.
 """
 
 import json
+import math
 import os
 import signal
-import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
-from fullgnn.bench.gpu.epoch import loss_error
+from fullgnn.bench.gpu.check import Check
+from fullgnn.bench.gpu.epoch import largest_error
 from fullgnn.bench.gpu.lookalikes import TOYS, Lookalike, generate, make_nodes
-from fullgnn.bench.gpu.ours import alone, free_port, host_graph, preset_config, use_loopback
-from fullgnn.bench.gpu.training import Training, as_training
+from fullgnn.bench.gpu.training import as_problem, preset_config
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.bench.problem import Problem
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed import World, init_world
+from fullgnn.distributed import World, init_world, launch_workers, world_of_one
 from fullgnn.engine import make_scheme, replay_for, set_up
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.support import gpu
@@ -36,56 +38,21 @@ _EPOCHS = 8
 _LIMIT_S, _TOY_LIMIT_S = 60.0, 150.0
 
 
-def run_ranks(size: int, toy: bool, seconds: float) -> list[float]:
-    """The losses of a training on ``size`` ranks.
-
-    Raises:
-        RuntimeError: a rank failed, or they took longer; it says what the rank printed last.
-    """
-    use_loopback()
-    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    shared |= {"MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "fullgnn.bench.gpu.ranks", json.dumps({"toy": toy})]
-    processes = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    end = time.monotonic() + seconds
-    try:
-        outputs = [process.communicate(timeout=max(0.1, end - time.monotonic())) for process in processes]
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"{size} ranks took longer than {seconds:.0f} s") from error
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
-    for process, (_, errors) in zip(processes, outputs):
-        if process.returncode:
-            raise RuntimeError(f"a rank of {size} ended with {process.returncode}: {errors.strip()[-300:]}")
-    return json.loads(outputs[0][0].rpartition("losses: ")[2].splitlines()[0])
-
-
-def small_training(toy: bool, device: torch.device) -> Training:
+def small_training(toy: bool, device: torch.device) -> Problem:
     """A graph that trains in seconds, the same on every call."""
     shape = TOYS["toy"] if toy else SHAPE
     graph = generate(shape, 1.0, 0, device)
-    return as_training(graph.csr(graph.perm), make_nodes(graph, shape, graph.perm, 0), shape)
+    return as_problem(graph.csr(graph.perm), make_nodes(graph, shape, graph.perm, 0), shape)
 
 
 def curve(
     toy: bool, device: torch.device, join: Callable[[RuntimeConfig], AbstractContextManager[World]]
 ) -> list[float]:
     """The losses of ``experiment=full`` with dropout, on every rank of the world that ``join`` enters."""
-    training = small_training(toy, device)
-    graph = host_graph(training, training.csr.indptr.long().cpu().numpy(), training.csr.indices.cpu().numpy())
-    cfg = preset_config("full", training)
+    problem = small_training(toy, device)
+    indptr, indices = problem.indptr.long().cpu().numpy(), problem.indices.cpu().numpy()
+    graph = replace(problem.graph, indptr=indptr, indices=indices)
+    cfg = preset_config("full", problem)
     if not toy:
         cfg.kernel = {"_target_": "fullgnn.kernels.spmm.TritonCSR", "name": "csr", "mode": "ieee"}
     cfg.model |= {"dropout": 0.5}
@@ -98,31 +65,35 @@ def curve(
 
 
 def run(task: Task, report: Report) -> None:
-    """An item for one rank, which is this process, and one for each number of ranks that is compared with it."""
+    """One case for one rank, which is this process, and one for each number of ranks that is compared with it."""
     gpu.INTERPRETED = False  # a toy trains with a CPU's kernels
-    expected = report.item("1 rank", lambda: curve(task.toy, task.device, alone), limit_s=_LIMIT_S)
+    limit_s = _TOY_LIMIT_S if task.toy else _LIMIT_S
+    expected = report.item("1 rank", lambda: curve(task.toy, task.device, world_of_one), limit_s)
     gpu.INTERPRETED = task.toy
 
     def once(size: int, expected: list[float]) -> None:
-        limit_s = _TOY_LIMIT_S if task.toy else _LIMIT_S
-        found = run_ranks(size, task.toy, min(limit_s, report.budget.left))
-        error = loss_error(found, expected)
+        runtime = preset_config("full", small_training(True, task.device)).runtime
+        with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+            file = Path(folder) / "losses.json"
+            launch_workers(["-m", "fullgnn.bench.gpu.ranks", json.dumps([task.toy, limit_s, str(file)])], size, runtime)
+            error = largest_error(json.loads(file.read_text()), expected)
         case = f"{size} ranks, gloo, dropout 0.5"
-        check = {"subject": "training", "what": "losses", "case": case, "error": error, "tolerance": TOLERANCE}
-        report.add(["checks"], check | {"passed": error <= TOLERANCE})
+        report.add(["checks"], asdict(Check("training", "losses", case, None, error, TOLERANCE, error <= TOLERANCE)))
 
     for size in TOY_SIZES if task.toy else SIZES:
         if expected is not None:
-            report.item(f"{size} ranks", partial(once, size, expected), limit_s=_TOY_LIMIT_S)
+            report.item(f"{size} ranks", partial(once, size, expected), limit_s + 5)
 
 
-def program(toy: bool) -> None:
-    """What one rank does."""
+def program(toy: bool, limit_s: float, file: str) -> None:
+    """What one rank does, in ``limit_s`` seconds at most; rank 0 writes the losses to ``file``."""
+    signal.alarm(math.ceil(limit_s))
     device = torch.device("cpu") if toy else torch.device("cuda", 0)
+
     losses = curve(toy, device, init_world)
     if os.environ["RANK"] == "0":
-        print(f"losses: {json.dumps(losses)}", flush=True)
+        Path(file).write_text(json.dumps(losses))
 
 
 if __name__ == "__main__":
-    program(json.loads(sys.argv[1])["toy"])
+    program(*json.loads(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""What the device can do: copies, gathered rows, dense products. The figures that times are compared with."""
+"""Rates that the device reaches with copies, gathered rows and dense products; times are compared with them."""
 
 from functools import partial
 from typing import Any
@@ -71,6 +71,7 @@ def rate_at(rates: list[dict[str, Any]], row_bytes: float, resident: bool) -> fl
 
 
 def run(task: Task, report: Report) -> None:
+    """A case for each rate; a toy measures few of them, on small arrays."""
     device, toy = task.device, task.toy
     l2 = l2_bytes(device)
 

@@ -1,11 +1,11 @@
-"""The record of one part, ``<part>.json`` and its page ``<part>.md``, both written anew after every result."""
+"""The record of one part: the files ``<part>.json`` and ``<part>.md``, its page."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fullgnn.bench.gpu.page import make_page
+from fullgnn.storage.atomic import write_text
 from fullgnn.storage.record import strict_json
 
 NOT_MEASURED = "not measured (interpreter)"
@@ -19,7 +19,7 @@ class Record:
     Args:
         folder: where its files go; made here.
         part: their name.
-        measured: whether times mean anything; otherwise every one of them is written as not measured.
+        measured: whether times mean anything; otherwise every time is written as not measured.
         further: more files that are made of the tree: text by name.
     """
 
@@ -35,23 +35,19 @@ class Record:
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, path: list[str], value: Any) -> None:
-        """Set the leaf at ``path``; what is on the way is made."""
-        *way, last = path
-        self._node(way)[last] = value
+        """Set the leaf at ``path``, and make the nodes on the way."""
+        self._node(path[:-1])[path[-1]] = value
 
     def add(self, path: list[str], value: Any) -> None:
         """Append to the list at ``path``."""
-        *way, last = path
-        self._node(way).setdefault(last, []).append(value)
+        self._node(path[:-1]).setdefault(path[-1], []).append(value)
 
     def write(self) -> None:
-        """All files, each at once: whoever ends the program at any moment leaves whole ones."""
+        """Write all files, each in one step: they are whole whenever the program ends."""
         tree = self.tree if self._measured else _without_times(self.tree)
         texts = {f"{self._part}.json": strict_json(tree, indent=1) + "\n", f"{self._part}.md": make_page(tree)}
         for name, text in (texts | self._further(tree)).items():
-            temporary = self.folder / f"{name}.tmp"
-            temporary.write_text(text)
-            os.replace(temporary, self.folder / name)
+            write_text(self.folder / name, text)
 
     def _node(self, way: list[str]) -> dict[str, Any]:
         node = self.tree

@@ -1,75 +1,167 @@
-"""What is trained, the same for every preset: a two-layer GCN, Adam, the same weights on the same graph."""
+"""What is trained on a look-alike, and by whom: our presets, and the peers of ``fullgnn/bench/peers``.
 
-import gc
-from collections.abc import Callable
-from dataclasses import dataclass
+All train a two-layer GCN with Adam from the same weights on the same graph. Needs Hydra.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from scipy.sparse import csr_array
 
 from fullgnn.bench.gpu.lookalikes import Lookalike, Nodes
 from fullgnn.bench.gpu.random_graph import CSR
-
-LEARNING_RATE = 0.01
+from fullgnn.bench.ours import set_weights
+from fullgnn.bench.peers import pyg, torch_sparse
+from fullgnn.bench.peers.training import launcher
+from fullgnn.bench.problem import Problem, first_weights
+from fullgnn.config import Config
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import quote
+from fullgnn.distributed import World, world_of_one
+from fullgnn.engine import build_model, make_input, make_scheme, replay_for
+from fullgnn.engine.optimizations import applicable
+from fullgnn.engine.train_step import TrainStep
+from fullgnn.graph import Graph, NormalizedAdjacency
+from fullgnn.nn import set_spmm_order
+from fullgnn.partition import Partition
+from fullgnn.schemes.base import PreparedGraph
+from fullgnn.telemetry.meter import Meter
 
 Step = Callable[[], Callable[[], float]]
-"""Launches one epoch; what it returns reads the loss before the update, and waits for it."""
+"""Launches one epoch; what it returns waits for the loss before the update, and reads it."""
 
-Settings = Callable[[], dict[str, Any]]
-"""What a preset turned out to do, asked for after its epochs."""
+Start = Callable[[float], tuple[Step, Callable[[], dict[str, Any]]]]
+"""Given the rate of dropout on the hidden layer, a new training from the first weights; and its settings, which are
+asked for after its epochs."""
 
-Start = Callable[[float], tuple[Step, Settings]]
-"""Given the rate of dropout on the hidden layer, a new training from the first weights."""
+NOT_REPLAYED = "full, not replayed"
+LATER = {NOT_REPLAYED: "runtime.cuda_graph=never", "full, A H0 on the host": "optimizations.offload=always"}
+"""``full`` with a key of a run changed, to see what the key is worth."""
 
+OURS = ("full", "hetu", *LATER)
+"""Our presets: choices of ``conf/experiment``, and those of ``LATER``."""
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """A graph with its nodes, and the sizes of the model."""
+_PEERS: dict[str, tuple[Callable[..., Callable], dict[str, Any]]] = {
+    "naive": (
+        partial(torch_sparse.gcn, multiply=torch_sparse.symmetric, order="(AH)W"),
+        {"multiplies": "(A H) W", "adjacency": "torch.sparse_csr, int32, with values"},
+    ),
+    "PyG GCNConv, torch CSR": (
+        partial(pyg.gcn_conv, form=pyg.torch_csr),
+        {"adjacency": "csr", "cached": True},
+    ),
+    "PyG GCNConv, EdgeIndex": (
+        partial(pyg.gcn_conv, form=pyg.sorted_edge_index),
+        {"adjacency": "edge_index", "cached": True},
+    ),
+}
+"""The training of a peer, and its settings."""
 
-    csr: CSR  # of A + I
-    nodes: Nodes
-    num_classes: int
-    hidden: int
-    cache_dir: str | None = None  # where a kernel that was found to be fastest is remembered
-
-    @property
-    def device(self) -> torch.device:
-        return self.csr.indptr.device
-
-    def weights(self) -> list[Tensor]:
-        """(in, out) of the two layers, on the device; biases start at 0."""
-        generator = torch.Generator().manual_seed(0)
-        widths = [self.nodes.features.shape[1], self.hidden, self.num_classes]
-        drawn = [torch.randn(a, b, generator=generator) * (2 / (a + b)) ** 0.5 for a, b in zip(widths, widths[1:])]
-        return [weight.to(self.device) for weight in drawn]
-
-    def scale(self) -> Tensor:
-        """(num_nodes,) float32 d^-1/2."""
-        return self.csr.indptr.diff().double().rsqrt().float()
-
-    def normalized(self) -> Tensor:
-        """(nnz,) float32 entries of D^-1/2 (A + I) D^-1/2."""
-        degree, scale = self.csr.indptr.diff().long(), self.csr.indptr.diff().double().rsqrt()
-        values = torch.repeat_interleave(scale, degree, output_size=self.csr.nnz)
-        return values.mul_(scale[self.csr.indices]).float()
+PEERS = tuple(_PEERS)
 
 
-def as_training(csr: CSR, nodes: Nodes, shape: Lookalike, cache_dir: str | None = None) -> Training:
-    """The training that belongs to a look-alike."""
-    return Training(csr, nodes, shape.num_classes, shape.hidden, cache_dir)
+def as_problem(csr: CSR, nodes: Nodes, shape: Lookalike) -> Problem:
+    """The problem of a look-alike. Its tensors are on the device; its ``graph`` has the nodes alone, without edges."""
+    nobody = np.zeros(csr.num_nodes, bool)
+    features, labels, train_mask = (tensor.cpu().numpy() for tensor in (nodes.features, nodes.labels, nodes.train_mask))
+    without_edges = np.zeros(csr.num_nodes + 1, np.int64), np.empty(0, np.int32)
+    graph = Graph(*without_edges, features, labels, train_mask, nobody, nobody, num_classes=shape.num_classes)
+    train_index = nodes.train_mask.nonzero().squeeze(1)
+    return Problem(graph, shape.hidden, csr.indptr, csr.indices, nodes.features, nodes.labels, train_index)
 
 
-def start_memory(device: torch.device) -> int:
-    """Bytes of tensors that are there; the peak is counted from now on. 0 on a CPU, which does not count."""
-    if device.type != "cuda":
-        return 0
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
-    return torch.cuda.memory_allocated(device)
+def preset_config(preset: str, problem: Problem, cache_dir: str | None = None) -> Config:
+    """The configuration of one of ``OURS`` on one process, for the task of the benchmark.
+
+    Args:
+        cache_dir: where the kernel that was found to be fastest is remembered.
+    """
+    own = [LATER[preset]] if preset in LATER else []
+    return load_config(
+        compose(
+            f"experiment={preset.split(',')[0]}",
+            "scheme.replication=1",
+            f"model.hidden_channels={problem.hidden}",
+            "model.num_layers=2",
+            "model.dropout=0",
+            "model.input_dropout=0",
+            "train.optimizer=adam",
+            "train.lr=0.01",
+            "train.weight_decay=0",
+            "runtime.nproc=1",
+            f"runtime.device={problem.features.device.type}",
+            "runtime.backend=gloo",
+            f"runtime.cache_dir={'null' if cache_dir is None else quote(cache_dir)}",
+            *own,
+        )
+    )
 
 
-def peak_memory(device: torch.device) -> int | None:
-    """Most bytes of tensors since ``start_memory``; None on a CPU."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+@contextmanager
+def started(preset: str, problem: Problem, cache_dir: str | None = None) -> Iterator[Start]:
+    """One of ``OURS`` or ``PEERS``, ready to be trained at any rate of dropout."""
+    if preset in PEERS:
+        yield partial(_peer, preset, problem)
+    else:
+        cfg = preset_config(preset, problem, cache_dir)
+        with world_of_one(cfg.runtime) as world:
+            yield ours(cfg, problem, world)
+
+
+def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Callable[[], dict[str, Any]]]:
+    train, settings = _PEERS[name]
+    launch = train(problem, first_weights(problem.widths, 0), dropout=dropout, train=launcher)
+    return lambda: launch().item, lambda: settings
+
+
+def ours(cfg: Config, problem: Problem, world: World) -> Start:
+    """Our training of a graph that is on the device: ``engine.set_up`` without host work on a hundred million entries.
+
+    The graph is cut, and A H0 computed, once for all rates of dropout.
+    """
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    sizes = problem.graph.num_features, problem.graph.num_classes, world.device
+    optimizations = applicable(cfg.optimizations, build_model(cfg, *sizes))
+    sharded = scheme.shard(
+        _prepared(problem, scheme.num_parts, optimizations.fold_normalization), optimizations.loss_rows_only
+    )
+    sharded, optimizations = make_input(sharded, optimizations, world)
+
+    def start(dropout: float) -> tuple[Step, Callable[[], dict[str, Any]]]:
+        model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
+        set_spmm_order(model, optimizations.spmm_order)
+        set_weights(model, first_weights(problem.widths, 0))
+        epochs = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+        epoch = 0
+
+        def step() -> Callable[[], float]:
+            nonlocal epoch
+            epoch += 1
+            return epochs(epoch).loss.read
+
+        def settings() -> dict[str, Any]:
+            applied = {**asdict(optimizations), "scheme": cfg.scheme["name"]}
+            return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
+
+        return step, settings
+
+    return start
+
+
+def _prepared(problem: Problem, num_parts: int, fold: bool) -> PreparedGraph:
+    """The graph and its normalised adjacency on the host, with nothing computed there."""
+    n, scale = problem.num_nodes, None
+    if fold:
+        data = np.ones(problem.nnz, np.int8)
+        scale = problem.indptr.diff().double().rsqrt().float().double().cpu().numpy()
+    else:
+        data = torch_sparse.normalized(problem).values().cpu().numpy()
+    matrix = csr_array((data, problem.indices.cpu().numpy(), problem.indptr.cpu().numpy()), shape=(n, n))
+    matrix.has_canonical_format = True  # spares scipy a pass over the indices
+    adj = NormalizedAdjacency(matrix, None, fold, scale, scale)
+    return PreparedGraph(problem.graph, np.arange(n), adj, Partition.equal(n, num_parts), np.dtype(np.float32))

@@ -1,22 +1,23 @@
-"""A job whose items fail in every way."""
+"""A job whose cases fail in every way."""
 
 import os
 import signal
+import subprocess
 import time
 from functools import partial
 
 import torch
 
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.support.tuning import tuning_for
 
 
 def run(task: Task, report: Report) -> None:
-    """The items named in the task: each does what its name says."""
-    report.item("first", lambda: report.add(["starts"], len(task.done)), always=True)
-    report.put(["deadly"], task.deadly)
+    """The cases named in the task: each does what its name says."""
+    report.item("first", lambda: report.add(["starts"], 1))
     for name in task.arguments["items"]:
-        predicted_s, limit_s = (1e6 if name == "long" else 0.1), (60.0 if name == "sleeps" else 1.0)
+        predicted_s, limit_s = (1e6 if name == "long" else 0.1), (60.0 if name in ("sleeps", "starts") else 1.0)
         report.item(name, partial(_WAYS[name], report), limit_s, predicted_s)
 
 
@@ -32,6 +33,17 @@ def _raises(report: Report) -> None:
     raise ZeroDivisionError("of course")
 
 
+def _lacks(report: Report) -> None:
+    raise UnsupportedError("no such library")
+
+
+def _starts(report: Report) -> None:
+    """Starts a process of its own, and hangs."""
+    sleeper = subprocess.Popen(["sleep", "600"])
+    report.put(["sleeper"], sleeper.pid)
+    time.sleep(600)
+
+
 def _constants(report: Report) -> None:
     report.put(["elements"], tuning_for(torch.device("cpu")).csr.general.elements)
 
@@ -40,6 +52,8 @@ _WAYS = {
     "constants": _constants,
     "dies": _dies,
     "hangs": _hangs,
+    "lacks": _lacks,
+    "starts": _starts,
     "sleeps": _hangs,
     "long": _hangs,
     "raises": _raises,

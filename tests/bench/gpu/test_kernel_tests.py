@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fullgnn.bench.gpu import kernel_tests
+from fullgnn.bench.gpu.check import Check
 from fullgnn.bench.gpu.kernel_tests import ROOT, SANITIZED, TESTS, verdict
 
 SOME = """
@@ -19,22 +20,22 @@ def test_elsewhere(): pass
 """
 
 
-def run_tests(folder: Path, text: str, seconds: float) -> list[dict]:
+def run_tests(folder: Path, text: str, seconds: float) -> list[Check]:
     (folder / "test_some.py").write_text(text)
     return kernel_tests.tested([sys.executable, "-m", "pytest", str(folder / "test_some.py")], seconds)[0]
 
 
 def test_failures_and_counts(tmp_path: Path) -> None:
     whole, failed = run_tests(tmp_path, SOME, 100)
-    assert not whole["passed"] and whole["said"] == "1 failed, 1 passed, 1 skipped"
-    assert failed["subject"].endswith("test_some.test_wrong") and "one is not two" in failed["said"]
+    assert not whole.passed and whole.case == "1 failed, 1 passed, 1 skipped"
+    assert failed.subject.endswith("test_some.test_wrong") and "one is not two" in failed.said
     (whole,) = run_tests(tmp_path, "def test_right(): pass", 100)
-    assert whole["passed"]
+    assert whole.passed
 
 
 def test_what_has_run_counts_when_time_is_over(tmp_path: Path) -> None:
     (whole,) = run_tests(tmp_path, SOME.replace("assert 1 == 2", "time.sleep(600)"), 12)
-    assert whole["passed"] and whole["said"] == "1 passed; then time was over"
+    assert whole.passed and whole.case.endswith("1 passed; then time was over"), whole
 
 
 def test_no_results() -> None:
@@ -50,11 +51,11 @@ def test_the_tests_are_there() -> None:
 
 def test_verdicts_of_compute_sanitizer() -> None:
     fine = "========= ERROR SUMMARY: 0 errors\n"
-    assert verdict("memcheck", fine)["passed"]
+    assert verdict("memcheck", fine).passed
     found = verdict("memcheck", f"========= Invalid __global__ read of size 4 bytes\n{fine}".replace(": 0", ": 3"))
-    assert not found["passed"] and "Invalid __global__ read" in found["said"]
+    assert not found.passed and "Invalid __global__ read" in found.said
     races = "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n"
-    assert not verdict("racecheck", races)["passed"]
+    assert not verdict("racecheck", races).passed
     with pytest.raises(RuntimeError, match="did not finish"):
         verdict("memcheck", "device not supported")
 
@@ -69,6 +70,6 @@ def test_nccl_with_one_rank_on_a_gpu(tmp_path: Path) -> None:
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("nccl", store=store, rank=0, world_size=1)
     try:
-        assert all(check["passed"] for check in collectives.check_captured(torch.device("cuda"), capture=True))
+        assert all(check.passed for check in collectives.check_captured(torch.device("cuda"), capture=True))
     finally:
         dist.destroy_process_group()
