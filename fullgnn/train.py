@@ -1,4 +1,4 @@
-"""Train a GNN on a whole graph over any number of processes. Read downward.
+"""Train a GNN on a whole graph over any number of processes.
 
     python -m fullgnn.train runtime.nproc=2 scheme=1d dataset=digits
     torchrun --nproc-per-node 4 -m fullgnn.train scheme=1.5d scheme.replication=2 reorder=rcm
@@ -64,7 +64,7 @@ def run(cfg: Config) -> RunRecord:
         cfg: the same on every rank; the folder ``run_dir`` and the files of the dataset are rank 0's.
 
     Raises:
-        FullGNNError: a user's mistake, the same on every rank.
+        FullGNNError: a user error, the same on every rank.
     """
     joined = init_world(cfg.runtime) if cfg.world_size is None else dry_world(cfg.runtime, cfg.rank, cfg.world_size)
     with joined as world:
@@ -143,7 +143,7 @@ def start(cfg: Config, overrides: list[str]) -> RunRecord:
 def _job(composed: DictConfig) -> RunRecord | Exception:
     """One Hydra job: a rank's run under torchrun; elsewhere the start of a distributed job.
 
-    A user's mistake ends the command here; in a sweep it is returned, for the table, and the next job goes on.
+    A user error ends the command here; in a sweep it is returned, for the table, and the next job goes on.
     """
     launcher = HydraConfig.get()
     sweep = launcher.mode == RunMode.MULTIRUN
@@ -165,7 +165,7 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends it with one line and status 1, a defect with its traceback."""
+    """Run the command line; a user error ends it with one line and status 1, a defect with its traceback."""
     setup_logging(int(os.environ.get("RANK", 0)))
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let errors through to the lines below
     sys.argv[1:] = hold_for_jobs(with_current_names(sys.argv[1:]))

@@ -66,7 +66,7 @@ def set_up(
         keep_prepared: keep the prepared graph as ``Job.prepared``, which otherwise is freed as soon as it is cut.
 
     Raises:
-        FullGNNError: a user's mistake, the same on every rank.
+        FullGNNError: a user error, the same on every rank.
     """
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)

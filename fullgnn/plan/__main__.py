@@ -63,22 +63,18 @@ def profiles(name: str, cfg: Config) -> Callable[[int], Hardware]:
     ``auto`` is measured with as many ranks as there are cores or GPUs, at most. If there are more ranks, each is taken
     to be as fast and as well connected as those measured, and to have an equal part of the memory.
     """
+    num_gpus = torch.cuda.device_count() if cfg.runtime.device != "cpu" else 0
+    places = num_gpus or len(os.sched_getaffinity(0))
     measured = functools.cache(functools.partial(load_hardware, name, cfg.runtime))
 
     def hardware_for(world_size: int) -> Hardware:
         if name != "auto":
             return measured()
-        found = measured(min(world_size, places(cfg)))
+        found = measured(min(world_size, places))
         total = found.memory_bytes * found.ranks_per_node
         return replace(found, ranks_per_node=world_size, memory_bytes=max(1, total // world_size))
 
     return hardware_for
-
-
-def places(cfg: Config) -> int:
-    """How many ranks this machine can run at full speed."""
-    num_gpus = torch.cuda.device_count() if cfg.runtime.device != "cpu" else 0
-    return num_gpus or len(os.sched_getaffinity(0))
 
 
 if __name__ == "__main__":

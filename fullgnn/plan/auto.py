@@ -13,9 +13,9 @@ from fullgnn.kernels.spmm import Kernel
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.measure import measured_hardware
 from fullgnn.plan.predict import predict
-from fullgnn.plan.search import Option, Search, best, from_graph, locality, replications
+from fullgnn.plan.search import Option, Search, best, from_graph, locality
 from fullgnn.plan.statistics import counted_job
-from fullgnn.schemes.options import takes_options
+from fullgnn.schemes.options import replications, takes_options
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.table import num_bytes
 

@@ -1,7 +1,7 @@
-"""What a machine can do, in the few numbers that a prediction needs.
+"""Profiles of machines: the few numbers that a prediction needs.
 
-A profile is a YAML: those in ``conf/hardware/`` are made of published numbers and name their sources; that of this
-machine is measured (``measure.py``), once for each number of ranks and threads, and kept.
+A profile is a YAML. Those in ``conf/hardware/`` are made of published numbers and name their sources. The profile of
+this machine is measured (``measure.py``) once for each number of ranks and threads, and kept.
 """
 
 import json
@@ -66,22 +66,14 @@ class Hardware:
     """
 
     name: str
-    source: str
-    """Where the numbers come from: when and how they were measured, or the data sheets."""
-    device: str
-    """``cpu`` or ``cuda``."""
-    ranks_per_node: int
-    """Ranks that share a machine and talk over ``links``; a job of more uses ``network``."""
-    memory_bytes: int
-    """For one rank."""
-    cache_bytes: int
-    """Of the last-level cache, one rank's share."""
-    copy_bytes_per_s: float
-    """Of a stream larger than the cache, bytes read plus bytes written."""
-    gemm_flops_per_s: float
-    """Of X W in float32, X tall; a multiplication and an addition are two."""
-    op_s: float
-    """Cost of an operator that does nothing, as its launch or dispatch."""
+    source: str  # where the numbers come from: when and how they were measured, or the data sheets
+    device: str  # cpu or cuda
+    ranks_per_node: int  # ranks that share a machine and talk over ``links``; a job of more uses ``network``
+    memory_bytes: int  # for one rank
+    cache_bytes: int  # of the last-level cache, one rank's part
+    copy_bytes_per_s: float  # of a stream larger than the cache, bytes read plus bytes written
+    gemm_flops_per_s: float  # of X W in float32, X tall; a multiplication and an addition are two
+    op_s: float  # cost of an operator that does nothing, as its launch or dispatch
     gather: dict[int, float]
     """Bytes of a table -> bytes of its rows that a sparse product reads in a second (nnz x width x itemsize / time),
     if its columns are uniformly random; measured with rows of 64 float32."""
@@ -110,7 +102,7 @@ class Hardware:
         return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(rates)))
 
     def link(self, collective: str, world_size: int) -> Link:
-        """That of a ``collective``, as the meter names it, in a job of ``world_size`` ranks.
+        """The link of a ``collective``, as the meter names it, in a job of ``world_size`` ranks.
 
         Raises:
             ConfigError: this profile does not know it.
@@ -140,16 +132,17 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware
         ConfigError: there is no such profile, or it is wrong.
         WorkerError: it could not be measured.
     """
-    if name.endswith(".yaml"):
-        try:
-            return read_hardware(Path(name).expanduser())
-        except OSError as error:
-            raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
     if name != "auto":
-        if name not in choices("hardware"):
+        path = conf_dir() / "hardware" / f"{name}.yaml"
+        if name.endswith(".yaml"):
+            path = Path(name).expanduser()
+        elif not path.is_file():
             known = ", ".join(["auto", *choices("hardware")])
             raise ConfigError(f"hardware={name} is not known: choose one of {known}, or a .yaml")
-        return read_hardware(conf_dir() / "hardware" / f"{name}.yaml")
+        try:
+            return read_hardware(path)
+        except OSError as error:
+            raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
     found = cached_hardware(runtime, nproc)
     if found is None:
         log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))

@@ -7,16 +7,16 @@
     links    messages around a ring, broadcasts from every rank in turn, all-reduces, and rounds in shared memory, each
              in two sizes: a line through both is a latency and a rate
 
-Every time is the median over rounds of the slowest rank's; before a round all ranks meet.
+Every time is that of the slowest rank, the median over rounds; before a round all ranks meet.
 
-A round in shared memory is what its ranks spend on moving rows: each copies its own to its slot, and waits until the
-others' are there. Reading them there is part of the product, and of its gather rate. A rank receives what all the
-others have written.
+In a round in shared memory each rank copies its rows to its slot, and waits until the rows of the others are there.
+Reading these rows is part of the product, and of its gather rate. A rank receives what all others have written.
 """
 
 import itertools
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
@@ -37,16 +36,15 @@ from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.plan.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
-from fullgnn.telemetry.timing import Times, copy_rate, num_repeats, wall_ms
+from fullgnn.telemetry.timing import JobClock, copy_rate
 
 log = logging.getLogger("fullgnn.plan.measure")  # also when this file is __main__
 
-ROUNDS = 9
-WIDTH, DEGREE = 64, 50  # of the products: float32 columns of the table, edges of a row in the mean
-IN_CHANNELS, OUT_CHANNELS = 128, 64  # of W
-COPY_CACHES = 4  # a copied tensor is so many times as large as the cache
-BUSY_SPREAD = 1.25  # of a median time over the shortest; 1.1 at most where nothing else runs
-MEMORY_SHARE = 1 / 16  # of a rank's memory: larger tables are left out
+WIDTH, DEGREE = 64, 50  # float32 columns of a table, and mean edges of a row, in the sparse products
+IN_CHANNELS, OUT_CHANNELS = 128, 64  # shape of W
+COPY_CACHES = 4  # size of a copied tensor over that of the cache
+BUSY_SPREAD = 1.25  # a larger median time over the shortest means a busy machine; a quiet one has 1.1 at most
+MEMORY_SHARE = 1 / 16  # size of the largest table over the memory of a rank
 
 MIB = 1 << 20
 
@@ -90,7 +88,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     if world.size > world.local_size:
         raise UnsupportedError("hardware=auto measures one machine, and this job has more: give a profile of them")
     keep_freed_memory()  # as training does
-    device, clock = world.device, _Clock(world, sizes.round_s)
+    device, clock = world.device, JobClock(world.device, world.size, sizes.round_s)
     memory_bytes, cache_bytes = machine.memory_bytes(device) // _ranks_per_device(world), _cache_bytes(world)
     copy_bytes_per_s = copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds)
     x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
@@ -98,7 +96,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     gemm_flops_per_s = 2 * x.numel() * OUT_CHANNELS / clock.seconds(lambda: matmul(x, weight))
     op_s = clock.seconds(lambda: torch.add(one, one))
     tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
-    gather = {table: _gather_rate(clock, table, sizes.num_edges) for table in tables}
+    gather = {table: _gather_rate(clock, world, table, sizes.num_edges) for table in tables}
     busy = clock.spread > BUSY_SPREAD
     if busy and world.rank == 0:
         log.warning(
@@ -118,112 +116,66 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
         gemm_flops_per_s=gemm_flops_per_s,
         op_s=op_s,
         gather=gather,
-        links=_links(clock, sizes.messages) if world.size > 1 else {},
+        links=_links(clock, world, sizes.messages) if world.size > 1 else {},
         network=None,
     )
     return found if world.size == 1 else broadcast_object(found)  # the date may differ
 
 
-class _Clock:
-    """Times work that all ranks of ``world`` do at once. ``spread`` is the largest ratio so far of a median time to the
-    shortest time of the same work."""
-
-    def __init__(self, world: World, round_s: float):
-        self.world, self._round_s = world, round_s
-        self.spread = 1.0
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        """Seconds of one call of ``work``, which is repeated until a round is long enough; the same on every rank."""
-        self._round(work, 1)  # compiles, chooses, touches its memory
-        repeats = num_repeats(self._round_s, self._round(work, 1))
-        times = Times([self._round(work, repeats) * 1e3 for _ in range(ROUNDS)])
-        self.spread = max(self.spread, times.median_ms / min(times.ms))
-        return times.median_ms / 1e3
-
-    def _round(self, work: Callable[[], object], repeats: int) -> float:
-        """Seconds of one call on the slowest rank, the mean over ``repeats`` calls."""
-
-        def repeated() -> None:
-            for _ in range(repeats):
-                work()
-
-        self._slowest(0.0)  # all are here
-        return self._slowest(wall_ms(repeated, self.world.device)) / repeats / 1e3
-
-    def _slowest(self, number: float) -> float:
-        if self.world.size == 1:
-            return number
-        largest = torch.tensor(number, dtype=torch.float64)  # on the host: over NCCL the others would spin
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-        return float(largest)
-
-
-def _gather_rate(clock: _Clock, table_bytes: int, num_edges: int) -> float:
+def _gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges: int) -> float:
     """Bytes of rows of a table that a sparse product reads in a second."""
-    x = torch.rand(max(1, table_bytes // (4 * WIDTH)), WIDTH, device=clock.world.device)
-    adj = random_pattern(num_edges // DEGREE, len(x), num_edges, seed=clock.world.rank)
-    adj = LocalCSR(adj.indptr.to(x.device), adj.indices.to(x.device), None, adj.num_rows, adj.num_cols)
+    x = torch.rand(max(1, table_bytes // (4 * WIDTH)), WIDTH, device=world.device)
+    adj = random_pattern(num_edges // DEGREE, len(x), num_edges, seed=world.rank, device=world.device)
     out = x.new_empty(adj.num_rows, WIDTH)
     kernel = AutoKernel()
     block = kernel.prepare(adj, x.dtype)
     return adj.nnz * WIDTH * x.itemsize / clock.seconds(lambda: kernel.spmm(block, x, out, accumulate=False))
 
 
-def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int) -> LocalCSR:
+def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: torch.device) -> LocalCSR:
     """``nnz`` ones at uniformly random places, rows and columns independent; a place may have several."""
     places = np.random.default_rng(seed).integers(0, num_rows * num_cols, nnz)
     places.sort()
     rows, columns = np.divmod(places, num_cols)
-    indptr = np.zeros(num_rows + 1, np.int32)
-    np.cumsum(np.bincount(rows, minlength=num_rows), out=indptr[1:])
-    return LocalCSR(torch.from_numpy(indptr), torch.from_numpy(columns.astype(np.int32)), None, num_rows, num_cols)
+    indptr = np.searchsorted(rows, np.arange(num_rows + 1))
+    first, second = (torch.from_numpy(array.astype(np.int32)).to(device) for array in (indptr, columns))
+    return LocalCSR(first, second, None, num_rows, num_cols)
 
 
-_Moves = tuple[Callable[[], object], float]
+Move = tuple[Callable[[], object], float]
 """A function that moves data once, and the bytes that a rank receives by one call."""
 
 
-def _links(clock: _Clock, sizes: tuple[int, int]) -> dict[str, Link]:
-    world = clock.world
+def _links(clock: JobClock, world: World, sizes: tuple[int, int]) -> dict[str, Link]:
     meter = Meter(world.device)
-    axis = Axis(world.group, meter)
-    kinds: dict[str, Callable[[Axis, Tensor], _Moves]] = {"exchange": _ring, "broadcast": _turns, "all_reduce": _sum}
-    if can_share_memory(world):
-        kinds["shared"] = _shared_rounds
-    links = {}
-    for name, make in kinds.items():
-        points = []
-        for size in sizes:
-            move, num_bytes = make(axis, torch.ones(size // (4 * WIDTH), WIDTH, device=world.device))
+    axis, times = Axis(world.group, meter), defaultdict(list)
+    for size in sizes:
+        x = torch.zeros(size // (4 * WIDTH), WIDTH, device=world.device)
+        moves = _moves(axis, x) | ({"shared": _shared_round(axis, x)} if can_share_memory(world) else {})
+        for name, (move, num_bytes) in moves.items():
             with meter.untimed():
-                points.append((num_bytes, clock.seconds(move)))
-        links[name] = line(*points)
-    return links
+                times[name].append((num_bytes, clock.seconds(move)))
+    return {name: line(*points) for name, points in times.items()}
 
 
-def _ring(axis: Axis, x: Tensor) -> _Moves:
-    arriving = torch.empty_like(x)
+def _moves(axis: Axis, x: Tensor) -> dict[str, Move]:
+    """The collectives of ``axis`` with ``x``, which is zero: an all-reduce adds it again and again."""
+    arriving, turn = torch.empty_like(x), itertools.count()
     following, previous = (axis.index + 1) % axis.size, (axis.index - 1) % axis.size
 
-    def move() -> None:
+    def ring() -> None:
         sent, received = axis.exchange([(x, following)], [(arriving, previous)])
         for pending in (*received, *sent):
             pending.wait()
 
-    return move, x.nbytes
+    return {
+        "exchange": (ring, x.nbytes),
+        "broadcast": (lambda: axis.broadcast(x, next(turn) % axis.size).wait(), x.nbytes),
+        "all_reduce": (lambda: axis.all_reduce(x), 2 * (axis.size - 1) / axis.size * x.nbytes),
+    }
 
 
-def _turns(axis: Axis, x: Tensor) -> _Moves:
-    turn = itertools.count()
-    return lambda: axis.broadcast(x, next(turn) % axis.size).wait(), x.nbytes
-
-
-def _sum(axis: Axis, x: Tensor) -> _Moves:
-    x.zero_()  # however often it is added
-    return lambda: axis.all_reduce(x), 2 * (axis.size - 1) / axis.size * x.nbytes
-
-
-def _shared_rounds(axis: Axis, x: Tensor) -> _Moves:
+def _shared_round(axis: Axis, x: Tensor) -> Move:
     slots = SharedSlots([len(x)] * axis.size, x.shape[1], x.dtype, timeout_s=60, rank=axis.index)
     others = [rank for rank in range(axis.size) if rank != axis.index]
 

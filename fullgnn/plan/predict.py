@@ -1,4 +1,4 @@
-"""From a traced epoch and a machine to time, bytes and memory.
+"""Predict the time, bytes and memory of a traced epoch on a machine.
 
     SpMM      nnz x columns numbers are gathered, at the rate of the machine for a table of a block's size; the part of
               the reads that an order keeps in cache comes at the rate of the smallest table
@@ -30,7 +30,7 @@ OPTIMIZER_PASSES = 7
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one training epoch."""
+    """What one training epoch costs."""
 
     hardware: str
     time_ms: dict[str, float]  # spmm, comm, dense, other; comm is what is not hidden
@@ -54,12 +54,12 @@ def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
     Raises:
         ConfigError: the profile lacks a link that the job needs.
     """
-    traffic, itemsize = job.traffic, job.dtype.itemsize
-    heaviest = int(traffic.rank_nnz("adj").argmax())
+    itemsize = job.dtype.itemsize
+    heaviest = int(job.rank_nnz("adj").argmax())
     trace = trace_epoch(job, heaviest, padded=pads_rows(torch.device(hardware.device)))
     received = received_bytes(job, trace)
 
-    own = traffic.num_own_rows()
+    own = job.num_own_rows()
     product_s = [_multiply_s(job, name, width * itemsize, hardware) for name, width in trace.products]
     spmm_s = sum(product_s, start=np.zeros(own.shape))
     comm_s = communication_s(job, trace, product_s, hardware)
@@ -87,7 +87,7 @@ def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
 
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
-    total = {"all_reduce": np.full(job.traffic.num_own_rows().shape, _gradient_bytes(job, trace))}
+    total = {"all_reduce": np.full(job.num_own_rows().shape, _gradient_bytes(job, trace))}
     for name, width in trace.products:
         for collective, counts in _product_bytes(job, name, width).items():
             total[collective] = total.get(collective, 0) + counts
@@ -96,12 +96,12 @@ def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
 
 def _product_bytes(job: PlannedJob, name: str, width: int) -> dict[str, np.ndarray]:
     wire_dtype = job.options.torch_wire_dtype or job.dtype
-    needed = job.traffic.needed[name]
-    return job.traffic.products[name].bytes_received(needed, width, job.dtype.itemsize, wire_dtype.itemsize)
+    needed = job.needed[name]
+    return job.products[name].bytes_received(needed, width, job.dtype.itemsize, wire_dtype.itemsize)
 
 
 def _gradient_bytes(job: PlannedJob, trace: Trace) -> int:
-    return 2 * (job.num_ranks - 1) * (trace.num_parameters + 1) * job.dtype.itemsize // job.num_ranks
+    return 2 * (job.grid.num_ranks - 1) * (trace.num_parameters + 1) * job.dtype.itemsize // job.grid.num_ranks
 
 
 def communication_s(job: PlannedJob, trace: Trace, product_s: list[np.ndarray], hardware: Hardware) -> np.ndarray:
@@ -110,18 +110,18 @@ def communication_s(job: PlannedJob, trace: Trace, product_s: list[np.ndarray], 
     Args:
         product_s: (b, r) seconds of the local multiplication in each of ``trace.products``.
     """
-    total = np.zeros(job.traffic.num_own_rows().shape)
-    if job.num_ranks == 1:
+    total = np.zeros(job.num_own_rows().shape)
+    if job.grid.num_ranks == 1:
         return total
     for (name, width), multiply_s in zip(trace.products, product_s):
         total += _exposed_s(job, name, width, multiply_s, hardware)
-    return total + hardware.link("all_reduce", job.num_ranks).time_s(_gradient_bytes(job, trace))
+    return total + hardware.link("all_reduce", job.grid.num_ranks).time_s(_gradient_bytes(job, trace))
 
 
 def reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:
     """Whether the ranks read each other's rows where they are in product ``name``, see ``Exchange``."""
-    offered = job.local and hardware.device == "cpu" and job.num_ranks > 1 and job.options.shared_memory
-    return offered and not (job.traffic.products[name].ways == BROADCAST).any()
+    offered = job.local and hardware.device == "cpu" and job.grid.num_ranks > 1 and job.options.shared_memory
+    return offered and not (job.products[name].ways == BROADCAST).any()
 
 
 def kernel_of(cfg: Config, hardware: Hardware) -> str:
@@ -135,18 +135,18 @@ def kernel_of(cfg: Config, hardware: Hardware) -> str:
 
 def _multiply_s(job: PlannedJob, name: str, row_bytes: int, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of the local products of one distributed product."""
-    product, locality = job.traffic.products[name], job.graph.locality
+    product, locality = job.products[name], job.graph.locality
     table = np.diff(product.in_rows.bounds[:, [0, -1]]).max() * row_bytes
     per_byte = locality / hardware.gather_rate(1) + (1 - locality) / hardware.gather_rate(table)
     out = np.diff(product.out_rows.bounds[:, [0, -1]])  # (b, 1)
     steps = np.array([len(stages) for stages in product.stages])
     again = np.maximum(steps - 1, 0) * out * row_bytes * 2 / hardware.copy_bytes_per_s  # sums are read and written
-    return job.traffic.rank_nnz(name) * row_bytes * per_byte + again + steps * hardware.op_s
+    return job.rank_nnz(name) * row_bytes * per_byte + again + steps * hardware.op_s
 
 
 def _exposed_s(job: PlannedJob, name: str, width: int, multiply_s: np.ndarray, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds in which a rank waits for rows, or for partial sums, in product ``name`` of ``width`` columns."""
-    product, size = job.traffic.products[name], job.num_ranks
+    product, size = job.products[name], job.grid.num_ranks
     received = _product_bytes(job, name, width)
     steps = np.maximum(np.array([len(stages) for stages in product.stages]), 1)
     travel_s = np.zeros_like(multiply_s)
@@ -174,22 +174,22 @@ def _block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> float:
 
     What tile32 and packed take of the rows is counted as csr would take: it depends on the tiles.
     """
-    graph, traffic, itemsize = job.graph, job.traffic, job.dtype.itemsize
+    graph, itemsize = job.graph, job.dtype.itemsize
     kernel, value_bytes, total = kernel_of(job.cfg, hardware), 0 if graph.pattern else itemsize, 0.0
-    part, replica = traffic.grid.place(trace.rank)
-    for name in sorted(set(traffic.products) - ({"adj_t"} if graph.symmetric else set())):
+    part, replica = job.grid.place(trace.rank)
+    for name in sorted(set(job.products) - ({"adj_t"} if graph.symmetric else set())):
         same = {"adj", "adj_t"} if name == "adj" and graph.symmetric else {name}
         row_bytes = {columns * itemsize for multiplied, columns in trace.products if multiplied in same}
-        product, needed = traffic.products[name], traffic.needed[name]
+        product, needed = job.products[name], job.needed[name]
         stages = product.stages[replica]
         for stage in stages:
             source = product.source(part, stage)
             cuts = product.out_rows.num_slices if stage == stages[-1] else 1  # the last stage goes slice by slice
-            num_rows, nnz = product.out_rows.block_size(part) // cuts, int(traffic.nnz[name][part, source]) // cuts
+            num_rows, nnz = product.out_rows.block_size(part) // cuts, int(job.nnz[name][part, source]) // cuts
             num_cols = product.in_rows.block_size(source)
             if needed is not None and product.sends_needed(part, source):
                 num_cols = int(needed[part, source].sum())
-            if traffic.nnz[name][part, source] == 0:
+            if job.nnz[name][part, source] == 0:
                 continue
             if kernel == "blocked":
                 total += cuts * held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)

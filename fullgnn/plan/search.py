@@ -12,6 +12,7 @@ from fullgnn.plan.predict import Prediction, predict
 from fullgnn.plan.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.schemes.options import replications
 from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
@@ -155,8 +156,3 @@ def best(found: list[Option]) -> Option | None:
     """The shortest predicted epoch among those that fit; among equal ones the fewest ranks."""
     fitting = [option for option in found if option.prediction.fits]
     return min(fitting, key=lambda o: (o.prediction.epoch_time_ms, o.world_size), default=None)
-
-
-def replications(world_size: int) -> list[int]:
-    """The replications r that leave every replica at least one stage: r divides p, and r^2 <= p."""
-    return [r for r in range(1, world_size + 1) if world_size % r == 0 and r * r <= world_size]

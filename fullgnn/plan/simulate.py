@@ -1,9 +1,8 @@
 """A job of more ranks than there are devices: each rank's real program, one after another on one device.
 
-Every rank is a dry run (``distributed/dry.py``) on its real blocks: its computation is measured, its bytes are
-counted. What its collectives would take is the model's (``predict.py``), from a measured profile of the machine. The
-two are kept apart: whoever adds them up labels the sum as simulated. With one rank nothing is simulated, and the result
-is a measurement.
+Every rank is a dry run (``distributed/dry.py``) on its real blocks, whose computation is measured. The time of its
+collectives is predicted (``predict.py``) from the profile of a machine. The two are kept apart: whoever adds them up
+labels the sum as simulated. With one rank nothing is simulated, and the result is a measurement.
 """
 
 import gc
@@ -43,7 +42,7 @@ class Simulation:
     """A job, rank by rank."""
 
     ranks: list[RankRun]
-    comm_ms: list[float] | None  # of each rank, what the model says is not hidden; None: no profile was given
+    comm_ms: list[float] | None  # predicted waiting of each rank; None: no profile was given
 
     @property
     def simulated(self) -> bool:
@@ -67,13 +66,13 @@ def simulate(
     """Run every rank of a job of ``world_size`` in this process, which is in no job itself.
 
     Args:
-        graph: that ``cfg.dataset`` would load; None: it is loaded.
-        epochs: of each rank, the first not counted.
-        hardware: whose collectives to count; None: none.
+        graph: the one that ``cfg.dataset`` would load; None: it is loaded.
+        epochs: how many each rank runs; the first is not counted.
+        hardware: the machine whose collectives are predicted; None: no collectives are.
         prepared: what ``prepare_for`` returned; then ``graph`` is not used.
 
     Raises:
-        FullGNNError: a user's mistake in ``cfg``.
+        FullGNNError: a user error in ``cfg``.
     """
     assert epochs > 1, "the first epoch is not counted"
     keep_freed_memory()
@@ -103,7 +102,7 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
     trace = trace_epoch(job, 0)
-    weights = [job.traffic.rank_nnz(name) * float(width) for name, width in trace.products]
+    weights = [job.rank_nnz(name) * float(width) for name, width in trace.products]
     measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(weights[0].shape) / 1e3
     product_s = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
     return (1e3 * communication_s(job, trace, product_s, hardware)).ravel().tolist()

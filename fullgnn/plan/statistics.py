@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config
+from fullgnn.config.keys import check_minima
 from fullgnn.errors import ConfigError
 from fullgnn.partition import Partition
 from fullgnn.reorder.measure import block_nnz
@@ -42,22 +43,36 @@ class GraphStatistics:
     """Fraction of random-order cache misses that the node order turns into hits."""
 
     def __post_init__(self) -> None:
-        for key, least in (("num_nodes", 1), ("nnz", 0), ("num_features", 1), ("num_classes", 1), ("num_train", 0)):
-            if getattr(self, key) < least:
-                raise ConfigError(f"{key}={getattr(self, key)} is too small: it must be at least {least}")
+        check_minima(self, {"num_nodes": 1, "nnz": 0, "num_features": 1, "num_classes": 1, "num_train": 0})
         if self.num_train > self.num_nodes:
             raise ConfigError(f"num_train={self.num_train} is more than the {self.num_nodes} nodes")
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
-    """The products of one graph on one grid, named as in ``Layout``, and what falls on their blocks."""
+class PlannedJob:
+    """One run on so many ranks: its products, named as in ``Layout``, and what falls on their blocks."""
 
+    cfg: Config  # ``with_allowed_work``
+    graph: GraphStatistics
     grid: Grid
     rows: Rows
     products: dict[str, Product]
     needed: dict[str, np.ndarray | None]  # (b, b, m) int64 as ``Reads.counts``; None: only whole blocks travel
     nnz: dict[str, np.ndarray]  # (b, b) non-zeros of the blocks
+    local: bool = True  # all ranks are on one machine
+
+    @cached_property
+    def options(self) -> SchemeOptions:
+        return SchemeOptions.of(self.cfg.scheme)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return getattr(torch, self.cfg.runtime.dtype)
+
+    @property
+    def folded(self) -> bool:
+        """Whether rows are scaled before and after a product, because no values are stored for the edges."""
+        return self.graph.pattern and self.cfg.normalization != "none"
 
     def rank_nnz(self, name: str) -> np.ndarray:
         """(b, r) non-zeros that each rank multiplies in product ``name``."""
@@ -69,32 +84,19 @@ class Traffic:
         own = np.diff(self.rows.bounds, axis=1)
         return own if own.shape[1] > 1 else np.repeat(own, self.grid.replication, axis=1)
 
+    def scaled(self, factor: float) -> "PlannedJob":
+        """The same job with ``factor`` times the rows, and the reads in proportion; its non-zeros are not scaled."""
 
-@dataclass(frozen=True, eq=False)
-class PlannedJob:
-    """One run on so many ranks, as the planner sees it."""
+        def rows(given: Rows) -> Rows:
+            return Rows(np.rint(given.bounds * factor).astype(np.int64))
 
-    cfg: Config  # ``with_allowed_work``
-    graph: GraphStatistics
-    traffic: Traffic
-    local: bool = True  # all ranks are on one machine
-
-    @cached_property
-    def options(self) -> SchemeOptions:
-        return SchemeOptions.of(self.cfg.scheme)
-
-    @property
-    def num_ranks(self) -> int:
-        return self.traffic.grid.num_ranks
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return getattr(torch, self.cfg.runtime.dtype)
-
-    @property
-    def folded(self) -> bool:
-        """Whether rows are scaled before and after a product, because no values are stored for the edges."""
-        return self.graph.pattern and self.cfg.normalization != "none"
+        products, needed = {}, dict(self.needed)
+        for name, product in self.products.items():
+            products[name] = replace(product, in_rows=rows(product.in_rows), out_rows=rows(product.out_rows))
+            if (counts := needed[name]) is not None:
+                room = np.diff(products[name].in_rows.bounds, axis=1)
+                needed[name] = np.minimum(np.rint(counts * factor).astype(np.int64), room)
+        return replace(self, rows=rows(self.rows), products=products, needed=needed)
 
 
 def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality: float = 0.0) -> PlannedJob:
@@ -103,64 +105,55 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     Raises:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
     """
-    grid, adj, train = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.adj, prepared.graph.train_mask
+    grid, graph, adj = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph, prepared.adj
     layout, reads = lay_out(prepared, grid, cfg.optimizations.loss_rows_only)
     nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}
     if cfg.optimizations.loss_rows_only:
-        of_train = Partition(np.concatenate([[0], np.cumsum(train)])[prepared.partition.bounds])
-        nnz["loss"] = block_nnz(adj.matrix[np.flatnonzero(train)], of_train, prepared.partition)
+        of_train = Partition(np.concatenate([[0], np.cumsum(graph.train_mask)])[prepared.partition.bounds])
+        nnz["loss"] = block_nnz(adj.matrix[np.flatnonzero(graph.train_mask)], of_train, prepared.partition)
         nnz["loss_t"] = nnz["loss"].T
-    graph = GraphStatistics(
-        prepared.graph.name,
-        prepared.graph.num_nodes,
+    needed = {name: reads[name].counts if name in reads else None for name in layout.products}
+    statistics = GraphStatistics(
+        graph.name,
+        graph.num_nodes,
         adj.nnz,
-        prepared.graph.num_features,
-        prepared.graph.num_classes,
-        int(train.sum()),
+        graph.num_features,
+        graph.num_classes,
+        int(graph.train_mask.sum()),
         adj.symmetric,
         adj.pattern,
         locality,
     )
-    needed = {name: reads[name].counts if name in reads else None for name in layout.products}
-    return PlannedJob(cfg, graph, Traffic(grid, layout.rows, layout.products, needed, nnz))
+    return PlannedJob(cfg, statistics, grid, layout.rows, layout.products, needed, nnz)
 
 
 def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> PlannedJob:
-    """The job of ``world_size`` ranks on a random graph with the numbers of ``graph``.
+    """The job of ``world_size`` ranks on a random graph with the numbers of ``graph``, in block rows of equal size.
 
     Raises:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
     """
-    grid = SchemeOptions.of(cfg.scheme).grid(world_size)
-    return PlannedJob(cfg, graph, estimated_traffic(graph, grid, cfg.optimizations.loss_rows_only))
-
-
-def estimated_traffic(graph: GraphStatistics, grid: Grid, loss_rows: bool) -> Traffic:
-    """The traffic of a random graph with the numbers of ``graph``, in contiguous block rows of equal size.
-
-    Args:
-        loss_rows: also the products of the rows with loss.
-    """
-    n, num_parts = graph.num_nodes, grid.num_parts
-    rows = cut_rows(Partition.equal(n, num_parts), grid.num_slices)
-    bounds = {"all": rows, "train": Rows(rows.bounds * graph.num_train // n)}
-    sizes = {kind: np.diff(one.bounds[:, [0, -1]])[:, 0] for kind, one in bounds.items()}
+    grid, n = SchemeOptions.of(cfg.scheme).grid(world_size), graph.num_nodes
+    rows = cut_rows(Partition.equal(n, grid.num_parts), grid.num_slices)
+    train = Rows(rows.bounds * graph.num_train // n)
     diagonal = min(n, graph.nnz)
 
-    def nnz_of(out: str, into: str) -> np.ndarray:
-        anywhere = (graph.nnz - diagonal) * np.outer(sizes[out] / n, sizes[into] / n)
-        return np.rint(anywhere + np.diag(diagonal * np.minimum(sizes[out], sizes[into]) / n)).astype(np.int64)
+    def nnz_of(out_rows: Rows, in_rows: Rows) -> np.ndarray:
+        out, into = (np.diff(one.bounds[:, [0, -1]])[:, 0] for one in (out_rows, in_rows))
+        anywhere = (graph.nnz - diagonal) * np.outer(out / n, into / n)
+        return np.rint(anywhere + np.diag(diagonal * np.minimum(out, into) / n)).astype(np.int64)
 
-    stages = share_stages(stage_nnz(nnz_of("all", "all"), grid.stage_order), grid.replication)
+    stages = share_stages(stage_nnz(nnz_of(rows, rows), grid.stage_order), grid.replication)
     products, needed, nnz = {}, {}, {}
-    kinds = {"adj": ("all", "all"), "adj_t": ("all", "all")}
-    kinds |= {"loss": ("train", "all"), "loss_t": ("all", "train")} if loss_rows else {}
-    for name, (out, into) in kinds.items():
-        nnz[name] = nnz_of(out, into)
-        needed[name] = _distinct(nnz[name], bounds[into]) if grid.exchange != "broadcast" else None
-        ways = choose_ways(bounds[into], needed[name], grid.stage_order, grid.exchange)
-        products[name] = Product(bounds[into], bounds[out], stages, grid.stage_order, ways)
-    return Traffic(grid, rows, products, needed, nnz)
+    kinds = {"adj": (rows, rows), "adj_t": (rows, rows)}
+    if cfg.optimizations.loss_rows_only:
+        kinds |= {"loss": (train, rows), "loss_t": (rows, train)}
+    for name, (out_rows, in_rows) in kinds.items():
+        nnz[name] = nnz_of(out_rows, in_rows)
+        needed[name] = _distinct(nnz[name], in_rows) if grid.exchange != "broadcast" else None
+        ways = choose_ways(in_rows, needed[name], grid.stage_order, grid.exchange)
+        products[name] = Product(in_rows, out_rows, stages, grid.stage_order, ways)
+    return PlannedJob(cfg, graph, grid, rows, products, needed, nnz)
 
 
 def _distinct(nnz: np.ndarray, in_rows: Rows) -> np.ndarray:
@@ -168,20 +161,3 @@ def _distinct(nnz: np.ndarray, in_rows: Rows) -> np.ndarray:
     sizes = np.diff(in_rows.bounds, axis=1)  # (b, m)
     per_row = nnz / np.maximum(sizes.sum(axis=1), 1)
     return np.rint(sizes * -np.expm1(-per_row[:, :, None])).astype(np.int64)
-
-
-def scaled(traffic: Traffic, factor: float) -> Traffic:
-    """The same grid with ``factor`` times the rows, and the reads in proportion; the non-zeros are left as they are."""
-
-    def rows(given: Rows) -> Rows:
-        return Rows(np.rint(given.bounds * factor).astype(np.int64))
-
-    products, needed = {}, {}
-    for name, product in traffic.products.items():
-        products[name] = replace(product, in_rows=rows(product.in_rows), out_rows=rows(product.out_rows))
-        counts = traffic.needed[name]
-        if counts is not None:
-            room = np.diff(products[name].in_rows.bounds, axis=1)
-            counts = np.minimum(np.rint(counts * factor).astype(np.int64), room)
-        needed[name] = counts
-    return replace(traffic, rows=rows(traffic.rows), products=products, needed=needed)

@@ -2,17 +2,17 @@
 
 Two runs, neither of which needs the graph:
 
-    memory   on the CPU, with nobody to talk to: the scheme's own operators and exchange, with a small share of the
-             rank's rows and a kernel that multiplies nothing. What it holds at most is a straight line in the number of
-             rows, of which two points give all others.
-    work     on the device "meta", where tensors have a size and no content: the dense products of some rows. A side of
-             one is a straight line in their number as well.
+    memory   on the CPU, without other ranks: the scheme's own operators and exchange, with a few of the rank's rows and
+             a kernel that multiplies nothing. The peak memory is linear in the number of rows, so two points give it.
+    work     on the device "meta", where tensors have a size and no content: the dense products of some rows. Each side
+             of such a product is linear in the number of rows as well.
 
-So a new model, or another order of multiplying, is planned by the code that runs it, not by a formula for it.
+A new model, or another order of multiplying, is thus planned by the code that runs it, and needs no formula.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,10 +27,9 @@ from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.spmm import NOTHING, Epilogue, LocalCSR
 from fullgnn.kernels.support.lines import padded_lines
 from fullgnn.nn import set_epoch, set_spmm_order
-from fullgnn.plan.statistics import PlannedJob, Traffic, estimated_traffic, scaled
+from fullgnn.plan.statistics import PlannedJob, estimated_job
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
-from fullgnn.schemes.cut import Grid
 from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
@@ -40,8 +39,7 @@ SAMPLE_ROWS = 4096
 """Rows of the smaller of the two skeletons: enough that the program treats them as large matrices."""
 
 
-@dataclass(frozen=True)
-class Gemm:
+class Gemm(NamedTuple):
     """A dense product: (m, k) times (k, n)."""
 
     m: int
@@ -75,7 +73,7 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     Args:
         padded: rows that arrive or stay are laid out in lines, as on a GPU, see ``lines.py``.
     """
-    num_rows = max(1, int(job.traffic.num_own_rows()[job.traffic.grid.place(rank)]))
+    num_rows = max(1, int(job.num_own_rows()[job.grid.place(rank)]))
     few = min(num_rows, SAMPLE_ROWS)
     beyond = (num_rows - few) / few  # of the way from one skeleton to the next, twice as large
 
@@ -83,14 +81,13 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
         return round(small + (large - small) * beyond)
 
     def memory(sample: int) -> tuple[int, list[tuple[str, int]], int]:
-        return _memory(replace(job, traffic=scaled(job.traffic, sample / num_rows)), rank, padded)
+        return _memory(job.scaled(sample / num_rows), rank, padded)
 
     peak, products, num_parameters = memory(few)
     gemms = _gemms(job, few)
     if beyond:
         peak = line(peak, memory(2 * few)[0])
-        pairs = zip(gemms, _gemms(job, 2 * few))
-        gemms = [Gemm(line(one.m, two.m), line(one.k, two.k), line(one.n, two.n)) for one, two in pairs]
+        gemms = [Gemm(*map(line, one, two)) for one, two in zip(gemms, _gemms(job, 2 * few))]
     return Trace(rank, products, gemms, num_parameters, peak)
 
 
@@ -99,7 +96,8 @@ def _memory(job: PlannedJob, rank: int, padded: bool) -> tuple[int, list[tuple[s
     context = _context(job, rank, torch.device("cpu"), padded)
     products: list[tuple[str, int]] = []
     sharded, model = _skeleton(job, context, products), _model(job, context.device)
-    epochs = TrainStep(model, sharded, _Sums(), job.cfg.train, context.world_axis.meter)  # type: ignore[arg-type]
+    scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # there is no other rank to add to
+    epochs = TrainStep(model, sharded, scheme, job.cfg.train, context.world_axis.meter)
     peak = TensorPeak(context.device)
     with peak.watch(*sharded.tensors(), *epochs.tensors()):
         epochs(1)
@@ -108,10 +106,10 @@ def _memory(job: PlannedJob, rank: int, padded: bool) -> tuple[int, list[tuple[s
 
 def _gemms(job: PlannedJob, num_rows: int) -> list[Gemm]:
     """The dense products of a step on ``num_rows`` rows, by one rank alone."""
-    graph, alone = job.graph, Grid(1, 1, True, job.traffic.grid.stage_order, "broadcast")
-    num_train = min(num_rows, round(graph.num_train * (num_rows / graph.num_nodes)))
-    part = replace(graph, num_nodes=num_rows, nnz=num_rows, num_train=num_train)
-    job = replace(job, graph=part, traffic=estimated_traffic(part, alone, "loss" in job.traffic.products), local=False)
+    num_train = min(num_rows, round(job.graph.num_train * (num_rows / job.graph.num_nodes)))
+    part = replace(job.graph, num_nodes=num_rows, nnz=num_rows, num_train=num_train)
+    alone = dict(job.cfg.scheme) | {"replication": 1, "split_rows": True, "exchange": "broadcast"}
+    job = estimated_job(replace(job.cfg, scheme=alone), 1, part)
     context = _context(job, 0, torch.device("meta"), padded=False)
     sharded, model = _skeleton(job, context, []), _model(job, context.device)
     set_epoch(model, 1)
@@ -137,13 +135,6 @@ class _Gemms(TorchDispatchMode):
         if factors is not None:
             self.found.append(Gemm(*factors[0].shape, factors[1].shape[1]))
         return func(*args, **(kwargs or {}))
-
-
-class _Sums:
-    """The part of a scheme that ``TrainStep`` calls: there is no other rank to add to."""
-
-    def sum_over_rows(self, tensor: Tensor) -> Tensor:
-        return tensor
 
 
 class _Nothing:
@@ -176,7 +167,7 @@ class _Traced:
 
 def _context(job: PlannedJob, rank: int, device: torch.device, padded: bool) -> RankContext:
     """Where ``rank`` stands on the mesh, with axes on which nothing moves."""
-    grid, meter = job.traffic.grid, Meter(torch.device("cpu"))
+    grid, meter = job.grid, Meter(torch.device("cpu"))
     part, replica = grid.place(rank)
     return RankContext(
         part,
@@ -202,20 +193,20 @@ def _model(job: PlannedJob, device: torch.device) -> torch.nn.Module:
 
 
 def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, int]]) -> ShardedGraph:
-    """What ``shard`` gives this rank, with blocks that have the reads of the real ones and no other entries.
+    """What ``shard`` would give this rank, with blocks that have the reads of the real ones and no other entries.
 
     Args:
         products: the name and columns of each product are appended to it as it is multiplied.
     """
-    graph, traffic, optimizations, device = job.graph, job.traffic, job.cfg.optimizations, context.device
+    graph, optimizations, device = job.graph, job.cfg.optimizations, context.device
 
     def own(rows: Rows) -> int:
         held = rows.own(context.part, context.replica)
         return held.stop - held.start
 
     def operator(name: str) -> Operator:
-        product = traffic.products[name]
-        matrices, served = _blocks(traffic, name, context.part, context.replica)
+        product = job.products[name]
+        matrices, served = _blocks(job, name, context.part, context.replica)
         made = Operator(context, _Nothing(), product, matrices, served, True, job.dtype)
         if not job.folded:
             return made
@@ -227,8 +218,8 @@ def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, i
         pair = (_Traced(forward, made, products), _Traced(backward, made_t, products))
         return Adjacency(*pair, node_id, index, output)  # type: ignore[arg-type]
 
-    num_own = own(traffic.rows)
-    num_train, loss = num_own * graph.num_train // graph.num_nodes, traffic.products.get("loss")
+    num_own = own(job.rows)
+    num_train, loss = num_own * graph.num_train // graph.num_nodes, job.products.get("loss")
     node_id, masks = torch.arange(num_own, device=device), torch.zeros(3, num_own, dtype=torch.bool)
     output = None
     if loss is not None:
@@ -253,24 +244,23 @@ def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, i
     )
 
 
-def _blocks(traffic: Traffic, name: str, part: int, replica: int) -> tuple[list[csr_array], list[np.ndarray]]:
+def _blocks(job: PlannedJob, name: str, part: int, replica: int) -> tuple[list[csr_array], list[np.ndarray]]:
     """A matrix for each stage of the rank, with all its entries in one row, and what the others read here."""
-    product, needed = traffic.products[name], traffic.needed[name]
+    product, needed = job.products[name], job.needed[name]
     num_rows, matrices = product.out_rows.block_size(part), []
     for stage in product.stages[replica]:
         source = product.source(part, stage)
         num_columns = product.in_rows.block_size(source)
         columns = np.arange(min(1, num_columns))
         if needed is not None:
-            first = [rows.start for rows in product.in_rows.slices(source)]
-            counts = needed[part, source]
-            columns = np.concatenate([start + np.arange(count) for start, count in zip(first, counts)])
+            parts = zip(product.in_rows.slices(source), needed[part, source])
+            columns = np.concatenate([rows.start + np.arange(count) for rows, count in parts])
         if num_rows == 0:
             columns = columns[:0]
         indptr = np.full(num_rows + 1, len(columns), np.int32)
         indptr[0] = 0
-        shape = num_rows, num_columns
-        matrices.append(csr_array((np.ones(len(columns), np.int8), columns.astype(np.int32), indptr), shape))
+        entries = np.ones(len(columns), np.int8), columns.astype(np.int32), indptr
+        matrices.append(csr_array(entries, (num_rows, num_columns)))
     slice_ = replica if product.in_rows.num_slices > 1 else 0
-    counts = np.zeros(traffic.grid.num_parts, np.int64) if needed is None else needed[:, part, slice_]
+    counts = np.zeros(job.grid.num_parts, np.int64) if needed is None else needed[:, part, slice_]
     return matrices, [np.arange(count) for count in counts]

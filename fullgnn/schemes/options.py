@@ -74,6 +74,11 @@ class SchemeOptions:
         return Grid(num_parts, self.replication, self.split_rows, self.stage_order, self.exchange)
 
 
+def replications(world_size: int) -> list[int]:
+    """The replications r that leave every replica at least one stage: r divides p, and r^2 <= p."""
+    return [r for r in range(1, world_size + 1) if world_size % r == 0 and r * r <= world_size]
+
+
 def takes_options(target: Target) -> Target:
     """Decorator for a ``_target_`` with ``**options``: its signature then names each of ``SchemeOptions``.
 

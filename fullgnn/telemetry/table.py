@@ -4,14 +4,20 @@ from collections.abc import Sequence
 
 import tabulate
 
-tabulate.PRESERVE_WHITESPACE = True  # rows that are parts of another row are indented
 tabulate.MIN_PADDING = 0  # of headers
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table with aligned columns: the first to the left, the others to the right."""
     sides = ("left", *["right"] * (len(header) - 1))
-    return tabulate.tabulate(rows, header, tablefmt="pipe", colalign=sides, disable_numparse=True)
+    return tabulate.tabulate(
+        rows,
+        header,
+        tablefmt="pipe",
+        colalign=sides,
+        disable_numparse=True,
+        preserve_whitespace=True,  # rows that are parts of another row are indented
+    )
 
 
 def percent(share: float | None) -> str:

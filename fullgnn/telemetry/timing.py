@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,46 @@ def device_ms(calls: Iterable[Callable[[], object]], device: torch.device) -> li
         events.append((begin, end))
     synchronize(device)
     return [begin.elapsed_time(end) for begin, end in events]
+
+
+class JobClock:
+    """Times work that all ranks of a job do at once; what counts is the slowest rank.
+
+    ``spread`` is the largest ratio so far of a median time to the shortest time of the same work.
+
+    Args:
+        num_ranks: ranks of the job; with one rank there need be no process group.
+        round_s: shortest time of a round, in which the work is repeated.
+    """
+
+    def __init__(self, device: torch.device, num_ranks: int, round_s: float, num_rounds: int = 9):
+        self._device, self._num_ranks, self._round_s, self._num_rounds = device, num_ranks, round_s, num_rounds
+        self.spread = 1.0
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Seconds of one call of ``work``, the median over the rounds; the same on every rank."""
+        self._round_ms(work, 1)  # compiles, chooses, touches its memory
+        repeats = num_repeats(self._round_s, self._round_ms(work, 1) / 1e3)
+        times = Times([self._round_ms(work, repeats) for _ in range(self._num_rounds)])
+        self.spread = max(self.spread, times.median_ms / min(times.ms))
+        return times.median_ms / 1e3
+
+    def _round_ms(self, work: Callable[[], object], repeats: int) -> float:
+        """Milliseconds of one call on the slowest rank, the mean over ``repeats`` calls."""
+
+        def repeated() -> None:
+            for _ in range(repeats):
+                work()
+
+        self._largest(0.0)  # all ranks are here
+        return self._largest(wall_ms(repeated, self._device)) / repeats
+
+    def _largest(self, number: float) -> float:
+        if self._num_ranks == 1:
+            return number
+        largest = torch.tensor(number, dtype=torch.float64)  # on the host: over NCCL the others would spin
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        return float(largest)
 
 
 def copy_rate(device: torch.device, num_bytes: int, seconds: Callable[[Callable[[], object]], float]) -> float:

@@ -19,6 +19,7 @@ from fullgnn.plan.hardware import Hardware, Link, cached_hardware, load_hardware
 from fullgnn.plan.measure import Sizes, line, measured_hardware, random_pattern
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.timing import JobClock
 
 TINY = Sizes(tables=(1 << 12, 1 << 16), num_edges=5000, num_rows=300, messages=(1 << 12, 1 << 16), round_s=1e-3)
 ALONE = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
@@ -98,7 +99,7 @@ def test_ranks_of_a_job_measure_once(ranks, tmp_path: Path) -> None:
 
 
 def timed(world: World) -> float:
-    return measure._Clock(world, 0.02).seconds(lambda: time.sleep(0.002 + 0.01 * world.rank))
+    return JobClock(world.device, world.size, 0.02).seconds(lambda: time.sleep(0.002 + 0.01 * world.rank))
 
 
 def test_the_slowest_rank_counts(ranks) -> None:
@@ -108,8 +109,8 @@ def test_the_slowest_rank_counts(ranks) -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_busy_machine_is_told_by_its_times(monkeypatch, caplog, busy: bool) -> None:
-    seconds = iter([9.0, 1.0, 1.0, *[1.3 if busy else 1.2] * 8])  # warm-up, repeats, rounds
-    monkeypatch.setattr(measure._Clock, "_round", lambda self, work, repeats: next(seconds, 1.0))
+    times = iter([9.0, 1.0, 1.0, *[1.3 if busy else 1.2] * 8])  # warm-up, repeats, rounds
+    monkeypatch.setattr(JobClock, "_round_ms", lambda self, work, repeats: next(times, 1.0))
     found = measure.measure(ALONE, TINY)
     assert found.source.endswith(", while it was busy") == busy
     assert ("one work took 1.3 times as long as it can" in caplog.text) == busy
@@ -121,8 +122,7 @@ def counted(world: World) -> dict[str, tuple[float, float]]:
     meter = Meter(world.device)
     axis = Axis(world.group, meter)
     found = {}
-    for name, make in {"exchange": measure._ring, "broadcast": measure._turns, "all_reduce": measure._sum}.items():
-        move, num_bytes = make(axis, torch.ones(10 * world.size, measure.WIDTH, device=world.device))
+    for name, (move, num_bytes) in measure._moves(axis, torch.zeros(10 * world.size, measure.WIDTH)).items():
         for _ in range(world.size):
             move()
         found[name] = meter.take().bytes_received[name] / world.size, num_bytes
@@ -147,7 +147,7 @@ def test_a_line_has_the_latency_and_rate_that_two_times_have() -> None:
 
 def test_a_random_pattern_is_uniform_and_sorted() -> None:
     num_rows, num_cols, nnz = 50, 40, 20_000
-    adj = random_pattern(num_rows, num_cols, nnz, seed=1)
+    adj = random_pattern(num_rows, num_cols, nnz, seed=1, device=torch.device("cpu"))
     indptr, columns = adj.indptr.numpy(), adj.indices.numpy()
     assert (adj.indptr.dtype, adj.indices.dtype, adj.values) == (torch.int32, torch.int32, None)
     assert (indptr[0], indptr[-1], adj.nnz) == (0, nnz, nnz)

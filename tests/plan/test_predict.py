@@ -17,10 +17,11 @@ from fullgnn.plan.auto import choose
 from fullgnn.plan.hardware import Hardware, Link
 from fullgnn.plan.measure import Sizes, measure
 from fullgnn.plan.predict import predict
-from fullgnn.plan.search import MAX_RANKS, Option, Search, best, from_numbers, replications
+from fullgnn.plan.search import MAX_RANKS, Option, Search, best, from_numbers
 from fullgnn.plan.simulate import prepare_for, simulate
 from fullgnn.plan.statistics import GraphStatistics, counted_job, estimated_job
 from fullgnn.plan.trace import SAMPLE_ROWS, Gemm, trace_epoch
+from fullgnn.schemes.options import replications
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 
@@ -190,8 +191,8 @@ def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> 
     """Of a random graph: all non-zeros, and bytes of whole blocks exactly as counted ones."""
     cfg = with_allowed_work(config(*layout_overrides(replication), "scheme.exchange=broadcast"))
     prepared, _ = prepare_for(cfg, world_size, dense_graph("symmetric").graph())
-    job = counted_job(cfg, world_size, prepared)
-    counted, estimated = job.traffic, estimated_job(cfg, world_size, job.graph).traffic
+    counted = counted_job(cfg, world_size, prepared)
+    estimated = estimated_job(cfg, world_size, counted.graph)
     for name in ("adj", "adj_t", "loss", "loss_t"):
         assert estimated.nnz[name].sum() == pytest.approx(counted.nnz[name].sum(), rel=0.35)
         assert counted.rank_nnz(name).sum() == counted.nnz[name].sum()
@@ -205,7 +206,7 @@ def test_the_distinct_columns_of_a_random_block() -> None:
     rng = np.random.default_rng(0)
     n, nnz = 2000, 3000
     graph = GraphStatistics("random", n, nnz + n, 4, 2, n)
-    needed = estimated_job(config("scheme.exchange=needed_rows"), 2, graph).traffic.needed["adj"]
+    needed = estimated_job(config("scheme.exchange=needed_rows"), 2, graph).needed["adj"]
     half = n // 2
     drawn = [len(np.unique(rng.integers(0, half, nnz // 4))) for _ in range(20)]
     assert needed is not None and needed[0, 1, 0] == pytest.approx(np.mean(drawn), rel=0.02)
