@@ -1,4 +1,4 @@
-"""The wheel holds every package and every YAML, and works from anywhere without the checkout."""
+"""The wheel holds every package, every YAML and every template, and works from anywhere without the checkout."""
 
 import configparser
 import os
@@ -40,9 +40,10 @@ def test_every_package_has_an_init_file() -> None:
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
-def test_the_wheel_holds_every_module_and_every_yaml(wheel: Path) -> None:
+def test_the_wheel_holds_every_module_and_every_data_file(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "fullgnn").rglob("*.py")}
+    kinds = ("*.py", "*.j2", "*.css", "*.mplstyle")
+    expected = {str(path.relative_to(ROOT)) for kind in kinds for path in (ROOT / "fullgnn").rglob(kind)}
     expected |= {f"fullgnn/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert expected == {name for name in names if not name.startswith("fullgnn-")}
 

@@ -12,28 +12,27 @@ report.html, its plots are in report_figures/, and nothing else is needed to rea
 
 import importlib.util
 import logging
-import sys
 from datetime import datetime
 from pathlib import Path
 
-from fullgnn.distributed.command import fail
-from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
+from fullgnn.distributed.command import run_command
+from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.report.runs import read_runs
-from fullgnn.telemetry.logger import setup_logging
 
 log = logging.getLogger("fullgnn.report")
 
 
-def report(folders: list[str], out: str | None) -> Path:
-    """Write the page of the runs in ``folders`` and return its path.
+def report(arguments: list[str]) -> Path:
+    """Write the page that the command's arguments ask for, and return its path.
 
     Raises:
-        ConfigError: a folder holds no run, or ``out`` cannot be written.
+        ConfigError: an unknown key, no folder, a folder that holds no run, or ``out`` cannot be written.
         UnsupportedError: matplotlib is not installed.
     """
+    folders, out = parse(arguments)
     if importlib.util.find_spec("matplotlib") is None:
         raise UnsupportedError("a report needs the package matplotlib: pip install matplotlib")
-    from fullgnn.report.page import write_page  # it draws
+    from fullgnn.report.page import write_page  # needs matplotlib
 
     runs, left_out = read_runs([Path(folder) for folder in folders])
     time = f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
@@ -58,7 +57,7 @@ def parse(arguments: list[str]) -> tuple[list[str], str | None]:
             if not value:
                 raise ConfigError("out= has no value: give a folder")
             out = value
-        elif argument.startswith("-") or (key.isidentifier() and sign and not Path(argument).is_dir()):
+        elif key.isidentifier() and sign and not Path(argument).is_dir():
             raise ConfigError(f"{argument} is not known: give folders of runs and out=FOLDER, or --help")
         else:
             folders.append(argument)
@@ -67,18 +66,5 @@ def parse(arguments: list[str]) -> tuple[list[str], str | None]:
     return folders, out
 
 
-def main() -> None:
-    """Run the command line; a user's mistake ends it with one line and status 1, a defect with its traceback."""
-    setup_logging(0)
-    arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print(__doc__)
-        return
-    try:
-        log.info("%s", report(*parse(arguments)))
-    except FullGNNError as error:
-        fail(error)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(lambda arguments: log.info("%s", report(arguments)), lambda: str(__doc__))

@@ -1,82 +1,50 @@
-"""How the page looks: light or dark as the reader has it, on a wide screen, on a phone and on paper."""
+"""The sizes of the plots, and their colours on light and on dark paper; fonts and lines are in plots.mplstyle."""
 
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --paper: #ffffff; --ink: #1c1c1c; --muted: #666666; --line: #e3e3e0; --soft: #f6f6f4; --link: #0059a3;
+from typing import Any
+
+from cycler import cycler
+from matplotlib.colors import to_rgb
+
+RUN_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Colours of the runs (Okabe and Ito, 2008), distinct for all kinds of colour vision. The seventh run has the first."""
+DASHES = ("solid", "dashed", "dotted", "dashdot")
+"""Line styles, which distinguish runs of the same colour."""
+PART_COLORS = {
+    "SpMM": "#77AADD",
+    "communication": "#EE8866",
+    "dense": "#44BB99",
+    "other": "#AAAAAA",
+    "exchange": "#99DDFF",
+    "broadcast": "#BBCC33",
+    "gather": "#FFAABB",
+    "reduce_scatter": "#EEDD88",
+    "all_reduce": "#AAAA00",
 }
-* { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
-body {
-  margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 64rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.55 Charter, "Bitstream Charter", "Sitka Text", Cambria, "Noto Serif", Georgia, serif;
+"""Colours of the phases and the collectives: the light scheme of Tol (2021), for areas on light and dark paper."""
+BORDER_COLOR = "#D55E00"
+DPI = 200
+WIDE = (4.6, 3.1)
+"""Width and height of bars and curves, in inches. A page of usual width shows an inch as one inch."""
+SQUARE = (4.6, 5.0)
+"""Width and height of a map, in inches."""
+
+
+def _theme(paper: str, ink: str, muted: str, grid: str, density: str, lift: float) -> dict[str, Any]:
+    """Colours as matplotlib's rcParams.
+
+    Args:
+        density: colour map that begins near the colour of the paper.
+        lift: share of white that is mixed into the colours of the runs, which are C0, C1, ... in a plot.
+    """
+    lifted = [tuple(color + lift * (1 - color) for color in to_rgb(name)) for name in RUN_COLORS]
+    papers = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
+    frames = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings = {"text.color": ink, "grid.color": grid, "image.cmap": density, "axes.prop_cycle": cycler(color=lifted)}
+    return settings | dict.fromkeys(papers, paper) | dict.fromkeys(frames, muted)
+
+
+THEMES = {
+    "light": _theme("#ffffff", "#1c1c1c", "#666666", "#e6e6e6", "YlGnBu", 0.0),
+    "dark": _theme("#14171a", "#e8e6e3", "#a3a3a0", "#2d3237", "YlGnBu_r", 0.25),
 }
-h1 { margin: 0 0 .25rem; font-size: 1.9rem; line-height: 1.2; font-weight: 600; letter-spacing: -.01em; }
-h2 { margin: 0 0 .75rem; font-size: 1.3rem; line-height: 1.3; font-weight: 600; }
-p { margin: .5rem 0; max-width: 44rem; }
-a { color: var(--link); text-decoration: none; }
-a:hover { text-decoration: underline; }
-section { margin-top: 3rem; padding-top: 1.25rem; border-top: 1px solid var(--line); }
-.muted, figcaption, footer { color: var(--muted); }
-nav, table, details, pre, footer, .runs small {
-  font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
-}
-nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: 1.25rem 0 0; font-size: .875rem; }
-.runs { margin: 1.25rem 0 0; padding: 0; list-style: none; }
-.runs li { margin: .6rem 0; padding-left: 1.1rem; border-left: 4px solid var(--run); }
-.runs small { display: block; color: var(--muted); font-size: .8rem; overflow-wrap: anywhere; }
-.figures, .tables { display: grid; gap: 1.25rem 2rem; }
-.figures, .tables { grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); }
-.tables { align-items: start; }
-figure { margin: 0; min-width: 0; }
-img { display: block; width: 100%; max-width: 34rem; height: auto; }
-img.dark { display: none; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
-.scroll:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-table { border-collapse: collapse; font-size: .8125rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
-caption { width: max-content; max-width: calc(100vw - 3rem); padding: 0 0 .4rem; text-align: left; }
-caption { color: var(--muted); }
-.part th { padding-top: 1.1rem; text-align: left; font-weight: 600; color: var(--muted); }
-th, td { padding: .28rem .7rem; text-align: right; white-space: nowrap; vertical-align: baseline; font-weight: 400; }
-td b { font-weight: 650; }
-th[scope=row], thead th:first-child { position: sticky; left: 0; padding-left: 0; text-align: left; }
-th[scope=row], thead th:first-child, .part th { background: var(--paper); padding-left: 0; }
-thead th { border-bottom: 1px solid var(--muted); font-weight: 600; }
-thead th + th { max-width: 15rem; white-space: normal; overflow-wrap: break-word; }
-tbody tr + tr > * { border-top: 1px solid var(--line); }
-details { margin: 1rem 0; font-size: .8125rem; }
-summary { color: var(--link); cursor: pointer; }
-details pre, details .scroll { margin-top: .6rem; }
-pre {
-  margin: 1rem 0; padding: .9rem 1.1rem; overflow-x: auto; background: var(--soft); font-size: .78rem; line-height: 1.5;
-  font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
-}
-footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
-footer { font-size: .8rem; overflow-wrap: anywhere; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --paper: #14171a; --ink: #e8e6e3; --muted: #a3a3a0; --line: #2d3237; --soft: #1b1f23; --link: #7db8e8; }
-  img.dark { display: block; }
-  img.light { display: none; }
-  .runs li { border-color: color-mix(in srgb, var(--run) 75%, white); }
-}
-@media (max-width: 40rem) {
-  body { padding: 1.25rem 1rem 3rem; }
-  h1 { font-size: 1.5rem; }
-  section { margin-top: 2rem; }
-  th[scope=row] { min-width: 4.5rem; max-width: 45vw; white-space: normal; }
-}
-@media print {
-  @page { margin: 16mm; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  nav { display: none; }
-  section { margin-top: 8mm; }
-  h2, caption, summary, section > p.muted { break-after: avoid; }
-  figure, tr, .runs li { break-inside: avoid; }
-  .figures, .tables { grid-template-columns: 1fr 1fr; gap: 5mm; }
-  .scroll { overflow: visible; }
-  table { font-size: 7.5pt; }
-  th, td { padding: .15rem .4rem; white-space: normal; }
-  pre { white-space: pre-wrap; font-size: 7.5pt; columns: 2; }
-  a, summary { color: inherit; }
-}
-"""
+"""The reader's colour schemes: classes of the images in the page's style, and the settings of their plots."""

@@ -1,63 +1,50 @@
-"""The comparison at the end of a Hydra sweep."""
+"""The table of a Hydra sweep, on the screen and in ``sweep.csv``."""
 
 import csv
 import logging
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fullgnn.distributed import under_torchrun, wait_for_others
-from fullgnn.errors import FullGNNError
+from fullgnn.distributed import under_torchrun
+from fullgnn.distributed.command import fail
+from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.storage.atomic import replacing
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.table import format_table, num_bytes, percent
 
 log = logging.getLogger(__name__)
 
-COLUMNS = (
-    "job",
-    "status",
-    "overrides",
-    "dataset",
-    "model",
-    "scheme",
-    "world_size",
-    "replication",
-    "partition",
-    "reorder",
-    "reorder_scope",
-    "kernel",
-    "stage_order",
-    "exchange",
-    "split_rows",
-    "seed",
-    "epoch_time_ms",
-    "spmm_time_ms",
-    "comm_time_ms",
-    "comm_bytes_per_epoch",
-    "spmm_columns_per_epoch",
-    "edge_cut",
-    "needed_row_ratio",
-    "nnz_imbalance",
-    "peak_memory_bytes",
-    "reorder_time_s",
-    "final_loss",
-    "val_accuracy",
-    "test_accuracy",
-    "final_test_accuracy",
-    "error",
-    "run_dir",
-)
+TABLE_FILE = "sweep.csv"
+COLUMNS = """
+    job status overrides dataset model scheme world_size replication partition reorder reorder_scope kernel
+    stage_order exchange split_rows seed epoch_time_ms spmm_time_ms comm_time_ms comm_bytes_per_epoch
+    spmm_columns_per_epoch edge_cut needed_row_ratio nnz_imbalance peak_memory_bytes reorder_time_s final_loss
+    val_accuracy test_accuracy final_test_accuracy error run_dir
+""".split()
+"""Columns of ``sweep.csv``."""
+MEASURED = {
+    "epoch ms": ("epoch_time_ms", "{:.2f}".format),
+    "SpMM ms": ("spmm_time_ms", "{:.2f}".format),
+    "comm ms": ("comm_time_ms", "{:.2f}".format),
+    "received": ("comm_bytes_per_epoch", num_bytes),
+    "imbalance": ("nnz_imbalance", "{:.3f}".format),
+    "loss": ("final_loss", "{:.5f}".format),
+    "val": ("val_accuracy", percent),
+    "test": ("test_accuracy", percent),
+}
+"""Headings of the table on the screen: a column of ``sweep.csv``, and how its numbers are written."""
 
 
 class SweepReport(Callback):
-    """Collects what each job returned; prints one table when the last has ended. ``sweep.csv`` grows job by job.
+    """Adds a row to ``sweep.csv`` after each job, and prints a table when the last job has ended.
 
-    A job returns its ``RunRecord``, or the exception that ended it. If any failed, the sweep exits with 1. Hydra turns
-    exceptions of a callback into warnings, so what must end the sweep is a ``SystemExit``.
+    A job returns its ``RunRecord``, or the exception that ended it. If any job failed, the sweep exits with 1. Hydra
+    turns exceptions of a callback into warnings, so what must end the sweep is a ``SystemExit``.
     """
 
     def __init__(self) -> None:
@@ -65,7 +52,8 @@ class SweepReport(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
-            _stop("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun")
+            message = "a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"
+            fail(ConfigError(message))
         self._write(config)  # an empty table, to know now whether the folder can be written
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -103,49 +91,38 @@ class SweepReport(Callback):
     def _write(self, config: DictConfig) -> None:
         path = _csv_path(config)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "w", newline="") as file:
+            with replacing(path) as temporary, open(temporary, "w", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS, restval="")
                 writer.writeheader()
                 writer.writerows(self._rows)
         except OSError as error:
-            _stop(f"run_dir={path.parent} cannot be written ({error.strerror}): choose another folder")
+            message = f"run_dir={path.parent} cannot be written ({error.strerror}): choose another folder"
+            fail(ConfigError(message))
 
 
 def _csv_path(config: DictConfig) -> Path:
-    return Path(str(config.hydra.sweep.dir)).absolute() / "sweep.csv"
-
-
-def _stop(message: str) -> NoReturn:
-    log.error("%s", message)
-    if under_torchrun():
-        wait_for_others()
-    raise SystemExit(1)
+    return Path(str(config.hydra.sweep.dir)).absolute() / TABLE_FILE
 
 
 def sweep_table(rows: list[dict[str, Any]]) -> str:
-    """One line a job, in the order they ran, named by the overrides in which it differs from the others."""
-    common = set.intersection(*(set(row["overrides"].split(" ")) for row in rows)) if len(rows) > 1 else set()
-    cells: list[tuple[str, ...]] = []
-    for row in rows:
-        name = " ".join(override for override in row["overrides"].split(" ") if override not in common)
-        if row["status"] == "ok":
-            cells.append(
-                (
-                    name,
-                    "ok",
-                    f"{row['epoch_time_ms']:.2f}",
-                    f"{row['spmm_time_ms']:.2f}",
-                    f"{row['comm_time_ms']:.2f}",
-                    num_bytes(row["comm_bytes_per_epoch"]),
-                    f"{row['nnz_imbalance']:.3f}",
-                    "-" if row["final_loss"] is None else f"{row['final_loss']:.5f}",
-                    percent(row["val_accuracy"]),
-                    percent(row["test_accuracy"]),
-                )
-            )
-        else:
-            cells.append((name, "failed", *["-"] * 8))
-    return format_table(
-        ("job", "status", "epoch ms", "SpMM ms", "comm ms", "received", "imbalance", "loss", "val", "test"), cells
-    )
+    """One line for each job, in the order in which they ran, named by the overrides that only it has.
+
+    Args:
+        rows: those of ``sweep.csv``, with numbers that are not texts.
+    """
+    names = distinguishing([row["overrides"].split(" ") for row in rows])
+    cells = [
+        [name, row["status"], *(_cell(row, column, show) for column, show in MEASURED.values())]
+        for name, row in zip(names, rows)
+    ]
+    return format_table(["job", "status", *MEASURED], cells)
+
+
+def _cell(row: dict[str, Any], column: str, show: Any) -> str:
+    return "-" if row["status"] != "ok" or row[column] is None else show(row[column])
+
+
+def distinguishing(overrides: list[list[str]]) -> list[str]:
+    """For each job its overrides without those that all jobs share; a single job keeps all of them."""
+    common = set.intersection(*map(set, overrides)) if len(overrides) > 1 else set()
+    return [" ".join(override for override in of_job if override not in common) for of_job in overrides]

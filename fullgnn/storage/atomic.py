@@ -29,4 +29,4 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` in one step; see :func:`replacing`."""
     with replacing(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")

@@ -83,7 +83,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(folder / f"a_rather_long_name_of_the_run_{k}", record(predicted=expected), arrays=structure())
         for k in range(3)
     ]
-    return report([str(run) for run in runs], str(folder / "page"))
+    return report([*map(str, runs), f"out={folder / 'page'}"])
 
 
 def num_pictures(page: Path) -> int:

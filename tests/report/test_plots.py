@@ -5,19 +5,42 @@ import pytest
 
 matplotlib = pytest.importorskip("matplotlib")
 
+from functools import partial  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.colors import LogNorm, to_hex  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
 
-from fullgnn.report.figures import DARK, LIGHT, RUN_COLORS, WIDE, Draw, Figures, Theme  # noqa: E402
-from fullgnn.report.plots import MAX_NAME, block_map, curves, density_map, grouped, stacked  # noqa: E402
+from fullgnn.reorder.structure import Structure  # noqa: E402
+from fullgnn.report.plots import (  # noqa: E402
+    MAX_NAME,
+    Axis,
+    Plot,
+    block_map,
+    curves,
+    density_map,
+    drawn,
+    grouped,
+    stacked,
+    write_images,
+)
+from fullgnn.report.runs import Run  # noqa: E402
+from fullgnn.report.style import RUN_COLORS, THEMES  # noqa: E402
 
 
-def axes_of(draw: Draw, theme: Theme = LIGHT) -> Axes:
-    figure = Figure(WIDE, layout="constrained")
-    draw(figure, theme)
-    figure.draw_without_rendering()
+def run(position: int, name: str) -> Run:
+    return Run(position, name, f"{name}: ", Path(name), "", {}, {}, [], None, ())
+
+
+def axes_of(draw: Any, *data: Any, title: str = "", theme: str = "light") -> Axes:
+    with drawn(Plot("plot", title, "alt", lambda axes: draw(axes, *data)), theme) as figure:
+        figure.draw_without_rendering()
     return figure.axes[0]
+
+
+def run_colors(theme: str) -> list[tuple[float, ...]]:
+    return THEMES[theme]["axes.prop_cycle"].by_key()["color"]
 
 
 def legend(axes: Axes) -> list[str]:
@@ -26,23 +49,24 @@ def legend(axes: Axes) -> list[str]:
 
 @pytest.mark.parametrize("in_percent", [False, True])
 def test_curves(in_percent: bool) -> None:
-    series = {0: ("first", {1: 0.5, 2: np.nan, 3: 0.25}), 7: ("last", {2: 1.0})}
-    axes = axes_of(curves("loss", series, in_percent))
+    series = {run(0, "first"): {1: 0.5, 2: np.nan, 3: 0.25}, run(7, "last"): {2: 1.0}}
+    axes = axes_of(curves, series, in_percent, title="loss")
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3], [2]]
     factor = 100 if in_percent else 1
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.5 * factor, np.nan, 0.25 * factor])
-    assert [line.get_color() for line in axes.lines] == [LIGHT.run_color(0), LIGHT.run_color(1)]
+    assert [line.get_color() for line in axes.lines] == ["C0", "C7"]
     assert axes.lines[1].get_linestyle() != axes.lines[0].get_linestyle() and axes.lines[1].get_marker() == "o"
     assert axes.lines[0].get_linewidth() > axes.lines[1].get_linewidth()
-    assert legend(axes) == ["first", "last"] and axes.get_title(loc="left") + axes.get_title() == "loss"
+    assert legend(axes) == ["first", "last"] and axes.get_title(loc="left") == "loss"
 
 
 def test_one_curve_needs_no_legend() -> None:
-    assert legend(axes_of(curves("loss", {0: ("only", {1: 0.5, 2: 0.25})}, False))) == []
+    assert legend(axes_of(curves, {run(0, "only"): {1: 0.5, 2: 0.25}}, False)) == []
 
 
 def test_stacked_bars_stand_on_each_other() -> None:
-    axes = axes_of(stacked("time", ["0", "1"], {"SpMM": [4.0, 2.0], "new": [1.0, 3.0]}, "ms", "rank", 10.0))
+    axes = axes_of(stacked, Axis(["0", "1"], "rank", "ms"), {"SpMM": [4.0, 2.0], "new": [1.0, 3.0]}, 10.0)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("rank", "ms")
     bars = [(bar.get_x() + bar.get_width() / 2, bar.get_y(), bar.get_height()) for bar in axes.patches]
     assert np.allclose(bars, [(0, 0, 4), (1, 0, 2), (0, 4, 1), (1, 2, 3)])
     assert legend(axes) == ["SpMM", "new"] and axes.get_ylim() == (0, 10.5)
@@ -50,8 +74,8 @@ def test_stacked_bars_stand_on_each_other() -> None:
 
 
 def test_grouped_bars_of_a_label_stand_beside_each_other() -> None:
-    series = {0: ("a", [4.0, 2.0]), 1: ("b", [1.0, 3.0, 5.0])}
-    axes = axes_of(grouped("nnz", ["0", "1", "2"], series, "M", "rank"))
+    series = {run(0, "a"): [4.0, 2.0], run(1, "b"): [1.0, 3.0, 5.0]}
+    axes = axes_of(grouped, Axis(["0", "1", "2"], "rank", "M"), series)
     bars = sorted((bar.get_x(), bar.get_height()) for bar in axes.patches)
     assert [height for _, height in bars] == [4, 1, 2, 3, 5]
     edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
@@ -61,14 +85,14 @@ def test_grouped_bars_of_a_label_stand_beside_each_other() -> None:
 def test_a_plot_grows_with_its_legend() -> None:
     heights = []
     for num_runs in (2, 12):
-        series = {k: (f"a name that takes a line, {k}", {1: 0.5, 2: 0.25}) for k in range(num_runs)}
-        axes = axes_of(curves("loss", series, False))
+        series = {run(k, f"a name that takes a line, {k}"): {1: 0.5, 2: 0.25} for k in range(num_runs)}
+        axes = axes_of(curves, series, False)
         heights.append(axes.get_position().height * axes.figure.get_size_inches()[1])
     assert heights[1] == pytest.approx(heights[0], rel=0.15)
 
 
 def test_many_bars_have_few_labels() -> None:
-    axes = axes_of(stacked("time", [str(k) for k in range(64)], {"SpMM": [1.0] * 64}, "ms", "rank", 1.0))
+    axes = axes_of(stacked, Axis([str(k) for k in range(64)], "rank", "ms"), {"SpMM": [1.0] * 64}, 1.0)
     labels = [text.get_text() for text in axes.get_xticklabels()]
     assert len(axes.patches) == 64 and len(labels) <= 10 and labels[:2] == ["0", "7"]
 
@@ -76,7 +100,7 @@ def test_many_bars_have_few_labels() -> None:
 def test_density_map() -> None:
     bounds, parts = np.array([0, 3, 6, 8]), np.array([0, 4, 4, 8])
     density = np.array([[0.5, 0.0, 0.01], [0.0, 0.1, 0.0], [0.0, 0.0, 1.0]])
-    axes = axes_of(density_map("before", bounds, density, (0.01, 1.0), parts))
+    axes = axes_of(density_map, Structure(bounds, density, density, parts, density), density, (0.01, 1.0))
     (mesh,) = axes.collections
     shown = mesh.get_array()
     assert np.array_equal(shown.filled(0), density) and np.array_equal(shown.mask, density == 0)
@@ -88,10 +112,10 @@ def test_density_map() -> None:
     assert [text.get_text() for text in scale.get_xticklabels()] == ["1 %", "10 %", "100 %"]
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_block_map(theme: Theme) -> None:
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_block_map(theme: str) -> None:
     nnz = np.array([[1_500_000, 0], [12_300, 7]])
-    axes = axes_of(block_map("blocks", nnz), theme)
+    axes = axes_of(block_map, nnz, theme=theme)
     assert np.array_equal(axes.collections[0].get_array(), nnz)
     assert {tuple(text.get_position()): text.get_text() for text in axes.texts} == {
         (0.5, 0.5): "1.5 M",
@@ -99,33 +123,30 @@ def test_block_map(theme: Theme) -> None:
         (0.5, 1.5): "12.3 k",
         (1.5, 1.5): "7",
     }
-    assert len(axes_of(block_map("blocks", np.zeros((20, 20), int)), theme).texts) == 0
+    assert len(axes_of(block_map, np.zeros((20, 20), int), theme=theme).texts) == 0
 
 
 def test_long_names_are_wrapped_and_whole() -> None:
     name = "scheme=1.5d " * 10 + "reorder=none"
-    axes = axes_of(curves(f"{name}: training loss", {0: (name, {1: 1.0}), 1: ("b", {1: 0.5})}, False))
-    *lines, last = axes.get_title().splitlines()
+    axes = axes_of(curves, {run(0, name): {1: 1.0}, run(1, "b"): {1: 0.5}}, False, title=f"{name}: training loss")
+    *lines, last = axes.get_title(loc="left").splitlines()
     assert " ".join(lines) == name and last == "training loss" and max(map(len, lines)) <= MAX_NAME
     assert legend(axes) == ["\n".join(lines), "b"]
 
 
 def test_colours_on_dark_paper_are_lighter() -> None:
-    for position, color in enumerate(RUN_COLORS):
-        assert to_hex(LIGHT.run_color(position)).upper() == color
-        assert all(
-            dark > light for dark, light in zip(DARK.run_color(position), LIGHT.run_color(position)) if light < 1
-        )
+    assert [to_hex(color).upper() for color in run_colors("light")] == list(RUN_COLORS)
+    for light, dark in zip(run_colors("light"), run_colors("dark")):
+        assert all(more > less for more, less in zip(dark, light) if less < 1)
 
 
 def test_a_picture_is_written_for_light_and_for_dark(tmp_path) -> None:
-    figures = Figures(tmp_path / "figures")
-    markup = figures.add(
-        "loss", 'a "quoted" <alt>', curves("loss", {0: ("$a$ & \\b", {1: 1.0, 2: 0.5})}, False), (2, 1)
-    )
-    papers = {"loss.png": LIGHT.paper, "loss_dark.png": DARK.paper}
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == papers.keys()
+    draw = partial(curves, series={run(0, "$a$ & \\b"): {1: 1.0, 2: 0.5}}, in_percent=False)
+    images = write_images(tmp_path, Plot("loss", "loss", "what it says", draw, (2, 1)))
+    papers = {"loss.png": "#ffffff", "loss_dark.png": "#14171a"}
+    assert {path.name for path in tmp_path.iterdir()} == papers.keys()
     for name, paper in papers.items():
-        pixels = matplotlib.image.imread(tmp_path / "figures" / name)
+        pixels = matplotlib.image.imread(tmp_path / name)
         assert pixels.shape[:2] == (200, 400) and to_hex(pixels[0, 0]) == paper
-    assert markup.count('alt="a &quot;quoted&quot; &lt;alt&gt;"') == 2 and 'width="192" height="96"' in markup
+    assert [image["class"] for image in images] == ["light", "dark"]
+    assert all((image["alt"], image["width"], image["height"]) == ("what it says", "192", "96") for image in images)

@@ -1,0 +1,271 @@
+"""The sections of the page. The page shows the plots of a section first, then its other blocks in their order."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fullgnn.report.content import COUNT, DIGITS, NOTHING, RATIO, Block, Show, Table, missing, num_ranks, shown, unit
+from fullgnn.report.plots import Axis, Plot, block_map, curves, density_map, grouped, stacked
+from fullgnn.report.runs import Run
+from fullgnn.report.style import SQUARE
+from fullgnn.report.summary import summary
+from fullgnn.telemetry.table import percent
+
+CURVES = {
+    "loss": "training loss",
+    "train_accuracy": "train accuracy",
+    "val_accuracy": "validation accuracy",
+    "test_accuracy": "test accuracy",
+}
+"""Keys of epochs.jsonl, and their names on the page."""
+PHASE_NAMES = {"spmm": "SpMM", "comm": "communication", "dense": "dense", "other": "other"}
+BYTE_UNITS = ("B", "kB", "MB", "GB")
+NNZ_UNITS = ("non-zeros", "thousand", "million", "thousand million")
+
+Spent = Mapping[Run, Sequence[tuple[float, Mapping[str, float]]]]
+"""What each rank of a run spent: the whole, and its parts by name, which are the same ones on all ranks of a run."""
+
+
+def loss_and_accuracy(runs: list[Run]) -> Iterator[Block]:
+    """One plot for each quantity, with the curves of all runs."""
+    columns: dict[str, tuple[dict[int, float], Show]] = {}  # of the table, by heading
+    for key, title in CURVES.items():
+        show = DIGITS if key == "loss" else percent
+        lines: dict[Run, dict[int, float]] = {}
+        for run in runs:
+            recorded = {line["epoch"]: line[key] for line in run.epochs if key in line}
+            # null is a loss that was not finite, or the accuracy of a split without nodes
+            points = {epoch: math.nan if value is None else float(value) for epoch, value in recorded.items()}
+            if not all(map(math.isnan, points.values())):
+                lines[run] = points
+                columns[run.prefix + title] = points, show
+        if lines:
+            texts = {run.name: [shown(value, show) for value in points.values()] for run, points in lines.items()}
+            ends = "; ".join(f"{name} from {values[0]} to {values[-1]}" for name, values in texts.items())
+            draw = partial(curves, series=lines, in_percent=key != "loss")
+            yield "plot", Plot(key, title, f"{title.capitalize()} by epoch: {ends}.", draw)
+    epochs = sorted({epoch for points, _ in columns.values() for epoch in points})
+    if epochs:
+        rows = [[str(at), *(shown(points.get(at), show) for points, show in columns.values())] for at in epochs]
+        yield "numbers", Table("Loss and accuracy by epoch", ["epoch", *columns], rows)
+    yield from missing(runs, [run for run in runs if run.epochs], "epochs.jsonl")
+
+
+def time_by_phase(runs: list[Run]) -> Iterator[Block]:
+    times = {run: [rank["time_ms"] for rank in ranks] for run, ranks in _ranks(runs, "time_ms").items()}
+    spent = {
+        run: [(rank["epoch"], {name: rank[phase] for phase, name in PHASE_NAMES.items()}) for rank in ranks]
+        for run, ranks in times.items()
+    }
+    header = ["", "epoch", *PHASE_NAMES.values()]
+    yield from _parts_by_rank("time", "time of an epoch", spent, ("ms",))
+    yield from _rank_table("Milliseconds of an epoch by rank", header, spent, RATIO)
+    yield from missing(runs, spent, "what each rank spent")
+
+
+def bytes_by_collective(runs: list[Run]) -> Iterator[Block]:
+    received = {
+        run: [rank["bytes_received"] for rank in ranks] for run, ranks in _ranks(runs, "bytes_received").items()
+    }
+    names = sorted({name for ranks in received.values() for rank in ranks for name in rank})
+    spent = {}
+    for run, ranks in received.items():
+        used = [name for name in names if any(rank.get(name) for rank in ranks)]
+        spent[run] = [(sum(rank.values()), {name: rank.get(name, 0) for name in used}) for rank in ranks]
+        if not used:
+            yield "paragraph", f"{run.prefix}Nothing arrived: there is one rank."
+    yield from _parts_by_rank("bytes", "received in an epoch", spent, BYTE_UNITS)
+    yield from _rank_table("Bytes received in an epoch by rank", ["", "all", *names], spent, COUNT)
+    yield from missing(runs, spent, "what each rank received")
+
+
+def _parts_by_rank(name: str, title: str, spent: Spent, units: Sequence[str]) -> Iterator[Block]:
+    """A plot for each run that spent anything; runs of one dataset have one scale."""
+    tops: dict[Any, float] = {}
+    for run, ranks in spent.items():
+        dataset = run.record.get("dataset")
+        tops[dataset] = max(tops.get(dataset, 0), *(sum(parts.values()) for _, parts in ranks))
+    for run, ranks in spent.items():
+        top = tops[run.record.get("dataset")]
+        scale, unit_name = unit(top, units)
+        heights = {part: [parts[part] / scale for _, parts in ranks] for part in ranks[0][1]}
+        if heights:
+            most = f"{max(whole for whole, _ in ranks) / scale:.2f} {unit_name}"
+            alt = f"{run.name}: {title}, by part, on {num_ranks(len(ranks))}; {most} at most."
+            axis = Axis(_ordinals(ranks), "rank", unit_name)
+            draw = partial(stacked, axis=axis, parts=heights, top=top / scale)
+            yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, draw)
+
+
+def _rank_table(caption: str, header: Sequence[str], spent: Spent, show: Show) -> Iterator[Block]:
+    rows = [
+        [f"{run.prefix}rank {k}", show(whole), *(show(parts.get(name, 0)) for name in header[2:])]
+        for run, ranks in spent.items()
+        for k, (whole, parts) in enumerate(ranks)
+    ]
+    if rows:
+        yield "numbers", Table(caption, header, rows)
+
+
+def adjacency(runs: list[Run]) -> Iterator[Block]:
+    """For each run two maps on one scale, and their numbers."""
+    structures = {run: run.structure for run in runs if run.structure}
+    for run, structure in structures.items():
+        bounds, num_parts = structure.cell_bounds, len(structure.part_bounds) - 1
+        area = np.outer(np.diff(bounds), np.diff(bounds))
+        maps = {"before": structure.cell_nnz_before, "after": structure.cell_nnz_after}
+        density = np.concatenate([(nnz / area)[nnz > 0] for nnz in maps.values()])
+        limits = (density.min() / 1.5, density.max()) if len(density) else (0.1, 1.0)  # the least still has a colour
+        for when, nnz in maps.items():
+            on_diagonal = percent(float(np.trace(nnz) / max(nnz.sum(), 1)))
+            alt = (
+                f"{run.name}: density of the adjacency {when} ordering, in {len(nnz)} by {len(nnz)} cells; "
+                f"{on_diagonal} of the non-zeros are in cells on the diagonal; {num_parts} block rows."
+            )
+            draw = partial(density_map, structure=structure, density=nnz / area, limits=limits)
+            yield "plot", Plot(f"density_{run.position}_{when}", f"{run.prefix}{when} ordering", alt, draw, SQUARE)
+            first = list(map(str, bounds[:-1]))
+            yield "numbers", _matrix(f"{run.prefix}Non-zeros by cell {when} ordering", "", first, nnz)
+    yield from missing(runs, structures, "structure.npz")
+
+
+def blocks(runs: list[Run]) -> Iterator[Block]:
+    """A map for each run, and bars of all runs side by side at each rank."""
+    blocks = {run: run.structure.block_nnz for run in runs if run.structure}
+    for run, nnz in blocks.items():
+        alt = f"{run.name}: non-zeros of {len(nnz)} by {len(nnz)} blocks, {COUNT(nnz.min())} to {COUNT(nnz.max())}."
+        draw = partial(block_map, nnz=nnz)
+        yield "plot", Plot(f"blocks_{run.position}", f"{run.prefix}non-zeros by block", alt, draw, SQUARE)
+        yield "numbers", _matrix(f"{run.prefix}Non-zeros by block", "row / column", _ordinals(nnz), nnz)
+    ranks = _ranks(runs, "nnz")
+    caption = "Non-zeros that a rank multiplies in one product"
+    yield from _by_rank(ranks, "nnz", "non-zeros by rank", caption, NNZ_UNITS)
+    yield from missing(runs, blocks, "structure.npz")
+    yield from missing(runs, ranks, "the non-zeros of each rank")
+
+
+def tile_density(runs: list[Run]) -> Iterator[Block]:
+    """Bars of all runs side by side at each density."""
+    found = {run: run.record["tile_density"] for run in runs if run.record.get("tile_density")}
+    bins = list(dict.fromkeys(name for shares in found.values() for name in shares))
+    if found:
+        most = {run.name: max((share, name) for name, share in shares.items()) for run, shares in found.items()}
+        fullest = "; ".join(f"{run} has most, {percent(share)}, at {name} %" for run, (share, name) in most.items())
+        series = {run: [100 * shares.get(name, 0) for name in bins] for run, shares in found.items()}
+        draw = partial(grouped, axis=Axis(bins, "% of the tile", "% of the non-zeros"), series=series)
+        alt = f"Non-zeros by the density of their tile: {fullest}."
+        yield "plot", Plot("tiles", "non-zeros by density of their tile", alt, draw)
+        rows = [[run.name, *(percent(shares.get(name)) for name in bins)] for run, shares in found.items()]
+        caption = "Share of the non-zeros by the density of their tile, in per cent"
+        yield "numbers", Table(caption, ["", *bins], rows)
+    yield from missing(runs, found, "tile densities")
+
+
+def memory(runs: list[Run]) -> Iterator[Block]:
+    """Bars of all runs side by side at each rank."""
+    kinds = {"peak_memory_bytes": "peak of the process", "peak_tensor_bytes": "peak of tensors"}
+    ranks = _ranks(runs, *kinds)
+    for key, title in kinds.items():
+        yield from _by_rank(ranks, key, title, f"Bytes, {title}", BYTE_UNITS)
+    yield from missing(runs, ranks, "the memory of each rank")
+
+
+def predicted_and_measured(runs: list[Run]) -> Iterator[Block]:
+    """What the planner expected of each run that asked it."""
+    for run in runs:
+        expected = run.record.get("predicted")
+        if not run.record:
+            yield "paragraph", f"{run.prefix}Not recorded: the run has not finished."
+        elif not expected:
+            reason = "No prediction was made for this run: scheme=auto asks the planner for one."
+            yield "paragraph", run.prefix + reason
+        else:
+            times = expected.get("time_ms")
+            measured = [run.record.get(f"{phase}_time_ms") for phase in PHASE_NAMES]
+            if times and None not in measured:
+                parts = {name: [times[phase], real] for (phase, name), real in zip(PHASE_NAMES.items(), measured)}
+                axis, top = Axis(["predicted", "measured"], "", "ms"), max(map(sum, zip(*parts.values())))
+                draw = partial(stacked, axis=axis, parts=parts, top=top)
+                alt = f"{run.name}: time of an epoch by phase, predicted and measured; the table has the numbers."
+                yield "plot", Plot(f"predicted_{run.position}", f"{run.prefix}time of an epoch", alt, draw)
+            hardware = expected.get("hardware") or "hardware that is not named"
+            header = ["", "predicted", "measured", "measured / predicted"]
+            caption = f"{run.prefix}Predicted for {hardware}, and measured"
+            yield "numbers", Table(caption, header, _prediction_rows(expected, run.record))
+
+
+def _prediction_rows(expected: Mapping[str, Any], record: Mapping[str, Any]) -> list[list[str]]:
+    """Rows: quantity, predicted, measured, their ratio. Bytes are the mean over the ranks."""
+    times = expected.get("time_ms") or {}
+    planned, received = (one.get("comm_bytes_per_epoch") or {} for one in (expected, record))
+    names = sorted(planned | received)
+    pairs: list[tuple[str, Any, Any, Show]] = [
+        ("epoch, ms", expected.get("epoch_time_ms"), record["epoch_time_ms"].get("median"), RATIO),
+        *((f"{name}, ms", times.get(key), record.get(f"{key}_time_ms"), RATIO) for key, name in PHASE_NAMES.items()),
+        *((f"{name}, bytes", planned.get(name, 0), received.get(name, 0), COUNT) for name in names),
+        ("peak of tensors, bytes", expected.get("peak_tensor_bytes"), record.get("peak_tensor_bytes"), COUNT),
+    ]
+    return [
+        [name, shown(plan, show), shown(real, show), RATIO(real / plan) if plan and real is not None else NOTHING]
+        for name, plan, real, show in pairs
+    ]
+
+
+def configuration(runs: list[Run]) -> Iterator[Block]:
+    """``config.yaml`` of each run as it is."""
+    for run in runs:
+        if run.config:
+            yield "listing", (run.name if len(runs) > 1 else "", run.config)
+    yield from missing(runs, [run for run in runs if run.config], "config.yaml")
+
+
+def _ranks(runs: list[Run], *keys: str) -> dict[Run, list[dict[str, Any]]]:
+    """What each rank recorded, of the runs that recorded ``keys`` of every rank; see docs/record.md."""
+    found = {run: run.record.get("ranks") or [] for run in runs}
+    return {run: ranks for run, ranks in found.items() if ranks and all(key in rank for rank in ranks for key in keys)}
+
+
+def _by_rank(
+    ranks: Mapping[Run, Sequence[Mapping[str, Any]]], key: str, title: str, caption: str, units: Sequence[str]
+) -> Iterator[Block]:
+    """A plot and a table of one number of each rank, all runs side by side."""
+    if not ranks:
+        return
+    values = {run: [rank[key] for rank in of_run] for run, of_run in ranks.items()}
+    scale, unit_name = unit(max(map(max, values.values())), units)
+    series = {run: [value / scale for value in of_run] for run, of_run in values.items()}
+    labels = _ordinals(max(values.values(), key=len))
+    ranges = "; ".join(f"{run.name} {COUNT(min(of_run))} to {COUNT(max(of_run))}" for run, of_run in values.items())
+    draw = partial(grouped, axis=Axis(labels, "rank", unit_name), series=series)
+    yield "plot", Plot(key.removesuffix("_bytes"), title, f"{title.capitalize()} by rank: {ranges}.", draw)
+    rows = [
+        [f"rank {k}", *(COUNT(of_run[k]) if k < len(of_run) else NOTHING for of_run in values.values())]
+        for k in range(len(labels))
+    ]
+    yield "numbers", Table(caption, ["", *(run.name for run in values)], rows)
+
+
+def _matrix(caption: str, corner: str, labels: list[str], counts: np.ndarray) -> Table:
+    """The numbers of a map."""
+    return Table(caption, [corner, *labels], [[label, *map(COUNT, row)] for label, row in zip(labels, counts)])
+
+
+def _ordinals(items: Sequence[Any] | np.ndarray) -> list[str]:
+    return list(map(str, range(len(items))))
+
+
+SECTIONS: dict[str, Callable[[list[Run]], Iterator[Block]]] = {
+    "Summary": summary,
+    "Loss and accuracy": loss_and_accuracy,
+    "Time by phase": time_by_phase,
+    "Bytes by collective": bytes_by_collective,
+    "Adjacency": adjacency,
+    "Non-zeros per block": blocks,
+    "Tile density": tile_density,
+    "Memory": memory,
+    "Predicted and measured": predicted_and_measured,
+    "Configuration": configuration,
+}
