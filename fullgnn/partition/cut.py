@@ -15,7 +15,7 @@ class Cut:
     """A numbering in which the parts are consecutive; inside a part the nodes keep their old order."""
 
     perm: np.ndarray  # (num_nodes,) int64, GLOBAL: new node i is old node perm[i]
-    partition: Partition  # of the new nodes
+    partition: Partition  # parts of the new nodes
     used: str  # name of the partitioner that ran; after a fallback it differs from the configured one
 
     def __post_init__(self) -> None:

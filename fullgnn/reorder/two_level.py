@@ -20,7 +20,7 @@ class Order:
     """A new numbering of the nodes, and the block rows that it is cut into."""
 
     perm: np.ndarray  # (num_nodes,) int64, GLOBAL: new node i is old node perm[i]
-    partition: Partition  # of the new nodes
+    partition: Partition  # block rows of the new nodes
     partition_used: str  # name of the partitioner that ran; after a fallback it differs from the configured one
     reorder_used: str  # name of the reordering that ran, likewise
     num_blocks: int  # number of blocks that were ordered separately

@@ -47,12 +47,12 @@ MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for threads: each has its own 
 class _Shape(NamedTuple):
     """How the columns of X and G are cut; see the head of this file."""
 
-    lanes: int  # of a vector of X
-    num_vectors: int  # of a slice
+    lanes: int  # lanes of a vector of X
+    num_vectors: int  # vectors of a slice
     slices: list[int]  # first column of each; the last may overlap the one before it
-    width: int  # of a slice
+    width: int  # columns of a slice
     tile: int  # columns of G
-    g_lanes: int  # of a vector of G, for mask and sums
+    g_lanes: int  # lanes of a vector of G, for mask and sums
 
 
 def weight_gradient_cpu(

@@ -34,11 +34,11 @@ from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
 class _Split(NamedTuple):
     """How X^T G is divided among programs."""
 
-    num_ranges: int  # of rows
+    num_ranges: int  # ranges of rows
     range_rows: int
-    input_tiles: int  # of X's columns
-    column_tiles: int  # of G's columns
-    rows: int  # of a step
+    input_tiles: int  # tiles of X's columns
+    column_tiles: int  # tiles of G's columns
+    rows: int  # rows of a step
     inputs: int
     columns: int
     num_warps: int

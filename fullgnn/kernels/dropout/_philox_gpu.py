@@ -13,8 +13,8 @@ from torch import Tensor
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.support.gpu import vector_unit
 
-ELEMENTS = 1024  # of a program's tile: two Philox calls per thread
-MAX_COLUMNS = 128  # of a program's tile
+ELEMENTS = 1024  # elements of a program's tile: two Philox calls per thread
+MAX_COLUMNS = 128  # columns of that tile, at most
 
 Stream = tuple[Tensor | None, Tensor | None, int, int, int, float]
 """node_id, epoch, seed, layer, threshold and scale, as ``drop`` takes them."""

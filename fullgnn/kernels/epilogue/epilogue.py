@@ -14,7 +14,7 @@ class Epilogue:
     scale: Tensor | None = None  # (num_rows,)
     bias: Tensor | None = None  # (F,)
     relu: bool = False
-    dropout: Mask | None = None  # of the (num_rows, F) result
+    dropout: Mask | None = None  # mask of the (num_rows, F) result
 
     @property
     def is_nothing(self) -> bool:

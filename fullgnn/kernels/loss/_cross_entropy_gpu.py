@@ -12,7 +12,7 @@ from fullgnn.kernels.support.gpu import row_unit, vector_unit
 from fullgnn.kernels.support.lines import as_rows, empty_lines
 
 MAX_CLASSES = 256  # so that a row fits into registers
-ELEMENTS = 2048  # of a program's tile
+ELEMENTS = 2048  # elements of a program's tile
 
 
 def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.kernels.support import gpu
 
-MIN_ELEMENTS = 1 << 15  # of the logits, for the compiled CPU loop
+MIN_ELEMENTS = 1 << 15  # elements of the logits from which the compiled CPU loop is called
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ def sum_rows(
     out,  # (num_rows, width)
     num_items,
     num_rows,
-    first_column,  # of the first program along the grid's slow axis
+    first_column,  # first column of the first program along the grid's slow axis
     width,  # in units of OUT_ALIGNED, as out_stride is
     readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is
     x_stride,

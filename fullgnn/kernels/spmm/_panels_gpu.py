@@ -35,7 +35,7 @@ def multiply_panels(
     out,  # (num_rows, width)
     num_rows,
     num_cols,  # columns from here on are none
-    first_column,  # of the first program along the grid's slow axis, in units of 16
+    first_column,  # first column of the first program along the grid's slow axis, in units of 16
     width,  # in units of OUT_ALIGNED, as out_stride is
     out_stride,
     readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is

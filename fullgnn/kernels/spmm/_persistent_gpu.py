@@ -48,7 +48,7 @@ def walk_rows(
     num_long,
     num_short,
     num_rows,
-    first_column,  # of the first pass; a pass is PIECE or 3 PIECE columns, and the grid's slow axis
+    first_column,  # first column of the first pass; passes, of PIECE or 3 PIECE columns, are the grid's slow axis
     width,  # in units of OUT_ALIGNED, as out_stride is
     readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is
     x_stride,

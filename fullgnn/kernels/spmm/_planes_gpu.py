@@ -28,7 +28,7 @@ from fullgnn.kernels.support.tuning import PanelTuning
 
 PLANES = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
 UNIT = 16  # columns that a plane is padded to a multiple of
-MAX_COLUMNS, ELEMENTS = 64, 2048  # of one program of ``_split``
+MAX_COLUMNS, ELEMENTS = 64, 2048  # bounds of one program's tile in ``_split``
 
 
 def split_rows(x: Tensor, mode: str) -> Tensor:
@@ -108,7 +108,7 @@ def multiply_planes(
     out,  # (num_rows, width)
     num_rows,
     num_cols,  # columns from here on are none
-    first_column,  # of the first program along the grid's slow axis, in units of 16
+    first_column,  # first column of the first program along the grid's slow axis, in units of 16
     width,  # in units of OUT_ALIGNED, as out_stride is
     out_stride,
     plane,  # columns of a plane, in units of 16

@@ -83,7 +83,7 @@ class Autotune:
     """See the head of this file."""
 
     def __init__(self) -> None:
-        self.cache = Cache(None)  # of the choices
+        self.cache = Cache(None)  # stores the choices
         self.deterministic = False
         """Whether the rule of ``fixed_choice.py`` chooses."""
         self._widths: dict[str, set[int]] = {}  # widths multiplied so far, by kernel

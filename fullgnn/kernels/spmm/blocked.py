@@ -31,7 +31,7 @@ from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
 from fullgnn.kernels.support.lines import LINE_BYTES
 from fullgnn.kernels.support.threads import parallel_for
 
-MAX_LINES = 8  # of a row's sum, all in AVX-512 registers: wider matrices are multiplied one slice of columns at a time
+MAX_LINES = 8  # cache lines of a row's sum, all in AVX-512 registers: wider matrices are cut into slices of columns
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
 MAX_BLOCKS = 32  # a row adds their sums one after the other, so more blocks would cost accuracy
 MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # mean edges of a row in one block; narrow: rows of X within one cache line

@@ -6,7 +6,7 @@ from fullgnn.kernels.spmm.reading import MIN_PIECE
 from fullgnn.kernels.spmm.triton_csr import power_of_two
 from fullgnn.kernels.support.tuning import PersistentTuning
 
-REGISTERS = 1 << 16  # of a multiprocessor
+REGISTERS = 1 << 16  # registers of a multiprocessor
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ FULL_PIECE = 128  # columns; the rest of a width is cut into smaller pieces
 MIN_PIECE = 8  # columns; in float32, a sector of 32 bytes
 FEW_LANES = 64  # columns; programs of more have so few lanes that a piece of 8 is less than a vector per thread
 CHAIN = 16  # float32 numbers that are added one after the other, at most: the error of a sum grows with this number
-VECTOR_BYTES = 16  # of one load of one thread
+VECTOR_BYTES = 16  # bytes of one load of one thread
 
 
 def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:

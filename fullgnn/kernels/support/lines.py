@@ -6,8 +6,8 @@ A GPU reads memory in sectors of a cache line, so on a GPU "line" means a sector
 import torch
 from torch import Tensor
 
-LINE_BYTES = 64  # of a CPU
-SECTOR_BYTES = 32  # of a GPU
+LINE_BYTES = 64  # cache line of a CPU
+SECTOR_BYTES = 32  # sector of a GPU's cache line
 
 PADDED_DEVICES = ("cuda",)
 """Types of devices on which every matrix that sparse products read, or that is kept for all epochs, has rows that begin
