@@ -1,4 +1,4 @@
-"""Everything a run needs before its first epoch: the graph handed out, the model made, the constant work done."""
+"""Everything before the first epoch of a run: the graph prepared and distributed, the model built, A @ H0 computed."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -30,8 +30,8 @@ class Job:
     model: torch.nn.Module
     graph: ShardedGraph
     preparation: Preparation
-    optimizations: OptimizationConfig  # as it is applied to this model
-    structure: Structure | None  # rank 0's
+    optimizations: OptimizationConfig  # those that the model supports
+    structure: Structure | None  # on rank 0
     prepared: PreparedGraph | None = None  # the whole graph on rank 0, where ``set_up`` was asked to keep it
 
 
@@ -70,17 +70,16 @@ def set_up(
     """
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
-    cfg = with_allowed_work(cfg)
     return distribute(
         cfg, world, scheme, from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)), keep_prepared
     )
 
 
-def with_allowed_work(cfg: Config) -> Config:
-    """``cfg`` with the ``work`` that its model allows.
+def with_supported_optimizations(cfg: Config) -> Config:
+    """``cfg`` with the optimizations that its model supports, for plans, which have no graph to build the model for.
 
     Raises:
-        ConfigError: a bad size or rate of the model, before the graph, which may take long, is prepared.
+        ConfigError: a size or a rate of the model is out of range.
     """
     return replace(cfg, optimizations=applicable(cfg.optimizations, build_model(cfg, 1, 1, torch.device("cpu"))))
 
@@ -92,24 +91,24 @@ def distribute(
     prepared: tuple[PreparedGraph, Preparation] | None,
     keep_prepared: bool = False,
 ) -> Job:
-    """The second half of ``set_up``: share out what rank 0 has ``prepared``, which is None elsewhere.
+    """The second half of ``set_up``: build the model, and distribute what rank 0 has ``prepared``; None elsewhere.
 
     Args:
-        cfg: ``with_allowed_work``.
         keep_prepared: as in ``set_up``.
     """
-    optimizations, cache = cfg.optimizations, Cache(cfg.runtime.cache_dir)
-    sharded = scheme.shard(prepared[0] if prepared else None, optimizations.loss_rows_only)
     preparation = broadcast_object(prepared[1] if prepared else None)
+    model = build_model(cfg, preparation.num_features, preparation.num_classes, world.device)
+    optimizations, cache = applicable(cfg.optimizations, model), Cache(cfg.runtime.cache_dir)
+    sharded = scheme.shard(prepared[0] if prepared else None, optimizations.loss_rows_only)
     structure = prepared[0].structure if prepared else None
     kept = prepared[0] if prepared and keep_prepared else None
     del prepared
     if optimizations.loss_rows_only and sharded.train_adj is None:
         log.info("optimizations.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
         optimizations = replace(optimizations, loss_rows_only=False)
-    model = build_model(cfg, sharded.num_features, sharded.num_classes, world.device)
     set_spmm_order(model, optimizations.spmm_order)
-    key = "" if world.dry else preparation.aggregation_key  # what a dry run computes is not A @ H0
+    keeps = optimizations.cache_aggregation and not world.dry  # a dry run computes something else than A @ H0
+    key = preparation.aggregation_key if keeps else ""
     sharded, optimizations = make_input(sharded, optimizations, world, cache, key)
     return Job(model, sharded, preparation, optimizations, structure, kept)
 
@@ -121,11 +120,14 @@ def make_input(
     cache: Cache | None = None,
     aggregation_key: str = "",
 ) -> tuple[ShardedGraph, OptimizationConfig]:
-    """``graph`` with what a model reads in place of the features that its scheme left: these on the device, or A @ H0
-    there or on the host; and ``work`` with what was decided about that. Called on every rank.
+    """Replace the features of ``graph`` by the input of a model: the features on the device, or A @ H0 on the device
+    or the host. Called on every rank.
 
     Args:
-        aggregation_key: of A @ H0 in the ``cache``; empty: it is not kept.
+        aggregation_key: key of A @ H0 in the ``cache``; empty: A @ H0 is not kept.
+
+    Returns:
+        the graph with that input, and ``optimizations`` with the decision about ``offload``.
     """
     offload = offloads(optimizations.offload, graph, world)
     optimizations = replace(optimizations, offload="always" if offload else "never")

@@ -48,12 +48,14 @@ class Preparation:
 
 
 def check_preparation(cfg: Config) -> None:
-    """Refuse choices of partition and order that contradict each other, before anything is started or loaded.
+    """Refuse a model that cannot be built, and choices of partition and order that contradict each other, before
+    anything is started or loaded.
 
     Raises:
         ConfigError: one line, the same wherever it is called.
     """
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
+    build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises where a size or a rate is out of range
 
 
 def prepare(

@@ -3,7 +3,7 @@
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine.cuda_graph import replay_for
-from fullgnn.engine.job import Job, distribute, make_scheme, set_up, with_allowed_work
+from fullgnn.engine.job import Job, distribute, make_scheme, set_up
 from fullgnn.engine.prepare import Preparation
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph
@@ -34,6 +34,6 @@ def make_training(
     if prepared is None:
         job = set_up(cfg, world, scheme, graph)
     else:
-        job = distribute(with_allowed_work(cfg), world, scheme, prepared)
+        job = distribute(cfg, world, scheme, prepared)
     epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
     return job, epochs, meter

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, broadcast_object, from_rank0
-from fullgnn.engine.job import Job, with_allowed_work
+from fullgnn.engine.job import Job, with_supported_optimizations
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import Kernel
@@ -92,7 +92,7 @@ def _choose(cfg: Config, world_size: int, hardware: Hardware, graph: Graph | Non
     candidates = replications(world_size)
     if len(candidates) == 1:
         return candidates[0]
-    runs = {(cfg.reorder.name, cfg.kernel["name"]): with_allowed_work(_with_replication(cfg, 1))}
+    runs = {(cfg.reorder.name, cfg.kernel["name"]): with_supported_optimizations(_with_replication(cfg, 1))}
     search = Search(runs, from_graph(graph, hardware.near_bytes), lambda _: hardware)
     chosen = choose(search.options([world_size], [cfg.scheme["exchange"]], candidates))
     log.info("scheme=auto: %s, predicted %.2f ms an epoch", chosen.overrides, chosen.prediction.epoch_time_ms)

@@ -9,7 +9,7 @@ from omegaconf import MISSING
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
-from fullgnn.engine.job import with_allowed_work
+from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.errors import ConfigError
 from fullgnn.plan.statistics import GraphStatistics
 from fullgnn.schemes.options import CHOICES
@@ -62,7 +62,7 @@ def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], C
     runs = {}
     for order, kernel in itertools.product(plan.orders or [None], plan.kernels or [None]):
         chosen = [f"{group}={name}" for group, name in (("reorder", order), ("kernel", kernel)) if name]
-        run = with_allowed_work(load_config(compose(*others, *chosen)))
+        run = with_supported_optimizations(load_config(compose(*others, *chosen)))
         runs[run.reorder.name, run.kernel["name"]] = run
     if plan.num_nodes is None:
         return plan, runs, None

@@ -13,7 +13,7 @@ import numpy as np
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import make_scheme
-from fullgnn.engine.job import distribute, with_allowed_work
+from fullgnn.engine.job import distribute, with_supported_optimizations
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.prepare import Preparation, prepare
 from fullgnn.engine.train_step import TrainStep
@@ -76,7 +76,7 @@ def simulate(
     """
     assert epochs > 1, "the first epoch is not counted"
     keep_freed_memory()
-    cfg = with_allowed_work(cfg)
+    cfg = with_supported_optimizations(cfg)
     if prepared is None:
         prepared = prepare_for(cfg, world_size, graph)
     ranks, runtime = [], replace(cfg.runtime, nproc=None)  # all on one machine
@@ -91,7 +91,7 @@ def simulate(
 def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> tuple[PreparedGraph, Preparation]:
     """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows, the same order and the same
     normalisation can share it."""
-    cfg = with_allowed_work(cfg)
+    cfg = with_supported_optimizations(cfg)
     num_parts = SchemeOptions.of(cfg.scheme).grid(world_size).num_parts
     return prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
 

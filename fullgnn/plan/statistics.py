@@ -52,7 +52,7 @@ class GraphStatistics:
 class PlannedJob:
     """One run on so many ranks: its products, named as in ``Layout``, and what falls on their blocks."""
 
-    cfg: Config  # ``with_allowed_work``
+    cfg: Config  # ``with_supported_optimizations``
     graph: GraphStatistics
     grid: Grid
     rows: Rows

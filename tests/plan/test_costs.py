@@ -5,7 +5,7 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
-from fullgnn.engine.job import with_allowed_work
+from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.plan.predict import received_bytes
 from fullgnn.plan.simulate import prepare_for
@@ -39,7 +39,7 @@ def cost(world: World, cfg: Config, kind: str) -> dict:
 
 
 def planned_bytes(cfg: Config, world_size: int, kind: str) -> list[dict[str, int]]:
-    cfg = with_allowed_work(cfg)
+    cfg = with_supported_optimizations(cfg)
     prepared, _ = prepare_for(cfg, world_size, dense_graph(kind).graph())
     job = counted_job(cfg, world_size, prepared)
     received = {name: counts.ravel() for name, counts in received_bytes(job, trace_epoch(job, 0)).items()}

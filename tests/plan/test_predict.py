@@ -9,7 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
-from fullgnn.engine.job import distribute, make_scheme, with_allowed_work
+from fullgnn.engine.job import distribute, make_scheme, with_supported_optimizations
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import lines
@@ -37,7 +37,7 @@ def machine(bandwidth: float = float(ENDLESS), latency_s: float = 0.0, memory_by
 
 
 def run_of(*overrides: str) -> dict[tuple[str, str], Config]:
-    cfg = with_allowed_work(config("model.hidden_channels=64", *overrides))
+    cfg = with_supported_optimizations(config("model.hidden_channels=64", *overrides))
     return {(cfg.reorder.name, cfg.kernel["name"]): cfg}
 
 
@@ -132,7 +132,7 @@ def test_locality_moves_reads_to_the_fast_rate() -> None:
 
 
 def test_the_traced_products_are_those_of_the_layers() -> None:
-    cfg = with_allowed_work(
+    cfg = with_supported_optimizations(
         config("model.hidden_channels=64", "model.input_dropout=0", "optimizations.loss_rows_only=false")
     )
     trace = trace_epoch(estimated_job(cfg, 1, GRAPH), 0)
@@ -148,7 +148,7 @@ def test_the_traced_products_are_those_of_the_layers() -> None:
 def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows: str) -> None:
     """More rows than the skeleton has: the line through two small ones meets the large one within 3 %."""
     overrides = ["dataset=synthetic", "dataset.num_nodes=40000", "dataset.num_edges=600000", "dataset.num_features=32"]
-    cfg = with_allowed_work(
+    cfg = with_supported_optimizations(
         config(
             *layout_overrides(replication),
             *overrides,
@@ -167,7 +167,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
 def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 33 features and of 41 hidden numbers take 48 each."""
     monkeypatch.setattr(lines, "PADDED_DEVICES", ("cpu",))
-    cfg = with_allowed_work(
+    cfg = with_supported_optimizations(
         config(
             "dataset=synthetic", "dataset.num_nodes=20000", "dataset.num_edges=100000", "dataset.num_features=33",
             "model.hidden_channels=41", "model.num_layers=3", "model.input_dropout=0", "scheme.shared_memory=false",
@@ -189,7 +189,7 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> None:
     """Of a random graph: all non-zeros, and bytes of whole blocks exactly as counted ones."""
-    cfg = with_allowed_work(config(*layout_overrides(replication), "scheme.exchange=broadcast"))
+    cfg = with_supported_optimizations(config(*layout_overrides(replication), "scheme.exchange=broadcast"))
     prepared, _ = prepare_for(cfg, world_size, dense_graph("symmetric").graph())
     counted = counted_job(cfg, world_size, prepared)
     estimated = estimated_job(cfg, world_size, counted.graph)
@@ -222,7 +222,7 @@ def test_replications_leave_every_replica_a_stage(size: int, expected: list[int]
 def test_time_is_about_that_of_the_run() -> None:
     """Loosely: the machine may be busy in one of the two. docs/planner.md has what was found on a quiet one."""
     overrides = ["dataset=synthetic", "dataset.num_nodes=60000", "dataset.num_edges=3000000", "dataset.num_features=64"]
-    cfg = with_allowed_work(
+    cfg = with_supported_optimizations(
         config(*overrides, "model.input_dropout=0", "model.dropout=0", "model.hidden_channels=64", "runtime.threads=1")
     )
     torch.set_num_threads(1)
@@ -236,7 +236,7 @@ def test_time_is_about_that_of_the_run() -> None:
 
 def test_a_dry_rank_trains() -> None:
     """The losses of one rank that is alone are those of a job of one."""
-    cfg = with_allowed_work(config("dataset=karate", "train.epochs=3", "model.input_dropout=0"))
+    cfg = with_supported_optimizations(config("dataset=karate", "train.epochs=3", "model.input_dropout=0"))
     prepared = prepare_for(cfg, 1)
     with dry_world(cfg.runtime, 0, 1) as world:
         meter = Meter(world.device)
