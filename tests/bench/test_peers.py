@@ -1,0 +1,41 @@
+"""The trainings of the peers, on modules that stand in for those of libraries that are not installed."""
+
+import pytest
+import torch
+
+from fullgnn.bench.config import load_bench
+from fullgnn.bench.peers import EPOCH, set_up, torch_sparse
+from fullgnn.bench.peers.training import launcher, train_convs
+from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    cfg = load_bench("graph=karate", "hidden=5")
+    return as_problem(cfg, load_graph(cfg), torch.device("cpu"))
+
+
+def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Problem) -> None:
+    weights = first_weights(problem.widths, seed=0)
+    steps, missing = set_up(EPOCH, ["torch"], problem, weights)
+    assert not missing
+    adj = torch_sparse.normalized(problem)
+    convs = [torch.nn.Linear(*weight.shape) for weight in weights]
+    for conv in convs:
+        torch.nn.init.zeros_(conv.bias)
+    step = train_convs(convs, lambda conv: conv.weight.T, lambda conv, h: conv(adj @ h), problem, weights)
+    expected = [step() for _ in range(4)]
+    assert expected[-1] < expected[0]
+    for step, _ in steps.values():
+        assert [step() for _ in range(4)] == pytest.approx(expected, abs=1e-5)
+
+
+def test_dropout_on_the_hidden_layer_alone(problem: Problem) -> None:
+    weights = first_weights(problem.widths, seed=0)
+    losses = {}
+    for rate in (0.0, 0.5):
+        torch.manual_seed(0)
+        arguments = {"multiply": torch_sparse.symmetric, "order": "(AH)W", "train": launcher}
+        losses[rate] = torch_sparse.gcn(problem, weights, dropout=rate, **arguments)()
+    assert isinstance(losses[0.5], torch.Tensor) and not losses[0.5].requires_grad
+    assert losses[0.5] != losses[0.0]
