@@ -49,21 +49,17 @@ def parse(arguments: list[str]) -> tuple[list[str], str | None]:
     Raises:
         ConfigError: an unknown key, or no folder.
     """
-    folders: list[str] = []
-    out = None
-    for argument in arguments:
-        key, sign, value = argument.partition("=")
-        if key == "out" and sign:
-            if not value:
-                raise ConfigError("out= has no value: give a folder")
-            out = value
-        elif key.isidentifier() and sign and not Path(argument).is_dir():
-            raise ConfigError(f"{argument} is not known: give folders of runs and out=FOLDER, or --help")
-        else:
-            folders.append(argument)
+    outs = [argument.removeprefix("out=") for argument in arguments if argument.startswith("out=")]
+    folders = [argument for argument in arguments if not argument.startswith("out=")]
+    if "" in outs:
+        raise ConfigError("out= has no value: give a folder")
+    for folder in folders:
+        key, sign, _ = folder.partition("=")
+        if key.isidentifier() and sign and not Path(folder).is_dir():
+            raise ConfigError(f"{folder} is not known: give folders of runs and out=FOLDER, or --help")
     if not folders:
         raise ConfigError("no run is named: give the run_dir of one or more runs, or --help")
-    return folders, out
+    return folders, outs[-1] if outs else None
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from fullgnn.report.content import num_ranks
-from fullgnn.report.plots import write_images
+from fullgnn.report.plots import RUN_COLORS, write_images
 from fullgnn.report.runs import Run
 from fullgnn.report.sections import SECTIONS
-from fullgnn.report.style import RUN_COLORS
 from fullgnn.storage.atomic import write_text
 
 FIGURES = "report_figures"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import matplotlib.style
 import numpy as np
-from matplotlib import rcParams
+from matplotlib import rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap, LogNorm, Normalize
@@ -21,9 +21,31 @@ from matplotlib.ticker import MaxNLocator
 
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.runs import Run
-from fullgnn.report.style import BORDER_COLOR, DASHES, DPI, PART_COLORS, RUN_COLORS, THEMES, WIDE
 
-STYLE_SHEET = Path(__file__).with_name("plots.mplstyle")
+STYLES = Path(__file__).parent  # folder of the style sheets
+LIGHT = rc_params_from_file(STYLES / "light.mplstyle", use_default_template=False)
+RUN_COLORS = LIGHT["axes.prop_cycle"].by_key()["color"]
+"""Colours of the runs on light paper; C0, C1, ... in a plot."""
+DASHES = ("solid", "dashed", "dotted", "dashdot")
+"""Line styles, which distinguish runs of the same colour."""
+PART_COLORS = {
+    "SpMM": "#77AADD",
+    "communication": "#EE8866",
+    "dense": "#44BB99",
+    "other": "#AAAAAA",
+    "exchange": "#99DDFF",
+    "broadcast": "#BBCC33",
+    "gather": "#FFAABB",
+    "reduce_scatter": "#EEDD88",
+    "all_reduce": "#AAAA00",
+}
+"""Colours of the phases and the collectives: the light scheme of Tol (2021), for areas on light and dark paper."""
+BORDER_COLOR = "#D55E00"
+DPI = 200
+WIDE = (4.6, 3.1)
+"""Width and height of bars and curves, in inches. A page of usual width shows an inch as one inch."""
+SQUARE = (4.6, 5.0)
+"""Width and height of a map, in inches."""
 STEPS = [1, 2, 2.5, 5, 10]
 """Steps between ticks, times a power of ten."""
 MAX_NAME = 50
@@ -74,7 +96,7 @@ def drawn(plot: Plot, theme: str) -> Iterator[Figure]:
 
     A long name of a run in its title has a line of its own.
     """
-    with matplotlib.style.context([STYLE_SHEET, THEMES[theme]]), warnings.catch_warnings():
+    with matplotlib.style.context([STYLES / "plots.mplstyle", STYLES / f"{theme}.mplstyle"]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the name is whole in the page's text
         figure = Figure(plot.size, dpi=DPI, layout="constrained")
         FigureCanvasAgg(figure)

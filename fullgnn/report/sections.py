@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from fullgnn.report.content import COUNT, DIGITS, NOTHING, RATIO, Block, Show, Table, missing, num_ranks, shown, unit
-from fullgnn.report.plots import Axis, Plot, block_map, curves, density_map, grouped, stacked
+from fullgnn.report.plots import SQUARE, Axis, Plot, block_map, curves, density_map, grouped, stacked
 from fullgnn.report.runs import Run
-from fullgnn.report.style import SQUARE
 from fullgnn.report.summary import summary
 from fullgnn.telemetry.table import percent
 
@@ -60,9 +59,8 @@ def time_by_phase(runs: list[Run]) -> Iterator[Block]:
         run: [(rank["epoch"], {name: rank[phase] for phase, name in PHASE_NAMES.items()}) for rank in ranks]
         for run, ranks in times.items()
     }
-    header = ["", "epoch", *PHASE_NAMES.values()]
-    yield from _parts_by_rank("time", "time of an epoch", spent, ("ms",))
-    yield from _rank_table("Milliseconds of an epoch by rank", header, spent, RATIO)
+    caption, header = "Milliseconds of an epoch by rank", ["", "epoch", *PHASE_NAMES.values()]
+    yield from _parts_by_rank("time", "time of an epoch", spent, ("ms",), caption, header, RATIO)
     yield from missing(runs, spent, "what each rank spent")
 
 
@@ -77,13 +75,19 @@ def bytes_by_collective(runs: list[Run]) -> Iterator[Block]:
         spent[run] = [(sum(rank.values()), {name: rank.get(name, 0) for name in used}) for rank in ranks]
         if not used:
             yield "paragraph", f"{run.prefix}Nothing arrived: there is one rank."
-    yield from _parts_by_rank("bytes", "received in an epoch", spent, BYTE_UNITS)
-    yield from _rank_table("Bytes received in an epoch by rank", ["", "all", *names], spent, COUNT)
+    caption, header = "Bytes received in an epoch by rank", ["", "all", *names]
+    yield from _parts_by_rank("bytes", "received in an epoch", spent, BYTE_UNITS, caption, header, COUNT)
     yield from missing(runs, spent, "what each rank received")
 
 
-def _parts_by_rank(name: str, title: str, spent: Spent, units: Sequence[str]) -> Iterator[Block]:
-    """A plot for each run that spent anything; runs of one dataset have one scale."""
+def _parts_by_rank(
+    name: str, title: str, spent: Spent, units: Sequence[str], caption: str, header: Sequence[str], show: Show
+) -> Iterator[Block]:
+    """A plot for each run that spent anything, runs of one dataset on one scale, and a table of all runs.
+
+    Args:
+        header: of the table: the columns of the rank and the whole, then the names of the parts.
+    """
     tops: dict[Any, float] = {}
     for run, ranks in spent.items():
         dataset = run.record.get("dataset")
@@ -98,11 +102,8 @@ def _parts_by_rank(name: str, title: str, spent: Spent, units: Sequence[str]) ->
             axis = Axis(_ordinals(ranks), "rank", unit_name)
             draw = partial(stacked, axis=axis, parts=heights, top=top / scale)
             yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, draw)
-
-
-def _rank_table(caption: str, header: Sequence[str], spent: Spent, show: Show) -> Iterator[Block]:
     rows = [
-        [f"{run.prefix}rank {k}", show(whole), *(show(parts.get(name, 0)) for name in header[2:])]
+        [f"{run.prefix}rank {k}", show(whole), *(show(parts.get(part, 0)) for part in header[2:])]
         for run, ranks in spent.items()
         for k, (whole, parts) in enumerate(ranks)
     ]

@@ -52,8 +52,7 @@ class SweepReport(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
-            message = "a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"
-            fail(ConfigError(message))
+            fail(ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"))
         self._write(config)  # an empty table, to know now whether the folder can be written
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -96,8 +95,7 @@ class SweepReport(Callback):
                 writer.writeheader()
                 writer.writerows(self._rows)
         except OSError as error:
-            message = f"run_dir={path.parent} cannot be written ({error.strerror}): choose another folder"
-            fail(ConfigError(message))
+            fail(ConfigError(f"run_dir={path.parent} cannot be written ({error.strerror}): choose another folder"))
 
 
 def _csv_path(config: DictConfig) -> Path:

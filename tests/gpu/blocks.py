@@ -6,7 +6,7 @@ In Triton's interpreter the blocks are tiny.
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.lookalikes import Lookalike, generate, local_csr
+from fullgnn.bench.gpu.lookalikes import Lookalike, generate
 from fullgnn.kernels.spmm import LocalCSR
 from tests.triton_device import DEVICE
 
@@ -38,7 +38,7 @@ def thin() -> LocalCSR:
 def many_columns() -> LocalCSR:
     """More columns than two bytes name, and communities."""
     graph = generate(Lookalike(70_001, 1_470_001, 0, 16, 0), 1.0, 0, DEVICE)
-    return local_csr(graph.csr(graph.perm))
+    return graph.csr(graph.perm)
 
 
 def star(num_cols: int) -> LocalCSR:

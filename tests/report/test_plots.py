@@ -9,12 +9,16 @@ from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+from fullgnn.report.style import RUN_COLORS  # noqa: E402
+from matplotlib import rc_params_from_file  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.colors import LogNorm, to_hex  # noqa: E402
+from matplotlib.colors import LogNorm, to_hex, to_rgb  # noqa: E402
 
 from fullgnn.reorder.structure import Structure  # noqa: E402
 from fullgnn.report.plots import (  # noqa: E402
     MAX_NAME,
+    RUN_COLORS,
+    STYLES,
     Axis,
     Plot,
     block_map,
@@ -26,7 +30,6 @@ from fullgnn.report.plots import (  # noqa: E402
     write_images,
 )
 from fullgnn.report.runs import Run  # noqa: E402
-from fullgnn.report.style import RUN_COLORS, THEMES  # noqa: E402
 
 
 def run(position: int, name: str) -> Run:
@@ -40,7 +43,8 @@ def axes_of(draw: Any, *data: Any, title: str = "", theme: str = "light") -> Axe
 
 
 def run_colors(theme: str) -> list[tuple[float, ...]]:
-    return THEMES[theme]["axes.prop_cycle"].by_key()["color"]
+    sheet = rc_params_from_file(STYLES / f"{theme}.mplstyle", use_default_template=False)
+    return [to_rgb(color) for color in sheet["axes.prop_cycle"].by_key()["color"]]
 
 
 def legend(axes: Axes) -> list[str]:

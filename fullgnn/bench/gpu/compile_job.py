@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate, local_csr
+from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate
 from fullgnn.bench.gpu.product import WIDTHS, Products
 from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, Trials, changes
 from fullgnn.bench.gpu.tunables import Changed
@@ -28,7 +28,7 @@ def cases(swept_widths: list[int]) -> list[list[Any]]:
 def run(task: Task, report: Report) -> None:
     """Argument of the task: ``cases``, those of this process."""
     graph = generate(LOOKALIKES[_GRAPH], _SCALE, 0, task.device)
-    products = Products(local_csr(graph.csr(graph.perm)), [], task.device)
+    products = Products(graph.csr(graph.perm), [], task.device)
     trials = Trials(products, _DENSE_ROWS, task.device)
 
     def compile_case(kernel: str, width: int, changed: Changed | None) -> None:

@@ -13,7 +13,6 @@ import torch
 
 from fullgnn.bench.gpu import training
 from fullgnn.bench.gpu.launches import EPOCHS, launch_table, profiled
-from fullgnn.bench.gpu.lookalikes import make_nodes
 from fullgnn.bench.gpu.made_graph import MadeGraph
 from fullgnn.bench.gpu.training import LATER, OURS, PEERS, Step
 from fullgnn.bench.gpu.worker import Report, Task
@@ -41,11 +40,10 @@ def run(task: Task, report: Report) -> None:
     if found is None:
         return
     graph, csr, perm = found
-    nodes = report.item("features", partial(make_nodes, graph, made.shape, perm, 0))
+    problem = report.item("features", partial(training.make_problem, graph, csr, perm, made.shape))
     del graph, found
-    if nodes is None:
+    if problem is None:
         return
-    problem = training.as_problem(csr, nodes, made.shape)
     gpu.INTERPRETED = False  # for a toy ``auto`` takes a CPU's kernel: there is no GPU to time the others on
     for preset in OURS if task.arguments["presets"] == "ours" else PEERS:
         if preset.startswith("PyG") and find_spec("torch_geometric") is None:

@@ -165,12 +165,12 @@ def products(graph: str, scale: float) -> Iterable[tuple[str, int, Callable[[], 
     import torch
 
     from fullgnn.bench.gpu.contestants import FIRST
-    from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate, local_csr
+    from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate
     from fullgnn.bench.gpu.timing import rotated
 
     device = torch.device("cuda", 0)
     made = generate(LOOKALIKES[graph], scale, 0, device)
-    block = local_csr(made.csr(made.perm))
+    block = made.csr(made.perm)
     del made
     for one in FIRST:
         if one.missing(device) is None:

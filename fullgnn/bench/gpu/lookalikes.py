@@ -1,4 +1,4 @@
-"""Graphs as large as known ones, with their features and labels, on the device, and the orders of their nodes."""
+"""Graphs as large as known ones, made on the device."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +8,9 @@ import torch
 import yaml
 from torch import Tensor
 
-from fullgnn.bench.gpu.random_graph import CSR, RandomGraph, hierarchical_sbm
+from fullgnn.bench.gpu.random_graph import RandomGraph, hierarchical_sbm
 from fullgnn.config import conf_dir
 from fullgnn.kernels.spmm import LocalCSR
-from fullgnn.kernels.spmm.tiles import tile_density
 
 
 @dataclass(frozen=True)
@@ -46,56 +45,22 @@ LOOKALIKES = {
 """The choices of ``conf/dataset`` that are measured."""
 
 TOYS = {"toy": Lookalike(96, 768, 20, 5, 8)}
-_COMMON = _dataset("synthetic")
+COMMON = _dataset("synthetic")
 """The values that all look-alikes share."""
-
-
-@dataclass(frozen=True, eq=False)
-class Nodes:
-    """What the nodes carry, in the order of the graph that is trained on."""
-
-    features: Tensor  # (num_nodes, num_features) float32
-    labels: Tensor  # (num_nodes,) int64
-    train_mask: Tensor  # (num_nodes,) bool
 
 
 def generate(shape: Lookalike, scale: float, seed: int, device: torch.device) -> RandomGraph:
     """A graph of ``shape`` whose communities are the classes."""
     num_nodes, num_entries = shape.scaled(scale)
-    return hierarchical_sbm(num_nodes, num_entries, shape.num_classes, _COMMON["global_share"], seed, device)
+    return hierarchical_sbm(num_nodes, num_entries, shape.num_classes, COMMON["global_share"], seed, device)
 
 
-def make_nodes(graph: RandomGraph, shape: Lookalike, perm: Tensor, seed: int) -> Nodes:
-    """Nodes in the order ``perm``: the class is the community, and features are its centre plus noise.
-
-    The training nodes are drawn at random.
-    """
-    generator = torch.Generator(perm.device).manual_seed(seed)
-    labels = graph.community[perm] % shape.num_classes
-    centre = torch.randn(shape.num_classes, shape.num_features, device=perm.device, generator=generator)
-    centre /= centre.norm(dim=1, keepdim=True)
-    features = torch.randn(len(perm), shape.num_features, device=perm.device, generator=generator)
-    features += centre[labels]
-    train_mask = torch.rand(len(perm), device=perm.device, generator=generator) < _COMMON["train_fraction"]
-    return Nodes(features, labels, train_mask)
-
-
-def metis_order(csr: CSR, seed: int) -> Tensor:
+def metis_order(csr: LocalCSR, seed: int) -> Tensor:
     """The order that ``reorder=metis`` finds in a run."""
     from scipy.sparse import csr_array
 
     from fullgnn.reorder import metis
 
     indptr, indices = csr.indptr.cpu().numpy(), csr.indices.cpu().numpy()
-    adj = csr_array((np.ones(csr.nnz, np.int8), indices, indptr), shape=(csr.num_nodes,) * 2)
+    adj = csr_array((np.ones(csr.nnz, np.int8), indices, indptr), shape=(csr.num_rows,) * 2)
     return torch.from_numpy(metis(adj, seed)).to(csr.indptr.device)
-
-
-def local_csr(csr: CSR) -> LocalCSR:
-    """The whole graph as one block."""
-    return LocalCSR(csr.indptr, csr.indices, None, csr.num_nodes, csr.num_nodes)
-
-
-def density_shares(csr: CSR) -> list[float]:
-    """Shares of the entries that lie in tiles of 32 x 32 whose filling is 0-1, 1-3, 3-5, 5-10, 10-25, > 25 %."""
-    return tile_density(csr.indptr, csr.indices, csr.num_nodes)

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.gpu.budget import largest_scale
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, density_shares, generate, local_csr, metis_order
-from fullgnn.bench.gpu.random_graph import CSR, RandomGraph
+from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, generate, metis_order
+from fullgnn.bench.gpu.random_graph import RandomGraph
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.kernels.spmm.tiles import tile_density
 from fullgnn.telemetry.timing import synchronize, wall_ms
 
 METIS_S_PER_ENTRY = 1.3e-6
@@ -50,7 +51,7 @@ class MadeGraph:
         self.scratch = Path(task.arguments["scratch"]) / self.name
         self.scratch.mkdir(parents=True, exist_ok=True)
 
-    def make(self) -> tuple[RandomGraph, CSR, Tensor] | None:
+    def make(self) -> tuple[RandomGraph, LocalCSR, Tensor] | None:
         """The graph as it was made, its pattern in order, and the order; None where that failed."""
         kept = self.scratch / "graph.pt"
         if kept.exists():
@@ -84,7 +85,7 @@ class MadeGraph:
 
         def probe() -> None:
             graph = generate(self.shape, PROBE_SCALE, 1, self._device)
-            self._prepare(local_csr(graph.csr(graph.perm)))
+            self._prepare(graph.csr(graph.perm))
 
         probe()
         whole_s = wall_ms(probe, self._device) / 1e3 / PROBE_SCALE + self._host_s_per_entry * self.shape.num_edges
@@ -124,11 +125,11 @@ class MadeGraph:
         self.put("order_reason", reason)
         return graph.perm
 
-    def _build(self, graph: RandomGraph, perm: Tensor) -> CSR:
+    def _build(self, graph: RandomGraph, perm: Tensor) -> LocalCSR:
         csr = graph.csr(perm)
-        self.put("num_nodes", csr.num_nodes)
+        self.put("num_nodes", csr.num_rows)
         self.put("nnz", csr.nnz)
         self.put("longest_row", int(csr.indptr.diff().max()))
         self.put("shape", asdict(self.shape))
-        self.put("tile_density", density_shares(csr))
+        self.put("tile_density", tile_density(csr.indptr, csr.indices, csr.num_cols))
         return csr

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.gpu.contestants import BASELINE, FIRST, VARIANTS, Contestant, error_of
-from fullgnn.bench.gpu.lookalikes import density_shares, local_csr
 from fullgnn.bench.gpu.made_graph import MadeGraph
 from fullgnn.bench.gpu.random_graph import RandomGraph
 from fullgnn.bench.gpu.rates import rate_at
@@ -15,6 +14,7 @@ from fullgnn.bench.gpu.sweep import sweep
 from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.kernels.spmm import Kernel, LocalCSR
+from fullgnn.kernels.spmm.tiles import tile_density
 from fullgnn.kernels.support.lines import SECTOR_BYTES
 from fullgnn.telemetry.timing import wall_ms
 
@@ -47,15 +47,15 @@ def run(task: Task, report: Report) -> None:
 
     def time_shuffled(graph: RandomGraph, width: int) -> None:
         csr = graph.csr()
-        made.put("tile_density_shuffled", density_shares(csr))
-        made.add("spmm_shuffled", Products(local_csr(csr), rates, device).time(BASELINE, width, seconds))
+        made.put("tile_density_shuffled", tile_density(csr.indptr, csr.indices, csr.num_cols))
+        made.add("spmm_shuffled", Products(csr, rates, device).time(BASELINE, width, seconds))
 
     made = MadeGraph(task, report, prepare_all)
     found = made.make()
     if found is None:
         return
     graph, csr, _ = found
-    products = Products(local_csr(csr), rates, device)
+    products = Products(csr, rates, device)
     widths = TOY_WIDTHS if toy else WIDTHS
     of_model = [width for width in widths if width in (made.shape.num_classes, made.shape.hidden)] or list(widths[:1])
     time_all(first, of_model)

@@ -10,22 +10,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph.generate import block_model_pairs, split_keys
-
-
-@dataclass(frozen=True, eq=False)
-class CSR:
-    """A 0/1 pattern on the device."""
-
-    indptr: Tensor  # (num_nodes + 1,) int32
-    indices: Tensor  # (nnz,) int32, sorted within a row
-
-    @property
-    def num_nodes(self) -> int:
-        return self.indptr.numel() - 1
-
-    @property
-    def nnz(self) -> int:
-        return self.indices.numel()
+from fullgnn.kernels.spmm import LocalCSR
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +22,8 @@ class RandomGraph:
     community: Tensor  # (num_nodes,) int64, of each shuffled id
     perm: Tensor  # (num_nodes,) int64, the community order: new node i is node perm[i]
 
-    def csr(self, perm: Tensor | None = None) -> CSR:
-        """The pattern of A + I, with the nodes in the order ``perm``; None: in the shuffled order."""
+    def csr(self, perm: Tensor | None = None) -> LocalCSR:
+        """The pattern of A + I as one block, with the nodes in the order ``perm``; None: in the shuffled order."""
         n, device = self.num_nodes, self.pairs.device
         one, other = split_keys(self.pairs, n)
         if perm is not None:
@@ -50,7 +35,7 @@ class RandomGraph:
         del one, other
         keys = keys.sort().values
         indptr = torch.searchsorted(keys, torch.arange(n + 1, device=device) * n)
-        return CSR(indptr.int(), keys.remainder_(n).int())
+        return LocalCSR(indptr.int(), keys.remainder_(n).int(), None, n, n)
 
 
 class DeviceArrays:

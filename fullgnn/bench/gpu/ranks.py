@@ -19,8 +19,8 @@ import torch
 
 from fullgnn.bench.gpu.check import Check
 from fullgnn.bench.gpu.epoch import largest_error
-from fullgnn.bench.gpu.lookalikes import TOYS, Lookalike, generate, make_nodes
-from fullgnn.bench.gpu.training import as_problem, preset_config
+from fullgnn.bench.gpu.lookalikes import TOYS, Lookalike, generate
+from fullgnn.bench.gpu.training import make_problem, preset_config
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.bench.problem import Problem
 from fullgnn.config import RuntimeConfig
@@ -42,7 +42,7 @@ def small_training(toy: bool, device: torch.device) -> Problem:
     """A graph that trains in seconds, the same on every call."""
     shape = TOYS["toy"] if toy else SHAPE
     graph = generate(shape, 1.0, 0, device)
-    return as_problem(graph.csr(graph.perm), make_nodes(graph, shape, graph.perm, 0), shape)
+    return make_problem(graph, graph.csr(graph.perm), graph.perm, shape)
 
 
 def curve(

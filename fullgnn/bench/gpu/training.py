@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array
+from torch import Tensor
 
-from fullgnn.bench.gpu.lookalikes import Lookalike, Nodes
-from fullgnn.bench.gpu.random_graph import CSR
+from fullgnn.bench.gpu.lookalikes import COMMON, Lookalike
+from fullgnn.bench.gpu.random_graph import RandomGraph
 from fullgnn.bench.ours import set_weights
 from fullgnn.bench.peers import pyg, torch_sparse
 from fullgnn.bench.peers.training import launcher
@@ -26,6 +28,7 @@ from fullgnn.engine import build_model, make_input, make_scheme, replay_for
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph, NormalizedAdjacency
+from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
 from fullgnn.schemes.base import PreparedGraph
@@ -45,15 +48,21 @@ LATER = {NOT_REPLAYED: "runtime.cuda_graph=never", "full, A H0 on the host": "op
 OURS = ("full", "hetu", *LATER)
 """Our presets: choices of ``conf/experiment``, and those of ``LATER``."""
 
+_TASK = [
+    "model.num_layers=2",
+    "model.dropout=0",
+    "model.input_dropout=0",
+    "train.optimizer=adam",
+    "train.lr=0.01",
+    "train.weight_decay=0",
+]
+
 _PEERS: dict[str, tuple[Callable[..., Callable], dict[str, Any]]] = {
     "naive": (
         partial(torch_sparse.gcn, multiply=torch_sparse.symmetric, order="(AH)W"),
         {"multiplies": "(A H) W", "adjacency": "torch.sparse_csr, int32, with values"},
     ),
-    "PyG GCNConv, torch CSR": (
-        partial(pyg.gcn_conv, form=pyg.torch_csr),
-        {"adjacency": "csr", "cached": True},
-    ),
+    "PyG GCNConv, torch CSR": (partial(pyg.gcn_conv, form=pyg.torch_csr), {"adjacency": "csr", "cached": True}),
     "PyG GCNConv, EdgeIndex": (
         partial(pyg.gcn_conv, form=pyg.sorted_edge_index),
         {"adjacency": "edge_index", "cached": True},
@@ -64,14 +73,27 @@ _PEERS: dict[str, tuple[Callable[..., Callable], dict[str, Any]]] = {
 PEERS = tuple(_PEERS)
 
 
-def as_problem(csr: CSR, nodes: Nodes, shape: Lookalike) -> Problem:
-    """The problem of a look-alike. Its tensors are on the device; its ``graph`` has the nodes alone, without edges."""
-    nobody = np.zeros(csr.num_nodes, bool)
-    features, labels, train_mask = (tensor.cpu().numpy() for tensor in (nodes.features, nodes.labels, nodes.train_mask))
-    without_edges = np.zeros(csr.num_nodes + 1, np.int64), np.empty(0, np.int32)
-    graph = Graph(*without_edges, features, labels, train_mask, nobody, nobody, num_classes=shape.num_classes)
-    train_index = nodes.train_mask.nonzero().squeeze(1)
-    return Problem(graph, shape.hidden, csr.indptr, csr.indices, nodes.features, nodes.labels, train_index)
+def make_problem(graph: RandomGraph, csr: LocalCSR, perm: Tensor, shape: Lookalike, seed: int = 0) -> Problem:
+    """What is trained on a look-alike: features are the centre of the node's class, which is its community, plus noise.
+
+    The training nodes are drawn at random. The tensors of the problem are on the device; its ``graph`` has the nodes
+    alone, without edges.
+
+    Args:
+        csr, perm: the pattern of A + I in the order ``perm``.
+    """
+    n, device = csr.num_rows, perm.device
+    generator = torch.Generator(device).manual_seed(seed)
+    labels = graph.community[perm] % shape.num_classes
+    centre = torch.randn(shape.num_classes, shape.num_features, device=device, generator=generator)
+    centre /= centre.norm(dim=1, keepdim=True)
+    features = torch.randn(n, shape.num_features, device=device, generator=generator)
+    features += centre[labels]
+    train_mask = torch.rand(n, device=device, generator=generator) < COMMON["train_fraction"]
+    host_features, host_labels, host_mask = (tensor.cpu().numpy() for tensor in (features, labels, train_mask))
+    indptr, indices, nobody = np.zeros(n + 1, np.int64), np.empty(0, np.int32), np.zeros(n, bool)
+    host = Graph(indptr, indices, host_features, host_labels, host_mask, nobody, nobody, num_classes=shape.num_classes)
+    return Problem(host, shape.hidden, csr.indptr, csr.indices, features, labels, train_mask.nonzero().squeeze(1))
 
 
 def preset_config(preset: str, problem: Problem, cache_dir: str | None = None) -> Config:
@@ -80,25 +102,14 @@ def preset_config(preset: str, problem: Problem, cache_dir: str | None = None) -
     Args:
         cache_dir: where the kernel that was found to be fastest is remembered.
     """
-    own = [LATER[preset]] if preset in LATER else []
-    return load_config(
-        compose(
-            f"experiment={preset.split(',')[0]}",
-            "scheme.replication=1",
-            f"model.hidden_channels={problem.hidden}",
-            "model.num_layers=2",
-            "model.dropout=0",
-            "model.input_dropout=0",
-            "train.optimizer=adam",
-            "train.lr=0.01",
-            "train.weight_decay=0",
-            "runtime.nproc=1",
-            f"runtime.device={problem.features.device.type}",
-            "runtime.backend=gloo",
-            f"runtime.cache_dir={'null' if cache_dir is None else quote(cache_dir)}",
-            *own,
-        )
-    )
+    overrides = [f"experiment={preset.split(',')[0]}", "scheme.replication=1", *_TASK]
+    overrides += [f"model.hidden_channels={problem.hidden}", f"runtime.device={problem.features.device.type}"]
+    overrides += ["runtime.nproc=1", "runtime.backend=gloo"]
+    if cache_dir is not None:
+        overrides.append(f"runtime.cache_dir={quote(cache_dir)}")
+    if preset in LATER:
+        overrides.append(LATER[preset])
+    return load_config(compose(*overrides))
 
 
 @contextmanager

@@ -5,10 +5,12 @@ import pytest
 import scipy.sparse
 import torch
 
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, Lookalike, density_shares, make_nodes
+from fullgnn.bench.gpu.lookalikes import LOOKALIKES, Lookalike
 from fullgnn.bench.gpu.random_graph import hierarchical_sbm
+from fullgnn.bench.gpu.training import make_problem
 from fullgnn.errors import ConfigError
 from fullgnn.graph import is_symmetric
+from fullgnn.kernels.spmm.tiles import tile_density
 
 CPU = torch.device("cpu")
 NUM_NODES, NUM_ENTRIES = 6000, 180_000
@@ -16,7 +18,11 @@ NUM_NODES, NUM_ENTRIES = 6000, 180_000
 
 def to_scipy(csr):
     data = np.ones(csr.nnz, np.int8)
-    return scipy.sparse.csr_array((data, csr.indices.numpy(), csr.indptr.numpy()), shape=(csr.num_nodes,) * 2)
+    return scipy.sparse.csr_array((data, csr.indices.numpy(), csr.indptr.numpy()), shape=(csr.num_cols,) * 2)
+
+
+def density_shares(csr):
+    return tile_density(csr.indptr, csr.indices, csr.num_cols)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +81,8 @@ def test_sizes_are_those_of_the_configuration():
 
 def test_labels_follow_the_nodes(graph):
     shape = LOOKALIKES["archaea-like"]
-    nodes = make_nodes(graph, shape, graph.perm, 0)
-    assert nodes.features.shape == (NUM_NODES, 602) and nodes.features.dtype == torch.float32
-    assert torch.equal(nodes.labels, graph.community[graph.perm])
-    assert nodes.train_mask.double().mean() == pytest.approx(0.6, abs=0.03)
+    problem = make_problem(graph, graph.csr(graph.perm), graph.perm, shape)
+    assert problem.features.shape == (NUM_NODES, 602) and problem.features.dtype == torch.float32
+    assert torch.equal(problem.labels, graph.community[graph.perm])
+    assert len(problem.train_index) / NUM_NODES == pytest.approx(0.6, abs=0.03)
+    assert problem.widths == [602, 128, 10] and problem.graph.num_edges == 0
