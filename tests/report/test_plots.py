@@ -9,7 +9,6 @@ from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-from fullgnn.report.style import RUN_COLORS  # noqa: E402
 from matplotlib import rc_params_from_file  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.colors import LogNorm, to_hex, to_rgb  # noqa: E402
