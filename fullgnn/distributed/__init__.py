@@ -1,4 +1,4 @@
-"""Processes: the mesh they form, the collectives between them, and starting them."""
+"""Start the processes of a job, arrange them as a mesh, and move data between them."""
 
 from fullgnn.distributed.collectives import (
     Axis,

@@ -1,11 +1,11 @@
 """The one place that moves data between ranks.
 
-``Axis`` wraps the process group of one mesh axis: device tensors, hot, timed and counted. The functions below it move
-host objects during preparation and reporting, over gloo, on all ranks.
+``Axis`` wraps the process group of one mesh axis: it moves device tensors in every epoch, times them and counts bytes.
+The functions below ``Axis`` move host objects over gloo, on all ranks, during preparation and reporting.
 
-Bytes are counted where they arrive, so that they add up without counting a transfer twice: a broadcast delivers its
-whole tensor to every rank but the source; an exchange delivers what it receives; an all-reduce over g ranks delivers
-2 (g-1)/g of its tensor to each, the volume of the ring algorithm. On one rank every collective returns its input and
+Bytes are counted where they arrive, so that a sum over ranks counts no transfer twice: a broadcast counts its whole
+tensor on every rank but the source; an exchange counts the tensors that it receives; an all-reduce over g ranks counts
+2 (g-1)/g of its tensor on each, the volume of the ring algorithm. On one rank every collective returns its input and
 counts nothing.
 """
 
@@ -26,18 +26,18 @@ _CHUNK_BYTES = 1 << 28
 
 
 class Work:
-    """A tensor on its way. ``wait`` returns it once it may be read on the current stream.
+    """A transfer in progress. ``wait`` returns its tensor once the tensor may be read on the current stream.
 
-    The meter's phase ``comm`` is the time spent in ``wait``. For what arrives, ``flight`` is the time from its start to
-    the end of ``wait`` and ``late`` that of the ``wait`` alone: 1 - late/flight is the share that other work
-    has hidden.
+    The meter's phase ``comm`` is the time spent in ``wait``. For a tensor that arrives, ``flight`` is the time from the
+    start of the transfer to the end of ``wait``, and ``late`` is the time of ``wait`` alone: 1 - late/flight is the
+    fraction that other work has hidden.
     """
 
     def __init__(
         self, tensor: Tensor, work: dist.Work | None, meter: Meter, arrives: bool = True, host: Tensor | None = None
     ):
         self._tensor, self._work, self._meter, self._arrives = tensor, work, meter, arrives
-        self._host = host  # what travels in its place
+        self._host = host  # the host copy that travels instead of ``tensor``; None: ``tensor`` itself
         self._flight = meter.start("flight") if work is not None and arrives else None
 
     def wait(self) -> Tensor:
@@ -60,18 +60,18 @@ class Axis:
 
     Args:
         group: the ranks that differ from this one only along the axis.
-        meter: where time and bytes are charged.
+        meter: counts the time and the bytes.
     """
 
     def __init__(self, group: dist.ProcessGroup, meter: Meter):
         self.group, self.meter = group, meter
         self.size = dist.get_world_size(group)
         self.index = dist.get_rank(group)
-        # gloo takes tensors of a GPU in collectives, but not from rank to rank.
+        # gloo accepts GPU tensors in collectives, but not in point-to-point messages.
         self._by_host = "cuda:gloo" in dist.get_backend_config(group)
 
     def broadcast(self, tensor: Tensor, source: int) -> Work:
-        """Start sending ``tensor`` of axis index ``source`` into the same-shaped ``tensor`` of the others."""
+        """Start sending ``tensor`` of axis index ``source`` into the ``tensor`` of the same shape on the others."""
         if self.size == 1 or tensor.numel() == 0:
             return Work(tensor, None, self.meter)
         if self.index != source:
@@ -83,15 +83,15 @@ class Axis:
     def exchange(
         self, sends: list[tuple[Tensor, int]], receives: list[tuple[Tensor, int]], name: str = "exchange"
     ) -> tuple[list[Work], list[Work]]:
-        """Start sending tensors to axis indices and receiving into tensors from axis indices, contiguous all of them.
+        """Start point-to-point sends and receives, each a pair of a contiguous tensor and the peer's axis index.
 
         Between two ranks messages arrive in the order in which they are started; empty ones are not sent.
 
         Args:
-            name: under which the received bytes are counted.
+            name: the name under which the received bytes are counted.
 
         Returns:
-            Sends and receives under way, in the order given.
+            the sends and the receives in progress, in the given order.
         """
         sent = [(tensor, self._travelling(tensor, filled=True), peer) for tensor, peer in sends]
         received = [(tensor, self._travelling(tensor, filled=False), peer) for tensor, peer in receives]
@@ -128,7 +128,7 @@ class Axis:
         return pending(sent, arrive=False), pending(received, arrive=True)
 
     def _travelling(self, tensor: Tensor, filled: bool) -> Tensor:
-        """What is sent or received in the place of ``tensor``: itself, or memory of the host."""
+        """The tensor that travels instead of ``tensor``: itself, or a host tensor, with its values if ``filled``."""
         if not self._by_host:
             return tensor
         if filled:
@@ -147,7 +147,8 @@ class Axis:
 def from_rank0(compute: Callable[[], T]) -> T | None:
     """Run ``compute`` on rank 0 alone and return its result there, None elsewhere.
 
-    A ``FullGNNError`` that it raises is raised on every rank: nobody is left waiting. A dry run computes it itself.
+    A ``FullGNNError`` from ``compute`` is raised on every rank, so that no rank keeps waiting. In a dry run the only
+    process calls ``compute``.
     """
     if _dry():
         return compute()
@@ -165,7 +166,7 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
 
 
 def broadcast_object(value: T | None) -> T:
-    """Return rank 0's small, picklable ``value`` on every rank; of a dry run, its own."""
+    """Return rank 0's small, picklable ``value`` on every rank; a dry run returns its own."""
     if _dry():
         assert value is not None
         return value
@@ -175,7 +176,7 @@ def broadcast_object(value: T | None) -> T:
 
 
 def all_gather_objects(value: T) -> list[T]:
-    """Every rank's small, picklable ``value``, in rank order, on every rank; of a dry run, only its own."""
+    """Return every rank's small, picklable ``value``, in rank order, on every rank; a dry run returns only its own."""
     if _dry():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
@@ -184,7 +185,7 @@ def all_gather_objects(value: T) -> list[T]:
 
 
 def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:
-    """Send named host arrays to one rank, which calls ``receive_arrays``; any size, dtype kept."""
+    """Send named host arrays to one rank, which calls ``receive_arrays``; any size is possible, and dtypes are kept."""
     header = [[(name, array.shape, array.dtype.str) for name, array in arrays.items()]]
     dist.send_object_list(header, dst=destination)
     for array in arrays.values():
@@ -193,7 +194,7 @@ def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:
 
 
 def receive_arrays(source: int) -> dict[str, np.ndarray]:
-    """The counterpart of ``send_arrays``."""
+    """Receive the arrays that ``source`` sends with ``send_arrays``."""
     header: list[Any] = [None]
     dist.recv_object_list(header, src=source)
     arrays = {}
@@ -205,7 +206,7 @@ def receive_arrays(source: int) -> dict[str, np.ndarray]:
 
 
 def _dry() -> bool:
-    """Whether nobody else is there, see ``dry.py``."""
+    """Whether this is a dry run without other ranks, see ``dry.py``."""
     return dist.get_backend() == "fake"
 
 
@@ -215,5 +216,5 @@ def _bytes(array: np.ndarray) -> Tensor:
 
 
 def _chunks(flat: Tensor) -> tuple[Tensor, ...]:
-    """Pieces below gloo's 2 GiB limit on one message; an empty tensor has none."""
+    """Split ``flat`` into pieces below gloo's 2 GiB limit on one message; an empty tensor has none."""
     return flat.split(_CHUNK_BYTES) if flat.numel() else ()

@@ -1,4 +1,4 @@
-"""The shell of every command: arguments, help, errors and exit status, in one process or on many ranks."""
+"""The common ``main`` of all commands: arguments, help, errors and exit status, in one process or on many ranks."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
     """The ``main`` of a command: call ``run`` with the command's arguments.
 
     ``-h`` and ``--help`` print ``help_text()`` instead. A user error ends the process with one line and status 1, on
-    every rank; a defect ends it with its traceback.
+    every rank; a bug ends it with its traceback.
     """
     setup_logging(int(os.environ.get("RANK", 0)))
     arguments = sys.argv[1:]
@@ -44,7 +44,7 @@ def help_with_keys(description: str | None, name: str) -> str:
 
 
 def fail(error: FullGNNError) -> NoReturn:
-    """End this process with one line and status 1."""
+    """Log ``error`` in one line and end this process with status 1."""
     if not (isinstance(error, WorkerError) and error.said):
         log.error("%s", " ".join(str(error).split()))
     if under_torchrun():
@@ -54,10 +54,10 @@ def fail(error: FullGNNError) -> NoReturn:
 
 
 def make_folder(path: str | Path, key: str = "out") -> Path:
-    """The folder ``path``, made now, so that a command fails before its work and not after it.
+    """Create the folder ``path`` before a command does its work, so that a wrong path fails at once.
 
     Raises:
-        ConfigError: it cannot be made; names ``key``, which the user gave it by.
+        ConfigError: the folder cannot be created; the message names ``key``, the configuration key of the path.
     """
     folder = Path(path)
     try:

@@ -1,17 +1,18 @@
 """``runtime.deterministic``: the same bits in every run of the same configuration on the same machines.
 
-On a CPU that is so without it: every sum has a fixed order, which threads do not change. On a GPU it asks for
+On a CPU every run is deterministic without this option: every sum has a fixed order, which threads do not change. On a
+GPU the option requires
 
     sparse products    kernels whose sums have a fixed order, chosen by a fixed rule (``kernels/spmm/fixed_choice.py``)
-                       instead of by time; cuSPARSE is refused, since its CSR product makes no such promise
-    NCCL               no NVLS: the switches of NVLink add in an order of their own, which may differ between calls.
-                       Ring and tree add in an order that the ranks and the size decide
-    cuBLAS             a workspace of fixed size, without which its sums may differ where several streams use it
+                       instead of by timing; cuSPARSE is refused, since its CSR product guarantees no order
+    NCCL               no NVLS: NVLink switches add in an order that may differ between calls. Ring and tree add in an
+                       order that depends only on the ranks and the size
+    cuBLAS             a workspace of fixed size; without it, sums may differ if several streams use cuBLAS
                        (docs.nvidia.com/cuda/cublas, "Results reproducibility")
 
-What else torch computes on a GPU in a step either adds nothing (copies, masks, comparisons, the optimizer), adds in a
-fixed order (sums over a dim), or adds with atomics to places that occur once each: the gradient of ``index_select`` by
-the training rows, and the 1 that a loss over more classes than its kernel takes subtracts from each row.
+The other GPU operations of a step either add nothing (copies, masks, comparisons, the optimizer), add in a fixed order
+(sums over a dim), or add atomically to places that occur once each: the gradient of ``index_select`` by the training
+rows, and the 1 that the loss subtracts from each row if it has more classes than its kernel supports.
 """
 
 import os
@@ -22,7 +23,7 @@ VARIABLES = {"NCCL_ALGO": "^NVLS,NVLSTree", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"
 
 
 def prepare_environment(runtime: RuntimeConfig) -> None:
-    """Set what the libraries read as they start, unless the user has."""
+    """Set the environment variables that the libraries read at their start, unless the user has set them."""
     if runtime.deterministic:
         for name, value in VARIABLES.items():
             os.environ.setdefault(name, value)

@@ -1,8 +1,8 @@
-"""One rank of a job that does not run: its real program over torch's fake process group.
+"""Dry run: the real program of one rank of a job, without the other ranks, over torch's fake process group.
 
-Its collectives return at once and move nothing, but are counted all the same. What rank 0 hands out, this process makes
-for itself. So memory and bytes are the rank's true ones, and so is its computation, while the numbers that it computes
-mean nothing.
+Collectives return at once and move nothing, but their bytes are counted. The process computes for itself the data that
+rank 0 would distribute. So the memory, the bytes and the work are those of the real rank, while the computed numbers
+have no meaning.
 """
 
 import sys
@@ -21,20 +21,20 @@ from fullgnn.telemetry.meter import Meter
 
 @contextmanager
 def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
-    """The world of ``rank`` among ``size`` ranks, of which ``runtime.nproc`` are on each machine; None: all on one.
+    """Join a dry run as ``rank`` of ``size`` ranks, with ``runtime.nproc`` ranks on each machine; None: all on one.
 
-    On a CPU, if all are on one machine, they share memory. What others own of that is this process's too, and is not
-    counted as its tensors.
+    On a CPU, ranks on one machine share memory. This process then allocates the other ranks' buffers too, but does not
+    count them as its tensors.
 
     Raises:
-        UnsupportedError: ``runtime.device`` is not here.
+        UnsupportedError: this machine does not have ``runtime.device``.
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore  # changes torch.distributed as it is imported
 
     device = device_of(runtime)
     torch.set_num_threads(num_threads(runtime, 1))
     local_size = min(runtime.nproc or size, size)
-    hook = sys.excepthook  # which init_process_group wraps once more for each rank
+    hook = sys.excepthook  # init_process_group wraps it once more for each rank
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:
         yield World(rank, size, local_size, device, "fake", runtime.timeout_s, dry=True)
@@ -44,10 +44,11 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
 
 
 class SilentAxis(Axis):
-    """Collectives that count and move nothing, without any process group: a job may be under way in this process.
+    """Collectives that only count. They need no process group, so that a job may already run in this process.
 
     Args:
-        size, index: ranks on the axis, and which of them this is.
+        size: number of ranks on the axis.
+        index: position of this rank on the axis.
     """
 
     def __init__(self, size: int, index: int, meter: Meter):

@@ -1,4 +1,4 @@
-"""Starting worker processes on this machine with torch's elastic launcher, as torchrun does."""
+"""Start worker processes on this machine with torch's elastic launcher, as torchrun does."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ from fullgnn.errors import FullGNNError
 
 
 class WorkerError(FullGNNError):
-    """A job's workers failed. ``said``: a rank has told why itself, before it ended."""
+    """A job's workers failed. ``said``: a rank has logged the reason itself before it ended."""
 
     def __init__(self, message: str, said: bool):
         super().__init__(message)
@@ -42,10 +42,10 @@ def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> 
 
     Raises:
         WorkerError: a rank failed. The message is the first failing rank's.
-        KeyboardInterrupt, SystemExit: this process was told to stop; the ranks have been.
+        KeyboardInterrupt, SystemExit: this process received a signal to stop, and the ranks have been stopped.
     """
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks speak for themselves
-    threads = {"OMP_NUM_THREADS": str(num_threads(runtime, nproc))}  # libraries read it as they are imported
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks log their own errors
+    threads = {"OMP_NUM_THREADS": str(num_threads(runtime, nproc))}  # libraries read it at import
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), environment(threads):
         config = LaunchConfig(
             min_nodes=1,
@@ -70,9 +70,9 @@ def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> 
 
 
 def report_failure(error: BaseException) -> None:
-    """Leave ``error`` where the launcher that started this rank looks for the reason of a failure.
+    """Write ``error`` to the file in which the launcher of this rank looks for the reason of a failure.
 
-    As torch's ``ErrorHandler``, except that a user's mistake is recorded without its call stack.
+    The format is that of torch's ``ErrorHandler``, but a user error is written without its call stack.
     """
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
@@ -85,13 +85,13 @@ def report_failure(error: BaseException) -> None:
 
 
 def wait_for_others(timeout_s: float = 5.0) -> None:
-    """Wait, but not for long, until every rank is about to fail.
+    """Wait, for at most ``timeout_s``, until every rank is about to fail.
 
-    The launcher ends all ranks as soon as it sees one leave; each shall have said its line before.
+    The launcher ends all ranks as soon as one exits; this wait lets each rank log its error before.
     """
     size = int(os.environ["WORLD_SIZE"])
     deadline = time.monotonic() + timeout_s
-    with suppress(RuntimeError):  # the launcher has gone already
+    with suppress(RuntimeError):  # the launcher has ended already
         store = job_store("failure", timeout_s)
         num_failed = store.add("failed", 1)
         while num_failed < size and time.monotonic() < deadline:
@@ -101,7 +101,7 @@ def wait_for_others(timeout_s: float = 5.0) -> None:
 
 @contextmanager
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Inside the ``with`` block ``os.environ`` has ``variables``, for the processes that start there; None: not set."""
+    """Set ``variables`` in ``os.environ`` inside the ``with`` block, for the processes started there; None: unset."""
     before = dict(os.environ)
     for key, value in variables.items():
         os.environ.pop(key, None)
@@ -118,7 +118,7 @@ def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 def _own_handlers() -> Iterator[None]:
     """Put back the signal handlers that the elastic launcher replaces and leaves behind."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # the launcher touches none here
+        yield  # in other threads the launcher replaces no handlers
         return
     handlers = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
     try:
@@ -129,7 +129,7 @@ def _own_handlers() -> Iterator[None]:
 
 
 def _worker_error(message: str | dict, exitcode: int) -> WorkerError:
-    if isinstance(message, dict):  # what the rank left with report_failure
+    if isinstance(message, dict):  # the rank wrote it with report_failure
         return WorkerError(" ".join(message.get("message", "").split()), said=True)
     if exitcode == -signal.SIGKILL:
         return WorkerError(

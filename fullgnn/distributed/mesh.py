@@ -1,4 +1,4 @@
-"""From torchrun's environment to a device, a process group and a named mesh."""
+"""Turn torchrun's environment into a device, a process group and a named mesh."""
 
 import logging
 import os
@@ -19,17 +19,17 @@ from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 log = logging.getLogger(__name__)
 
 NCCL_VARIABLES = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
-"""Set before NCCL starts, unless the user has. Its kernels go before those of a product that is under way, since other
-ranks wait for them. Operations of several groups begin in the order of their launches on every rank, so that they
-cannot wait for each other crosswise (read by NCCL 2.26 and later)."""
+"""Environment variables that are set before NCCL starts, unless the user has set them. The first gives NCCL's kernels
+priority over a product in progress, since other ranks wait for NCCL. The second starts the operations of several groups
+in launch order on every rank, so that they cannot deadlock (NCCL 2.26 and later reads it)."""
 
 _TIMEOUT_S = 600.0
-"""``World.timeout_s`` of one process whose settings do not say it: no other process can keep it waiting."""
+"""``World.timeout_s`` of a single process without settings; no other process can keep it waiting."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of one job, as one of them sees them."""
+    """The processes of one job, seen from one of them."""
 
     rank: int
     size: int
@@ -38,9 +38,9 @@ class World:
     backend: str
     """Backend of collectives on ``device``; host objects always travel over gloo."""
     timeout_s: float
-    """After which a collective that does not complete ends the job."""
+    """Seconds after which a collective that does not complete ends the job."""
     dry: bool = False
-    """This process plays one rank alone: nothing arrives from the others."""
+    """Whether this is a dry run: the process runs one rank alone and receives nothing from other ranks."""
     _meshes: dict[tuple[int | str, ...], DeviceMesh] = field(default_factory=dict)
 
     @property
@@ -51,13 +51,13 @@ class World:
 
     @property
     def others(self) -> range:
-        """The ranks that wait for what rank 0 hands out: none in a dry run."""
+        """The ranks to which rank 0 distributes data: none in a dry run."""
         return range(1, self.size) if not self.dry else range(0)
 
     def mesh(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> DeviceMesh:
-        """Arrange the ranks, row-major, as a mesh with named ``axes``; asked for again, it is the same mesh.
+        """Arrange the ranks, row-major, as a mesh with named ``axes``. The same arguments return the same mesh.
 
-        Its device type names the backend of its groups alone: tensors of ``device`` travel in them either way.
+        The device type of the mesh only selects the backend of its groups: tensors of ``device`` can use them anyway.
         """
         key: tuple[int | str, ...] = (*shape, *axes)
         if key not in self._meshes:
@@ -72,24 +72,24 @@ class World:
 
 
 def meet(group: dist.ProcessGroup, device: torch.device) -> None:
-    """Make the connections of ``group`` by one all-reduce of a number, before anything else travels in it.
+    """Open the connections of ``group`` with an all-reduce of one number, before any other operation of the group.
 
-    NCCL makes them in the first operation of a group, and torch asks all of its ranks to take part in that one
-    (``torch.distributed.batch_isend_irecv``). An exchange does not: a rank may have nothing to send or to receive.
+    NCCL opens connections in the first operation of a group, and torch requires that all ranks of the group take part
+    in it (``torch.distributed.batch_isend_irecv``). In an exchange a rank may have nothing to send or to receive.
     """
     size = dist.get_world_size(group)
     if size > 1:
         one = torch.ones((), device=device)
         dist.all_reduce(one, group=group)
-        assert one.item() == size  # waits for it
+        assert one.item() == size  # item() waits for the all-reduce
 
 
 @contextmanager
 def init_world(runtime: RuntimeConfig) -> Iterator[World]:
-    """Join the job that torchrun's environment describes, and leave it at the end; a process may do so repeatedly.
+    """Join the job that torchrun's environment describes, and leave it at the end. A process may join repeatedly.
 
-    Every rank first publishes in the key-value store whether its machine can serve ``runtime``; only when all can is
-    a process group made. So a mistake on one node is the same error on all of them, at once.
+    Every rank first publishes in the key-value store whether its machine supports ``runtime``. The process group is
+    created only if all machines do, so that a problem on one node raises the same error on all ranks at once.
 
     Raises:
         ConfigError, UnsupportedError: the same on every rank.
@@ -122,13 +122,13 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
 
 @contextmanager
 def world_of_one(where: torch.device | RuntimeConfig) -> Iterator[World]:
-    """A job of this process alone, whatever job the environment describes; it needs neither a launcher nor a port.
+    """A job of this process alone, whatever job the environment describes. It needs neither a launcher nor a port.
 
     Args:
-        where: the device, or the settings of a run, whose device, threads, timeout and determinism then hold.
+        where: the device, or the settings of a run, whose device, threads, timeout and determinism are applied.
 
     Raises:
-        UnsupportedError: the device is not here.
+        UnsupportedError: this machine does not have the device.
     """
     if isinstance(where, RuntimeConfig):
         device, timeout_s = device_of(where), where.timeout_s
@@ -144,10 +144,10 @@ def world_of_one(where: torch.device | RuntimeConfig) -> Iterator[World]:
 
 
 def device_of(runtime: RuntimeConfig) -> torch.device:
-    """The device of a process that is alone on this machine.
+    """The device for a process that is alone on this machine.
 
     Raises:
-        UnsupportedError: it is not here.
+        UnsupportedError: this machine does not have the device.
     """
     device_type, _, problem = _resolve(runtime, 1)
     if problem is not None:
@@ -156,19 +156,19 @@ def device_of(runtime: RuntimeConfig) -> torch.device:
 
 
 def default_nproc(runtime: RuntimeConfig) -> int:
-    """Processes to start on this machine: as asked, or one for each visible GPU that will be used, or one."""
+    """Number of processes to start on this machine: ``runtime.nproc``, or one for each visible GPU in use, or one."""
     if runtime.nproc is not None:
         return runtime.nproc
     return max(1, torch.cuda.device_count()) if runtime.device != "cpu" else 1
 
 
 def num_threads(runtime: RuntimeConfig, local_size: int) -> int:
-    """CPU threads of each of ``local_size`` processes: at most this machine's cores in all, unless asked for."""
+    """CPU threads of each of ``local_size`` processes: ``runtime.threads``, or an equal part of the cores."""
     return runtime.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
 
 
 def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNNError | None]:
-    """Decide device type and backend, and say what this machine lacks for them."""
+    """Decide device type and backend; the error says what this machine lacks for them."""
     num_gpus = torch.cuda.device_count()
     device = runtime.device if runtime.device != "auto" else ("cuda" if num_gpus else "cpu")
     backend = runtime.backend if runtime.backend != "auto" else ("nccl" if device == "cuda" else "gloo")

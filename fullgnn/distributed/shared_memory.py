@@ -1,10 +1,10 @@
-"""Rows that the ranks of one machine read from each other's memory, instead of sending them.
+"""Let the ranks of one machine read each other's rows in shared memory, instead of sending them.
 
-Each rank has two slots in memory that all ranks have mapped. In round q it writes its rows to slot q mod 2 and sets its
-counter ``ready`` to q; a reader waits for that, reads in place, and sets its own counter ``done`` to q when its
-product is complete. Before a slot is written again, two rounds later, all readers must be done with it. Every counter
-has one writer, so no locks are needed; the order of a rank's stores is kept by x86 processors, and only there is this
-offered.
+Each rank has two slots in memory that all ranks have mapped. In round q a rank writes its rows to slot q mod 2 and sets
+its counter ``ready`` to q. A reader waits for this counter, reads in place, and sets its own counter ``done`` to q when
+its product is complete. Before a slot is written again, two rounds later, all readers must be done with it. Every
+counter has one writer, so that no locks are necessary. The protocol needs a processor that keeps the order of a rank's
+stores, and is therefore available on x86 only.
 """
 
 import logging
@@ -37,16 +37,16 @@ def can_share_memory(world: World) -> bool:
 
 
 class SharedSlots:
-    """Two (rows, width) slots of every rank, mapped by all; a row begins a cache line. Building it is collective.
+    """Two (rows, width) slots for each rank, mapped by all; every row begins a cache line. All ranks construct it.
 
     Args:
-        num_rows: of each rank.
-        timeout_s: after which a wait raises.
-        rank: of this process.
-        alone: it is the only one, see ``dry.py``.
+        num_rows: rows of each rank.
+        timeout_s: seconds after which a wait raises TimeoutError.
+        rank: rank of this process.
+        alone: this process is the only one, see ``dry.py``.
 
     Raises:
-        OSError: on every rank, where one of them could not map the others' memory.
+        OSError: one rank could not map the memory of the others; raised on every rank.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SharedSlots:
         stride = line_stride(torch.device("cpu"), width, dtype)
         shapes = [(2, rows, stride) for rows in num_rows]
         sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
-        with _disable_current_modes():  # what counts this rank's tensors shall not count the others'
+        with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors
             memory = _own_all(sizes, rank) if alone else _map_all(sizes, rank)
             slots = [
                 part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
@@ -71,23 +71,23 @@ class SharedSlots:
         return self._slots[self.rank]
 
     def begin(self, readers: list[int]) -> Tensor:
-        """Begin a round: the (rows, width) slot to write, once all ``readers`` are done with what it holds."""
+        """Begin a round: wait until all ``readers`` are done with the next slot, then return it: (rows, width)."""
         self.round += 1
         for reader in readers:
             self._wait(reader, _DONE, self.round - 2)
         return self.own[self.round % 2]
 
     def publish(self) -> None:
-        """The slot of this round is written."""
+        """Tell the readers that the slot of this round is written."""
         self._counters[self.rank][_READY] = self.round
 
     def read(self, holder: int) -> Tensor:
-        """The (rows, width) slot of this round of ``holder``, once it is published. It must not be written to."""
+        """Wait until ``holder`` has published its slot of this round, and return the slot, read-only: (rows, width)."""
         self._wait(holder, _READY, self.round)
         return self._slots[holder][self.round % 2]
 
     def end(self) -> None:
-        """This rank has read all that it reads in this round."""
+        """Tell the holders that this rank has finished its reads of this round."""
         self._counters[self.rank][_DONE] = self.round
 
     def _wait(self, rank: int, counter: int, value: int) -> None:
@@ -102,13 +102,14 @@ class SharedSlots:
 def _own_all(sizes: list[int], rank: int) -> list[Tensor]:
     """Buffers of ``sizes[i]`` bytes for every rank i, all owned by this process.
 
-    The buffers of the other ranks are filled with 0x3F: small as floats, huge as counters, so waits return at once.
+    The buffers of the other ranks are filled with 0x3F: these bytes are small floats, but huge counters, so that
+    waits return at once.
     """
     return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
 
 
 def _map_all(sizes: list[int], rank: int) -> list[Tensor]:
-    """``sizes[i]`` zeroed bytes of every rank i as tensors of this process; the memory goes with its last user."""
+    """Map ``sizes[i]`` zeroed bytes of every rank i into this process; the last process to unmap them frees them."""
     memory: list[Tensor] = []
     problem: OSError | None = None
     descriptor = os.memfd_create("fullgnn-rows")
@@ -124,7 +125,7 @@ def _map_all(sizes: list[int], rank: int) -> list[Tensor]:
             problem = OSError(str(error))
         problems = [text for text in all_gather_objects(str(problem) if problem else "") if text]
     finally:
-        os.close(descriptor)  # all have mapped it, or given up
+        os.close(descriptor)  # all ranks have mapped it, or failed
     if problems:
         raise OSError(problems[0])
     return memory

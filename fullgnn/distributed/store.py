@@ -1,8 +1,8 @@
 """The key-value store in which the ranks of a job find each other.
 
-torchrun keeps one store for as long as its ranks run, and what is written there stays. A script may train several
-times, so each use of the store has a prefix of its own: its name and how often the process has come to it. All ranks
-come to the same uses in the same order, so they count alike.
+torchrun keeps one store while its ranks run, and keys that are written there stay. A script may train several times, so
+each use of the store has its own key prefix: the name of the use and a counter. All ranks make the same uses in the
+same order, so that their counters agree.
 """
 
 import os
@@ -11,15 +11,15 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-_connection: dist.Store | None = None  # kept: where rank 0 hosts the store, it lives as long as this
+_connection: dist.Store | None = None  # kept, because a store that rank 0 hosts lives only as long as this object
 _uses: Counter[str] = Counter()
 
 
 def job_store(use: str, timeout_s: float) -> dist.Store:
-    """The store of the job that torchrun's environment describes, with keys that no earlier ``use`` has written.
+    """Connect to the store of the job that torchrun's environment describes, with unused keys for this ``use``.
 
     Args:
-        timeout_s: after which connecting, and waiting for a key, raises RuntimeError.
+        timeout_s: seconds after which connecting, or waiting for a key, raises RuntimeError.
     """
     global _connection
     _uses[use] += 1

@@ -1,4 +1,4 @@
-"""Preparing the graph and training on it."""
+"""Prepare the graph and train a model on it."""
 
 from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.deterministic import check_deterministic

@@ -1,4 +1,4 @@
-"""A @ H0 once and for all: the features are constant, so their product with A is as well."""
+"""Compute A @ H0 once: the features are constant, so their product with A is constant too."""
 
 import logging
 from dataclasses import replace
@@ -15,15 +15,15 @@ from fullgnn.storage.cache import Cache
 log = logging.getLogger(__name__)
 
 COLUMNS_AT_ONCE = 128
-"""Bounds the buffers to what a hidden layer needs, however many features there are."""
+"""Columns multiplied at a time. This keeps the buffers as small as a hidden layer's, for any number of features."""
 
 OFFLOAD_SHARE = 0.5
-"""``optimizations.offload=auto`` keeps A @ H0 on the host where A @ H0 takes more than this share of a GPU's free
+"""``optimizations.offload=auto`` keeps A @ H0 on the host if it takes more than this fraction of a GPU's free
 memory."""
 
 
 def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
-    """Whether A @ H0 stays on the host, by ``optimizations.offload``. Called on every rank, the same on each."""
+    """Decide from ``optimizations.offload`` whether A @ H0 stays on the host. Every rank calls it and gets the same."""
     if choice != "auto" or world.device.type != "cuda":
         return choice == "always"
     assert isinstance(graph.features, Tensor)
@@ -38,14 +38,14 @@ def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
 
 @torch.no_grad()
 def aggregate_features(graph: ShardedGraph, device: torch.device, offload: bool) -> ShardedGraph:
-    """The graph with ``Aggregated(A @ features)`` for ``features``: distributed and overlapped like any product.
+    """Replace ``features`` by ``Aggregated(A @ features)``; the product is distributed and overlapped like any other.
 
-    A column of A @ X needs that column of X alone, so the product takes the place of the features, a few columns at a
-    time: it needs no second matrix of their size. Training needs the features no more.
+    A column of A @ X needs only that column of X, so the product overwrites the features a few columns at a time and
+    needs no second matrix of their size. Training does not need the features any more.
 
     Args:
-        device: where A is.
-        offload: the product stays on the host, and only those few columns are ever on the device.
+        device: the device that holds A.
+        offload: keep the product on the host; only the few columns being multiplied are on the device.
     """
     x = _placed(graph, device, offload)
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
@@ -56,13 +56,14 @@ def aggregate_features(graph: ShardedGraph, device: torch.device, offload: bool)
 
 
 def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: Cache, key: str) -> ShardedGraph:
-    """``aggregate_features``, unless every rank finds its rows of the product in the ``cache``. Called on every rank.
+    """Load A @ H0 if every rank finds its rows in the ``cache``; else call ``aggregate_features`` and store the rows.
 
-    A file holds the rows of one rank, named by their nodes: replicas with the same rows share it, the lowest rank
-    writes it. If one rank has no file, all of them multiply: a product takes everyone.
+    Every rank calls it. A file holds the rows of one rank and is keyed by their nodes: replicas with the same rows
+    share the file, which the lowest rank writes. If one rank has no file, all ranks multiply, since a product needs
+    every rank.
 
     Args:
-        key: of the product on all ranks, from rank 0.
+        key: key of the whole product, computed on rank 0.
     """
     x = _placed(graph, world.device, offload)
     graph = replace(graph, features=x)
@@ -72,7 +73,7 @@ def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: 
     if not any(missing):
         assert stored is not None
         log.info("A @ H0 is loaded from %s", cache.folder)
-        x.copy_(torch.from_numpy(stored["product"]))  # to where a computed product lies, for the same bits ever after
+        x.copy_(torch.from_numpy(stored["product"]))  # in the layout of a computed product, so that later bits agree
         return _with_product(graph, x, world.device, offload)
     graph = aggregate_features(graph, world.device, offload)
     if stored is None and missing.index(key) == world.rank:
@@ -81,7 +82,7 @@ def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: 
 
 
 def _placed(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
-    """The features where their product will be; in lines on a GPU, since every epoch multiplies it."""
+    """Move the features to where their product will be stored; on a GPU, to rows padded to memory lines."""
     assert isinstance(graph.features, Tensor)
     return graph.features.to("cpu") if offload else to_lines(graph.features, device)
 

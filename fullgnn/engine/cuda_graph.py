@@ -1,4 +1,4 @@
-"""The training step as a CUDA graph: whether it may be one, what a capture changes, and a capture on all ranks."""
+"""Capture the training step as a CUDA graph on all ranks: the conditions, and how a failed capture is undone."""
 
 import copy
 import logging
@@ -15,40 +15,40 @@ from fullgnn.kernels.support.cuda_graph import CudaGraph
 log = logging.getLogger(__name__)
 
 EAGER_EPOCHS = 4
-"""One to warm up and three to measure, before the step is captured."""
+"""Epochs that run before the step is captured: one to warm up and three to measure."""
 
 REPLAYED = "replayed"
 
 
 class StepGraph(Protocol):
-    """The CUDA graph of one step; ``kernels/support/cuda_graph.py`` has the real one."""
+    """The CUDA graph of one step; ``kernels/support/cuda_graph.py`` implements it."""
 
     def capture(self, step: Callable[[], None]) -> None:
-        """Record what ``step`` launches, without running any of it."""
+        """Record the kernels that ``step`` launches, without running them."""
 
     def replay(self) -> None:
         """Launch the recorded step."""
 
     def idle_bytes(self) -> int:
-        """Memory that the graph holds beyond the tensors that the allocator counts."""
+        """Bytes of memory that the graph holds beyond the tensors that the allocator counts."""
 
     def reset(self) -> None:
-        """Free the graph, also after a capture that failed. A freed graph is not replayed again."""
+        """Free the graph, also after a failed capture. A freed graph must not be replayed."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Whether epochs may be replayed, the same on every rank."""
+    """Whether epochs may be replayed from a CUDA graph; the same on every rank."""
 
     make_graph: Callable[[], StepGraph] | None
-    why_not: str = ""  # without a graph
+    why_not: str = ""  # the reason, if ``make_graph`` is None
 
 
 EAGER = Replay(None, "not asked for")
 
 
 def replay_for(choice: str, world: World) -> Replay:
-    """Whether the step may be replayed, by ``runtime.cuda_graph`` (``choice``), the device and the backend."""
+    """Decide from ``runtime.cuda_graph`` (``choice``), the device and the backend whether the step may be replayed."""
     if choice == "never":
         return Replay(None, "runtime.cuda_graph=never")
     if world.device.type != "cuda":
@@ -59,10 +59,10 @@ def replay_for(choice: str, world: World) -> Replay:
 
 
 class TrainingState:
-    """Parameters, gradients, optimizer and random numbers as they are now, to be put back.
+    """A snapshot of parameters, gradients, optimizer state and random states, which ``restore`` puts back.
 
     Args:
-        inputs: other leaves of the model's graph; their gradients are put back as well.
+        inputs: other leaves of the autograd graph, whose gradients are restored as well.
     """
 
     def __init__(
@@ -96,16 +96,16 @@ class TrainingState:
 def capture_on_all(
     step: Callable[[], None], state: TrainingState, make_graph: Callable[[], StepGraph]
 ) -> tuple[StepGraph | None, str]:
-    """Capture ``step`` on every rank; called on every rank.
+    """Capture ``step`` as a CUDA graph on every rank. Every rank calls it.
 
-    A capture runs no kernel, yet it runs the Python of the step, which may leave other tensors in some places. If a
-    rank fails, every rank puts ``state`` back.
+    A capture runs no kernel, but it runs the Python code of the step, which may replace tensors. If the capture fails
+    on one rank, every rank restores ``state``.
 
     Args:
-        state: what ``step`` changes, as it was before.
+        state: a snapshot of all that ``step`` changes, taken before the capture.
 
     Returns:
-        the graph and an empty text if every rank has a graph; else None, and the first rank that failed and why.
+        the graph and an empty text if every rank has captured; otherwise None and the error of the first failed rank.
     """
     problem, graph, whole = "", None, False
     try:

@@ -1,4 +1,4 @@
-"""What ``runtime.deterministic`` refuses: choices by time, and kernels without a fixed order of sums."""
+"""Refuse what ``runtime.deterministic`` cannot allow: choices by timing, and kernels that sum in no fixed order."""
 
 import torch
 
@@ -9,10 +9,10 @@ from fullgnn.kernels.support import gpu
 
 
 def check_deterministic(cfg: Config, device: torch.device) -> None:
-    """Return where ``cfg`` may keep what ``runtime.deterministic`` promises on ``device``, or was not asked to.
+    """Check that ``cfg`` can be deterministic on ``device``, if ``runtime.deterministic`` requests it.
 
     Raises:
-        ConfigError: the same on every rank.
+        ConfigError: a choice of ``cfg`` is not deterministic; the same on every rank.
     """
     if not cfg.runtime.deterministic:
         return

@@ -1,4 +1,4 @@
-"""Full-batch training: one gradient step an epoch, exactly the single-process step on any number of ranks."""
+"""Full-batch training: one gradient step per epoch, mathematically that of one process on any number of ranks."""
 
 import copy
 import logging
@@ -32,10 +32,11 @@ class FitResult:
 def fit(
     step: TrainStep, train: TrainConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None
 ) -> FitResult:
-    """Train the model of ``step`` in place, and close ``step``; called on every rank with the same model.
+    """Train the model of ``step`` in place, then close ``step``. Every rank calls it with the same model.
 
-    Every decision (best epoch, early stop) is taken from numbers that all ranks share. On a GPU an epoch that is not
-    evaluated is read, and ``on_epoch`` called, after the next one was launched: the GPU does not wait for the host.
+    Every decision (best epoch, early stop) uses numbers that are equal on all ranks. On a GPU, the result of an epoch
+    without evaluation is read, and ``on_epoch`` called, only after the next epoch was launched, so that the GPU does
+    not wait for the host.
     """
     keep_freed_memory()
     model, graph = step.model, step.graph
@@ -91,7 +92,7 @@ def fit(
 
 
 def reads_late(device: torch.device) -> bool:
-    """Whether the host should not wait for an epoch before it launches the next."""
+    """Whether the host launches the next epoch before it reads the results of the current one."""
     return device.type == "cuda"
 
 

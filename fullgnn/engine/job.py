@@ -1,4 +1,4 @@
-"""Everything before the first epoch of a run: the graph prepared and distributed, the model built, A @ H0 computed."""
+"""Set up a run before its first epoch: prepare and distribute the graph, build the model, compute A @ H0."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -25,21 +25,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """What a run trains, ready on every rank."""
+    """The model and the graph of a run, ready on every rank."""
 
     model: torch.nn.Module
     graph: ShardedGraph
     preparation: Preparation
     optimizations: OptimizationConfig  # those that the model supports
-    structure: Structure | None  # on rank 0
-    prepared: PreparedGraph | None = None  # the whole graph on rank 0, where ``set_up`` was asked to keep it
+    structure: Structure | None  # on rank 0; None elsewhere
+    prepared: PreparedGraph | None = None  # the whole graph on rank 0, if ``keep_prepared``
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
-    """The scheme of ``cfg`` on this rank, with its kernel.
+    """Build the scheme of ``cfg`` on this rank, with its kernel.
 
     Raises:
-        ConfigError: ``runtime.deterministic`` with a kernel that is not, the same on every rank.
+        ConfigError: ``runtime.deterministic`` with a kernel that is not deterministic; the same on every rank.
     """
     check_deterministic(cfg, world.device)
     kernel = build(cfg.kernel)
@@ -57,13 +57,13 @@ def set_up(
     graph: Graph | None = None,
     keep_prepared: bool = False,
 ) -> Job:
-    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, keep this rank's share and make the model for it.
+    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, distribute it, and build the model.
 
-    Optimizations that the model does not support are disabled, and this is logged. What an earlier run left in
-    ``runtime.cache_dir`` is not computed again.
+    Optimizations that the model does not support are disabled, and this is logged. Results that an earlier run stored
+    in ``runtime.cache_dir`` are not computed again.
 
     Args:
-        keep_prepared: keep the prepared graph as ``Job.prepared``, which otherwise is freed as soon as it is cut.
+        keep_prepared: keep the prepared graph as ``Job.prepared``; otherwise it is freed as soon as it is cut.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
@@ -76,7 +76,7 @@ def set_up(
 
 
 def with_supported_optimizations(cfg: Config) -> Config:
-    """``cfg`` with the optimizations that its model supports, for plans, which have no graph to build the model for.
+    """Return ``cfg`` with only the optimizations that its model supports. Plans use it, since they have no graph.
 
     Raises:
         ConfigError: a size or a rate of the model is out of range.
@@ -91,10 +91,11 @@ def distribute(
     prepared: tuple[PreparedGraph, Preparation] | None,
     keep_prepared: bool = False,
 ) -> Job:
-    """The second half of ``set_up``: build the model, and distribute what rank 0 has ``prepared``; None elsewhere.
+    """The second half of ``set_up``: build the model, and distribute the graph that rank 0 has prepared.
 
     Args:
-        keep_prepared: as in ``set_up``.
+        prepared: the result of ``prepare`` on rank 0; None on the other ranks.
+        keep_prepared: see ``set_up``.
     """
     preparation = broadcast_object(prepared[1] if prepared else None)
     model = build_model(cfg, preparation.num_features, preparation.num_classes, world.device)
@@ -107,7 +108,7 @@ def distribute(
         log.info("optimizations.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
         optimizations = replace(optimizations, loss_rows_only=False)
     set_spmm_order(model, optimizations.spmm_order)
-    keeps = optimizations.cache_aggregation and not world.dry  # a dry run computes something else than A @ H0
+    keeps = optimizations.cache_aggregation and not world.dry  # a dry run does not compute the true A @ H0
     key = preparation.aggregation_key if keeps else ""
     sharded, optimizations = make_input(sharded, optimizations, world, cache, key)
     return Job(model, sharded, preparation, optimizations, structure, kept)
@@ -120,14 +121,15 @@ def make_input(
     cache: Cache | None = None,
     aggregation_key: str = "",
 ) -> tuple[ShardedGraph, OptimizationConfig]:
-    """Replace the features of ``graph`` by the input of a model: the features on the device, or A @ H0 on the device
-    or the host. Called on every rank.
+    """Replace the features of ``graph`` by the model's input: the features on the device, or A @ H0 on device or host.
+
+    Every rank calls it.
 
     Args:
-        aggregation_key: key of A @ H0 in the ``cache``; empty: A @ H0 is not kept.
+        aggregation_key: key of A @ H0 in the ``cache``; empty: A @ H0 is not stored.
 
     Returns:
-        the graph with that input, and ``optimizations`` with the decision about ``offload``.
+        the graph with that input, and ``optimizations`` with ``offload`` decided.
     """
     offload = offloads(optimizations.offload, graph, world)
     optimizations = replace(optimizations, offload="always" if offload else "never")
@@ -143,7 +145,7 @@ def make_input(
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, device: torch.device) -> torch.nn.Module:
-    """The model with the same parameters on every rank: they are drawn on the CPU from the seed alone."""
+    """Build the model with equal parameters on every rank: they are drawn on the CPU and depend only on the seed."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, cfg.runtime.dtype))
     try:

@@ -1,4 +1,4 @@
-"""Peak memory: of the process, and of its tensors."""
+"""Peak memory of the process and of its tensors."""
 
 import resource
 import weakref
@@ -14,7 +14,7 @@ from fullgnn.kernels.support.trials import tell
 
 
 def peak_process_bytes() -> int:
-    """Most resident memory that this process has held since it started."""
+    """Peak resident memory of this process since it started, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss would carry over the parent's peak
         for line in status.read_text().splitlines():
@@ -24,12 +24,12 @@ def peak_process_bytes() -> int:
 
 
 class TensorPeak:
-    """Most bytes of tensors alive at one time on ``device``, without what trials took meanwhile (``trials.py``).
+    """Peak bytes of live tensors on ``device``, without the memory that autotuning trials use (``trials.py``).
 
-    On a GPU this is the allocator's own count, of all that happens after this object was made. The CPU allocator keeps
-    none, so there the tensors that exist are counted once, and those that operators make are followed until they are
-    freed, while ``watch`` is active. That costs a Python call an operator: one epoch and one evaluation are enough,
-    since all of them allocate alike.
+    On a GPU this is the allocator's count since this object was created. The CPU allocator keeps no count. There,
+    while ``watch`` is active, existing tensors are counted once, and the tensors that operators create are followed
+    until they are freed. That costs a Python call for each operator; one epoch and one evaluation are enough, since
+    every epoch allocates the same.
     """
 
     def __init__(self, device: torch.device):
@@ -37,19 +37,19 @@ class TensorPeak:
         self._most = self._held = self._left_out = 0
         self._ledger: _Ledger | None = None
         self.trial_bytes = 0
-        """The most that there was at one time during a trial, the run's own tensors included."""
+        """Peak bytes during a trial, including the run's own tensors."""
         self._start_again()
         tell(self)
 
     @property
     def bytes(self) -> int:
-        """The most so far."""
+        """The peak so far."""
         return max(self._most, self._now())
 
     @contextmanager
     def watch(self, *existing: torch.Tensor) -> Iterator[None]:
-        """On a CPU, follow the operators inside; ``existing`` are the tensors held before, any layout. Where several
-        are made of the same memory, as tensors of one NumPy array, it counts once."""
+        """On a CPU, follow the operators in the ``with`` block. ``existing`` are the tensors held before, of any layout.
+        Memory that several of them share, such as that of one NumPy array, counts once."""
         if self._cuda:
             yield
             return
@@ -64,7 +64,7 @@ class TensorPeak:
             self._most, self._ledger = self.bytes, None
 
     def hold(self, num_bytes: int) -> None:
-        """From now on there are ``num_bytes`` beside what the allocator counts, as in the pool of a CUDA graph."""
+        """From now on, add ``num_bytes`` to the allocator's count, for example the pool of a CUDA graph."""
         if num_bytes != self._held:
             self._most = self.bytes
             self._start_again()
@@ -80,7 +80,7 @@ class TensorPeak:
         self._left_out = kept_bytes
 
     def _now(self) -> int:
-        """The most since ``_start_again``."""
+        """The peak since ``_start_again``."""
         if self._cuda:
             return torch.cuda.max_memory_allocated(self._device) + self._held - self._left_out
         return 0 if self._ledger is None else self._ledger.peak + self._held - self._left_out
@@ -93,7 +93,7 @@ class TensorPeak:
 
 
 class _Ledger(TorchDispatchMode):
-    """Live storages by address, their total and its maximum."""
+    """Tracks the live storages by address, their total bytes and the maximum of this total."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Ledger(TorchDispatchMode):
 
 
 def _strided(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """``tensor``, or what a sparse one is made of."""
+    """``tensor`` itself, or the strided tensors that a sparse CSR tensor consists of."""
     if tensor.layout == torch.sparse_csr:
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
     return (tensor,)

@@ -1,4 +1,4 @@
-"""From a dataset to the ordered, normalised graph: load, partition, reorder, normalise. Runs on rank 0."""
+"""Turn a dataset into the ordered, normalised graph: load, partition, reorder, normalise. Runs on rank 0."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Preparation:
-    """What there is to say about the prepared graph; small, and shared with every rank."""
+    """Statistics of the prepared graph; small, and broadcast to every rank."""
 
     dataset: str
     num_nodes: int
@@ -35,27 +35,26 @@ class Preparation:
     symmetric: bool
     num_features: int
     num_classes: int
-    partition: str  # that was used, after a fallback
+    partition: str  # the one that was used, after a fallback
     reorder: str
     num_blocks: int  # of the reordering
-    edge_cut: float  # share of the non-zeros between two block rows
+    edge_cut: float  # fraction of the non-zeros that join two block rows
     needed_row_ratio: float | None  # rows that block rows read of each other / all; None with one block row
     tile_density: dict[str, float]  # see RunRecord
-    partition_time_s: float  # 0 where the cache had the order
+    partition_time_s: float  # 0 if the order came from the cache
     reorder_time_s: float
     prepare_time_s: float  # load, partition, reorder, permute, normalise
-    aggregation_key: str  # of A @ H0 in the cache; empty: it is not kept
+    aggregation_key: str  # key of A @ H0 in the cache; empty: not stored
 
 
 def check_preparation(cfg: Config) -> None:
-    """Refuse a model that cannot be built, and choices of partition and order that contradict each other, before
-    anything is started or loaded.
+    """Refuse, before anything is started or loaded, an invalid model or contradictory partition and order.
 
     Raises:
-        ConfigError: one line, the same wherever it is called.
+        ConfigError: one line, the same on every process that calls it.
     """
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
-    build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises where a size or a rate is out of range
+    build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is out of range
 
 
 def prepare(
@@ -63,10 +62,10 @@ def prepare(
 ) -> tuple[PreparedGraph, Preparation]:
     """Load ``cfg.dataset`` (or take ``graph``), cut it into ``num_parts`` block rows, order it and normalise it.
 
-    The order is that of the ``cache``, if it has it.
+    The order is loaded from the ``cache`` if it is stored there.
 
     Raises:
-        DataError, ConfigError, PartitionError: see the rooms ``graph``, ``partition`` and ``reorder``.
+        DataError, ConfigError, PartitionError: see the packages ``graph``, ``partition`` and ``reorder``.
     """
     begin = time.perf_counter()
     if graph is None:
@@ -120,9 +119,9 @@ def prepare(
 
 
 def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache, adjacency_key: str) -> Order:
-    """The order of ``graph``, from the ``cache`` or for it.
+    """Load the order of ``graph`` from the ``cache``, or compute and store it.
 
-    One that names something else than was asked for is not kept: after a fallback the next run tries again.
+    An order from a fallback method is not stored, so that the next run tries the requested method again.
     """
     partitioner, method = build(cfg.partition), build(cfg.reorder.method)
     looks_at_mask = base_function(partitioner) not in (contiguous, nnz, random)
@@ -158,10 +157,10 @@ def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache, adjacency_ke
 
 
 def _aggregation_key(cfg: Config, graph: Graph, order: Order, cache: Cache, adjacency_key: str) -> str:
-    """What A @ H0 depends on: the two factors, and the ways to multiply, which differ in the last bits.
+    """Key of A @ H0: a hash of the two factors and of scheme and kernel, whose results differ in the last bits.
 
     Args:
-        graph: as loaded, before ``order`` is applied.
+        graph: the graph before ``order`` is applied.
     """
     return cache.key(
         adjacency=adjacency_key,

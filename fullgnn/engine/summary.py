@@ -1,4 +1,4 @@
-"""From what every rank measured to one record and one closing table."""
+"""Turn the measurements of all ranks into one record and one closing table."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,16 +22,17 @@ PHASES = ("spmm", "comm", "dense", "other")
 
 @dataclass(frozen=True)
 class RankSummary:
-    """What one rank spent: medians over the epochs after the first, and its peaks.
+    """Costs of one rank: medians over the epochs after the first, and peak memory.
 
-    Where epochs were replayed, ``epoch`` is theirs, and the phases, which they do not have, are of the others.
+    If epochs were replayed as a CUDA graph, the time ``epoch`` is that of the replayed epochs. Replayed epochs have no
+    phases, so the phases are those of the other epochs.
     """
 
     time_ms: dict[str, float]  # epoch, spmm, comm, dense, other
     epoch_quantiles_ms: tuple[float, float]  # p20, p80
-    comm_hidden: float | None  # of the epochs with phases
-    bytes_received: dict[str, float]  # an epoch, by collective
-    counts: dict[str, int]  # of the last epoch; all are alike
+    comm_hidden: float | None  # over the epochs with phases
+    bytes_received: dict[str, float]  # per epoch, by collective
+    counts: dict[str, int]  # of the last epoch; all epochs have the same
     peak_memory_bytes: int
     peak_tensor_bytes: int
 
@@ -62,10 +63,10 @@ def summarize(result: FitResult) -> RankSummary:
 
 
 def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost, result: FitResult) -> RunRecord:
-    """Gather the ranks' summaries; called on every rank, the same record on each.
+    """Gather the summaries of all ranks into one record. Every rank calls it and gets the same record.
 
     Args:
-        setup: what this rank spent before the first epoch.
+        setup: cost of this rank before the first epoch.
     """
     preparation = job.preparation
     ranks = all_gather_objects(summarize(result))
@@ -156,22 +157,22 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
 
 
 def _of_ranks(loads: Sequence[int], world: World) -> Sequence[int | None]:
-    """The ``loads`` of the ranks that ran; None for each where the scheme did not say."""
+    """The ``loads`` of the ranks that ran; None for each of them if the scheme reports none."""
     if not loads:
         return [None] * (1 if world.dry else world.size)
     return loads[world.rank :][:1] if world.dry else loads
 
 
 def _by_collective(ranks: Sequence[RankSummary] | Sequence[Cost]) -> dict[str, list[float]]:
-    """What each rank received, by collective."""
+    """Bytes that each rank received, by collective."""
     collectives = sorted({name for rank in ranks for name in rank.bytes_received})
     return {name: [float(rank.bytes_received.get(name, 0)) for rank in ranks] for name in collectives}
 
 
 def closing_table(record: RunRecord) -> str:
-    """What the run did, where its time went, what it moved and what it held."""
+    """The closing table of a run: its configuration, times by phase, traffic, memory and accuracy."""
     median = record.epoch_time_ms["median"]
-    replayed = record.cuda_graph == REPLAYED  # then the phases are of other epochs, of which they are the parts
+    replayed = record.cuda_graph == REPLAYED  # then the phases are fractions of other epochs, which ran eagerly
     whole = sum(getattr(record, f"{phase}_time_ms") for phase in PHASES) if replayed else median
     measured = record.epochs - EAGER_EPOCHS if replayed else max(1, record.epochs - 1)
     labels = ("SpMM", "communication (exposed)", "dense", "other")

@@ -1,13 +1,13 @@
-"""The gradient step of one run on one rank, launched once an epoch.
+"""The gradient step of one run on one rank, launched once per epoch.
 
-    epochs 1 to EAGER_EPOCHS    the step runs; the first epoch allocates and tunes, the others have the phases that are
-                                reported
-    before the next epoch       every rank captures the step as a CUDA graph, where ``Replay`` asks for one
-    from there on               all ranks replay the graph, or, where one rank could not capture, all go on running
+    epochs 1 to EAGER_EPOCHS    the step runs eagerly; the first epoch allocates and autotunes, the others give the
+                                phases that are reported
+    before the next epoch       every rank captures the step as a CUDA graph, if ``Replay`` allows it
+    from there on               all ranks replay the graph; if the capture failed on one rank, all continue eagerly
 
 The step reads and writes the same memory in every epoch. The number of the epoch, which the dropout masks read, is
-written before the step. On a GPU with a CUDA graph all of this is on a stream of its own, as a capture needs: no step
-has left anything behind on another stream.
+written before the step. On a GPU with a CUDA graph the eager epochs, too, run on a separate stream: a capture needs
+one, and no step may leave work behind on another stream.
 """
 
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ class Launched:
 
 
 class TrainStep:
-    """Forward, backward, sum of the gradients over the ranks, update; called with the number of each epoch.
+    """Forward, backward, sum of the gradients over the ranks, and update. The call takes the number of the epoch.
 
     Args:
-        model: the same parameters on every rank.
-        graph: this rank's share.
+        model: a model with equal parameters on every rank.
+        graph: this rank's part of the graph.
         replay: whether the step may be replayed as a CUDA graph; the same on every rank.
     """
 
@@ -66,10 +66,10 @@ class TrainStep:
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
 
     def __call__(self, epoch: int) -> Launched:
-        """Launch ``epoch``. The result counts what the meter has counted since it was last cut."""
+        """Launch ``epoch``. The result holds the meter's counts since its last ``cut``."""
         self._num_launched += 1
         if self._num_launched == 2:
-            settle()  # the first epoch has shown every width
+            settle()  # the first epoch has used every width of H
         with self._on_own_stream():
             self._capture_if_due(epoch)
             replayed = self._cuda_graph is not None
@@ -87,17 +87,17 @@ class TrainStep:
         return Launched(epoch, AsyncScalar(self.gradients.flat[-1]), self.meter.cut(), replayed)
 
     def begin(self, epoch: int) -> None:
-        """Write what differs from one epoch to the next: the number from which dropout masks are drawn."""
+        """Write the only input that differs between epochs: the number that seeds the dropout masks."""
         self.model.train()
         set_epoch(self.model, epoch)
 
     def run(self) -> None:
-        """CUDA-graph safe: the same launches on the same memory every time, no host synchronisation."""
+        """Run one step. It is CUDA-graph safe: fixed buffers, the same launches every time, no host synchronisation."""
         graph, meter = self.graph, self.meter
         with meter.phase("other"):
             self.gradients.flat.zero_()
             if isinstance(graph.features, Tensor):
-                graph.features.grad = None  # the features have a gradient where it is asked for, see the configuration
+                graph.features.grad = None  # they have one if skip_input_gradient=false
         logits = loss_logits(self.model, graph)
         loss, gradient = node_loss(logits, graph)
         logits.backward(gradient)
@@ -107,7 +107,7 @@ class TrainStep:
             self.optimizer.step()
 
     def save(self) -> TrainingState:
-        """All that ``run`` changes, to be put back after a capture that failed."""
+        """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""
         inputs = [self.graph.features] if isinstance(self.graph.features, Tensor) else []
         state = TrainingState(self.model, self.optimizer, self.gradients.flat, inputs)
         if self._device.type == "cuda":
@@ -116,13 +116,13 @@ class TrainStep:
         return state
 
     def tensors(self) -> list[Tensor]:
-        """The tensors that training holds, to count their memory; the optimizer has no state before the first epoch."""
+        """The tensors that training holds, for counting memory. The optimizer has no state before the first epoch."""
         states = self.optimizer.state.values()
         kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
         return [*self.model.parameters(), self.gradients.flat, *kept]
 
     def close(self) -> None:
-        """Free the CUDA graph. NCCL leaves its process group only when no graph holds its collectives any more
+        """Free the CUDA graph. NCCL destroys its process group only when no graph holds its collectives any more
         (github.com/pytorch/pytorch/issues/115388)."""
         graph, self._cuda_graph, self.idle_bytes = self._cuda_graph, None, 0
         if graph is not None:
@@ -152,7 +152,7 @@ class TrainStep:
 
 
 class AsyncScalar:
-    """The value of a number on its device at this moment, read later; writes that follow do not change it."""
+    """Copies a number from its device now, to be read later; later writes to the number do not change the copy."""
 
     def __init__(self, number: Tensor):
         if number.device.type == "cuda":
@@ -164,22 +164,23 @@ class AsyncScalar:
             self._host, self._arrived = number.clone(), None
 
     def read(self) -> float:
-        """Wait for this number alone, not for work that the GPU was given after it."""
+        """Wait for this number only, not for work that was launched after it."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._host.item()
 
 
 def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
-    """(num_local_train, num_classes) logits of the rows with loss; no others are computed where that is possible."""
+    """Compute the (num_local_train, num_classes) logits of the rows with loss, and if possible of no other rows."""
     if graph.train_adj is not None:
         return model(graph.features, graph.train_adj)
     return model(graph.features, graph.adj).index_select(0, graph.train_index)
 
 
 def node_loss(logits: Tensor, graph: ShardedGraph) -> tuple[Tensor, Tensor]:
-    """This rank's share of the cross-entropy, the sum over its training rows over the global number of them, and its
-    (num_local_train, num_classes) gradient.
+    """Return this rank's part of the cross-entropy and its (num_local_train, num_classes) gradient.
+
+    The part is the sum over this rank's training rows, divided by the global number of training rows.
 
     A rank without training rows contributes 0 and still takes part in the backward pass.
     """
@@ -187,16 +188,16 @@ def node_loss(logits: Tensor, graph: ShardedGraph) -> tuple[Tensor, Tensor]:
 
 
 def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:
-    """SGD or Adam over the parameters of ``model``, by ``train.optimizer``."""
+    """Build SGD or Adam, as ``train.optimizer`` says, for the parameters of ``model``."""
     if train.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), train.lr, train.momentum, weight_decay=train.weight_decay)
     return torch.optim.Adam(model.parameters(), train.lr, weight_decay=train.weight_decay, fused=True)
 
 
 class FlatGradients:
-    """All gradients of a model in one buffer, of which each ``parameter.grad`` is a view: one collective sums them.
+    """All gradients of a model in one buffer, so that one collective sums them. Each ``parameter.grad`` is a view.
 
-    The last element of the buffer is free for a number that is summed with the gradients: the loss.
+    The last element of the buffer holds the loss, which is summed with the gradients.
     """
 
     def __init__(self, model: torch.nn.Module):

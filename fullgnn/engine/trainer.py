@@ -1,4 +1,4 @@
-"""A training that is ready for its first epoch, for the tools that run epochs one at a time."""
+"""Set up a training up to its first epoch, for tools that run epochs one at a time."""
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
@@ -24,7 +24,7 @@ def make_training(
         prepared: what ``prepare`` returned for ``cfg``, in a world of one rank or a dry one; ``graph`` is not used.
 
     Returns:
-        the job; ``epochs``, where ``epochs(i)`` launches epoch i (from 1); and the meter that counts what they cost.
+        the job; ``epochs``, where ``epochs(i)`` launches epoch i (from 1); and the meter that counts their cost.
 
     Raises:
         FullGNNError: a user error, the same on every rank.

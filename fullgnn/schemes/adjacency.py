@@ -1,4 +1,4 @@
-"""A product and its transpose as a model sees them: one differentiable ``spmm``."""
+"""The adjacency that a model sees: a product and its transpose as one differentiable ``spmm``."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fullgnn.schemes.operator import Operator
 
 
 class Adjacency:
-    """The ``ShardedAdjacency`` of two operators: A, or its rows with loss, forward and transposed."""
+    """A ``ShardedAdjacency`` built from two operators: A (or only its rows with loss) and the transpose."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Adjacency:
         self.multiply_t.exchange.release()
 
     def spmm(self, x: Tensor) -> Tensor:
-        """(num_local_nodes, F) rows of X to (num_local_rows, F) rows of A @ X."""
+        """Map (num_local_nodes, F) rows of X to (num_local_rows, F) rows of A @ X."""
         return _SpMM.apply(x, self)
 
 

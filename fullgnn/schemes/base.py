@@ -1,4 +1,4 @@
-"""The seam between algorithms and models.
+"""The interface between distributed algorithms and models.
 
 A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A model sees only ``forward(x, adj)`` with
 an ``adj`` that multiplies and knows the original ids of its rows; it never learns how many ranks there are.
@@ -24,30 +24,32 @@ class ShardedAdjacency(Protocol):
     """This rank's share of the normalised adjacency A, or of some rows of it."""
 
     node_id: Tensor  # (num_local_nodes,) int64, original ids of this rank's nodes
-    row_index: Tensor | None  # (num_local_rows,) int64, which of them have a row here; None: all, in order
-    output: "ShardedAdjacency"  # for a model's last layer: only the rows that are asked for; itself where all are
-    input_scale: Tensor | None  # (num_local_nodes,) what a product scales the rows of X by; None: nothing to offer
-    gradient_scale: Tensor | None  # (num_local_rows,) the same of its conjugate and G
+    row_index: Tensor | None  # (num_local_rows,) int64, the local nodes whose rows A has here; None: all, in order
+    output: "ShardedAdjacency"  # for a model's last layer: only the requested rows; itself if all are
+    input_scale: Tensor | None  # (num_local_nodes,) column scale, which a producer of X may pre-apply; None: no scale
+    gradient_scale: Tensor | None  # (num_local_rows,) the same for ``multiply_t`` and G
 
     def spmm(self, x: Tensor) -> Tensor:
-        """Local rows of A @ X from own rows of X: (num_local_nodes, F) to (num_local_rows, F). Differentiable."""
+        """Return the local rows of A @ X, differentiable: (num_local_nodes, F) to (num_local_rows, F)."""
 
     def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
-        """``spmm`` outside autograd, with an ``epilogue`` of the local rows as they are stored; it scales no rows.
+        """``spmm`` outside autograd. ``epilogue`` is applied as the local rows are stored; it must not scale rows.
 
         Args:
-            scaled: ``x`` is diag(input_scale) X; whoever makes X may scale it for nothing.
+            scaled: ``x`` is diag(input_scale) X already. A producer that fuses the scaling saves a pass over X.
         """
 
     def multiply_t(self, g: Tensor, *, scaled: bool = False) -> Tensor:
-        """Its conjugate, local rows of A^T @ G; (num_local_rows, F) to (num_local_nodes, F). Outside autograd.
+        """Return the local rows of A^T @ G, outside autograd: (num_local_rows, F) to (num_local_nodes, F).
+
+        This is the conjugate of ``multiply``.
 
         Args:
-            scaled: ``g`` is diag(gradient_scale) G.
+            scaled: ``g`` is diag(gradient_scale) G already.
         """
 
     def release(self) -> None:
-        """Free the buffers of the products so far; called on every rank."""
+        """Free the buffers that earlier products allocated. Every rank calls it."""
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
@@ -55,12 +57,12 @@ class ShardedAdjacency(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Aggregated:
-    """A constant input H0 of a model, given as A @ H0: the first graph convolution has no product left to make."""
+    """A constant model input H0, given as A @ H0, so that the first graph convolution needs no sparse product."""
 
-    product: Tensor | HostRows  # (num_local_nodes, F), this rank's rows of A @ H0; on its device or left on the host
+    product: Tensor | HostRows  # (num_local_nodes, F), this rank's rows of A @ H0, on its device or on the host
 
     def rows(self, index: Tensor | None) -> Tensor | HostRows:
-        """The rows ``index`` of the product; None: all, in order."""
+        """The rows ``index`` of A @ H0; None: all, in order."""
         if index is None:
             return self.product
         return (
@@ -72,13 +74,13 @@ class Aggregated:
 
 @dataclass(frozen=True, eq=False)
 class ShardedGraph:
-    """What one rank holds of the graph, on its device. Row i of every tensor is the node ``adj.node_id[i]``.
+    """One rank's part of the graph, on its device. Row i of every tensor is the node ``adj.node_id[i]``.
 
-    A scheme may leave the features on the host: ``set_up`` puts them, or A @ H0, where they are multiplied.
+    A scheme may leave the features on the host: ``set_up`` then moves them, or A @ H0, to where they are multiplied.
     """
 
     adj: ShardedAdjacency
-    train_adj: ShardedAdjacency | None  # its ``output`` has only the rows with loss; None: not asked for
+    train_adj: ShardedAdjacency | None  # its ``output`` has only the rows with loss; None: not requested
     features: Tensor | Aggregated  # (num_local_nodes, num_features)
     labels: Tensor  # (num_local_nodes,) int64
     masks: Tensor  # (3, num_local_nodes) bool: train, val, test
@@ -110,7 +112,7 @@ class PreparedGraph:
     adj: NormalizedAdjacency
     partition: Partition  # block rows
     dtype: np.dtype  # of features and of the adjacency's entries
-    structure: Structure | None = None  # None where nobody counted
+    structure: Structure | None = None  # None if the structure was not counted
 
     @cached_property
     def block_nnz(self) -> np.ndarray:
@@ -125,30 +127,30 @@ class Scheme(Protocol):
 
     num_parts: int  # block rows, the paper's b
     replication: int  # ranks that share each block row, the paper's r
-    balance: "Balance"  # of the graph that was sharded last
+    balance: "Balance"  # for the graph of the last ``shard``
 
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
-        """Hand out the blocks. Rank 0 passes the prepared graph, the others None.
+        """Distribute the blocks. Rank 0 passes the prepared graph, the other ranks pass None.
 
         Args:
-            loss_rows: also hold what multiplies only the rows with loss (``ShardedGraph.train_adj``).
+            loss_rows: also build ``ShardedGraph.train_adj``, which multiplies only the rows with loss.
         """
 
     @property
     def kernel_name(self) -> str:
-        """What multiplies its blocks, after ``shard``."""
+        """Name of the kernel that multiplies the blocks; known after ``shard``."""
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
-        """Add, in place, a quantity that each rank computed from its rows, counting every global row once."""
+        """Sum over the ranks, in place, what each computed from its rows. Every global row counts once."""
 
     def gather(self, rows: Tensor) -> Tensor | None:
-        """All (num_nodes, F) rows in original node order on rank 0 (host), None elsewhere."""
+        """Gather all (num_nodes, F) rows in original node order on the host of rank 0; None on other ranks."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How evenly one forward product is spread; 1 is even."""
+    """Load balance of one forward product over the ranks; 1 is even."""
 
     nnz: float  # most loaded rank's multiplied non-zeros / the mean
-    stage_nnz: float  # the same where every stage waits for its most loaded rank
+    stage_nnz: float  # the same if every stage waits for its most loaded rank
     rank_nnz: tuple[int, ...] = ()  # non-zeros that each rank multiplies, in rank order

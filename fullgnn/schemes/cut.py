@@ -1,7 +1,7 @@
-"""Cutting the prepared matrix for 1.5D: which products there are, and what each rank gets of them.
+"""Cut the prepared matrix for 1.5D: the list of products, and each rank's arrays for them.
 
-Functions of the grid and of what rank 0 has, without any process: ``one_and_half_d.py`` sends the result to the ranks,
-and a planner counts it.
+These functions need only the grid and rank 0's data, and no process group: ``one_and_half_d.py`` sends their result
+to the ranks, and a planner counts it.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Grid:
     """The (b, r) mesh and the rules of 1.5D on it."""
 
     num_parts: int  # block rows b
-    replication: int  # ranks that share one, r
-    split_rows: bool  # each replica holds 1/r of its block's rows, not all of them
+    replication: int  # ranks that share a block row, r
+    split_rows: bool  # each replica holds 1/r of its block's rows; otherwise all of them
     stage_order: str  # diagonal or broadcast
     exchange: str  # auto, broadcast or needed_rows
 
@@ -33,7 +33,7 @@ class Grid:
 
     @property
     def num_slices(self) -> int:
-        """Of the rows of a block."""
+        """Number of slices into which the rows of a block are cut."""
         return self.replication if self.split_rows else 1
 
     def place(self, rank: int) -> tuple[int, int]:
@@ -43,10 +43,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Layout:
-    """What every rank knows of the cut. ``products`` holds
+    """The part of the cut that every rank knows. ``products`` holds
 
-    adj, adj_t      A and A^T; of a symmetric matrix they are the same blocks
-    loss, loss_t    A[train, :] and its transpose, if asked for
+    adj, adj_t      A and A^T; a symmetric matrix has the same blocks for both
+    loss, loss_t    A[train, :] and its transpose, if requested
     """
 
     grid: Grid
@@ -61,10 +61,10 @@ class Layout:
 
 
 def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layout, dict[str, Reads]]:
-    """The layout of ``prepared`` on ``grid``, and by product which rows the block rows read.
+    """Return the layout of ``prepared`` on ``grid`` and, for each product, the rows that each block row reads.
 
     Args:
-        loss_rows: also the products of the rows with loss.
+        loss_rows: also lay out the products that multiply only the rows with loss.
     """
     graph, adj = prepared.graph, prepared.adj
     nnz = prepared.block_nnz
@@ -110,8 +110,8 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
 
 
 def cut(prepared: PreparedGraph, layout: Layout, reads: dict[str, Reads], rank: int) -> dict[str, np.ndarray]:
-    """The arrays of ``rank``: its rows of H and labels, one CSR triple for each block it multiplies, and which of its
-    rows the others read."""
+    """Return the arrays of ``rank``: its rows of H and labels, one CSR triple for each block that it multiplies, and
+    its boundary rows (``served``: the rows of its own that other block rows read)."""
     grid = layout.grid
     part, replica = grid.place(rank)
     graph, adj, block = prepared.graph, prepared.adj, layout.rows.block(part)
@@ -148,7 +148,7 @@ def cut(prepared: PreparedGraph, layout: Layout, reads: dict[str, Reads], rank: 
 
 
 def _balance(nnz: np.ndarray, shares: list[list[int]]) -> Balance:
-    """Of (b, b) non-zeros by block row and stage, where the stages are shared over the replicas."""
+    """Balance of a product from its (b, b) non-zeros by block row and stage; ``shares`` lists each replica's stages."""
     load = rank_sums(nnz, shares)
     if not nnz.any():
         return Balance(1.0, 1.0, (0,) * load.size)

@@ -1,16 +1,21 @@
-"""Bringing the rows of H that a rank multiplies to it, one stage after the other.
+"""Bring each rank the rows of H that it multiplies, one stage after the other.
 
-``traffic.py`` says which way the rows of each stage come: they are here, the owner broadcasts the whole block along
-``row`` after it has gathered the slices of its replicas, or every holder sends to each reader by itself, all rows or
-those that the reader's block has columns for, and the reader's block counts its columns by what arrives.
+``traffic.py`` decides how the rows of each stage reach the rank that reads them:
 
-The last is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
-rank never receives what it holds. The next stage's rows travel while this one multiplies: two buffers take turns. The
-ranks of one machine without GPUs need not send at all: with ``shared_memory`` they read each other's rows in place.
+    OWN         the rank holds the rows already
+    BROADCAST   the owner broadcasts the whole block along ``row``, after it has gathered the slices of its replicas
+    WHOLE       every holder sends all its rows to each reader, point to point
+    NEEDED      every holder sends each reader only the rows for which the reader's block has a column; the columns of
+                the reader's block are renumbered to count the rows that arrive
 
-On a GPU products read rows that begin a line each (``lines.py``), and rows travel without gaps. What has arrived is
-copied to lines before its product, while the next stage's rows arrive; own rows lie in lines, and where whole blocks
-of them leave, a copy without gaps leaves.
+NEEDED is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
+rank never receives rows that it holds. The next stage's rows travel while the current stage multiplies: two buffers
+take turns. On one machine without GPUs nothing is sent: with ``shared_memory`` the ranks read each other's rows in
+place.
+
+On a GPU, products read rows that each begin a memory line (``lines.py``), while rows travel without gaps. Rows that
+have arrived are copied to lines before their product, while the next stage's rows arrive. A rank's own rows lie in
+lines; where it sends whole blocks, it sends a copy without gaps.
 """
 
 from collections.abc import Iterator
@@ -27,7 +32,7 @@ from fullgnn.schemes.traffic import BROADCAST, NEEDED, OWN, Product
 
 @dataclass(frozen=True, eq=False)
 class RankContext:
-    """Where this rank stands on the mesh, whom it talks to, and how."""
+    """This rank's place on the mesh, its groups, and how rows travel."""
 
     part: int
     replica: int
@@ -37,11 +42,11 @@ class RankContext:
     replica_axis: Axis
     world_axis: Axis
     device: torch.device
-    wire_dtype: torch.dtype | None  # in which rows travel; None: as they are
+    wire_dtype: torch.dtype | None  # dtype in which rows travel; None: unchanged
     shared_memory: bool  # whether the ranks may read each other's rows in place
     timeout_s: float
-    pads_rows: bool  # whether products read rows in lines, see ``lines.py``
-    dry: bool = False  # no other rank is there
+    pads_rows: bool  # whether rows are padded to memory lines, see ``lines.py``
+    dry: bool = False  # dry run: no other rank exists
 
     @property
     def rank(self) -> int:
@@ -51,7 +56,7 @@ class RankContext:
 @dataclass(frozen=True, eq=False)
 class _Send:
     rank: int
-    index: Tensor | None  # (num_sent,) int64, which of this rank's rows; None: all
+    index: Tensor | None  # (num_sent,) int64, the local rows that are sent; None: all
 
 
 @dataclass(eq=False)
@@ -62,24 +67,26 @@ class StagePlan:
     way: int
     columns: np.ndarray | None  # (num_rows,) ascending rows of block ``source`` that arrive; None: all
     num_rows: int
-    parts: list["_Part"] = field(default_factory=list)  # where they are, if holders send them one by one
+    parts: list["_Part"] = field(default_factory=list)  # the senders, if rows come point to point
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Rows of one stage that lie on one rank."""
+    """The rows of one stage that one rank holds."""
 
     rank: int
-    index: Tensor | None  # (num,) int64, which of the rank's rows; None: all
-    where: slice  # of the rows that arrive
+    index: Tensor | None  # (num,) int64, the holder's local rows; None: all
+    where: slice  # their place among the rows that arrive in the stage
 
 
 class Exchange:
-    """What this rank receives and sends in one product, and its execution.
+    """The sends and receives of this rank in one product: their plan and their execution.
 
     Args:
-        needed: for each of this rank's stages, the (num_needed,) ascending rows of the source block that it reads.
-        served: for each block row, the ascending own rows that it reads, as int64; empty where all or none travel.
+        needed: for each of this rank's stages, the (num_needed,) ascending rows of the source block that this rank
+            reads; those of other ranks are its halo rows.
+        served: for each block row, the boundary rows of this rank that the block row reads, int64 and ascending;
+            empty where all or none travel.
     """
 
     def __init__(self, context: RankContext, product: Product, needed: list[np.ndarray], served: list[np.ndarray]):
@@ -99,11 +106,11 @@ class Exchange:
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
 
     def arrivals(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-        """Yield, for each stage in turn, its number in this rank's list and its (num_rows, F) rows of H.
+        """Yield, for each stage of this rank in turn, the stage's position and its (num_rows, F) rows of H.
 
         Args:
-            x: (num_local_rows, F), this rank's rows of H, before ``scale``.
-            scale: (num_local_rows,) factors of the rows; None: all 1.
+            x: (num_local_rows, F), this rank's rows of H, not yet scaled.
+            scale: (num_local_rows,) a factor for each row; None: all 1.
         """
         if self._in_place:
             yield from self._read(x, scale)
@@ -113,8 +120,8 @@ class Exchange:
             yield from self._receive(self._own(x, scale))
 
     def _own(self, x: Tensor, scale: Tensor | None) -> Tensor:
-        """``x`` after ``scale``, in rows that begin a line each if it is made here. Without ``pads_rows`` whole blocks
-        leave as they lie."""
+        """Return ``x`` times ``scale``. A new tensor has rows that each begin a memory line, except that without
+        ``pads_rows`` a tensor that is sent whole is contiguous, so that it can be sent without a copy."""
         pads_rows = self.context.pads_rows
         contiguous = self._sends_whole and not pads_rows
         if scale is None and pads_rows:
@@ -125,7 +132,7 @@ class Exchange:
         return torch.mul(x, scale[:, None], out=lies)
 
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-        """``arrivals`` in shared memory: own rows go there, and the others' are read where they are."""
+        """``arrivals`` through shared memory: each rank writes its own rows there and reads the others' in place."""
         context, meter = self.context, self.context.world_axis.meter
         slots = self._shared_slots(x.shape[1], context.wire_dtype or x.dtype)
         with meter.phase("comm"):
@@ -161,7 +168,7 @@ class Exchange:
         slots.end()
 
     def _receive(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """``arrivals`` by messages; ``x`` is read until the last stage was yielded."""
+        """``arrivals`` through messages. ``x`` must stay unchanged until the last stage was yielded."""
         wire = x if self.context.wire_dtype is None else x.to(self.context.wire_dtype)
         wire = wire.contiguous() if self._sends_whole else wire
         buffers = self._receive_buffers(wire)
@@ -185,7 +192,7 @@ class Exchange:
             pending.wait()
 
     def release(self) -> None:
-        """Free what was made for the widths so far; called on every rank, between products."""
+        """Free the buffers of all widths used so far. Every rank calls it, between products."""
         self._buffers.clear()
         self._lines.clear()
         self._slots.clear()
@@ -217,7 +224,7 @@ class Exchange:
         return plan
 
     def _serve(self, product: Product, served: list[np.ndarray]) -> list[list[_Send]]:
-        """What to send in each step: the counterparts of the others' plans."""
+        """The sends of each step, which match the receives in the other ranks' plans."""
         context = self.context
         own = self.rows.own(context.part, context.replica)
         sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
@@ -259,7 +266,7 @@ class Exchange:
         return [*arriving, *received]
 
     def _gather(self, wire: Tensor, sent: list[Work]) -> Tensor:
-        """The whole block row where this rank broadcasts it, made of the replicas' slices; elsewhere ``wire``."""
+        """Gather the replicas' slices to the whole block row if this rank broadcasts it; otherwise return ``wire``."""
         root, part = self._root, self.context.part
         if root is None:
             return wire
@@ -276,7 +283,7 @@ class Exchange:
         return whole
 
     def _receive_buffers(self, wire: Tensor) -> Tensor:
-        """(2, most rows that arrive in a stage, F): one stage arrives while the other is read."""
+        """Double buffer (2, most rows that arrive in a stage, F): one stage arrives while the other is read."""
         key = (wire.shape[1], wire.dtype)
         if key not in self._buffers:
             self._buffers[key] = wire.new_zeros(2, self._most_arriving(), wire.shape[1])
@@ -287,7 +294,10 @@ class Exchange:
         return max((plan.num_rows for plan in self.plans if plan.way != OWN), default=0)
 
     def _laid_out(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """(num, F) ``rows`` that have arrived, as a product reads them, until the next stage's are laid out."""
+        """Convert the (num, F) ``rows`` that have arrived to the dtype and row padding that products read.
+
+        The result is valid until the next stage's rows are converted.
+        """
         if not self.context.pads_rows or (rows.dtype == dtype and begins_lines(rows)):
             return rows.to(dtype)
         key = (rows.shape[1], dtype)

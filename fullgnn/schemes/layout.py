@@ -1,4 +1,4 @@
-"""Who holds which rows, and which block a rank multiplies in which stage: functions of what all ranks know."""
+"""Which rank holds which rows, and which block it multiplies in which stage. Every rank computes this alone."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fullgnn.partition import Partition
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """How the rows of a matrix lie on a (b, r) mesh: all nodes, or only those with loss.
+    """The distribution of the rows of a matrix (all nodes, or only those with loss) over a (b, r) mesh.
 
     Block row i is cut into m consecutive slices. With m = r, rank (i, k) holds slice k; with m = 1 every rank of block
     row i holds all of it.
@@ -38,24 +38,24 @@ class Rows:
         return [slice(start, stop) for start, stop in zip(local, local[1:])]
 
     def own(self, part: int, replica: int) -> slice:
-        """What rank (part, replica) holds, counted from the first row of its block."""
+        """The rows that rank (part, replica) holds, counted from the first row of its block."""
         return self.slices(part)[replica if self.num_slices > 1 else 0]
 
     def holders(self, part: int, replica: int, replication: int) -> list[tuple[int, slice]]:
-        """The ranks from which rank (anything, replica) fetches block ``part``, and the rows that each has."""
+        """The ranks from which replica ``replica`` of any block row fetches block ``part``, and the rows of each."""
         first = part * replication
         if self.num_slices == 1:
             return [(first + replica, self.slices(part)[0])]
         return [(first + q, rows) for q, rows in enumerate(self.slices(part))]
 
     def restrict(self, mask: np.ndarray) -> "Rows":
-        """The same holders for the rows that the (num_rows,) ``mask`` selects, numbered anew in order."""
+        """Keep only the rows that the (num_rows,) ``mask`` selects, renumbered in order; each keeps its holder."""
         before = np.concatenate([[0], np.cumsum(mask)])
         return Rows(before[self.bounds])
 
 
 def cut_rows(partition: Partition, num_slices: int) -> Rows:
-    """Every block row cut into ``num_slices`` slices whose sizes differ by at most one."""
+    """Cut every block row into ``num_slices`` slices whose sizes differ by at most one."""
     first, size = partition.bounds[:-1, None], partition.sizes[:, None]
     return Rows(first + np.arange(num_slices + 1) * size // num_slices)
 

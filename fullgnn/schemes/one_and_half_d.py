@@ -6,10 +6,10 @@ p ranks form a (p/r, r) mesh with the axes ``row`` and ``replica``. With b = p/r
     stage s       rank (i, k), for the stages s of replica k, receives H_j and adds A_ij H_j to its partial sum
     at the end    the r partial sums of block row i are added, each rank keeping its slice
 
-In the order ``broadcast`` stage s multiplies source column j = s everywhere: the owner broadcasts H_s along ``row``. In
-the order ``diagonal`` rank (i, k) multiplies j = i + s mod b. With r = 1 this is 1D. The backward pass is the same
-product with the blocks of A^T, which are those of A where A is symmetric. ``split_rows=False`` is the published 1.5D:
-all r replicas hold the same rows, do the same dense work, and all-reduce.
+In the stage order ``broadcast``, stage s multiplies source column j = s everywhere: the owner broadcasts H_s along
+``row``. In the stage order ``diagonal``, rank (i, k) multiplies j = i + s mod b. With r = 1 this is 1D. The backward
+pass is the same product with the blocks of A^T, which equal those of A if A is symmetric. ``split_rows=False`` is the
+published 1.5D: all r replicas hold the same rows, do the same dense work, and all-reduce.
 
 Sources: CAGNET (Tripathy, Yelick, Buluc, SC'20), sections IV-A and IV-B; Miao et al. 2023, Algorithm 1. This differs
 from CAGNET's 1.5D in:
@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 
 @takes_options
 def one_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAndHalfD":
-    """1D, which is 1.5D with one replica; see ``SchemeOptions``.
+    """Build 1D, which is 1.5D with one replica; see ``SchemeOptions``.
 
-    A sweep may set another ``replication``: it is put back to 1, and this is logged.
+    A sweep may set another ``replication``: 1D logs this and uses 1.
     """
     replication = options.get("replication", 1)
     if replication != 1:
@@ -57,7 +57,7 @@ def one_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAnd
 
 @takes_options
 def one_and_half_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAndHalfD":
-    """1.5D with the ``SchemeOptions`` that are given by name.
+    """Build 1.5D from the ``SchemeOptions`` that are given by name.
 
     Raises:
         ConfigError: an unknown choice, or ``replication`` does not divide the number of ranks.
@@ -66,7 +66,7 @@ def one_and_half_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -
 
 
 class OneAndHalfD:
-    """This rank's part in 1.5D; see the head of this file. Built by ``one_d`` and ``one_and_half_d``."""
+    """This rank's part in 1.5D, see the docstring of this module. ``one_d`` and ``one_and_half_d`` build it."""
 
     mesh_axes = ("row", "replica")
 
@@ -102,12 +102,14 @@ class OneAndHalfD:
         return self.kernel.name_for(self.world.device, self._dtype)
 
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
-        """Cut on rank 0, one rank after the other, and send; each rank receives only what it will multiply."""
+        """Rank 0 cuts and sends the blocks, one rank after the other; each rank receives only what it multiplies."""
         planned = from_rank0(lambda: self._lay_out(prepared, loss_rows))
         layout = broadcast_object(planned[0] if planned else None)
         self._rows, self.balance = layout.rows, layout.balance
         self._dtype = layout.dtype
-        self.kernel.name_for(self.world.device, self._dtype)  # refuses what it cannot multiply, on every rank
+        self.kernel.name_for(
+            self.world.device, self._dtype
+        )  # raises on every rank if the kernel does not support the dtype
         if planned is not None and prepared is not None:
             for rank in self.world.others:
                 send_arrays(cut(prepared, layout, planned[1], rank), rank)
@@ -148,7 +150,7 @@ class OneAndHalfD:
         return self.context.world_axis.all_reduce(tensor)
 
     def gather(self, rows: Tensor) -> Tensor | None:
-        """See ``Scheme.gather``: the ranks send their rows to rank 0, of equal ones only replica 0."""
+        """See ``Scheme.gather``. The ranks send their rows to rank 0; of equal replicas only replica 0 sends."""
         local = {"node_id": self._node_id.cpu().numpy(), "rows": rows.detach().cpu().numpy()}
         sources = range(0, self.world.size, self.replication if not self.grid.split_rows else 1)
         if self.world.rank != 0:
@@ -167,7 +169,7 @@ class OneAndHalfD:
         return lay_out(prepared, self.grid, loss_rows)
 
     def _operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
-        """A and A^T. Where the matrix is symmetric they share their blocks and differ in their scales at most."""
+        """The operators A and A^T. For a symmetric matrix they share their blocks; only their scales may differ."""
         row, col = arrays.get("row_scale"), arrays.get("col_scale")
         forward = self._operator(layout, arrays, "adj", self._matrices(layout, arrays, "adj"))
         forward = forward.scaled(row, _take(col, own))
@@ -177,7 +179,7 @@ class OneAndHalfD:
         return forward, backward.scaled(col, _take(row, own))
 
     def _loss_operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
-        """A[train, :] and its transpose."""
+        """The operators A[train, :] and its transpose."""
         row, col, mask = arrays.get("row_scale"), arrays.get("col_scale"), arrays["train_mask"]
         rows, block = layout.rows, layout.rows.block(self.context.part)
         local = np.flatnonzero(mask[block])
@@ -198,13 +200,13 @@ class OneAndHalfD:
     def _operator(
         self, layout: Layout, arrays: dict[str, np.ndarray], name: str, matrices: list[csr_array]
     ) -> Operator:
-        """One of ``layout.products``, with a matrix for each stage of this rank."""
+        """The operator of ``layout.products[name]``, from one matrix for each stage of this rank."""
         served = np.split(arrays[f"{name}.served"], np.cumsum(arrays[f"{name}.num_served"])[:-1])
         product = layout.products[name]
         return Operator(self.context, self.kernel, product, matrices, served, layout.pattern, layout.dtype)
 
     def _matrices(self, layout: Layout, arrays: dict[str, np.ndarray], name: str) -> list[csr_array]:
-        """The blocks of A (``adj``) or A^T (``adj_t``), one a stage, from the arrays that ``cut`` made."""
+        """The blocks of A (``adj``) or A^T (``adj_t``), one for each stage, from the arrays that ``cut`` returned."""
         matrices, product = [], layout.products[name]
         for stage in product.stages[self.context.replica]:
             indptr, indices = arrays[f"{name}.{stage}.indptr"], arrays[f"{name}.{stage}.indices"]

@@ -2,7 +2,7 @@
 
 With block rows i, block columns j and the rank at (i, k) of the (b, r) mesh:
 
-    1. X_own is scaled by ``col_scale``, unless its maker did; the rows of the stage's source block arrive
+    1. X_own is scaled by ``col_scale``, unless its producer did; the rows of the stage's source block arrive
        (``exchange.py``)
     2. T += M_ij X_j, with ``row_scale`` in the epilogue of the last stage
     3. r > 1: the r partial sums T of block row i are added. Where replicas share the rows, each receives the others'
@@ -31,8 +31,8 @@ from fullgnn.schemes.traffic import Product
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    rows: slice  # of the block row
-    block: Any  # as the kernel wants it; None without non-zeros
+    rows: slice  # its rows within the block row
+    block: Any  # prepared by the kernel; None if it has no non-zeros
 
 
 class Operator:
@@ -40,7 +40,7 @@ class Operator:
 
     Args:
         matrices: one for each stage of this replica, (rows of block i, rows of the source block), on the host.
-        served: what the others read here, see ``Exchange``.
+        served: this rank's boundary rows, see ``Exchange``.
         pattern: every stored entry is 1.
     """
 
@@ -80,7 +80,7 @@ class Operator:
         return _Piece(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
 
     def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> "Operator":
-        """The operator diag(row_scale) M diag(col_scale); it shares everything else with this one.
+        """Return the operator diag(row_scale) M diag(col_scale), which shares its blocks and exchange with this one.
 
         Args:
             row_scale: (rows of block i,); None: all 1.
@@ -102,14 +102,14 @@ class Operator:
 
     @property
     def input_scale(self) -> Tensor | None:
-        """(own rows of X,) the ``col_scale``."""
+        """(own rows of X,) column scale, which a producer of X may pre-apply; None: all 1."""
         return self._col_scale
 
     def __call__(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
-        """(own rows of X, F) to (own rows of Y, F) with their ``epilogue``; outside autograd. ``x`` is left alone.
+        """Map (own rows of X, F) to (own rows of Y, F) and apply ``epilogue``, outside autograd. ``x`` is not changed.
 
         Args:
-            scaled: ``x`` is diag(input_scale) X.
+            scaled: ``x`` is diag(input_scale) X already.
         """
         assert epilogue.scale is None
         assert self._col_scale is not None or not scaled
@@ -117,7 +117,7 @@ class Operator:
         self._meter.count("spmm_rows", self._num_multiplied)
         out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
-        whole = self.context.replication == 1  # sums are complete before a reduction
+        whole = self.context.replication == 1  # without replicas the sums need no reduction
         at_end = replace(epilogue if whole else NOTHING, scale=self._row_scale)
         written = False
         for step, h in self.exchange.arrivals(x, None if scaled else self._col_scale):
@@ -144,10 +144,10 @@ class Operator:
 
 
 class _Reduction:
-    """The sum of the replicas' partial sums ``out``, begun slice by slice as they are ready.
+    """Sums the replicas' partial sums ``out``; each slice is sent as soon as it is complete.
 
     In round d, replica k sends slice k + d to its owner and receives its own slice from replica k - d (mod r): every
-    message meets its counterpart in the same round, as NCCL wants.
+    send meets its receive in the same round, as NCCL requires.
     """
 
     def __init__(self, operator: "Operator", out: Tensor):
@@ -157,10 +157,10 @@ class _Reduction:
         self._arriving: dict[int, Work] = {}  # by replica
 
     def leave(self, rows: slice) -> None:
-        """The partial sum of ``rows`` is complete. Slices leave in the order k + 1, k + 2, ..., k (mod r)."""
+        """Send the complete partial sum of ``rows``. Slices leave in the order k + 1, k + 2, ..., k (mod r)."""
         self._round += 1
         num_replicas = len(self._slices)
-        if self._round >= num_replicas:  # the own slice, or the only one
+        if self._round >= num_replicas:  # this rank's own slice, or the only one, is not sent
             return
         own = self._slices[self._replica]
         receiver, sender = ((self._replica + d) % num_replicas for d in (self._round, -self._round))
@@ -170,7 +170,7 @@ class _Reduction:
         self._arriving[sender] = arriving[0]
 
     def finish(self) -> Tensor:
-        """(own rows, F), added in replica order."""
+        """Return the (own rows, F) sum, added in replica order."""
         if len(self._slices) == 1:
             return self._axis.all_reduce(self._out)
         own = self._out[self._slices[self._replica]]
@@ -184,7 +184,7 @@ class _Reduction:
 
 
 def _compact(matrix: csr_array, columns: np.ndarray) -> csr_array:
-    """The same entries with column ``columns[c]`` renumbered c."""
+    """Renumber column ``columns[c]`` of ``matrix`` to c; no other column may have entries."""
     context = np.zeros(matrix.shape[1], np.int32)
     context[columns] = np.arange(len(columns), dtype=np.int32)
     return csr_array((matrix.data, context[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))

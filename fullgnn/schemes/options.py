@@ -1,4 +1,4 @@
-"""The options of 1D and 1.5D, the keys of ``conf/scheme/base.yaml`` and ``replication``, named once for all schemes."""
+"""The options that 1D and 1.5D share: the keys of ``conf/scheme/base.yaml``, and ``replication``."""
 
 import inspect
 import typing
@@ -34,13 +34,13 @@ class SchemeOptions:
     """``diagonal``: rank i multiplies block (i, i+s) in stage s; ``broadcast``: block (i, s)."""
     exchange: str = "auto"
     """``broadcast``: whole blocks of H travel; ``needed_rows``: only the rows that are read travel; ``auto``: the
-    cheaper of both, for each block."""
+    cheaper of the two for each block."""
     split_rows: bool = True
     """Each replica holds 1/r of its block's rows; otherwise every replica holds all of them, as published."""
     wire_dtype: str | None = None
-    """``bfloat16`` halves the bytes that travel of H and its gradients, and is not exact."""
+    """``bfloat16`` halves the bytes with which H and its gradients travel; the run is then not exact."""
     shared_memory: bool = True
-    """Where all ranks are processes of one machine without GPUs, they read each other's rows in place."""
+    """If all ranks run on one machine without GPUs, they read each other's rows in place."""
 
     def __post_init__(self) -> None:
         for key, choices in CHOICES.items():
@@ -50,12 +50,12 @@ class SchemeOptions:
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "SchemeOptions":
-        """The options in ``node``, the ``scheme`` of a configuration, which may have other keys too."""
+        """Pick the options from ``node``, the ``scheme`` section of a configuration, which may hold other keys too."""
         return cls(**{field.name: node[field.name] for field in fields(cls) if field.name in node})
 
     @property
     def torch_wire_dtype(self) -> torch.dtype | None:
-        """The dtype in which rows travel; None: as they are."""
+        """The dtype in which rows travel; None: unchanged."""
         return None if self.wire_dtype is None else getattr(torch, self.wire_dtype)
 
     def grid(self, world_size: int) -> Grid:
@@ -80,9 +80,9 @@ def replications(world_size: int) -> list[int]:
 
 
 def takes_options(target: Target) -> Target:
-    """Decorator for a ``_target_`` with ``**options``: its signature then names each of ``SchemeOptions``.
+    """Decorate a ``_target_`` with ``**options`` so that its signature names each field of ``SchemeOptions``.
 
-    The keys of a command line are checked against the signature of their target.
+    This lets the keys of a command line be checked against the signature of their target.
     """
     signature = inspect.signature(target)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]

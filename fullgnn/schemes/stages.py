@@ -1,13 +1,14 @@
-"""Sharing the stages of 1.5D over the replicas."""
+"""Assign the stages of 1.5D to the replicas."""
 
 import numpy as np
 
 
 def share_stages(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
-    """Give each replica index its stages: every stage to one replica, counts equal within one.
+    """Assign every stage to one replica; the replicas' stage counts differ by at most one.
 
-    Stage j costs block row i the ``block_nnz[i, j]`` non-zeros of its block. Two ways are compared, runs of consecutive
-    stages and heaviest first to the least loaded, and the one whose most loaded rank has less to multiply is taken.
+    In stage j, block row i multiplies the ``block_nnz[i, j]`` non-zeros of its block. Two assignments are compared:
+    runs of consecutive stages, and a greedy one that gives each stage, the heaviest first, to the least loaded replica.
+    The result is the assignment whose most loaded rank multiplies fewer non-zeros.
 
     Args:
         block_nnz: (b, b) int64, non-zeros of each block.
@@ -24,7 +25,7 @@ def share_stages(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
 
 
 def rank_sums(by_stage: np.ndarray, shares: list[list[int]]) -> np.ndarray:
-    """(b, r): of a number for each block row and stage, as its non-zeros, the sum over the stages of each rank."""
+    """Sum a (b, stages) quantity, such as non-zeros, over the stages of each rank: (b, r)."""
     return np.stack([by_stage[:, stages].sum(axis=1) for stages in shares], axis=1)
 
 

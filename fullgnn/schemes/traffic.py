@@ -1,12 +1,12 @@
-"""How the rows of X come to the ranks in Y = M X: functions of what rank 0 knows of the whole matrix M.
+"""How the rows of X reach the ranks in Y = M X. Rank 0, which has the whole matrix M, computes a table of ways.
 
-Every rank acts on the same table of ways, so none has to ask another; and a plan that nobody runs counts the same rows.
-For block row i and the rows of block j there are four ways:
+Every rank acts on the same table, so that no rank has to ask another, and a plan without a run counts the same rows.
+Block row i gets the rows of block j in one of four ways:
 
-    OWN         they are here: nothing moves
+    OWN         block row i holds the rows: nothing moves
     BROADCAST   the owner sends the whole block along ``row``, after it has gathered the slices of its replicas
-    WHOLE       every holder sends all its rows to the reader by itself
-    NEEDED      every holder sends the rows that block row i has columns for
+    WHOLE       every holder sends all its rows to the reader, point to point
+    NEEDED      every holder sends the rows that block row i has columns for (the halo rows of the reader)
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from fullgnn.schemes.stages import rank_sums
 OWN, BROADCAST, WHOLE, NEEDED = range(4)
 
 NEEDED_SHARE = 0.75
-"""``exchange=auto`` sends only the needed rows below this share of all rows: above, packing costs what it saves."""
+"""``exchange=auto`` sends only the rows that a block reads if they are less than this fraction of all rows: above it,
+packing costs as much as it saves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +30,8 @@ class Product:
     """One distributed product on a (b, r) mesh, as every rank knows it."""
 
     in_rows: Rows  # how the rows of X lie on the ranks
-    out_rows: Rows  # how the rows of Y do
-    stages: list[list[int]]  # of each replica, ascending
+    out_rows: Rows  # how the rows of Y lie on the ranks
+    stages: list[list[int]]  # the stages of each replica, ascending
     stage_order: str  # diagonal or broadcast
     ways: np.ndarray  # (b, b) int8, how the rows of block j come to block row i
 
@@ -52,25 +53,25 @@ class Product:
         return next((replica, list_.index(stage)) for replica, list_ in enumerate(self.stages) if stage in list_)
 
     def sends_needed(self, part: int, source: int) -> bool:
-        """Whether of block ``source`` only the rows that block row ``part`` has columns for come to it."""
+        """Whether block row ``part`` receives only those rows of block ``source`` that it has columns for."""
         return bool(self.ways[part, source] == NEEDED)
 
     def gathering_replica(self, part: int) -> int | None:
-        """The replica that broadcasts block ``part``, where it must first gather the slices of the others."""
+        """The replica that gathers the slices of block ``part`` and broadcasts it; None if no gather is necessary."""
         if self.in_rows.num_slices == 1 or self.ways[part, part] != BROADCAST:
             return None
         return self.reader(part, part)[0]
 
     def rows_received(self, needed: np.ndarray | None) -> dict[str, np.ndarray]:
-        """(b, r) int64 rows of X that each rank receives in one product, by collective.
+        """Count, for each collective, the (b, r) int64 rows of X that each rank receives in one product.
 
         Args:
-            needed: as ``Reads.counts``; None where no way is NEEDED.
+            needed: ``Reads.counts``; None if no way is NEEDED.
         """
         sizes = np.diff(self.in_rows.bounds, axis=1)  # (b, m)
         travelling = np.broadcast_to(
             sizes, (self.num_parts, *sizes.shape)
-        ).copy()  # (b, b, m): of a slice, to block row
+        ).copy()  # (b, b, m): rows of each slice that travel to each block row
         if needed is not None:
             chosen = self.ways == NEEDED
             travelling[chosen] = needed[chosen]
@@ -92,10 +93,12 @@ class Product:
         }
 
     def bytes_received(self, needed: np.ndarray | None, width: int, itemsize: int, wire: int) -> dict[str, np.ndarray]:
-        """(b, r) int64 bytes that each rank receives in one product with X of ``width`` columns, by collective.
+        """Count, for each collective, the (b, r) int64 bytes that each rank receives in one product.
 
         Args:
-            itemsize, wire: bytes of a number of Y, and of a number of X as it travels.
+            width: columns of X.
+            itemsize: bytes of one element of Y.
+            wire: bytes of one element of X as it travels.
         """
         received = {name: rows * width * wire for name, rows in self.rows_received(needed).items()}
         replication, out = len(self.stages), np.diff(self.out_rows.bounds, axis=1)
@@ -107,37 +110,40 @@ class Product:
         return received
 
     def _of_ranks(self, blocks: np.ndarray) -> np.ndarray:
-        """(b, r): of a number for each (block row, block column), its sums over what each rank multiplies."""
+        """Sum a (b, b) quantity by block row and block column over the blocks that each rank multiplies: (b, r)."""
         by_stage = np.take_along_axis(blocks, stage_sources(self.num_parts, self.stage_order), axis=1)
         return rank_sums(by_stage, self.stages)
 
 
 @dataclass(frozen=True, eq=False)
 class Reads:
-    """Which rows of X the block rows of a matrix have columns for."""
+    """The rows of X that each block row of a matrix reads, that is, has columns for."""
 
-    rows: list[np.ndarray]  # (num_read,) int32 GLOBAL and ascending, of each block row
+    rows: list[np.ndarray]  # for each block row (num_read,) int32, GLOBAL and ascending
     in_rows: Rows
 
     @property
     def counts(self) -> np.ndarray:
-        """(b, b, m) int64: how many rows of slice q of block j block row i reads."""
+        """(b, b, m) int64: entry [i, j, q] counts the rows of slice q of block j that block row i reads."""
         return np.stack([self._by_slice(rows) for rows in self.rows])
 
     def served(self, part: int, own: slice) -> list[np.ndarray]:
-        """For each block row, the rows that it reads of those ``own`` of block ``part``, counted from the first."""
+        """For each block row, the boundary rows that it reads from slice ``own`` of block ``part``.
+
+        The rows are counted from the first row of the slice.
+        """
         start = self.in_rows.block(part).start + own.start
         stop = start + own.stop - own.start
         bounds = (np.searchsorted(rows, (start, stop)) for rows in self.rows)
         return [rows[first:last].astype(np.int64) - start for rows, (first, last) in zip(self.rows, bounds)]
 
     def restrict(self, mask: np.ndarray, in_rows: Rows) -> "Reads":
-        """The same without the rows of X that the (num_rows,) ``mask`` leaves out, numbered anew as in ``in_rows``."""
+        """Keep only the rows of X that the (num_rows,) ``mask`` selects, renumbered to match ``in_rows``."""
         number = np.cumsum(mask, dtype=np.int32) - 1
         return Reads([number[rows[mask[rows]]] for rows in self.rows], in_rows)
 
     def only(self, chosen: np.ndarray) -> "Reads":
-        """What is left of it in the blocks that (b, b) bool ``chosen`` marks: the rest need not be kept."""
+        """Keep only the rows that are read in the blocks that (b, b) bool ``chosen`` marks."""
         block_sizes = np.diff(self.in_rows.bounds[:, [0, -1]], axis=1)[:, 0]
         kept = [rows[np.repeat(chosen[part], block_sizes)[rows]] for part, rows in enumerate(self.rows)]
         return Reads(kept, self.in_rows)
@@ -148,7 +154,7 @@ class Reads:
 
 
 def find_reads(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) -> Reads:
-    """Which rows of X the block rows of the square ``matrix`` read, both laid out as ``rows``.
+    """Find the rows of X that each block row of the square ``matrix`` reads. X and ``matrix`` are laid out as ``rows``.
 
     Args:
         mask: (num_rows,) bool, the rows of ``matrix`` that are multiplied; None: all rows.
@@ -165,13 +171,13 @@ def find_reads(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) ->
 
 
 def choose_ways(rows: Rows, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
-    """(b, b) int8, how the rows of block j come to block row i.
+    """Choose how the rows of block j reach block row i: (b, b) int8.
 
-    In the order ``broadcast`` the readers of a block are served alike: all by a broadcast, or each by itself.
+    In the stage order ``broadcast`` all readers of a block get it the same way: by one broadcast, or point to point.
 
     Args:
         rows: how the rows of X lie.
-        counts: as ``Reads.counts``; None where only whole blocks travel.
+        counts: ``Reads.counts``; None if only whole blocks travel.
         exchange: ``broadcast``, ``needed_rows`` or ``auto``.
     """
     sizes = np.diff(rows.bounds[:, [0, -1]], axis=1)[:, 0]

@@ -20,7 +20,7 @@ WIDTH = 6
 def multiply_once(world: World, cfg: Config, kind: str) -> dict:
     """One forward product of this rank; what it cost and what is held."""
     meter, scheme, job = prepare(world, cfg, kind)
-    adj, place = job.graph.adj, scheme.place
+    adj, place = job.graph.adj, scheme.context
     x = torch.randn(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device)
     adj.multiply(x)
     addresses = [tensor.data_ptr() for tensor in adj.multiply.exchange.tensors()]
