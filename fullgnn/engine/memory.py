@@ -48,8 +48,8 @@ class TensorPeak:
 
     @contextmanager
     def watch(self, *existing: torch.Tensor) -> Iterator[None]:
-        """On a CPU, follow the operators in the ``with`` block. ``existing`` are the tensors held before, of any layout.
-        Memory that several of them share, such as that of one NumPy array, counts once."""
+        """On a CPU, follow the operators in the ``with`` block. ``existing`` are the tensors held before, of any
+        layout. Memory that several of them share, such as that of one NumPy array, counts once."""
         if self._cuda:
             yield
             return
