@@ -1,4 +1,4 @@
-"""Training from Python."""
+"""Train from Python on a graph in memory."""
 
 import os
 import tempfile
@@ -16,12 +16,12 @@ from fullgnn.train import run, start
 def train_graph(graph: Graph, *overrides: str) -> RunRecord:
     """Train on a graph held in Python, with the ``overrides`` of the command line.
 
-    In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Elsewhere the
-    ranks are started here. Either way the graph travels through a temporary file, as ``dataset=npz``. A script may
-    call this several times, on all ranks alike, also after a call that raised.
+    In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Otherwise this
+    function starts the ranks. In both cases the graph travels through a temporary file, as ``dataset=npz``. A script
+    may call this function several times, on all ranks alike, also after a call that raised.
 
     Raises:
-        FullGNNError: a user's mistake.
+        FullGNNError: a user error.
     """
     for override in overrides:
         if override.startswith("dataset="):
@@ -29,7 +29,7 @@ def train_graph(graph: Graph, *overrides: str) -> RunRecord:
     joined = under_torchrun()
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         path = Path(folder) / "graph.npz"
-        if not joined or os.environ["RANK"] == "0":  # the one that reads it
+        if not joined or os.environ["RANK"] == "0":  # only rank 0 reads the file
             graph.save(path)
         overrides = ("dataset=npz", f"dataset.name={quote(graph.name)}", f"dataset.path={quote(str(path))}", *overrides)
         cfg = load_config(compose(*overrides))

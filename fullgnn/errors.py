@@ -1,12 +1,12 @@
-"""The mistakes a user can make, one class per place to look for the cure.
+"""User errors: one class for each place where the user can correct the problem.
 
 Each message is one line: what is wrong, then what to change. ``fullgnn.train`` prints it without a
-traceback on every rank and exits with status 1; any other exception is a defect of ours.
+traceback on every rank and exits with status 1; any other exception is a bug in fullgnn.
 """
 
 
 class FullGNNError(Exception):
-    """Base of every error that a user can mend."""
+    """Base class of all user errors."""
 
 
 class ConfigError(FullGNNError):
@@ -18,8 +18,8 @@ class DataError(FullGNNError):
 
 
 class PartitionError(FullGNNError):
-    """The graph cannot be cut or ordered as asked."""
+    """The graph cannot be cut or ordered as configured."""
 
 
 class UnsupportedError(FullGNNError):
-    """The request is sound, but this machine or this combination of options cannot do it."""
+    """The request is valid, but this machine or this combination of options cannot do it."""

@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 4 -m fullgnn.train scheme=1.5d scheme.replication=2 reorder=rcm
     python -m fullgnn.train -m scheme=1d,1.5d reorder=none,rcm,metis runtime.nproc=4
 
-Without torchrun the command starts its ranks itself, each of them this same command, so all three share ``run``.
+Without torchrun the command starts its ranks itself. Each rank is this same command, so that all three share ``run``.
 """
 
 import logging
@@ -58,10 +58,10 @@ log = logging.getLogger("fullgnn.train")  # also when this file is __main__
 
 
 def run(cfg: Config) -> RunRecord:
-    """One training run, called on every rank of the job that torchrun's environment describes.
+    """Run one training. Every rank of the job that torchrun's environment describes calls it.
 
     Args:
-        cfg: the same on every rank; the folder ``run_dir`` and the files of the dataset are rank 0's.
+        cfg: the same on every rank; only rank 0 uses the folder ``run_dir`` and the files of the dataset.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
@@ -73,7 +73,7 @@ def run(cfg: Config) -> RunRecord:
 
 
 def run_on(world: World, cfg: Config) -> RunRecord:
-    """``run`` in a world that has been joined already."""
+    """Run one training in a ``world`` that has been joined already."""
     meter = Meter(world.device)
     check_preparation(cfg)
     check_deterministic(cfg, world.device)
@@ -85,7 +85,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         job = set_up(cfg, world, scheme, graph, keep_prepared=hardware is not None)
     setup = meter.take()
     predicted = None if hardware is None else predicted_run(cfg, job, world, hardware)
-    job, graph = replace(job, prepared=None), None  # the whole graph is needed no more
+    job, graph = replace(job, prepared=None), None  # frees the whole graph
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
     model, sharded = job.model, job.graph
@@ -119,7 +119,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
 
 
 def epoch_line(epoch: EpochRecord) -> dict:
-    """What ``epochs.jsonl`` keeps of an epoch, as rank 0 saw it."""
+    """The line of ``epochs.jsonl`` for one epoch, measured on rank 0."""
     accuracy = asdict(epoch.accuracy) if epoch.accuracy else {}
     return {
         "epoch": epoch.epoch,
@@ -132,7 +132,7 @@ def epoch_line(epoch: EpochRecord) -> dict:
 
 
 def start(cfg: Config, overrides: list[str]) -> RunRecord:
-    """Start the ranks of one job on this machine, wait for them, and read what they recorded."""
+    """Start the ranks of one job on this machine, wait for them, and read their record."""
     check_preparation(cfg)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
     launch_workers(["-m", "fullgnn.train", *overrides], nproc, cfg.runtime)
@@ -141,9 +141,9 @@ def start(cfg: Config, overrides: list[str]) -> RunRecord:
 
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
 def _job(composed: DictConfig) -> RunRecord | Exception:
-    """One Hydra job: a rank's run under torchrun; elsewhere the start of a distributed job.
+    """Run one Hydra job: under torchrun, the run of this rank; otherwise, start a distributed job.
 
-    A user error ends the command here; in a sweep it is returned, for the table, and the next job goes on.
+    A user error ends the command. In a sweep, the error is returned for the table instead, and the next job runs.
     """
     launcher = HydraConfig.get()
     sweep = launcher.mode == RunMode.MULTIRUN
@@ -157,7 +157,7 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
         return start(cfg, worker_arguments(launcher, cfg.run_dir))
     except FullGNNError as error:
         return error if sweep else fail(error)
-    except Exception as error:  # a defect of ours
+    except Exception as error:  # a bug
         if not sweep:
             raise
         log.exception("job %s", launcher.job.num)
@@ -165,12 +165,12 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
 
 
 def main() -> None:
-    """Run the command line; a user error ends it with one line and status 1, a defect with its traceback."""
+    """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
     setup_logging(int(os.environ.get("RANK", 0)))
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let errors through to the lines below
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
     sys.argv[1:] = hold_for_jobs(with_current_names(sys.argv[1:]))
     if under_torchrun():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher passes Ctrl-C on: end silently, even while waiting
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher forwards Ctrl-C: end silently, even while waiting
     try:
         _job()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The configuration: its schema, how it is composed and checked, and the shell that every command shares."""
+"""The configuration: its schema, how it is composed from YAML and overrides, and how it is checked."""
 
 from fullgnn.config.schema import (
     Config,

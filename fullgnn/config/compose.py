@@ -1,4 +1,4 @@
-"""From ``conf/*.yaml`` and the command line to a checked ``Config``, with one clear line for every mistake."""
+"""Turn ``conf/*.yaml`` and the command line into a checked ``Config``; every user error becomes one clear line."""
 
 import difflib
 import inspect
@@ -155,7 +155,7 @@ def _wrong_value(key: str, value: Any, hint: Any) -> str:
 
 
 def _in_words(hint: Any) -> str:
-    """``an integer or null`` for ``int | None``; empty where nothing is known."""
+    """Describe a type: ``an integer or null`` for ``int | None``; empty for an unknown type."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(filter(None, map(_in_words, typing.get_args(hint))))
     names = {int: "an integer", float: "a number", bool: "true or false", str: "a text", types.NoneType: "null"}
@@ -171,7 +171,7 @@ def _hint(key: str) -> Any:
 
 
 def _unknown_key(key: str) -> str:
-    """Name the key that was meant, or the choice that would have it, or the keys there are."""
+    """Explain an unknown key: name the likely key, or the choices that have the key, or all keys."""
     known = _known_keys()
     group, _, name = key.rpartition(".")
     if key in known:
@@ -188,11 +188,11 @@ def _unknown_key(key: str) -> str:
 
 
 def _known_keys() -> dict[str, set[str]]:
-    """Every dotted key and group of ``conf/``, each with the choices whose file sets it."""
+    """Return every dotted key and group of ``conf/``, each with the choices whose file sets it."""
     known: dict[str, set[str]] = {}
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
-        # An experiment sets keys of others; hardware and the other commands have keys of their own.
+        # An experiment sets keys of other groups; hardware and the other commands have their own keys.
         of_no_run = group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml")
         if of_no_run or path.stem == "base":
             continue
@@ -209,7 +209,7 @@ def _known_keys() -> dict[str, set[str]]:
 
 
 def _check_keys(cfg: DictConfig, schema: Any, prefix: str = "") -> None:
-    """Refuse keys that ``+key=value`` appended to a dataclass, where nothing would read them."""
+    """Refuse keys that ``+key=value`` appended to a dataclass, since no code reads them."""
     hints = typing.get_type_hints(schema)
     for name in map(str, cfg):
         if name not in hints:

@@ -1,4 +1,7 @@
-"""Command lines of one file of keys, as ``conf/bench.yaml``: the schema is a dataclass, and a mistake is one line."""
+"""Command lines of commands with one YAML file, such as ``conf/bench.yaml``, whose schema is a dataclass.
+
+Every user error becomes one line.
+"""
 
 import difflib
 import re
@@ -17,7 +20,7 @@ from fullgnn.errors import ConfigError
 
 
 def load_keys(name: str, schema: type, overrides: list[str]) -> Any:
-    """``conf/<name>.yaml`` with ``overrides``, an instance of the dataclass ``schema``.
+    """Compose ``conf/<name>.yaml`` with ``overrides`` into an instance of the dataclass ``schema``.
 
     Raises:
         ConfigError: one line naming the key and what is wrong with it.
@@ -71,7 +74,7 @@ def _check_complete(composed: DictConfig, schema: type) -> None:
 
 
 def explain_keys(error: Exception, schema: type) -> str:
-    """As ``fullgnn.config.compose.explain``, for the keys of ``schema``."""
+    """Explain ``error`` in one line, like ``fullgnn.config.compose.explain``, for the keys of ``schema``."""
     text = " ".join(str(error).split())
     hints = typing.get_type_hints(schema)
     name = str(getattr(error, "full_key", "") or "").partition("[")[0]
@@ -95,7 +98,7 @@ def explain_keys(error: Exception, schema: type) -> str:
 
 
 def _hint_at(hint: Any, name: str) -> Any:
-    """The type that the dotted key ``name`` has below ``hint``, a dataclass, a dict, or one of these or null."""
+    """The type of the dotted key ``name`` below ``hint``, which is a dataclass or a dict, or an optional one."""
     for part in name.split("."):
         if typing.get_origin(hint) is typing.Union:
             hint = typing.get_args(hint)[0]
@@ -104,7 +107,7 @@ def _hint_at(hint: Any, name: str) -> Any:
 
 
 def _in_words(hint: Any) -> str:
-    """``an integer or null`` for ``int | None``."""
+    """Describe a type: ``an integer or null`` for ``int | None``."""
     arguments = typing.get_args(hint)
     if is_dataclass(hint):
         return f"the keys {', '.join(typing.get_type_hints(hint))}"

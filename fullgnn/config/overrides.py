@@ -1,4 +1,4 @@
-"""Overrides on their way: from the command line to Hydra, and from a job to its ranks."""
+"""Rewrite overrides: from the command line for Hydra, and from a job for its ranks."""
 
 import logging
 import re
@@ -11,11 +11,11 @@ from hydra.errors import HydraException
 log = logging.getLogger(__name__)
 
 RENAMED = {"work": "optimizations"}
-"""Old name -> new name of groups and keys. The next version no longer knows the old names."""
+"""Old name -> new name of groups and keys. The next version will not know the old names."""
 
 
 def with_current_names(overrides: Iterable[str]) -> list[str]:
-    """``overrides`` with the new name of every group and key that was renamed; each old name is logged."""
+    """Replace the old name of every renamed group and key in ``overrides``; each old name is logged."""
     current = []
     for override in overrides:
         old = re.match(r"[~+]*([^.@:=]+)", override)
@@ -28,11 +28,11 @@ def with_current_names(overrides: Iterable[str]) -> list[str]:
 
 
 def hold_for_jobs(arguments: list[str]) -> list[str]:
-    """Let ``-m dataset=cora,pubmed dataset.root=...`` mean what it says.
+    """Rewrite keys below a swept group so that Hydra accepts ``-m dataset=cora,pubmed dataset.root=...``.
 
     Hydra first composes a sweep without its swept overrides, so with the default dataset, and refuses a key that only
-    the swept choices have. A one-element sweep, ``dataset.root=choice(...)``, is applied to the jobs alone; this
-    rewrites the keys below a swept group into that form. Other arguments are returned as they are.
+    the swept choices have. Hydra applies a one-element sweep, ``dataset.root=choice(...)``, to the jobs only; this
+    function rewrites the keys below a swept group into that form. Other arguments are returned unchanged.
     """
     if not {"-m", "--multirun"} & set(arguments):
         return arguments
@@ -42,7 +42,7 @@ def hold_for_jobs(arguments: list[str]) -> list[str]:
         try:
             parsed[argument] = parser.parse_override(argument)
         except HydraException:
-            continue  # a flag, or a mistake that Hydra reports better
+            continue  # a flag, or an error that Hydra reports better
     swept = tuple(f"{override.key_or_group}." for override in parsed.values() if override.is_sweep_override())
     return [
         f"{argument.partition('=')[0]}=choice({parsed[argument].get_value_element_as_str()})"
@@ -56,7 +56,7 @@ def hold_for_jobs(arguments: list[str]) -> list[str]:
 
 
 def worker_arguments(launcher: HydraConf, run_dir: str) -> list[str]:
-    """The command line that gives a rank the configuration of this job."""
+    """The command-line arguments with which a rank composes the configuration of this job."""
     flags = {"main": "--config-path", "command-line": "--config-dir"}
     sources = [source for source in launcher.runtime.config_sources if source.provider in flags]
     overrides = [override for override in launcher.overrides.task if not override.lstrip("+").startswith("run_dir=")]
@@ -70,5 +70,5 @@ def worker_arguments(launcher: HydraConf, run_dir: str) -> list[str]:
 
 
 def quote(text: str) -> str:
-    """``text`` as one value of Hydra's override grammar."""
+    """Quote ``text`` as one value of Hydra's override grammar."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

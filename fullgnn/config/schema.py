@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Optional
 
-MISSING: Any = "???"  # as OmegaConf spells it, which this file does not need: a value that a YAML must give
+MISSING: Any = "???"  # OmegaConf's mark for a value that the YAML must give; this file does not import OmegaConf
 
 
 @dataclass
@@ -31,7 +31,7 @@ class ReorderConfig:
 
 @dataclass
 class OptimizationConfig:
-    """Less work, same mathematics: each of these leaves the result as it is."""
+    """Options that save work and keep the mathematics: none of them changes the result."""
 
     spmm_order: str = MISSING
     """``width``: of A (H W) and (A H) W the one that multiplies fewer columns, layer by layer; ``transform``: always
@@ -60,9 +60,9 @@ class TrainConfig:
     weight_decay: float = MISSING
     """L2 penalty, added to the gradient of every parameter."""
     eval_every: int = MISSING
-    """Evaluate every so many epochs; 0: once, after the last."""
+    """Epochs between two evaluations; 0: evaluate once, after the last epoch."""
     patience: int = MISSING
-    """Stop after so many evaluations without a better validation accuracy; 0: never."""
+    """Stop after this number of evaluations without a better validation accuracy; 0: never."""
     save_predictions: bool = MISSING
     """Write ``predictions.npz`` with the classes and logits of the best-validation epoch."""
     tensorboard: bool = MISSING
@@ -72,7 +72,7 @@ class TrainConfig:
 @dataclass
 class RuntimeConfig:
     nproc: Optional[int] = MISSING
-    """Processes on this machine; null: one for each visible GPU, or one. Under torchrun its count holds."""
+    """Processes on this machine; null: one for each visible GPU, or one. Under torchrun, torchrun's count is used."""
     device: str = MISSING
     """``cpu``, ``cuda``, or ``auto``: cuda where a GPU is visible."""
     backend: str = MISSING
@@ -84,13 +84,13 @@ class RuntimeConfig:
     timeout_s: float = MISSING
     """Seconds after which a collective that does not complete ends the job."""
     cache_dir: Optional[str] = MISSING
-    """Folder that keeps node orders and A @ H0 for later runs; null: none."""
+    """Folder that keeps node orders and A @ H0 for later runs; null: keep nothing."""
     cuda_graph: str = MISSING
     """``auto``: on GPUs, capture the training step as a CUDA graph and replay it every epoch; ``never``."""
     dry_run: bool = MISSING
-    """Run one ``rank`` of ``world_size`` alone, over collectives that move nothing: for its memory and bytes."""
+    """Run one ``rank`` of ``world_size`` alone, with collectives that move nothing, to measure its memory and bytes."""
     deterministic: bool = False
-    """The same bits in every run of the same configuration on the same machines; see ``distributed/determinism.py``."""
+    """Same bits in every run of the same configuration on the same machines; see ``distributed/determinism.py``."""
 
 
 @dataclass
@@ -104,9 +104,9 @@ class Config:
     self_loops: bool = MISSING
     """Set every diagonal entry of A to 1 before normalising."""
     world_size: Optional[int] = MISSING
-    """Ranks of a dry run; elsewhere null: the launcher says."""
+    """Number of ranks of a dry run; null in a real run, whose launcher sets the number."""
     rank: int = MISSING
-    """Which of them a dry run is."""
+    """The rank that a dry run runs."""
     dataset: Any = MISSING
     model: Any = MISSING
     scheme: Any = MISSING
@@ -128,8 +128,8 @@ def conf_dir() -> Path:
 def build(node: Mapping[str, Any], **arguments: Any) -> Any:
     """Call the ``_target_`` of a configuration node with its keys and ``arguments``.
 
-    ``name`` labels the choice in records; it is passed on only to a target that asks for it. With ``_partial_`` the
-    call is prepared and not made.
+    ``name`` labels the choice in records; it is passed on only to a target with a parameter ``name``. With
+    ``_partial_`` the result is a ``functools.partial`` of the target.
     """
     target = target_of(node)
     keys = {key: value for key, value in node.items() if not key.startswith("_")}
@@ -141,6 +141,6 @@ def build(node: Mapping[str, Any], **arguments: Any) -> Any:
 
 
 def target_of(node: Mapping[str, Any]) -> Any:
-    """What the ``_target_`` of a configuration node names."""
+    """Import the function or class that the ``_target_`` of a configuration node names."""
     module, _, name = str(node["_target_"]).rpartition(".")
     return getattr(import_module(module), name)

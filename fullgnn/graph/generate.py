@@ -1,7 +1,7 @@
-"""Random graphs with the shape of real ones: a hierarchical stochastic block model, and R-MAT.
+"""Generate random graphs with the structure of real ones: a hierarchical stochastic block model, and R-MAT.
 
-Both return CSR arrays with an exact number of distinct off-diagonal entries under shuffled node ids, so that
-a reordering has something to find. Pairs (a, b) are handled as the integers ``a * num_nodes + b``: sorting
+Both return CSR arrays with an exact number of distinct off-diagonal entries. Node ids are shuffled, so that a
+reordering can recover structure. Pairs (a, b) are handled as the integers ``a * num_nodes + b``: sorting
 them sorts by row, then column, and equal neighbours are duplicates.
 """
 
@@ -15,17 +15,17 @@ import numpy as np
 from fullgnn.errors import ConfigError
 
 MAX_DENSITY = 0.20
-SAMPLING_ROUNDS = 8  # of weighted sampling; what duplicates still leave unfilled is placed elsewhere
+SAMPLING_ROUNDS = 8  # rounds of weighted sampling; pairs that are still missing are placed elsewhere
 DEGREE_EXPONENT = 2.6  # tail of the expected degrees, P(degree > d) ~ d^(1 - 2.6)
 MAX_DEGREE_RATIO = 40.0  # largest over smallest expected degree
 CLIQUE_SIZES = (20, 44)  # nodes in a group of the finest level
-BRANCHING = (5, 11)  # groups of one level in a group of the next
-OCCUPANCY = 0.5  # largest share of a group's possible pairs that become edges
+BRANCHING = (5, 11)  # number of groups of one level in a group of the next
+OCCUPANCY = 0.5  # largest fraction of a group's possible pairs that become edges
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedGraph:
-    """Structure of a random graph, and the groups it was made of."""
+    """CSR structure of a random graph, and the groups from which the graph was generated."""
 
     indptr: np.ndarray
     """(num_nodes + 1,) int64."""
@@ -38,14 +38,14 @@ class GeneratedGraph:
 def hierarchical_sbm(
     num_nodes: int, num_entries: int, num_communities: int, global_share: float = 0.15, seed: int = 0
 ) -> GeneratedGraph:
-    """A degree-corrected stochastic block model of communities inside communities, down to small cliques.
+    """Generate a degree-corrected stochastic block model of nested communities, down to small cliques.
 
     Degree correction is Karrer and Newman's (2011): endpoints are drawn in proportion to a heavy-tailed
     expected degree. Every pair of nodes belongs to one level, the finest whose group holds both.
-    ``global_share`` of the edges is meant to join communities, and the other levels share the rest equally;
-    but no group fills more than half of its own pairs, and what it cannot hold flows to the group around it,
-    so that a dense graph is coarse where a sparse one is cliquish. Edges left over at the end join uniformly
-    random pairs.
+    The target is that a fraction ``global_share`` of the edges joins communities, and that the other levels
+    share the rest equally. But no group fills more than half of its own pairs: surplus edges move to the enclosing
+    group, so that a dense graph has coarser structure than a sparse one. Edges that remain at the end join
+    uniformly random pairs.
 
     Args:
         num_entries: exact number of stored non-zeros; even, since every edge is stored in both directions.
@@ -63,9 +63,9 @@ def hierarchical_sbm(
 
 
 class HostArrays:
-    """The operations of the block model that numpy and torch name differently, by numpy.
+    """NumPy versions of the operations of the block model that NumPy and torch name differently.
 
-    The GPU benchmark has the same methods by torch (``fullgnn/bench/gpu/random_graph.py``). ``xp`` is the library for
+    The GPU benchmark has the same methods in torch (``fullgnn/bench/gpu/random_graph.py``). ``xp`` is the library for
     all other operations.
     """
 
@@ -81,7 +81,7 @@ class HostArrays:
         return np.repeat(values, counts)
 
     def distinct(self, keys: np.ndarray) -> np.ndarray:
-        """The values of ``keys``, each once, in ascending order; sorts ``keys`` in place."""
+        """Return the distinct values of ``keys`` in ascending order; sorts ``keys`` in place."""
         keys.sort()
         new = np.ones(len(keys), dtype=bool)
         np.not_equal(keys[1:], keys[:-1], out=new[1:])
@@ -91,17 +91,17 @@ class HostArrays:
 def block_model_pairs(
     ops: Any, num_nodes: int, num_entries: int, num_communities: int, global_share: float
 ) -> tuple[Any, list[np.ndarray]]:
-    """The edges of :func:`hierarchical_sbm` before the nodes are shuffled, and the groups of its levels.
+    """Generate the edges of :func:`hierarchical_sbm` before the nodes are shuffled, and the groups of its levels.
 
     Args:
         ops: the operations on arrays, see :class:`HostArrays`; the edges are an array of their library.
 
     Returns:
-        (num_entries / 2,) int64, the pair ``low * num_nodes + high`` of each edge, in no order; and the result of
+        (num_entries / 2,) int64, the pair ``low * num_nodes + high`` of each edge, in any order; and the result of
         :func:`nested_groups`.
 
     Raises:
-        ConfigError: no graph has these sizes.
+        ConfigError: no graph can have these sizes.
     """
     check_density(num_nodes, num_entries)
     if num_entries % 2:
@@ -137,11 +137,12 @@ def block_model_pairs(
 def rmat(
     num_nodes: int, num_entries: int, num_groups: int, a: float, b: float, c: float, seed: int = 0
 ) -> GeneratedGraph:
-    """A directed R-MAT graph (Chakrabarti, Zhan, Faloutsos, 2004): each entry descends by quadrants.
+    """Generate a directed R-MAT graph (Chakrabarti, Zhan, Faloutsos, 2004): each entry descends by quadrants.
 
     Per level, an entry goes to the upper left quadrant with probability ``a``, upper right ``b``, lower left
     ``c`` and lower right ``1 - a - b - c``. Entries outside ``num_nodes``, on the diagonal or already taken
-    are drawn again; the few that resist are uniformly random. Groups are equal ranges of the unshuffled ids.
+    are drawn again; the few still missing after all rounds are uniformly random. Groups are equal ranges of the
+    unshuffled ids.
     """
     check_density(num_nodes, num_entries)
     if min(a, b, c) < 0 or a + b + c > 1:
@@ -167,7 +168,7 @@ def rmat(
 
 
 def check_density(num_nodes: int, num_entries: int) -> None:
-    """Refuse what random sampling cannot fill, with the largest count that it can."""
+    """Refuse a density that random sampling cannot reach; the error names the largest possible count."""
     if num_nodes < 1 or num_entries < 0:
         raise ConfigError(f"{num_nodes} nodes with {num_entries} entries make no graph: raise num_nodes or num_edges")
     limit = int(MAX_DENSITY * num_nodes * (num_nodes - 1))
@@ -179,7 +180,10 @@ def check_density(num_nodes: int, num_entries: int) -> None:
 
 
 def nested_groups(rng: np.random.Generator, num_nodes: int, num_communities: int) -> list[np.ndarray]:
-    """Group starts of each level (num_nodes at the end), finest first; each is one of the level below."""
+    """Draw the group starts of each level, finest first, with num_nodes at the end.
+
+    Each start is also a start of the level below.
+    """
     community_size = num_nodes / num_communities
     levels = [np.arange(num_nodes + 1)]  # single nodes, dropped at the end
     low, high = CLIQUE_SIZES
@@ -201,10 +205,10 @@ def nested_groups(rng: np.random.Generator, num_nodes: int, num_communities: int
 def _sample_level(
     ops: Any, num_nodes: int, starts: Any, children: Any, cumulative: Any, quota: Any
 ) -> tuple[list[Any], Any]:
-    """Distinct pairs of nodes that share a group of this level but not one of the level below.
+    """Sample distinct pairs of nodes that share a group of this level but not one of the level below.
 
     Each round draws, per group, as many pairs as are still missing, both ends in proportion to their expected
-    degrees: never too many, so none has to be taken back.
+    degrees. So a group never gets too many pairs, and none has to be removed.
 
     Returns:
         sorted keys, an array per round; and the number of pairs placed in each group, at most its quota.
@@ -234,7 +238,7 @@ def _sample_level(
 
 
 def _fill_uniformly(ops: Any, num_nodes: int, keys: list[Any], total: int, symmetric: bool) -> list[Any]:
-    """Uniformly random new pairs that bring ``keys`` to ``total``; density is limited, so most are new."""
+    """Draw uniformly random new pairs until ``keys`` has ``total``; the density is limited, so most pairs are new."""
     xp = ops.xp
     merged = ops.distinct(xp.concatenate(keys))
     extra: list[Any] = []
@@ -269,7 +273,7 @@ def _num_pairs(xp: Any, starts: Any) -> Any:
 def _rmat_entries(
     rng: np.random.Generator, count: int, num_bits: int, a: float, b: float, c: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``count`` entries of an R-MAT matrix of 2^num_bits rows, one quadrant choice per bit."""
+    """Draw ``count`` entries of an R-MAT matrix with 2^num_bits rows, with one quadrant choice per bit."""
     row, column = np.zeros((2, count), dtype=np.int64)
     for _ in range(num_bits):
         quadrant = rng.random(count)
@@ -285,7 +289,7 @@ def split_keys(keys: Any, num_nodes: int) -> tuple[Any, Any]:
 
 
 def _csr_from_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """indptr and indices of distinct keys in any order; sorts ``keys`` in place."""
+    """Return indptr and indices of distinct keys, which may be in any order; sorts ``keys`` in place."""
     keys.sort()
     indptr = np.searchsorted(keys, np.arange(num_nodes + 1) * num_nodes)
     return indptr, (keys % num_nodes).astype(np.int32)

@@ -1,4 +1,4 @@
-"""How good an order is: bandwidth, edge cut, entries and needed rows per block, balance."""
+"""Measure the quality of a node order: bandwidth, edge cut, entries and halo rows per block, balance."""
 
 import numpy as np
 from scipy import sparse
@@ -16,7 +16,7 @@ def bandwidth(adj: sparse.csr_array) -> int:
 def edge_cut(adj: sparse.csr_array, partition: Partition) -> float:
     """Fraction of stored entries whose two ends lie in different parts; 0 without entries.
 
-    For the locality of an order take equal chunks: ``Partition.equal(num_nodes, num_nodes // chunk_size)``.
+    To measure the locality of an order, use equal chunks: ``Partition.equal(num_nodes, num_nodes // chunk_size)``.
     """
     _check_fits(adj, partition, partition)
     part_id = np.repeat(np.arange(partition.num_parts), partition.sizes)
@@ -28,8 +28,8 @@ def block_nnz(adj: sparse.csr_array, partition: Partition, columns: Partition | 
     """(num_parts, num_parts) int64: entry ``[i, j]`` counts the stored entries of block (i, j).
 
     Args:
-        partition: of the rows of ``adj``.
-        columns: of its columns; None: the same.
+        partition: partition of the rows of ``adj``.
+        columns: partition of its columns; None: the same.
     """
     columns = partition if columns is None else columns
     _check_fits(adj, partition, columns)
@@ -39,10 +39,10 @@ def block_nnz(adj: sparse.csr_array, partition: Partition, columns: Partition | 
 
 
 def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray:
-    """The rows of X that ``adj @ X`` reads for some ``rows`` of its result.
+    """Find the rows of X that ``adj @ X`` reads to compute some ``rows`` of its result.
 
     Args:
-        adj: (m, n), in compressed rows.
+        adj: (m, n), CSR.
         rows: consecutive rows of ``adj``; None: all rows.
 
     Returns:
@@ -56,8 +56,8 @@ def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray
 def needed_rows(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
     """(num_parts, num_parts) int64: entry ``[i, j]`` counts the rows of part j that block row i reads.
 
-    These are the distinct columns of block (i, j). Off the diagonal they are what rank i must receive from rank j
-    for one product, where a broadcast sends all of part j.
+    These are the distinct columns of block (i, j). Off the diagonal they are the halo rows that rank i must
+    receive from rank j for one product; a broadcast would send all of part j.
     """
     _check_fits(adj, partition, partition)
     reads = [columns_read(adj, partition.slice(part)) for part in range(partition.num_parts)]
@@ -65,24 +65,27 @@ def needed_rows(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
 
 
 def off_diagonal_share(nnz: np.ndarray) -> float:
-    """:func:`edge_cut` from the ``nnz`` that :func:`block_nnz` has counted."""
+    """The :func:`edge_cut`, computed from the ``nnz`` that :func:`block_nnz` returns."""
     return float((nnz.sum() - np.trace(nnz)) / max(nnz.sum(), 1))
 
 
 def halo_share(needed: np.ndarray, num_nodes: int) -> float:
-    """:func:`needed_rows` off the diagonal, as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0
-    if there is one part."""
+    """Number of halo rows as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0 with one part.
+
+    Args:
+        needed: the result of :func:`needed_rows`; its entries off the diagonal count the halo rows.
+    """
     num_sent = (needed.shape[0] - 1) * num_nodes
     return float((needed.sum() - np.trace(needed)) / max(num_sent, 1))
 
 
 def imbalance(load: np.ndarray) -> float:
-    """The heaviest over the mean of any load of the parts: 1 is perfect; also without any load."""
+    """Largest load of a part divided by the mean load. 1 is perfect; the result is also 1 without any load."""
     return float(load.max() / load.mean()) if load.any() else 1.0
 
 
 def _columns(adj: sparse.csr_array, rows: slice) -> np.ndarray:
-    """The columns of all entries of consecutive ``rows``, without a copy."""
+    """A view of the columns of all entries of consecutive ``rows``."""
     return adj.indices[adj.indptr[rows.start] : adj.indptr[rows.stop]]
 
 

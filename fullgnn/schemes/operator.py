@@ -185,9 +185,9 @@ class _Reduction:
 
 def _compact(matrix: csr_array, columns: np.ndarray) -> csr_array:
     """Renumber column ``columns[c]`` of ``matrix`` to c; no other column may have entries."""
-    context = np.zeros(matrix.shape[1], np.int32)
-    context[columns] = np.arange(len(columns), dtype=np.int32)
-    return csr_array((matrix.data, context[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))
+    new_column = np.zeros(matrix.shape[1], np.int32)
+    new_column[columns] = np.arange(len(columns), dtype=np.int32)
+    return csr_array((matrix.data, new_column[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))
 
 
 def _local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:

@@ -1,1 +1,1 @@
-"""What lies on disk: the cache of earlier results, and the files of a run."""
+"""Files on disk: the cache of earlier results, and the files of a run."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whenever the program ends."""
+"""Atomic writes: a file appears complete or not at all, even if the program is interrupted."""
 
 import os
 import uuid
@@ -12,7 +12,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path``, with the same suffix, to be written inside the ``with`` block.
 
     At its end the temporary file takes the place of ``path`` in one step. If the block raises, the temporary file is
-    removed and ``path`` is left as it was. The folder is made if it is not there.
+    removed and ``path`` is unchanged. The folder is created if it does not exist.
 
     Raises:
         OSError: the folder or the file cannot be written.

@@ -1,7 +1,7 @@
-"""What runs leave for later runs: arrays on disk, found by the content that they were computed from.
+"""Cache of results for later runs: arrays on disk, keyed by a hash of the data that they were computed from.
 
-A file ``<folder>/<kind>/<key>.npz`` is written once, whole, and never changed; its key says all that it depends on. So
-nothing is ever out of date, jobs may share a folder, and any file may be deleted at any time.
+A file ``<folder>/<kind>/<key>.npz`` is written once, atomically, and never changed; its key covers all that the arrays
+depend on. So no file is ever out of date, jobs may share a folder, and any file may be deleted at any time.
 """
 
 import hashlib
@@ -20,22 +20,22 @@ from fullgnn.storage.atomic import replacing
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-"""Part of every key: raise it when what is stored, or the way to compute it, changes."""
+"""Part of every key: increase it when the stored arrays, or the way to compute them, change."""
 
 _NAMES = "__names__"  # lists the other arrays of a file: a damaged directory may lose some without an error
 
 
 class Cache:
-    """The arrays kept in ``folder``; without one nothing is kept, found or hashed."""
+    """The arrays stored in ``folder``; without a folder nothing is stored, loaded or hashed."""
 
     def __init__(self, folder: str | None):
         self.folder = None if folder is None else Path(folder).expanduser().absolute()
 
     def check(self) -> None:
-        """Make the folder, and write to it.
+        """Create the folder, and check that it can be written.
 
         Raises:
-            ConfigError: that is not possible.
+            ConfigError: the folder cannot be created or written.
         """
         if self.folder is None:
             return
@@ -51,7 +51,7 @@ class Cache:
     def key(self, **parts: Any) -> str:
         """SHA-256 of the named ``parts``, or an empty text without a folder.
 
-        An array counts with its dtype, shape and bytes, which are read where they lie; anything else as its JSON.
+        An array is hashed by its dtype, shape and bytes, without a copy if it is contiguous; anything else by its JSON.
         """
         if self.folder is None:
             return ""
@@ -65,7 +65,10 @@ class Cache:
         return digest.hexdigest()
 
     def load(self, kind: str, key: str) -> dict[str, np.ndarray] | None:
-        """What was stored under ``kind`` and ``key``, to the bit. A damaged file counts as none, with a warning."""
+        """Load the exact arrays stored under ``kind`` and ``key``; None without a file.
+
+        A damaged file logs a warning and counts as none.
+        """
         if self.folder is None:
             return None
         path = self.folder / kind / f"{key}.npz"
@@ -73,12 +76,12 @@ class Cache:
             return _read(path)
         except FileNotFoundError:
             return None
-        except Exception as error:  # zipfile and numpy raise whatever the damage leads them to, at any length
+        except Exception as error:  # zipfile and numpy raise many kinds of errors for a damaged file
             log.warning("%s cannot be read (%s): it is not used", path, type(error).__name__)
             return None
 
     def store(self, kind: str, key: str, arrays: dict[str, np.ndarray]) -> None:
-        """Keep ``arrays``; readers see the file whole or not at all. A run goes on, with a warning, if it cannot."""
+        """Store ``arrays`` in one atomic write. If it fails, a warning is logged and the run continues."""
         if self.folder is None:
             return
         path = self.folder / kind / f"{key}.npz"
@@ -90,7 +93,7 @@ class Cache:
 
 
 def _read(source: Path | BinaryIO) -> dict[str, np.ndarray]:
-    """The arrays of a .npz, each member read to its end: only there does zipfile compare the checksum."""
+    """Read the arrays of a .npz. Each member is read to its end, since zipfile compares the checksum only there."""
     arrays = {}
     with zipfile.ZipFile(source) as archive:
         for member in archive.namelist():

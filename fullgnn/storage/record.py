@@ -1,4 +1,4 @@
-"""What a run leaves behind: ``config.yaml``, ``structure.npz``, ``epochs.jsonl`` and ``record.json`` in its folder."""
+"""The files of a run: ``config.yaml``, ``structure.npz``, ``epochs.jsonl`` and ``record.json`` in its folder."""
 
 import json
 import math
@@ -38,27 +38,27 @@ class RunRecord:
     num_parameters: int
     scheme: str
     world_size: int
-    dry_run_rank: int | None  # the only one that ran, and what was per rank is its own; None: all ran
+    dry_run_rank: int | None  # the only rank that ran, whose values the fields of ranks hold; None: all ran
     replication: int
-    reorder: str  # as used: METIS falls back to RCM where it fails
+    reorder: str  # as used: METIS falls back to RCM if it fails
     reorder_scope: str
     reorder_num_blocks: int
     partition: str
     kernel: str  # the one that multiplied
     stage_order: str
-    exchange: str  # as asked for
+    exchange: str  # as configured
     split_rows: bool
-    optimizations: dict[str, Any]  # WorkConfig as it was applied
+    optimizations: dict[str, Any]  # OptimizationConfig as applied
     device: str
     backend: str
     dtype: str
     threads: int
-    cuda_graph: str  # "replayed": epochs after the first few were; or "no: " and why not
-    epochs: int  # that ran
+    cuda_graph: str  # "replayed" if all but the first few epochs were; else "no: " and the reason
+    epochs: int  # number of epochs that ran
     epoch_time_ms: dict[str, float]  # median, p20, p80
     spmm_time_ms: float  # median epoch
-    comm_time_ms: float  # median epoch: waiting for data, not what is hidden behind a product
-    comm_hidden: float | None  # share of the rows' time on their way that other work hid; None: no messages
+    comm_time_ms: float  # median epoch: exposed communication, that is, waiting for data
+    comm_hidden: float | None  # fraction of the transfer time that other work hid; None: no messages
     dense_time_ms: float  # median epoch: the rest of forward and backward
     other_time_ms: float  # median epoch: update and bookkeeping
     comm_bytes_per_epoch: dict[str, float]  # by collective, mean over the ranks
@@ -66,8 +66,8 @@ class RunRecord:
     spmm_columns_per_epoch: int  # summed over the products of one training step, without evaluation
     spmm_rows_per_epoch: int  # rows of A, or of its part, in these products
     nnz_imbalance: float  # max / mean over the ranks of the non-zeros that they multiply
-    stage_imbalance: float  # the same where every stage waits for its most loaded rank
-    edge_cut: float  # share of the non-zeros that join two block rows
+    stage_imbalance: float  # the same if every stage waits for its most loaded rank
+    edge_cut: float  # fraction of the non-zeros that join two block rows
     needed_row_ratio: float | None  # rows that the block rows read of each other / all; None with one block row
     tile_density: dict[
         str, float
@@ -78,8 +78,8 @@ class RunRecord:
     partition_time_s: float
     reorder_time_s: float
     prepare_time_s: float
-    setup_time_s: float  # all before the first epoch, on the slowest rank; the three above are part of it
-    setup_bytes: dict[str, float]  # by collective, mean over the ranks: what A @ H0 moved
+    setup_time_s: float  # all before the first epoch, on the slowest rank; includes the three times above
+    setup_bytes: dict[str, float]  # by collective, mean over the ranks: bytes received for A @ H0
     setup_spmm_columns: int  # of A @ H0
     final_loss: float | None  # training loss of the last epoch, before its update; None if it is not finite
     best_epoch: int
@@ -91,15 +91,15 @@ class RunRecord:
     versions: dict[str, str | None]
     hardware: dict[str, Any]
     git_commit: str | None
-    ranks: list[dict[str, Any]] = field(default_factory=list)  # what each rank spent, in rank order; see docs/record.md
-    predicted: dict[str, Any] | None = None  # what the planner expected; None: nothing was asked of it
+    ranks: list[dict[str, Any]] = field(default_factory=list)  # costs of each rank, in rank order; see docs/record.md
+    predicted: dict[str, Any] | None = None  # the planner's prediction; None: no plan was made
 
 
 class RunFolder:
     """The folder of one run, written by rank 0 alone.
 
-    ``epochs.jsonl`` grows line by line, so that an interrupted run keeps its curve; ``record.json`` appears whole, at
-    the end. Files of an earlier run in the same folder are removed when the new one starts.
+    ``epochs.jsonl`` grows line by line, so that an interrupted run keeps its curve; ``record.json`` is written
+    atomically at the end. Files of an earlier run in the same folder are removed when the new one starts.
 
     Args:
         config: text of ``config.yaml``.
@@ -125,11 +125,14 @@ class RunFolder:
         self._epochs.flush()
 
     def write_structure(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """``structure.npz``: the ``arrays`` of a ``Structure``."""
+        """Write ``structure.npz`` with the ``arrays`` of a ``Structure``."""
         self._write_arrays("structure", arrays)
 
     def write_predictions(self, logits: np.ndarray) -> None:
-        """``predictions.npz``: ``prediction`` (num_nodes,), ``logits`` (num_nodes, num_classes); row i is node i."""
+        """Write ``predictions.npz``, in which row i is node i.
+
+        It holds ``prediction`` (num_nodes,) and ``logits`` (num_nodes, num_classes).
+        """
         self._write_arrays("predictions", {"prediction": logits.argmax(axis=1), "logits": logits})
 
     def write_record(self, record: RunRecord) -> None:
@@ -142,7 +145,7 @@ class RunFolder:
 
 
 def strict_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON: a number that is not finite, as the loss of a diverged run, becomes null."""
+    """Encode ``value`` as strict JSON: a number that is not finite, such as a diverged loss, becomes null."""
 
     def finite(node: Any) -> Any:
         if isinstance(node, dict):
@@ -155,6 +158,6 @@ def strict_json(value: Any, indent: int | None = None) -> str:
 
 
 def read_record(path: Path) -> RunRecord:
-    """The record of a finished run in folder ``path``, also of an earlier version, whose fields had other names."""
+    """Read the record of a finished run in folder ``path``; fields of an earlier version are renamed."""
     values = json.loads((path / "record.json").read_text())
     return RunRecord(**{RENAMED_FIELDS.get(name, name): value for name, value in values.items()})

@@ -1,1 +1,1 @@
-"""What a run says about itself: its log, its meter, its progress, its tables, and the machine it ran on."""
+"""Logs, cost meter, progress, tables and timing of a run, and facts about its machine."""

@@ -1,4 +1,4 @@
-"""One epoch, as the progress line, the event files and the record of a run see it."""
+"""The result of one epoch, for the progress line, the event files and the record of a run."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fullgnn.telemetry.meter import Cost
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Fraction of the nodes of a split whose class is right, in [0, 1]; None for an empty split."""
+    """For each split, the fraction of its nodes whose predicted class is right, in [0, 1]; None for an empty split."""
 
     train: float | None
     val: float | None
@@ -16,7 +16,7 @@ class Accuracies:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One epoch on this rank. ``accuracy`` is None where the epoch was not evaluated; evaluation is not in ``cost``."""
+    """One epoch on this rank. ``accuracy`` is None without an evaluation; ``cost`` does not include evaluation."""
 
     epoch: int  # from 1
     loss: float  # training loss before the update, global mean

@@ -7,12 +7,12 @@ from fullgnn.telemetry.epoch import EpochRecord
 
 
 class EventFiles:
-    """Event files with a point an epoch for the loss, the accuracies, each phase's time and each collective's bytes.
+    """Event files with one point per epoch for the loss, the accuracies, each phase's time and each collective's bytes.
 
-    The numbers are those of ``epochs.jsonl``, rounded to single precision, in which TensorBoard keeps a scalar.
+    The numbers are those of ``epochs.jsonl``, rounded to single precision, which TensorBoard uses for scalars.
 
     Args:
-        run_dir: they are written to its folder ``tensorboard``.
+        run_dir: the run folder; the files are written to its folder ``tensorboard``.
 
     Raises:
         UnsupportedError: TensorBoard is not installed.

@@ -1,11 +1,11 @@
-"""Logging for many processes: INFO is heard from rank 0, warnings and errors from every rank."""
+"""Logging for many processes: rank 0 logs INFO, and every rank logs warnings and errors."""
 
 import logging
 import sys
 
 
 class _RankFilter(logging.Filter):
-    """Pass INFO only on rank 0 and name the rank in whatever another rank has to say."""
+    """Pass INFO only on rank 0, and prefix the messages of other ranks with the rank."""
 
     def __init__(self, rank: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The machine that a run is on: what it is, what is installed, how large its caches are, how busy it is."""
+"""Facts about the machine of a run: hardware, installed versions, cache and memory sizes, load."""
 
 import logging
 import os
@@ -57,15 +57,17 @@ def git_commit() -> str | None:
 
 
 def cache_bytes(device: torch.device, cpus: Path = Path("/sys/devices/system/cpu")) -> int | None:
-    """The last cache before the memory of ``device``: the L2 of a GPU; of a CPU the largest last-level cache that a
-    core of this process has. None: the system does not say."""
+    """Bytes of the last cache before the memory of ``device``; None if the system does not report it.
+
+    On a GPU it is the L2; on a CPU it is the largest last-level cache that a core of this process has.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).L2_cache_size
     return max(last_level_caches(cpus).values(), default=None)
 
 
 def last_level_caches(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str, int]:
-    """Bytes of every last-level cache that a core of this process has, by the list of cores that share it."""
+    """Bytes of every last-level cache of this process's cores, keyed by the list of cores that share the cache."""
     caches = {}
     for cpu in os.sched_getaffinity(0):
         levels = [
@@ -98,7 +100,7 @@ def available_memory(device: torch.device) -> int:
 def warn_if_busy() -> float:
     """The mean number of running threads on the machine in the last minute; logs a warning if that is many.
 
-    A busy core hurts the methods most that give every thread an equal share, as OpenMP does: ratios mislead then.
+    A busy core slows most the methods that give every thread an equal part, as OpenMP does, so that ratios mislead.
     """
     load = os.getloadavg()[0]
     if load > 0.5 * len(os.sched_getaffinity(0)):
@@ -107,6 +109,6 @@ def warn_if_busy() -> float:
 
 
 def _num_bytes(text: str) -> int:
-    """``32768K`` as the kernel writes it."""
+    """Convert a size such as ``32768K``, as the Linux kernel writes it, to bytes."""
     number, unit = re.fullmatch(r"(\d+)([KMG]?)", text).groups()  # type: ignore[union-attr]
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]

@@ -1,8 +1,8 @@
-"""What an epoch costs: time by phase, bytes by collective and work by count, collected where they are spent.
+"""Measure the cost of an epoch: time by phase, bytes by collective, and counts of work.
 
 The schemes, collectives and the training loop share one ``Meter``. On a CPU a phase is timed with the wall clock;
-on a GPU with a pair of events on the current stream, read only when the epoch is over, so that
-measuring never makes the host wait inside an epoch. ``cut`` leaves even the reading for later.
+on a GPU with a pair of events on the current stream, which are read only after the epoch, so that
+measuring never makes the host wait inside an epoch. ``cut`` defers even the reading.
 """
 
 import time
@@ -24,13 +24,13 @@ class Cost:
 
 
 class Spent:
-    """What was spent in one interval, which on a GPU may not be over."""
+    """The cost of one interval, which a GPU may still be computing."""
 
     def __init__(self, cost: Cost, events: "list[tuple[str, torch.cuda.Event, torch.cuda.Event]]"):
         self._cost, self._events = cost, events
 
     def read(self) -> Cost:
-        """Wait for the interval's end; called once."""
+        """Wait for the end of the interval and return its cost. Call it once."""
         milliseconds = defaultdict(float, self._cost.time_ms)
         for name, start, end in self._events:
             end.synchronize()
@@ -53,7 +53,7 @@ class Meter:
         self._timed = True
 
     def start(self, name: str) -> "Span":
-        """Begin a stretch of phase ``name`` that ends with ``stop``, anywhere else in the program."""
+        """Begin a span of phase ``name``; its ``stop`` may be called anywhere else in the program."""
         return Span(self, name)
 
     @contextmanager
@@ -73,7 +73,7 @@ class Meter:
         self._counts[name] += amount
 
     def add(self, cost: Cost) -> None:
-        """Count the bytes and counts of ``cost`` again: what it stands for has happened once more."""
+        """Add the bytes and counts of ``cost``, but not its times; a replayed CUDA graph reports its cost this way."""
         for name, num_bytes in cost.bytes_received.items():
             self._bytes[name] += num_bytes
         for name, amount in cost.counts.items():
@@ -81,7 +81,7 @@ class Meter:
 
     @contextmanager
     def untimed(self) -> Iterator[Cost]:
-        """Time nothing inside; bytes and counts go to the ``Cost`` that is yielded, not to this meter."""
+        """Disable timing in the ``with`` block; its bytes and counts go to the yielded ``Cost``, not to this meter."""
         before = self._timed, self._bytes, self._counts
         self._timed, self._bytes, self._counts = False, defaultdict(int), defaultdict(int)
         try:
@@ -90,11 +90,11 @@ class Meter:
             self._timed, self._bytes, self._counts = before
 
     def take(self) -> Cost:
-        """Return what was spent since the last call, and start again from zero."""
+        """Return the cost since the last ``take`` or ``cut``, and reset the meter to zero."""
         return self.cut().read()
 
     def cut(self) -> Spent:
-        """``take``, to be read later: the host does not wait for the GPU."""
+        """Like ``take``, but return a ``Spent`` to be read later, so that the host does not wait for the GPU."""
         cost = Cost({k: v * 1e3 for k, v in self._seconds.items()}, dict(self._bytes), dict(self._counts))
         spent = Spent(cost, list(self._events))
         self._seconds.clear()
@@ -105,7 +105,7 @@ class Meter:
 
 
 class Span:
-    """One stretch of a phase, from its construction to ``stop``."""
+    """One timed span of a phase, from construction to ``stop``."""
 
     def __init__(self, meter: Meter, name: str):
         self._meter, self._name, self._timed = meter, name, meter._timed

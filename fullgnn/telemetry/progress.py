@@ -1,4 +1,4 @@
-"""The live line of a run."""
+"""The progress display of a run."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ class Progress:
     """Rank 0's progress: one line that rewrites itself on a terminal, about ten log lines elsewhere.
 
     Args:
-        epochs: how many are planned.
+        epochs: number of planned epochs.
         visible: whether this rank shows it.
     """
 
@@ -22,7 +22,7 @@ class Progress:
         self._accuracy = ""
         self._bar = None
         if visible and sys.stderr.isatty():
-            from tqdm import tqdm  # here, not above: tables are made where it is not installed
+            from tqdm import tqdm  # imported here, since this module must load without tqdm
 
             self._bar = tqdm(total=epochs, desc="epoch", unit="ep", dynamic_ncols=True)
 

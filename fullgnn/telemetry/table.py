@@ -1,4 +1,4 @@
-"""Tables of text that are also Markdown, and how numbers are written in them."""
+"""Format text tables, which are also Markdown, and the numbers in them."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ tabulate.MIN_PADDING = 0  # of headers
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns: the first to the left, the others to the right."""
+    """Format a Markdown table whose first column is aligned left and whose other columns are aligned right."""
     sides = ("left", *["right"] * (len(header) - 1))
     return tabulate.tabulate(
         rows,

@@ -1,4 +1,4 @@
-"""Times of work on a device: the clocks that the benchmarks, the planner and autotuning share."""
+"""Measure the time of work on a device; the benchmarks, the planner and autotuning share these clocks."""
 
 import statistics
 import time
@@ -34,7 +34,7 @@ class Times:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until ``device`` has done what was launched on it; returns at once on a CPU."""
+    """Wait until ``device`` has completed all launched work; on a CPU return at once."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -49,8 +49,10 @@ def wall_ms(work: Callable[[], object], device: torch.device) -> float:
 
 
 def device_ms(calls: Iterable[Callable[[], object]], device: torch.device) -> list[float]:
-    """Milliseconds of each call on ``device``: on a GPU between two events, and the host waits only after the last
-    call; on a CPU as :func:`wall_ms`."""
+    """Milliseconds of each call on ``device``.
+
+    On a GPU, two events time each call, and the host waits only after the last call. On a CPU, :func:`wall_ms` does.
+    """
     if device.type != "cuda":
         return [wall_ms(call, device) for call in calls]
     events = []
@@ -65,12 +67,12 @@ def device_ms(calls: Iterable[Callable[[], object]], device: torch.device) -> li
 
 
 class JobClock:
-    """Times work that all ranks of a job do at once; what counts is the slowest rank.
+    """Times work that all ranks of a job do at once; the slowest rank counts.
 
     ``spread`` is the largest ratio so far of a median time to the shortest time of the same work.
 
     Args:
-        num_ranks: ranks of the job; with one rank there need be no process group.
+        num_ranks: ranks of the job; one rank needs no process group.
         round_s: shortest time of a round, in which the work is repeated.
     """
 
@@ -80,7 +82,7 @@ class JobClock:
 
     def seconds(self, work: Callable[[], object]) -> float:
         """Seconds of one call of ``work``, the median over the rounds; the same on every rank."""
-        self._round_ms(work, 1)  # compiles, chooses, touches its memory
+        self._round_ms(work, 1)  # warm-up: compiles, autotunes, touches its memory
         repeats = num_repeats(self._round_s, self._round_ms(work, 1) / 1e3)
         times = Times([self._round_ms(work, repeats) for _ in range(self._num_rounds)])
         self.spread = max(self.spread, times.median_ms / min(times.ms))
@@ -93,7 +95,7 @@ class JobClock:
             for _ in range(repeats):
                 work()
 
-        self._largest(0.0)  # all ranks are here
+        self._largest(0.0)  # a barrier
         return self._largest(wall_ms(repeated, self._device)) / repeats
 
     def _largest(self, number: float) -> float:
@@ -105,7 +107,7 @@ class JobClock:
 
 
 def copy_rate(device: torch.device, num_bytes: int, seconds: Callable[[Callable[[], object]], float]) -> float:
-    """Bytes that a copy of a tensor of ``num_bytes`` reads and writes on ``device`` in a second.
+    """Bytes per second that a copy of a tensor of ``num_bytes`` reads and writes on ``device``.
 
     Args:
         seconds: the clock, which returns the seconds of one call of its argument.
