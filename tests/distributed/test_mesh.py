@@ -84,5 +84,5 @@ def test_a_world_of_one_needs_no_launcher(monkeypatch) -> None:
             assert (world.rank, world.size, world.device, list(world.others)) == (0, 1, torch.device("cpu"), [])
             scheme = make_scheme(cfg, world, Meter(world.device))
             job = set_up(cfg, world, scheme, dense_graph("symmetric").graph())
-            fit(job.model, job.graph, scheme, cfg.train, Meter(world.device))
+            fit(TrainStep(job.model, job.graph, scheme, cfg.train, Meter(world.device)), cfg.train)
         assert not dist.is_initialized()

@@ -34,7 +34,7 @@ WRONG_KEYS = {
     "datasets=[]": "datasets=[] leaves nothing to do: the target has reddit-like, ",
     "datasets=cora": "datasets does not fit: it takes a list, each a text",
     "scale=1,2": "scale=1,2 gives several values: run once for each",
-    "sizes.reddit-like.scale=x": "sizes.reddit-like.scale has a value of another type",
+    "sizes.reddit-like.scale=x": "sizes.reddit-like.scale does not fit: it takes a number",
     "sizes.foo.scale=1": "sizes.foo.scale is no key that there is",
     "~scale": "scale cannot be removed: leave out ~scale",
 }
