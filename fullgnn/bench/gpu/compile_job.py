@@ -8,7 +8,8 @@ from typing import Any
 
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate
-from fullgnn.bench.gpu.product import WIDTHS, Products
+from fullgnn.bench.gpu.product import WIDTHS
+from fullgnn.bench.gpu.products import Products
 from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, Trials, changes
 from fullgnn.bench.gpu.tunables import Changed
 from fullgnn.bench.gpu.worker import Report, Task

@@ -1,26 +1,20 @@
 """The products of one graph: every kernel at every width, then the sweep of the kernels' constants."""
 
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from fullgnn.bench.gpu.contestants import BASELINE, FIRST, VARIANTS, Contestant, error_of
+from fullgnn.bench.gpu.contestants import BASELINE, FIRST, VARIANTS, Contestant
 from fullgnn.bench.gpu.made_graph import MadeGraph
+from fullgnn.bench.gpu.products import Products
 from fullgnn.bench.gpu.random_graph import RandomGraph
-from fullgnn.bench.gpu.rates import rate_at
 from fullgnn.bench.gpu.sweep import sweep
-from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated
 from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.kernels.spmm import Kernel, LocalCSR
+from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.spmm.tiles import tile_density
-from fullgnn.kernels.support.lines import SECTOR_BYTES
-from fullgnn.telemetry.timing import wall_ms
 
 WIDTHS = (128, 64, 47, 41, 8)
 TOY_WIDTHS = (8,)
-_NUM_SAMPLES = 1024
 _PRODUCT_S, _SWEEP_S, _TOY_S = 0.25, 0.15, 0.01
 
 
@@ -69,116 +63,3 @@ def run(task: Task, report: Report) -> None:
     for one in variants if not toy else ():  # one after the other, so that only one of them is in memory
         time_all([one], of_model)
         products.release(BASELINE)
-
-
-class Products:
-    """(A + I) X of one graph. Prepared kernels and inputs are kept until ``release``.
-
-    Args:
-        block: the whole graph.
-        rates: of gathered rows, see ``rates.rate_at``.
-    """
-
-    def __init__(self, block: LocalCSR, rates: list[dict[str, Any]], device: torch.device):
-        self._block, self._rates, self._device = block, rates, device
-        self._prepared: dict[str, tuple[Kernel, Any]] = {}
-        self._width = 0
-        self._inputs: list[Tensor] = []
-        self._rows = self._expected = self._magnitude = torch.empty(0)
-        self.setup: dict[str, dict[str, float]] = {}
-        """Seconds of preparing a kernel, and bytes that it holds beside the CSR, by its name."""
-
-    @property
-    def num_rows(self) -> int:
-        return self._block.num_rows
-
-    def time(self, one: Contestant, width: int, seconds: float, keep: bool = True) -> dict[str, Any]:
-        """The entry of the record: times, error and rates of one product.
-
-        Args:
-            keep: the prepared kernel for the next call; otherwise the kernel is prepared for this call alone, as it
-                must be where the constants of kernels have changed.
-        """
-        self._take_width(width)
-        kernel, prepared = self._prepare(one) if keep else self._prepare_anew(one)[0]
-        inputs, out = self._inputs, torch.full((self._block.num_rows, width), torch.nan, device=self._device)
-        kernel.spmm(prepared, inputs[0], out, accumulate=False)
-        error = error_of(out[self._rows], self._expected, self._magnitude)
-        layouts = {"lines": inputs}
-        if one == BASELINE and not inputs[0].is_contiguous():  # as its users have it; the better of the two counts
-            layouts["contiguous"] = [x.contiguous() for x in inputs]
-        times = {
-            layout: measure(lambda x: kernel.spmm(prepared, x, out, accumulate=False), xs, self._device, seconds)
-            for layout, xs in layouts.items()
-        }
-        layout = min(times, key=lambda name: times[name].median_ms)
-        best = times[layout]
-        gathered = self._block.nnz * width * 4 / best.median_ms / 1e6
-        row_bytes = inputs[0].stride(0) * 4
-        resident = self._block.num_cols * row_bytes <= l2_bytes(self._device)
-        sectors = -(-width * 4 // SECTOR_BYTES) * SECTOR_BYTES  # what a row of X is read as
-        rate = rate_at(self._rates, sectors, resident)
-        return {
-            "kernel": one.name,
-            "width": width,
-            "median_ms": best.median_ms,
-            "p20_ms": best.p20_ms,
-            "p80_ms": best.p80_ms,
-            "runs": best.runs,
-            "num_inputs": len(inputs),
-            "rows_of_x": layout,
-            "row_bytes": row_bytes,
-            "error": error,
-            "correct": error <= one.tolerance,
-            "gathered_gb_s": gathered,
-            "x_fits_l2": resident,
-            "share_of_gather_rate": None if rate is None else gathered * sectors / (width * 4) / rate,
-        }
-
-    def release(self, *keep: Contestant) -> None:
-        """Free the inputs, and what was prepared for other kernels than ``keep``."""
-        names = {one.name for one in keep}
-        self._prepared = {name: kept for name, kept in self._prepared.items() if name in names}
-        self._width, self._inputs = 0, []
-        self._expected = self._magnitude = torch.empty(0)
-
-    def _prepare(self, one: Contestant) -> tuple[Kernel, Any]:
-        if one.name not in self._prepared:
-            self._prepared[one.name], self.setup[one.name] = self._prepare_anew(one)
-        return self._prepared[one.name]
-
-    def _prepare_anew(self, one: Contestant) -> tuple[tuple[Kernel, Any], dict[str, float]]:
-        kernel, blocks = one.make(), []
-        ms = wall_ms(lambda: blocks.append(kernel.prepare(self._block, torch.float32)), self._device)
-        own = {self._block.indptr.data_ptr(), self._block.indices.data_ptr()}
-        held = sum(tensor.nbytes for tensor in kernel.tensors(blocks[0]) if tensor.data_ptr() not in own)
-        return (kernel, blocks[0]), {"setup_s": ms / 1e3, "bytes": held}
-
-    def _take_width(self, width: int) -> None:
-        """Inputs of ``width``, and the exact product of the first on some rows, the longest among them."""
-        if self._width == width:
-            return
-        self._inputs = []
-        self._inputs = rotated(self._block.num_cols, width, self._device)
-        self._rows = sample_rows(self._block)
-        self._expected = exact_rows(self._block, self._inputs[0], self._rows)
-        self._magnitude = exact_rows(self._block, self._inputs[0].abs(), self._rows)
-        self._width = width
-
-
-def sample_rows(block: LocalCSR) -> Tensor:
-    """(num_samples,) int64 rows, evenly spread, and the longest."""
-    degree = block.indptr.diff()
-    count = min(_NUM_SAMPLES, block.num_rows)
-    spread = torch.linspace(0, block.num_rows - 1, count, dtype=torch.float64, device=degree.device).long()
-    return torch.cat([spread, degree.argmax()[None]])
-
-
-def exact_rows(block: LocalCSR, x: Tensor, rows: Tensor) -> Tensor:
-    """(num_samples, F) of the product, in float64."""
-    start, degree = block.indptr.long()[rows], block.indptr.long().diff()[rows]
-    owner = torch.repeat_interleave(torch.arange(len(rows), device=x.device), degree)
-    within = torch.arange(len(owner), device=x.device) - (degree.cumsum(0) - degree)[owner]
-    column = block.indices[start[owner] + within].long()
-    out = torch.zeros(len(rows), x.shape[1], dtype=torch.float64, device=x.device)
-    return out.index_add_(0, owner, x.index_select(0, column).double())

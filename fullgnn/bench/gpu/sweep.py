@@ -5,7 +5,7 @@ are tried, and which win.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from fullgnn.bench.gpu.contestants import (
     PERSISTENT,
     error_of,
 )
+from fullgnn.bench.gpu.products import Products
 from fullgnn.bench.gpu.timing import measure, rotated
 from fullgnn.bench.gpu.tunables import Changed, descent, single_changes
 from fullgnn.bench.gpu.worker import Report, Task
@@ -26,9 +27,6 @@ from fullgnn.kernels.dense.dense import linear_gradients, matmul
 from fullgnn.kernels.spmm import Epilogue
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import tuning_of
-
-if TYPE_CHECKING:
-    from fullgnn.bench.gpu.product import Products
 
 DENSE = "a dense layer"
 
@@ -61,7 +59,7 @@ def changes(kernel: str) -> list[Changed]:
     return [one for one in single_changes(SECTIONS[kernel]) if next(iter(one)).startswith("planes_") == planes]
 
 
-def sweep(task: Task, report: Report, graph: str, products: "Products", seconds: float) -> None:
+def sweep(task: Task, report: Report, graph: str, products: Products, seconds: float) -> None:
     """Time the constants of every kernel at the widths of a graph, as far as time goes.
 
     Args:
@@ -100,7 +98,7 @@ class Trials:
         dense_rows: number of rows of the dense layer.
     """
 
-    def __init__(self, products: "Products", dense_rows: int, device: torch.device):
+    def __init__(self, products: Products, dense_rows: int, device: torch.device):
         self._products, self._dense_rows, self._device = products, dense_rows, device
         self._dense: DenseLayer | None = None
 

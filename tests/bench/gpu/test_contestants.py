@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST, ROUNDING, error_of
-from fullgnn.bench.gpu.product import exact_rows, sample_rows
+from fullgnn.bench.gpu.products import exact_rows, sample_rows
 from fullgnn.kernels.spmm import TorchCSR
 from tests.gpu.blocks import DEVICE, corner, exact, ragged
 
