@@ -15,7 +15,7 @@ from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
-from fullgnn.reorder.measure import block_nnz, halo_share, needed_rows, off_diagonal_share
+from fullgnn.reorder.measure import block_nnz, halo_share, off_diagonal_share, rows_read
 from fullgnn.reorder.structure import Structure, cell_nnz, cells
 from fullgnn.reorder.two_level import Order
 from fullgnn.schemes.base import PreparedGraph
@@ -184,4 +184,4 @@ def _tile_density(matrix: csr_array) -> dict[str, float]:
 def _needed_row_ratio(matrix: csr_array, partition: Partition) -> float | None:
     if partition.num_parts == 1:
         return None
-    return halo_share(needed_rows(matrix, partition), partition.num_nodes)
+    return halo_share(rows_read(matrix, partition), partition.num_nodes)

@@ -96,8 +96,8 @@ def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
 
 def _product_bytes(job: PlannedJob, name: str, width: int) -> dict[str, np.ndarray]:
     wire_dtype = job.options.torch_wire_dtype or job.dtype
-    needed = job.needed[name]
-    return job.products[name].bytes_received(needed, width, job.dtype.itemsize, wire_dtype.itemsize)
+    halo = job.halo[name]
+    return job.products[name].bytes_received(halo, width, job.dtype.itemsize, wire_dtype.itemsize)
 
 
 def _gradient_bytes(job: PlannedJob, trace: Trace) -> int:
@@ -180,15 +180,15 @@ def _block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> float:
     for name in sorted(set(job.products) - ({"adj_t"} if graph.symmetric else set())):
         same = {"adj", "adj_t"} if name == "adj" and graph.symmetric else {name}
         row_bytes = {columns * itemsize for multiplied, columns in trace.products if multiplied in same}
-        product, needed = job.products[name], job.needed[name]
+        product, halo = job.products[name], job.halo[name]
         stages = product.stages[replica]
         for stage in stages:
             source = product.source(part, stage)
             cuts = product.out_rows.num_slices if stage == stages[-1] else 1  # the last stage goes slice by slice
             num_rows, nnz = product.out_rows.block_size(part) // cuts, int(job.nnz[name][part, source]) // cuts
             num_cols = product.in_rows.block_size(source)
-            if needed is not None and product.sends_needed(part, source):
-                num_cols = int(needed[part, source].sum())
+            if halo is not None and product.sends_halo(part, source):
+                num_cols = int(halo[part, source].sum())
             if job.nnz[name][part, source] == 0:
                 continue
             if kernel == "blocked":

@@ -57,7 +57,7 @@ class PlannedJob:
     grid: Grid
     rows: Rows
     products: dict[str, Product]
-    needed: dict[str, np.ndarray | None]  # (b, b, m) int64 as ``Reads.counts``; None: only whole blocks travel
+    halo: dict[str, np.ndarray | None]  # (b, b, m) int64 as ``Halos.counts``; None: only whole blocks travel
     nnz: dict[str, np.ndarray]  # (b, b) non-zeros of the blocks
     local: bool = True  # all ranks are on one machine
 
@@ -90,13 +90,13 @@ class PlannedJob:
         def rows(given: Rows) -> Rows:
             return Rows(np.rint(given.bounds * factor).astype(np.int64))
 
-        products, needed = {}, dict(self.needed)
+        products, halo = {}, dict(self.halo)
         for name, product in self.products.items():
             products[name] = replace(product, in_rows=rows(product.in_rows), out_rows=rows(product.out_rows))
-            if (counts := needed[name]) is not None:
+            if (counts := halo[name]) is not None:
                 room = np.diff(products[name].in_rows.bounds, axis=1)
-                needed[name] = np.minimum(np.rint(counts * factor).astype(np.int64), room)
-        return replace(self, rows=rows(self.rows), products=products, needed=needed)
+                halo[name] = np.minimum(np.rint(counts * factor).astype(np.int64), room)
+        return replace(self, rows=rows(self.rows), products=products, halo=halo)
 
 
 def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality: float = 0.0) -> PlannedJob:
@@ -106,13 +106,13 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
     """
     grid, graph, adj = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph, prepared.adj
-    layout, reads = lay_out(prepared, grid, cfg.optimizations.loss_rows_only)
+    layout, halos = lay_out(prepared, grid, cfg.optimizations.loss_rows_only)
     nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}
     if cfg.optimizations.loss_rows_only:
         of_train = Partition(np.concatenate([[0], np.cumsum(graph.train_mask)])[prepared.partition.bounds])
         nnz["loss"] = block_nnz(adj.matrix[np.flatnonzero(graph.train_mask)], of_train, prepared.partition)
         nnz["loss_t"] = nnz["loss"].T
-    needed = {name: reads[name].counts if name in reads else None for name in layout.products}
+    halo = {name: halos[name].counts if name in halos else None for name in layout.products}
     statistics = GraphStatistics(
         graph.name,
         graph.num_nodes,
@@ -124,7 +124,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         adj.pattern,
         locality,
     )
-    return PlannedJob(cfg, statistics, grid, layout.rows, layout.products, needed, nnz)
+    return PlannedJob(cfg, statistics, grid, layout.rows, layout.products, halo, nnz)
 
 
 def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> PlannedJob:
@@ -144,16 +144,16 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
         return np.rint(anywhere + np.diag(diagonal * np.minimum(out, into) / n)).astype(np.int64)
 
     stages = share_stages(stage_nnz(nnz_of(rows, rows), grid.stage_order), grid.replication)
-    products, needed, nnz = {}, {}, {}
+    products, halo, nnz = {}, {}, {}
     kinds = {"adj": (rows, rows), "adj_t": (rows, rows)}
     if cfg.optimizations.loss_rows_only:
         kinds |= {"loss": (train, rows), "loss_t": (rows, train)}
     for name, (out_rows, in_rows) in kinds.items():
         nnz[name] = nnz_of(out_rows, in_rows)
-        needed[name] = _distinct(nnz[name], in_rows) if grid.exchange != "broadcast" else None
-        ways = choose_ways(in_rows, needed[name], grid.stage_order, grid.exchange)
+        halo[name] = _distinct(nnz[name], in_rows) if grid.exchange != "broadcast" else None
+        ways = choose_ways(in_rows, halo[name], grid.stage_order, grid.exchange)
         products[name] = Product(in_rows, out_rows, stages, grid.stage_order, ways)
-    return PlannedJob(cfg, graph, grid, rows, products, needed, nnz)
+    return PlannedJob(cfg, graph, grid, rows, products, halo, nnz)
 
 
 def _distinct(nnz: np.ndarray, in_rows: Rows) -> np.ndarray:

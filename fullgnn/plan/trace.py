@@ -206,8 +206,8 @@ def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, i
 
     def operator(name: str) -> Operator:
         product = job.products[name]
-        matrices, served = _blocks(job, name, context.part, context.replica)
-        made = Operator(context, _Nothing(), product, matrices, served, True, job.dtype)
+        matrices, boundary = _blocks(job, name, context.part, context.replica)
+        made = Operator(context, _Nothing(), product, matrices, boundary, True, job.dtype)
         if not job.folded:
             return made
         return made.scaled(np.ones(product.out_rows.block_size(context.part)), np.ones(own(product.in_rows)))
@@ -246,14 +246,14 @@ def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, i
 
 def _blocks(job: PlannedJob, name: str, part: int, replica: int) -> tuple[list[csr_array], list[np.ndarray]]:
     """A matrix for each stage of the rank, with all its entries in one row, and what the others read here."""
-    product, needed = job.products[name], job.needed[name]
+    product, halo = job.products[name], job.halo[name]
     num_rows, matrices = product.out_rows.block_size(part), []
     for stage in product.stages[replica]:
         source = product.source(part, stage)
         num_columns = product.in_rows.block_size(source)
         columns = np.arange(min(1, num_columns))
-        if needed is not None:
-            parts = zip(product.in_rows.slices(source), needed[part, source])
+        if halo is not None:
+            parts = zip(product.in_rows.slices(source), halo[part, source])
             columns = np.concatenate([rows.start + np.arange(count) for rows, count in parts])
         if num_rows == 0:
             columns = columns[:0]
@@ -262,5 +262,5 @@ def _blocks(job: PlannedJob, name: str, part: int, replica: int) -> tuple[list[c
         entries = np.ones(len(columns), np.int8), columns.astype(np.int32), indptr
         matrices.append(csr_array(entries, (num_rows, num_columns)))
     slice_ = replica if product.in_rows.num_slices > 1 else 0
-    counts = np.zeros(job.grid.num_parts, np.int64) if needed is None else needed[:, part, slice_]
+    counts = np.zeros(job.grid.num_parts, np.int64) if halo is None else halo[:, part, slice_]
     return matrices, [np.arange(count) for count in counts]

@@ -53,7 +53,7 @@ def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray
     return np.flatnonzero(is_read)
 
 
-def needed_rows(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
+def rows_read(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
     """(num_parts, num_parts) int64: entry ``[i, j]`` counts the rows of part j that block row i reads.
 
     These are the distinct columns of block (i, j). Off the diagonal they are the halo rows that rank i must
@@ -69,14 +69,14 @@ def off_diagonal_share(nnz: np.ndarray) -> float:
     return float((nnz.sum() - np.trace(nnz)) / max(nnz.sum(), 1))
 
 
-def halo_share(needed: np.ndarray, num_nodes: int) -> float:
+def halo_share(read: np.ndarray, num_nodes: int) -> float:
     """Number of halo rows as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0 with one part.
 
     Args:
-        needed: the result of :func:`needed_rows`; its entries off the diagonal count the halo rows.
+        read: the result of :func:`rows_read`; its entries off the diagonal count the halo rows.
     """
-    num_sent = (needed.shape[0] - 1) * num_nodes
-    return float((needed.sum() - np.trace(needed)) / max(num_sent, 1))
+    num_sent = (read.shape[0] - 1) * num_nodes
+    return float((read.sum() - np.trace(read)) / max(num_sent, 1))
 
 
 def imbalance(load: np.ndarray) -> float:

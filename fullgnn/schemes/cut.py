@@ -14,7 +14,7 @@ from fullgnn.reorder.measure import imbalance
 from fullgnn.schemes.base import Balance, PreparedGraph
 from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz
 from fullgnn.schemes.stages import rank_sums, share_stages
-from fullgnn.schemes.traffic import NEEDED, Product, Reads, choose_ways, find_reads
+from fullgnn.schemes.traffic import HALO, Halos, Product, choose_ways, find_halos
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Layout:
     balance: Balance
 
 
-def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layout, dict[str, Reads]]:
+def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layout, dict[str, Halos]]:
     """Return the layout of ``prepared`` on ``grid`` and, for each product, the rows that each block row reads.
 
     Args:
@@ -76,17 +76,17 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
     backward = forward if adj.symmetric else share_stages(backward_nnz, grid.replication)
 
     counted = grid.exchange != "broadcast" and grid.num_ranks > 1
-    reads: dict[str, Reads] = {}
+    halos: dict[str, Halos] = {}
     train_rows = rows.restrict(graph.train_mask) if loss_rows else rows
     if counted:
-        reads["adj"] = find_reads(adj.matrix, rows)
-        reads["adj_t"] = reads["adj"] if adj.matrix_t is None else find_reads(adj.matrix_t, rows)
+        halos["adj"] = find_halos(adj.matrix, rows)
+        halos["adj_t"] = halos["adj"] if adj.matrix_t is None else find_halos(adj.matrix_t, rows)
         if loss_rows:
-            reads["loss"] = find_reads(adj.matrix, rows, graph.train_mask)
-            reads["loss_t"] = reads["adj_t"].restrict(graph.train_mask, train_rows)
+            halos["loss"] = find_halos(adj.matrix, rows, graph.train_mask)
+            halos["loss_t"] = halos["adj_t"].restrict(graph.train_mask, train_rows)
 
     def product(name: str, in_rows: Rows, out_rows: Rows, stages: list[list[int]]) -> Product:
-        counts = reads[name].counts if counted else None
+        counts = halos[name].counts if counted else None
         ways = choose_ways(in_rows, counts, grid.stage_order, grid.exchange)
         return Product(in_rows, out_rows, stages, grid.stage_order, ways)
 
@@ -106,12 +106,12 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
         num_split_nodes,
         _balance(forward_nnz, forward),
     )
-    return layout, reads
+    return layout, halos
 
 
-def cut(prepared: PreparedGraph, layout: Layout, reads: dict[str, Reads], rank: int) -> dict[str, np.ndarray]:
+def cut(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos], rank: int) -> dict[str, np.ndarray]:
     """Return the arrays of ``rank``: its rows of H and labels, one CSR triple for each block that it multiplies, and
-    its boundary rows (``served``: the rows of its own that other block rows read)."""
+    its boundary rows: the rows of its own that other block rows read."""
     grid = layout.grid
     part, replica = grid.place(rank)
     graph, adj, block = prepared.graph, prepared.adj, layout.rows.block(part)
@@ -139,11 +139,11 @@ def cut(prepared: PreparedGraph, layout: Layout, reads: dict[str, Reads], rank: 
             if not adj.pattern:
                 arrays[f"{name}.{stage}.values"] = stored.data
     for name, product in layout.products.items():
-        served = [np.empty(0, np.int64)] * grid.num_parts
-        if (product.ways[:, part] == NEEDED).any():
-            served = reads[name].served(part, product.in_rows.own(part, replica))
-        arrays[f"{name}.served"] = np.concatenate(served)
-        arrays[f"{name}.num_served"] = np.array([len(index) for index in served])
+        boundary = [np.empty(0, np.int64)] * grid.num_parts
+        if (product.ways[:, part] == HALO).any():
+            boundary = halos[name].boundary(part, product.in_rows.own(part, replica))
+        arrays[f"{name}.boundary"] = np.concatenate(boundary)
+        arrays[f"{name}.num_boundary"] = np.array([len(index) for index in boundary])
     return arrays
 
 

@@ -5,10 +5,10 @@
     OWN         the rank holds the rows already
     BROADCAST   the owner broadcasts the whole block along ``row``, after it has gathered the slices of its replicas
     WHOLE       every holder sends all its rows to each reader, point to point
-    NEEDED      every holder sends each reader only the rows for which the reader's block has a column; the columns of
+    HALO        every holder sends each reader only the rows for which the reader's block has a column; the columns of
                 the reader's block are renumbered to count the rows that arrive
 
-NEEDED is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
+HALO is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
 rank never receives rows that it holds. The next stage's rows travel while the current stage multiplies: two buffers
 take turns. On one machine without GPUs nothing is sent: with ``shared_memory`` the ranks read each other's rows in
 place.
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fullgnn.distributed import Axis, SharedSlots, Work
 from fullgnn.kernels.support.lines import as_rows, begins_lines, empty_lines, padded_lines, to_lines
-from fullgnn.schemes.traffic import BROADCAST, NEEDED, OWN, Product
+from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, Product
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +83,17 @@ class Exchange:
     """The sends and receives of this rank in one product: their plan and their execution.
 
     Args:
-        needed: for each of this rank's stages, the (num_needed,) ascending rows of the source block that this rank
+        halo: for each of this rank's stages, the (num_halo,) ascending rows of the source block that this rank
             reads; those of other ranks are its halo rows.
-        served: for each block row, the boundary rows of this rank that the block row reads, int64 and ascending;
+        boundary: for each block row, the boundary rows of this rank that the block row reads, int64 and ascending;
             empty where all or none travel.
     """
 
-    def __init__(self, context: RankContext, product: Product, needed: list[np.ndarray], served: list[np.ndarray]):
+    def __init__(self, context: RankContext, product: Product, halo: list[np.ndarray], boundary: list[np.ndarray]):
         self.context, self.rows, self.num_steps = context, product.in_rows, product.num_steps
         stages = product.stages[context.replica]
-        self.plans = [self._plan(product, product.source(context.part, s), rows) for s, rows in zip(stages, needed)]
-        self._sends = self._serve(product, served)
+        self.plans = [self._plan(product, product.source(context.part, s), rows) for s, rows in zip(stages, halo)]
+        self._sends = self._plan_sends(product, boundary)
         self._readers = sorted({send.rank for sends in self._sends for send in sends})
         self._root = product.gathering_replica(context.part)
         own = all(plan.way == OWN for plan in self.plans)
@@ -207,12 +207,12 @@ class Exchange:
 
     # ---- the plan ------------------------------------------------------------------------------------------------
 
-    def _plan(self, product: Product, source: int, needed: np.ndarray) -> StagePlan:
+    def _plan(self, product: Product, source: int, halo: np.ndarray) -> StagePlan:
         way, columns = int(product.ways[self.context.part, source]), None
         if way in (OWN, BROADCAST):
             return StagePlan(source, way, None, self.rows.block_size(source))
-        if way == NEEDED:
-            columns = needed
+        if way == HALO:
+            columns = halo
         plan = StagePlan(source, way, columns, self.rows.block_size(source) if columns is None else len(columns))
         for rank, held in self.rows.holders(source, self.context.replica, self.context.replication):
             index, where = None, held
@@ -223,21 +223,21 @@ class Exchange:
                 plan.parts.append(_Part(rank, None if index is None else self._tensor(index), where))
         return plan
 
-    def _serve(self, product: Product, served: list[np.ndarray]) -> list[list[_Send]]:
+    def _plan_sends(self, product: Product, boundary: list[np.ndarray]) -> list[list[_Send]]:
         """The sends of each step, which match the receives in the other ranks' plans."""
         context = self.context
         own = self.rows.own(context.part, context.replica)
         sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
-        for part, index in enumerate(served):
+        for part, index in enumerate(boundary):
             way = product.ways[part, context.part]
             if way in (OWN, BROADCAST):
                 continue
             replica, step = product.reader(part, context.part)
             rank = part * context.replication + replica
             holds = self.rows.num_slices > 1 or replica == context.replica
-            if rank == context.rank or not holds or not (len(index) if way == NEEDED else own.stop - own.start):
+            if rank == context.rank or not holds or not (len(index) if way == HALO else own.stop - own.start):
                 continue
-            sends[step].append(_Send(rank, self._tensor(index) if way == NEEDED else None))
+            sends[step].append(_Send(rank, self._tensor(index) if way == HALO else None))
         return sends
 
     def _tensor(self, index: np.ndarray) -> Tensor:

@@ -37,7 +37,7 @@ from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.options import SchemeOptions, takes_options
-from fullgnn.schemes.traffic import Reads
+from fullgnn.schemes.traffic import Halos
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class OneAndHalfD:
             out[part["node_id"]] = part["rows"]
         return torch.from_numpy(out)
 
-    def _lay_out(self, prepared: PreparedGraph | None, loss_rows: bool) -> tuple[Layout, dict[str, Reads]]:
+    def _lay_out(self, prepared: PreparedGraph | None, loss_rows: bool) -> tuple[Layout, dict[str, Halos]]:
         assert prepared is not None  # rank 0 has it
         return lay_out(prepared, self.grid, loss_rows)
 
@@ -201,9 +201,9 @@ class OneAndHalfD:
         self, layout: Layout, arrays: dict[str, np.ndarray], name: str, matrices: list[csr_array]
     ) -> Operator:
         """The operator of ``layout.products[name]``, from one matrix for each stage of this rank."""
-        served = np.split(arrays[f"{name}.served"], np.cumsum(arrays[f"{name}.num_served"])[:-1])
+        boundary = np.split(arrays[f"{name}.boundary"], np.cumsum(arrays[f"{name}.num_boundary"])[:-1])
         product = layout.products[name]
-        return Operator(self.context, self.kernel, product, matrices, served, layout.pattern, layout.dtype)
+        return Operator(self.context, self.kernel, product, matrices, boundary, layout.pattern, layout.dtype)
 
     def _matrices(self, layout: Layout, arrays: dict[str, np.ndarray], name: str) -> list[csr_array]:
         """The blocks of A (``adj``) or A^T (``adj_t``), one for each stage, from the arrays that ``cut`` returned."""

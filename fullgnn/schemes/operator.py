@@ -40,7 +40,7 @@ class Operator:
 
     Args:
         matrices: one for each stage of this replica, (rows of block i, rows of the source block), on the host.
-        served: this rank's boundary rows, see ``Exchange``.
+        boundary: this rank's boundary rows, see ``Exchange``.
         pattern: every stored entry is 1.
     """
 
@@ -50,7 +50,7 @@ class Operator:
         kernel: Kernel,
         product: Product,
         matrices: list[csr_array],
-        served: list[np.ndarray],
+        boundary: list[np.ndarray],
         pattern: bool,
         dtype: torch.dtype,
     ):
@@ -64,7 +64,7 @@ class Operator:
         self._row_scale: Tensor | None = None
         self._col_scale: Tensor | None = None
 
-        self.exchange = Exchange(context, product, [columns_read(matrix) for matrix in matrices], served)
+        self.exchange = Exchange(context, product, [columns_read(matrix) for matrix in matrices], boundary)
         self._stages: list[list[_Piece]] = []
         self.nnz = 0
         for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):

@@ -6,7 +6,7 @@ Block row i gets the rows of block j in one of four ways:
     OWN         block row i holds the rows: nothing moves
     BROADCAST   the owner sends the whole block along ``row``, after it has gathered the slices of its replicas
     WHOLE       every holder sends all its rows to the reader, point to point
-    NEEDED      every holder sends the rows that block row i has columns for (the halo rows of the reader)
+    HALO        every holder sends the rows that block row i has columns for (the halo rows of the reader)
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from fullgnn.reorder.measure import columns_read
 from fullgnn.schemes.layout import Rows, stage_source, stage_sources
 from fullgnn.schemes.stages import rank_sums
 
-OWN, BROADCAST, WHOLE, NEEDED = range(4)
+OWN, BROADCAST, WHOLE, HALO = range(4)
 
-NEEDED_SHARE = 0.75
+HALO_SHARE = 0.75
 """``exchange=auto`` sends only the rows that a block reads if they are less than this fraction of all rows: above it,
 packing costs as much as it saves."""
 
@@ -52,9 +52,9 @@ class Product:
         stage = source if self.stage_order == "broadcast" else (source - part) % self.num_parts
         return next((replica, list_.index(stage)) for replica, list_ in enumerate(self.stages) if stage in list_)
 
-    def sends_needed(self, part: int, source: int) -> bool:
+    def sends_halo(self, part: int, source: int) -> bool:
         """Whether block row ``part`` receives only those rows of block ``source`` that it has columns for."""
-        return bool(self.ways[part, source] == NEEDED)
+        return bool(self.ways[part, source] == HALO)
 
     def gathering_replica(self, part: int) -> int | None:
         """The replica that gathers the slices of block ``part`` and broadcasts it; None if no gather is necessary."""
@@ -62,19 +62,19 @@ class Product:
             return None
         return self.reader(part, part)[0]
 
-    def rows_received(self, needed: np.ndarray | None) -> dict[str, np.ndarray]:
+    def rows_received(self, halo: np.ndarray | None) -> dict[str, np.ndarray]:
         """Count, for each collective, the (b, r) int64 rows of X that each rank receives in one product.
 
         Args:
-            needed: ``Reads.counts``; None if no way is NEEDED.
+            halo: ``Halos.counts``; None if no way is HALO.
         """
         sizes = np.diff(self.in_rows.bounds, axis=1)  # (b, m)
         travelling = np.broadcast_to(
             sizes, (self.num_parts, *sizes.shape)
         ).copy()  # (b, b, m): rows of each slice that travel to each block row
-        if needed is not None:
-            chosen = self.ways == NEEDED
-            travelling[chosen] = needed[chosen]
+        if halo is not None:
+            chosen = self.ways == HALO
+            travelling[chosen] = halo[chosen]
         gathered = np.zeros((self.num_parts, len(self.stages)), np.int64)
         for part in range(self.num_parts):
             replica = self.reader(part, part)[0]
@@ -85,14 +85,14 @@ class Product:
         blocks = travelling.sum(axis=2)
         broadcast = blocks * (self.ways == BROADCAST)
         np.fill_diagonal(broadcast, 0)
-        exchanged = blocks * ((self.ways == WHOLE) | (self.ways == NEEDED))
+        exchanged = blocks * ((self.ways == WHOLE) | (self.ways == HALO))
         return {
             "broadcast": self._of_ranks(broadcast),
             "exchange": self._of_ranks(exchanged),
             "gather": gathered,
         }
 
-    def bytes_received(self, needed: np.ndarray | None, width: int, itemsize: int, wire: int) -> dict[str, np.ndarray]:
+    def bytes_received(self, halo: np.ndarray | None, width: int, itemsize: int, wire: int) -> dict[str, np.ndarray]:
         """Count, for each collective, the (b, r) int64 bytes that each rank receives in one product.
 
         Args:
@@ -100,7 +100,7 @@ class Product:
             itemsize: bytes of one element of Y.
             wire: bytes of one element of X as it travels.
         """
-        received = {name: rows * width * wire for name, rows in self.rows_received(needed).items()}
+        received = {name: rows * width * wire for name, rows in self.rows_received(halo).items()}
         replication, out = len(self.stages), np.diff(self.out_rows.bounds, axis=1)
         if out.shape[1] > 1:
             received["reduce_scatter"] = (replication - 1) * out * width * itemsize
@@ -116,7 +116,7 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False)
-class Reads:
+class Halos:
     """The rows of X that each block row of a matrix reads, that is, has columns for."""
 
     rows: list[np.ndarray]  # for each block row (num_read,) int32, GLOBAL and ascending
@@ -127,7 +127,7 @@ class Reads:
         """(b, b, m) int64: entry [i, j, q] counts the rows of slice q of block j that block row i reads."""
         return np.stack([self._by_slice(rows) for rows in self.rows])
 
-    def served(self, part: int, own: slice) -> list[np.ndarray]:
+    def boundary(self, part: int, own: slice) -> list[np.ndarray]:
         """For each block row, the boundary rows that it reads from slice ``own`` of block ``part``.
 
         The rows are counted from the first row of the slice.
@@ -137,23 +137,23 @@ class Reads:
         bounds = (np.searchsorted(rows, (start, stop)) for rows in self.rows)
         return [rows[first:last].astype(np.int64) - start for rows, (first, last) in zip(self.rows, bounds)]
 
-    def restrict(self, mask: np.ndarray, in_rows: Rows) -> "Reads":
+    def restrict(self, mask: np.ndarray, in_rows: Rows) -> "Halos":
         """Keep only the rows of X that the (num_rows,) ``mask`` selects, renumbered to match ``in_rows``."""
         number = np.cumsum(mask, dtype=np.int32) - 1
-        return Reads([number[rows[mask[rows]]] for rows in self.rows], in_rows)
+        return Halos([number[rows[mask[rows]]] for rows in self.rows], in_rows)
 
-    def only(self, chosen: np.ndarray) -> "Reads":
+    def only(self, chosen: np.ndarray) -> "Halos":
         """Keep only the rows that are read in the blocks that (b, b) bool ``chosen`` marks."""
         block_sizes = np.diff(self.in_rows.bounds[:, [0, -1]], axis=1)[:, 0]
         kept = [rows[np.repeat(chosen[part], block_sizes)[rows]] for part, rows in enumerate(self.rows)]
-        return Reads(kept, self.in_rows)
+        return Halos(kept, self.in_rows)
 
     def _by_slice(self, rows: np.ndarray) -> np.ndarray:
         bounds = self.in_rows.bounds
         return np.diff(np.searchsorted(rows, bounds), axis=1)
 
 
-def find_reads(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) -> Reads:
+def find_halos(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) -> Halos:
     """Find the rows of X that each block row of the square ``matrix`` reads. X and ``matrix`` are laid out as ``rows``.
 
     Args:
@@ -167,7 +167,7 @@ def find_reads(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) ->
         else:
             columns = columns_read(matrix[block.start + np.flatnonzero(mask[block])])
         found.append(columns.astype(np.int32))
-    return Reads(found, rows)
+    return Halos(found, rows)
 
 
 def choose_ways(rows: Rows, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
@@ -177,7 +177,7 @@ def choose_ways(rows: Rows, counts: np.ndarray | None, stage_order: str, exchang
 
     Args:
         rows: how the rows of X lie.
-        counts: ``Reads.counts``; None if only whole blocks travel.
+        counts: ``Halos.counts``; None if only whole blocks travel.
         exchange: ``broadcast``, ``needed_rows`` or ``auto``.
     """
     sizes = np.diff(rows.bounds[:, [0, -1]], axis=1)[:, 0]
@@ -187,13 +187,13 @@ def choose_ways(rows: Rows, counts: np.ndarray | None, stage_order: str, exchang
     elif exchange == "needed_rows":
         sparse = np.ones((num_parts, num_parts), bool)
     else:
-        needed = counts.sum(axis=2)
+        halo = counts.sum(axis=2)
         if broadcast:
-            of_others = needed.sum(axis=0) - np.diag(needed)
-            sparse = np.tile(of_others < NEEDED_SHARE * sizes * (num_parts - 1), (num_parts, 1))
+            of_others = halo.sum(axis=0) - np.diag(halo)
+            sparse = np.tile(of_others < HALO_SHARE * sizes * (num_parts - 1), (num_parts, 1))
         else:
-            sparse = needed < NEEDED_SHARE * sizes
-    ways = np.where(sparse, NEEDED, BROADCAST if broadcast else WHOLE).astype(np.int8)
+            sparse = halo < HALO_SHARE * sizes
+    ways = np.where(sparse, HALO, BROADCAST if broadcast else WHOLE).astype(np.int8)
     if rows.num_slices == 1:
         diagonal = np.eye(num_parts, dtype=bool)
         ways[diagonal & (ways != BROADCAST)] = OWN

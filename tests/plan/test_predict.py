@@ -206,10 +206,10 @@ def test_the_distinct_columns_of_a_random_block() -> None:
     rng = np.random.default_rng(0)
     n, nnz = 2000, 3000
     graph = GraphStatistics("random", n, nnz + n, 4, 2, n)
-    needed = estimated_job(config("scheme.exchange=needed_rows"), 2, graph).needed["adj"]
+    halo = estimated_job(config("scheme.exchange=needed_rows"), 2, graph).halo["adj"]
     half = n // 2
     drawn = [len(np.unique(rng.integers(0, half, nnz // 4))) for _ in range(20)]
-    assert needed is not None and needed[0, 1, 0] == pytest.approx(np.mean(drawn), rel=0.02)
+    assert halo is not None and halo[0, 1, 0] == pytest.approx(np.mean(drawn), rel=0.02)
 
 
 @pytest.mark.parametrize(
