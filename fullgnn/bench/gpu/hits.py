@@ -90,6 +90,8 @@ def finished(
         TimeoutExpired: it took longer.
     """
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    if grace_s:  # a job in the background of a shell ignores interrupts, and so would the command
+        pipes["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
     try:
         return *process.communicate(timeout=max(0.1, seconds)), process.returncode
