@@ -22,7 +22,7 @@ START_S = 6.0
 _GRACE_S = 3.0
 _POLL_S = 0.1
 _ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""Of a process, unless the user's environment has other values: collectives stay on this machine."""
+"""Environment of a process, where the user has set no other values. Collectives then stay on this machine."""
 
 
 @dataclass(frozen=True)

@@ -55,14 +55,15 @@ class MadeGraph:
         """The graph as it was made, its pattern in order, and the order; None where that failed."""
         kept = self.scratch / "graph.pt"
         if kept.exists():
-            graph, perm = torch.load(kept, map_location=self._device, weights_only=False)
+            stored = torch.load(kept, map_location=self._device, weights_only=True)
+            graph, perm = RandomGraph(**stored["graph"]), stored["perm"]
         else:
             graph = self._report.item("generate", partial(self._generate, self._scale()), limit_s=90)
             if graph is None:
                 return None
             perm = self._order(graph)
             if self._task.arguments.get("keep"):
-                torch.save((graph, perm), kept)
+                torch.save({"graph": vars(graph), "perm": perm}, kept)
         csr = self._report.item("build", partial(self._build, graph, perm), limit_s=90)
         return None if csr is None else (graph, csr, perm)
 
