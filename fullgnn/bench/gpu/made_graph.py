@@ -54,6 +54,7 @@ class MadeGraph:
     def make(self) -> tuple[RandomGraph, LocalCSR, Tensor] | None:
         """The graph as it was made, its pattern in order, and the order; None where that failed."""
         kept = self.scratch / "graph.pt"
+        graph: RandomGraph | None
         if kept.exists():
             stored = torch.load(kept, map_location=self._device, weights_only=True)
             graph, perm = RandomGraph(**stored["graph"]), stored["perm"]
