@@ -37,11 +37,13 @@ from fullgnn.engine import (
     TrainStep,
     check_deterministic,
     check_preparation,
+    distribute,
     fit,
     make_scheme,
     predict,
+    prepare_on_rank0,
     replay_for,
-    set_up,
+    with_input,
 )
 from fullgnn.engine.summary import closing_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
@@ -82,10 +84,12 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
-        job = set_up(cfg, world, scheme, graph, keep_prepared=hardware is not None)
+        prepared = prepare_on_rank0(cfg, scheme, graph)
+        job = distribute(cfg, world, scheme, prepared)
+        predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
+        del prepared, graph  # rank 0 holds the whole graph no longer
+        job = with_input(job, cfg, world)
     setup = meter.take()
-    predicted = None if hardware is None else predicted_run(cfg, job, world, hardware)
-    job, graph = replace(job, prepared=None), None  # frees the whole graph
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
     model, sharded = job.model, job.graph

@@ -10,13 +10,13 @@ from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.prepare import Preparation, prepare
+from fullgnn.engine.prepare import Preparation, Prepared, prepare
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.lines import to_lines
 from fullgnn.nn import set_spmm_order
 from fullgnn.reorder.structure import Structure
-from fullgnn.schemes.base import PreparedGraph, Scheme, ShardedGraph
+from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 
@@ -32,7 +32,6 @@ class Job:
     preparation: Preparation
     optimizations: OptimizationConfig  # those that the model supports
     structure: Structure | None  # on rank 0; None elsewhere
-    prepared: PreparedGraph | None = None  # the whole graph on rank 0, if ``keep_prepared``
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
@@ -50,29 +49,26 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
     return build(cfg.scheme, world=world, kernel=kernel, meter=meter)
 
 
-def set_up(
-    cfg: Config,
-    world: World,
-    scheme: Scheme,
-    graph: Graph | None = None,
-    keep_prepared: bool = False,
-) -> Job:
-    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, distribute it, and build the model.
+def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
+    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, distribute it, and build the model and its input.
 
     Optimizations that the model does not support are disabled, and this is logged. Results that an earlier run stored
     in ``runtime.cache_dir`` are not computed again.
 
-    Args:
-        keep_prepared: keep the prepared graph as ``Job.prepared``; otherwise it is freed as soon as it is cut.
-
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
+    prepared = prepare_on_rank0(cfg, scheme, graph)
+    job = distribute(cfg, world, scheme, prepared)
+    del prepared, graph
+    return with_input(job, cfg, world)
+
+
+def prepare_on_rank0(cfg: Config, scheme: Scheme, graph: Graph | None = None) -> Prepared | None:
+    """The first part of ``set_up``: the prepared graph and its statistics on rank 0; None on the other ranks."""
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
-    return distribute(
-        cfg, world, scheme, from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache)), keep_prepared
-    )
+    return from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache))
 
 
 def with_supported_optimizations(cfg: Config) -> Config:
@@ -84,34 +80,37 @@ def with_supported_optimizations(cfg: Config) -> Config:
     return replace(cfg, optimizations=applicable(cfg.optimizations, build_model(cfg, 1, 1, torch.device("cpu"))))
 
 
-def distribute(
-    cfg: Config,
-    world: World,
-    scheme: Scheme,
-    prepared: tuple[PreparedGraph, Preparation] | None,
-    keep_prepared: bool = False,
-) -> Job:
-    """The second half of ``set_up``: build the model, and distribute the graph that rank 0 has prepared.
+def distribute(cfg: Config, world: World, scheme: Scheme, prepared: Prepared | None) -> Job:
+    """The second part of ``set_up``: build the model, and distribute the graph that rank 0 has prepared.
 
     Args:
-        prepared: the result of ``prepare`` on rank 0; None on the other ranks.
-        keep_prepared: see ``set_up``.
+        prepared: what ``prepare_on_rank0`` returned. The job keeps no reference to it, so that the caller can free the
+            whole graph.
+
+    Returns:
+        a job whose input is still the features.
     """
     preparation = broadcast_object(prepared[1] if prepared else None)
-    model = build_model(cfg, preparation.num_features, preparation.num_classes, world.device)
-    optimizations, cache = applicable(cfg.optimizations, model), Cache(cfg.runtime.cache_dir)
+    model = build_model(cfg, preparation.sizes.num_features, preparation.sizes.num_classes, world.device)
+    optimizations = applicable(cfg.optimizations, model)
     sharded = scheme.shard(prepared[0] if prepared else None, optimizations.loss_rows_only)
-    structure = prepared[0].structure if prepared else None
-    kept = prepared[0] if prepared and keep_prepared else None
-    del prepared
     if optimizations.loss_rows_only and sharded.train_adj is None:
-        log.info("optimizations.loss_rows_only is off: scheme=%s computes all rows", cfg.scheme["name"])
+        log.info("optimizations.loss_rows_only is disabled: scheme=%s computes all rows", cfg.scheme["name"])
         optimizations = replace(optimizations, loss_rows_only=False)
     set_spmm_order(model, optimizations.spmm_order)
-    keeps = optimizations.cache_aggregation and not world.dry  # a dry run does not compute the true A @ H0
-    key = preparation.aggregation_key if keeps else ""
-    sharded, optimizations = make_input(sharded, optimizations, world, cache, key)
-    return Job(model, sharded, preparation, optimizations, structure, kept)
+    return Job(model, sharded, preparation, optimizations, prepared[0].structure if prepared else None)
+
+
+def with_input(job: Job, cfg: Config, world: World) -> Job:
+    """The last part of ``set_up``: replace the features of the graph by the model's input. Every rank calls it.
+
+    Returns:
+        the job with that input, and with ``offload`` of its ``optimizations`` decided.
+    """
+    keeps = job.optimizations.cache_aggregation and not world.dry  # a dry run does not compute the true A @ H0
+    key = job.preparation.aggregation_key if keeps else ""
+    graph, optimizations = make_input(job.graph, job.optimizations, world, Cache(cfg.runtime.cache_dir), key)
+    return replace(job, graph=graph, optimizations=optimizations)
 
 
 def make_input(

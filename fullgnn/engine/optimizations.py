@@ -34,5 +34,5 @@ def applicable(optimizations: OptimizationConfig, model: torch.nn.Module) -> Opt
         if optimizations.offload == "always":
             reasons["offload"] = "only A @ H0 can stay on the host, and here it is not computed once"
     for option, reason in reasons.items():
-        log.info("optimizations.%s is off: %s", option, reason)
+        log.info("optimizations.%s is disabled: %s", option, reason)
     return replace(optimizations, **off)

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 
 from fullgnn.config import Config, build
 from fullgnn.graph import Graph, adjacency_operator, load_dataset, row_sums
@@ -17,7 +16,7 @@ from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.reorder.measure import block_nnz, halo_share, off_diagonal_share, rows_read
 from fullgnn.reorder.structure import Structure, cell_nnz, cells
-from fullgnn.reorder.two_level import Order
+from fullgnn.reorder.two_level import NodeOrder, UsedMethods
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.storage.cache import Cache
 
@@ -25,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """Statistics of the prepared graph; small, and broadcast to every rank."""
+class GraphSizes:
+    """The sizes of a prepared graph."""
 
     dataset: str
     num_nodes: int
@@ -35,16 +34,30 @@ class Preparation:
     symmetric: bool
     num_features: int
     num_classes: int
-    partition: str  # the one that was used, after a fallback
-    reorder: str
-    num_blocks: int  # of the reordering
+
+
+@dataclass(frozen=True)
+class BlockStatistics:
+    """How the non-zeros of a prepared graph lie. No run needs this; ``record.json`` and reports show it."""
+
     edge_cut: float  # fraction of the non-zeros that join two block rows
     needed_row_ratio: float | None  # rows that block rows read of each other / all; None with one block row
     tile_density: dict[str, float]  # see RunRecord
-    partition_time_s: float  # 0 if the order came from the cache
-    reorder_time_s: float
-    prepare_time_s: float  # load, partition, reorder, permute, normalise
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a run knows of the prepared graph on every rank. Fields of the parts are named as those of ``RunRecord``."""
+
+    sizes: GraphSizes
+    methods: UsedMethods
+    statistics: BlockStatistics
+    prepare_time_s: float  # load, partition, reorder, permute, normalise, count
     aggregation_key: str  # key of A @ H0 in the cache; empty: not stored
+
+
+Prepared = tuple[PreparedGraph, Preparation]
+"""The result of ``prepare``: the whole graph, which stays on rank 0, and what every rank is told about it."""
 
 
 def check_preparation(cfg: Config) -> None:
@@ -57,9 +70,7 @@ def check_preparation(cfg: Config) -> None:
     build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is out of range
 
 
-def prepare(
-    cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cache | None = None
-) -> tuple[PreparedGraph, Preparation]:
+def prepare(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cache | None = None) -> Prepared:
     """Load ``cfg.dataset`` (or take ``graph``), cut it into ``num_parts`` block rows, order it and normalise it.
 
     The order is loaded from the ``cache`` if it is stored there.
@@ -97,28 +108,24 @@ def prepare(
         order.partition.bounds,
         block_nnz(adj.matrix, order.partition),
     )
-    return PreparedGraph(graph, order.perm, adj, order.partition, dtype, structure), Preparation(
-        dataset=graph.name,
-        num_nodes=graph.num_nodes,
-        num_edges=num_edges,
-        nnz=adj.nnz,
-        symmetric=adj.symmetric,
-        num_features=graph.num_features,
-        num_classes=graph.num_classes,
-        partition=order.partition_used,
-        reorder=order.reorder_used,
-        num_blocks=order.num_blocks,
-        edge_cut=off_diagonal_share(structure.block_nnz),
-        needed_row_ratio=_needed_row_ratio(adj.matrix, order.partition),
-        tile_density=_tile_density(adj.matrix),
-        partition_time_s=order.partition_time_s,
-        reorder_time_s=order.reorder_time_s,
-        prepare_time_s=time.perf_counter() - begin,
-        aggregation_key=aggregation_key,
+    prepared = PreparedGraph(graph, order.perm, adj, order.partition, dtype, structure)
+    sizes = GraphSizes(
+        graph.name, graph.num_nodes, num_edges, adj.nnz, adj.symmetric, graph.num_features, graph.num_classes
     )
+    statistics = block_statistics(prepared)
+    return prepared, Preparation(sizes, order.used, statistics, time.perf_counter() - begin, aggregation_key)
 
 
-def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache, adjacency_key: str) -> Order:
+def block_statistics(prepared: PreparedGraph) -> BlockStatistics:
+    """Count what reports show about the blocks of ``prepared``. It takes two passes over the non-zeros."""
+    matrix, partition = prepared.adj.matrix, prepared.partition
+    indptr, indices = (torch.from_numpy(array) for array in (matrix.indptr, matrix.indices))
+    density = tile_density(indptr, indices, matrix.shape[1])
+    ratio = halo_share(rows_read(matrix, partition), partition.num_nodes) if partition.num_parts > 1 else None
+    return BlockStatistics(off_diagonal_share(prepared.block_nnz), ratio, dict(zip(DENSITY_BINS, density)))
+
+
+def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache, adjacency_key: str) -> NodeOrder:
     """Load the order of ``graph`` from the ``cache``, or compute and store it.
 
     An order from a fallback method is not stored, so that the next run tries the requested method again.
@@ -138,8 +145,8 @@ def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache, adjacency_ke
         log.info(
             "the order of the nodes (%s, %s) is loaded from %s", cfg.partition["name"], cfg.reorder.name, cache.folder
         )
-        partition, num_blocks = Partition(stored["bounds"]), int(stored["num_blocks"])
-        return Order(stored["perm"], partition, name_of(partitioner), name_of(method), num_blocks, 0.0, 0.0)
+        used = UsedMethods(name_of(partitioner), name_of(method), int(stored["num_blocks"]))
+        return NodeOrder(stored["perm"], Partition(stored["bounds"]), used)
     order = two_level(
         graph.adjacency(np.float32),
         graph.train_mask,
@@ -150,13 +157,14 @@ def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache, adjacency_ke
         cfg.reorder.num_blocks,
         cfg.seed,
     )
-    if (order.partition_used, order.reorder_used) == (name_of(partitioner), name_of(method)):
-        arrays = {"perm": order.perm, "bounds": order.partition.bounds, "num_blocks": np.array(order.num_blocks)}
-        cache.store("order", key, arrays)
+    used = order.used
+    if (used.partition, used.reorder) == (name_of(partitioner), name_of(method)):
+        num_blocks = np.array(used.reorder_num_blocks)
+        cache.store("order", key, {"perm": order.perm, "bounds": order.partition.bounds, "num_blocks": num_blocks})
     return order
 
 
-def _aggregation_key(cfg: Config, graph: Graph, order: Order, cache: Cache, adjacency_key: str) -> str:
+def _aggregation_key(cfg: Config, graph: Graph, order: NodeOrder, cache: Cache, adjacency_key: str) -> str:
     """Key of A @ H0: a hash of the two factors and of scheme and kernel, whose results differ in the last bits.
 
     Args:
@@ -174,14 +182,3 @@ def _aggregation_key(cfg: Config, graph: Graph, order: Order, cache: Cache, adja
         scheme=cfg.scheme,
         kernel=cfg.kernel,
     )
-
-
-def _tile_density(matrix: csr_array) -> dict[str, float]:
-    indptr, indices = (torch.from_numpy(array) for array in (matrix.indptr, matrix.indices))
-    return dict(zip(DENSITY_BINS, tile_density(indptr, indices, matrix.shape[1])))
-
-
-def _needed_row_ratio(matrix: csr_array, partition: Partition) -> float | None:
-    if partition.num_parts == 1:
-        return None
-    return halo_share(rows_read(matrix, partition), partition.num_nodes)

@@ -3,11 +3,10 @@
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine.cuda_graph import replay_for
-from fullgnn.engine.job import Job, distribute, make_scheme, set_up
-from fullgnn.engine.prepare import Preparation
+from fullgnn.engine.job import Job, distribute, make_scheme, set_up, with_input
+from fullgnn.engine.prepare import Prepared
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph
-from fullgnn.schemes.base import PreparedGraph
 from fullgnn.telemetry.meter import Meter
 
 
@@ -15,7 +14,7 @@ def make_training(
     cfg: Config,
     world: World,
     graph: Graph | None = None,
-    prepared: tuple[PreparedGraph, Preparation] | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[Job, TrainStep, Meter]:
     """Set up everything that a run of ``cfg`` needs before its first epoch. Called on every rank of ``world``.
 
@@ -34,6 +33,6 @@ def make_training(
     if prepared is None:
         job = set_up(cfg, world, scheme, graph)
     else:
-        job = distribute(cfg, world, scheme, prepared)
+        job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
     epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
     return job, epochs, meter

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 from fullgnn.config import Config
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import Job, with_supported_optimizations
+from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import Kernel
@@ -54,17 +55,18 @@ def planned(cfg: Config, world: World) -> Planned:
     return Planned(_with_replication(cfg, replication), graph, hardware)
 
 
-def predicted_run(cfg: Config, job: Job, world: World, hardware: Hardware) -> dict[str, Any]:
+def predicted_run(cfg: Config, job: Job, prepared: Prepared | None, world: World, hardware: Hardware) -> dict[str, Any]:
     """``RunRecord.predicted`` of a run, from its own blocks; called on every rank, the same on all.
 
     Args:
-        job: has ``prepared``, on rank 0.
+        prepared: what ``prepare_on_rank0`` returned.
     """
 
     def prediction() -> dict[str, Any]:
-        assert job.prepared is not None
+        assert prepared is not None
         run, local = replace(cfg, optimizations=job.optimizations), world.size == world.local_size
-        counted = counted_job(run, world.size, job.prepared, locality(job.prepared, run, hardware.near_bytes))
+        graph = prepared[0]
+        counted = counted_job(run, world.size, graph, locality(graph, run, hardware.near_bytes))
         found = predict(replace(counted, local=local), hardware)
         kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes")
         return {key: asdict(found)[key] for key in kept} | {"epoch_time_ms": found.epoch_time_ms}

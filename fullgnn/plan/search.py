@@ -75,7 +75,7 @@ def from_graph(graph: Graph, near_bytes: int) -> Source:
         if key not in last:
             last.clear()  # one graph at a time: they may be large
             prepared, preparation = prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
-            log.info("%s, %s, %d block rows: prepared", graph.name, preparation.reorder, num_parts)
+            log.info("%s, %s, %d block rows: prepared", graph.name, preparation.methods.reorder, num_parts)
             last[key] = prepared, locality(prepared, cfg, near_bytes)
         return counted_job(cfg, world_size, *last[key])
 

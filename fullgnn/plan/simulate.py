@@ -13,9 +13,9 @@ import numpy as np
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import make_scheme
-from fullgnn.engine.job import distribute, with_supported_optimizations
+from fullgnn.engine.job import distribute, with_input, with_supported_optimizations
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.prepare import Preparation, prepare
+from fullgnn.engine.prepare import Prepared, prepare
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
@@ -61,7 +61,7 @@ def simulate(
     graph: Graph | None = None,
     epochs: int = 5,
     hardware: Hardware | None = None,
-    prepared: tuple[PreparedGraph, Preparation] | None = None,
+    prepared: Prepared | None = None,
 ) -> Simulation:
     """Run every rank of a job of ``world_size`` in this process, which is in no job itself.
 
@@ -88,7 +88,7 @@ def simulate(
     return Simulation(ranks, comm_ms)
 
 
-def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> tuple[PreparedGraph, Preparation]:
+def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> Prepared:
     """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows, the same order and the same
     normalisation can share it."""
     cfg = with_supported_optimizations(cfg)
@@ -108,10 +108,10 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
     return (1e3 * communication_s(job, trace, product_s, hardware)).ravel().tolist()
 
 
-def _run(cfg: Config, world: World, prepared: tuple[PreparedGraph, Preparation], epochs: int) -> RankRun:
+def _run(cfg: Config, world: World, prepared: Prepared, epochs: int) -> RankRun:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
-    job = distribute(cfg, world, scheme, prepared)
+    job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
     training = TrainStep(job.model, job.graph, scheme, cfg.train, meter)
     meter.take()
     peak = TensorPeak(world.device)

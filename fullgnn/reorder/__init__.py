@@ -15,10 +15,10 @@ from fullgnn.reorder.metis import metis
 from fullgnn.reorder.rcm import rcm
 from fullgnn.reorder.simple import degree, none, shuffle
 from fullgnn.reorder.slashburn import slashburn
-from fullgnn.reorder.two_level import Order, check_order, two_level
+from fullgnn.reorder.two_level import NodeOrder, check_order, two_level
 
 __all__ = [
-    "Order",
+    "NodeOrder",
     "blockwise",
     "check_order",
     "degree",

@@ -15,17 +15,24 @@ from fullgnn.reorder.blockwise import Reordering, base_function, blockwise, name
 Partitioner = Callable[[sparse.csr_array, np.ndarray, int, int], Cut]
 
 
+@dataclass(frozen=True)
+class UsedMethods:
+    """The methods that ordered the nodes, and how long they took. The fields are named as those of ``RunRecord``."""
+
+    partition: str  # name of the partitioner that ran; after a fallback it differs from the configured one
+    reorder: str  # name of the reordering that ran, likewise
+    reorder_num_blocks: int  # number of blocks that were ordered separately
+    partition_time_s: float = 0.0  # 0 if the order was loaded
+    reorder_time_s: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
-class Order:
+class NodeOrder:
     """A new numbering of the nodes, and the block rows that it is cut into."""
 
     perm: np.ndarray  # (num_nodes,) int64, GLOBAL: new node i is old node perm[i]
     partition: Partition  # block rows of the new nodes
-    partition_used: str  # name of the partitioner that ran; after a fallback it differs from the configured one
-    reorder_used: str  # name of the reordering that ran, likewise
-    num_blocks: int  # number of blocks that were ordered separately
-    partition_time_s: float
-    reorder_time_s: float
+    used: UsedMethods
 
 
 def two_level(
@@ -37,7 +44,7 @@ def two_level(
     num_parts: int,
     num_blocks: int | None,
     seed: int,
-) -> Order:
+) -> NodeOrder:
     """Number the nodes so that the parts are consecutive and neighbours in a part are near each other.
 
     With ``scope="block"`` the ``partitioner`` decides which nodes form which part, then ``method`` orders each part
@@ -73,8 +80,8 @@ def two_level(
         blocks = cut if num_blocks is None else contiguous(adj, train_mask, num_blocks, seed)
         perm, reorder_used = blockwise(adj, method, blocks, seed)
         partition_time_s, reorder_time_s = middle - begin, time.perf_counter() - middle
-    num_blocks = blocks.partition.num_parts
-    return Order(perm, partition, partition_used, reorder_used, num_blocks, partition_time_s, reorder_time_s)
+    used = UsedMethods(partition_used, reorder_used, blocks.partition.num_parts, partition_time_s, reorder_time_s)
+    return NodeOrder(perm, partition, used)
 
 
 def check_order(partitioner: Partitioner, scope: str, num_blocks: int | None) -> None:

@@ -137,7 +137,7 @@ def prepare_job(cfg: TargetConfig, case: Case, layout: Layout, own: Sequence[str
     """
     run = run_config(cfg, case.hidden, *own, *layout.overrides())
     prepared, preparation = prepare_for(run, layout.p, case.graph)
-    asked, used = run.reorder.name, preparation.reorder
+    asked, used = run.reorder.name, preparation.methods.reorder
     if exact and used != asked:
         raise UnsupportedError(f"reorder={asked} is not available here, {used} took its place: pip install pymetis")
     return prepared, preparation

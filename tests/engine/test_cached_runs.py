@@ -52,13 +52,13 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
         columns = meter.take().counts.get("spmm_columns", 0)
         features = job.graph.features
         product = features.product if isinstance(features, Aggregated) else features
-        said = job.preparation
+        used = job.preparation.methods
         return Outcome(
             [epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs],
             product.detach().cpu().numpy().copy(),
             columns,
-            said.partition_time_s + said.reorder_time_s,
-            (said.partition, said.reorder),
+            used.partition_time_s + used.reorder_time_s,
+            (used.partition, used.reorder),
             lines,
             sum(kind == "aggregation" for _, kind, *_ in (call.args for call in store.call_args_list)),
         )
@@ -261,8 +261,9 @@ def test_the_order_is_that_of_two_level(tmp_path: Path) -> None:
         for graph, said in (computed, loaded):
             assert np.array_equal(graph.node_id, plain[0].node_id) and graph.node_id.dtype == plain[0].node_id.dtype
             assert np.array_equal(graph.partition.bounds, plain[0].partition.bounds)
-            assert (said.partition, said.reorder, said.num_blocks) == (partition, "rcm", plain[1].num_blocks)
-        assert loaded[1].partition_time_s == loaded[1].reorder_time_s == 0
+            used, num_blocks = said.methods, plain[1].methods.reorder_num_blocks
+            assert (used.partition, used.reorder, used.reorder_num_blocks) == (partition, "rcm", num_blocks)
+        assert loaded[1].methods.partition_time_s == loaded[1].methods.reorder_time_s == 0
 
 
 def test_a_fallback_is_not_kept(tmp_path: Path, monkeypatch) -> None:
@@ -271,9 +272,9 @@ def test_a_fallback_is_not_kept(tmp_path: Path, monkeypatch) -> None:
         broken.setitem(sys.modules, "pymetis", None)
         for _ in range(2):
             said = prepare(cfg, 3, GRAPH, cache)[1]
-            assert (said.partition, said.reorder) == ("nnz", "rcm") and files(tmp_path) == (0, 0)
+            assert (said.methods.partition, said.methods.reorder) == ("nnz", "rcm") and files(tmp_path) == (0, 0)
     said = prepare(cfg, 3, GRAPH, cache)[1]
-    assert (said.partition, said.reorder) == ("metis", "metis") and files(tmp_path) == (1, 0)
+    assert (said.methods.partition, said.methods.reorder) == ("metis", "metis") and files(tmp_path) == (1, 0)
 
 
 @pytest.mark.parametrize("switch", ["optimizations.cache_aggregation=false", "model.input_dropout=0.5"])

@@ -210,7 +210,7 @@ def test_on_a_gpu_the_product_lies_in_lines_and_its_cached_file_does_not(ranks, 
 def test_without_a_product_offload_is_off_with_a_line(ranks, switch: str) -> None:
     (outcome,) = ranks(1)(held, case(1, "optimizations.offload=always", switch))
     assert (outcome["kind"], outcome["offload"]) == ("Tensor", "never")
-    assert [line for line in outcome["lines"] if line.startswith("optimizations.offload is off")]
+    assert [line for line in outcome["lines"] if line.startswith("optimizations.offload is disabled")]
 
 
 def test_the_cache_serves_runs_with_offload_and_without(ranks, tmp_path) -> None:

@@ -9,7 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
-from fullgnn.engine.job import distribute, make_scheme, with_supported_optimizations
+from fullgnn.engine.job import distribute, make_scheme, with_input, with_supported_optimizations
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import lines
@@ -241,7 +241,7 @@ def test_a_dry_rank_trains() -> None:
     with dry_world(cfg.runtime, 0, 1) as world:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
-        job = distribute(cfg, world, scheme, prepared)
+        job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
         losses = [
             epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
         ]

@@ -26,9 +26,9 @@ def test_block_scope_partitions_first_and_orders_inside(partitioner, method, pla
     assert np.array_equal(order.partition.bounds, cut.partition.bounds)
     for rows in map(cut.partition.slice, range(4)):
         assert np.array_equal(np.sort(order.perm[rows]), cut.perm[rows])
-    assert order.partition_used == partitioner.__name__
-    assert order.reorder_used == getattr(method, "func", method).__name__
-    assert order.num_blocks == 4 and order.partition_time_s >= 0 and order.reorder_time_s >= 0
+    assert order.used.partition == partitioner.__name__
+    assert order.used.reorder == getattr(method, "func", method).__name__
+    assert order.used.reorder_num_blocks == 4 and order.used.partition_time_s >= 0 and order.used.reorder_time_s >= 0
 
 
 def test_whole_scope_orders_first_and_cuts_the_order(planted) -> None:
@@ -37,7 +37,8 @@ def test_whole_scope_orders_first_and_cuts_the_order(planted) -> None:
         assert np.array_equal(order.perm, reorder.degree(planted, 3))
         renumbered = planted[order.perm][:, order.perm].tocsr()
         assert np.array_equal(order.partition.bounds, partitioner(renumbered, TRAIN, 4, 3).partition.bounds)
-        assert (order.partition_used, order.reorder_used, order.num_blocks) == (partitioner.__name__, "degree", 1)
+        used = order.used
+        assert (used.partition, used.reorder, used.reorder_num_blocks) == (partitioner.__name__, "degree", 1)
     assert imbalance(np.add.reduceat(row_weight(renumbered), order.partition.bounds[:-1])) <= 1.05
 
 
@@ -45,7 +46,8 @@ def test_contiguous_parts_may_be_cut_from_other_blocks(planted) -> None:
     order = two_level(planted, TRAIN, partition.contiguous, reorder.shuffle, "block", 4, 2, 3)
     assert np.array_equal(np.sort(order.perm[:500]), np.arange(500))
     assert not np.array_equal(np.sort(order.perm[:250]), np.arange(250))
-    assert order.num_blocks == 2 and np.array_equal(order.partition.bounds, Partition.equal(1000, 4).bounds)
+    assert order.used.reorder_num_blocks == 2
+    assert np.array_equal(order.partition.bounds, Partition.equal(1000, 4).bounds)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_where_metis_fails_the_result_says_what_was_used(cause: str, planted, mo
         monkeypatch.setattr(pymetis, "part_graph", lambda *args, **kwargs: 1 / 0)
     with caplog.at_level(logging.INFO):
         order = two_level(planted, TRAIN, partition.metis, METIS, "block", 4, None, 0)
-    assert (order.partition_used, order.reorder_used) == ("nnz", "rcm")
+    assert (order.used.partition, order.used.reorder) == ("nnz", "rcm")
     assert np.array_equal(order.perm, two_level(planted, TRAIN, partition.nnz, reorder.rcm, "block", 4, None, 0).perm)
     for record, message in zip(
         caplog.records, ("partition=metis falls back to nnz", "reorder=metis falls back to rcm")
@@ -97,7 +99,7 @@ def test_metis_that_fails_on_one_part_names_both_orders(planted, monkeypatch) ->
     part_graph, calls = pymetis.part_graph, iter(range(2))
     monkeypatch.setattr(pymetis, "part_graph", lambda *args, **kw: part_graph(*args, **kw) if next(calls) else 1 / 0)
     order = two_level(planted, TRAIN, partition.contiguous, METIS, "block", 2, None, 0)
-    assert order.reorder_used == "rcm+metis"
+    assert order.used.reorder == "rcm+metis"
     assert np.array_equal(np.sort(order.perm), np.arange(1000))
 
 
