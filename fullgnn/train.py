@@ -20,8 +20,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from fullgnn.config import Config, conf_dir
-from fullgnn.config.compose import explain, is_user_mistake, load_config
-from fullgnn.config.overrides import hold_for_jobs, with_current_names, worker_arguments
+from fullgnn.config.compose import explain, is_user_error, load_config
+from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
 from fullgnn.distributed import (
     World,
     default_nproc,
@@ -172,7 +172,7 @@ def main() -> None:
     """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
     setup_logging(int(os.environ.get("RANK", 0)))
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
-    sys.argv[1:] = hold_for_jobs(with_current_names(sys.argv[1:]))
+    sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
     if under_torchrun():
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher forwards Ctrl-C: end silently, even while waiting
     try:
@@ -180,7 +180,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        if is_user_mistake(error):
+        if is_user_error(error):
             fail(ConfigError(explain(error)))
         if under_torchrun():
             report_failure(error)

@@ -64,7 +64,7 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
 
 
 @pytest.fixture
-def triton_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def triton_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no GPU is visible, kernels in Triton are used on the CPU, by its interpreter; see ``triton_device.py``."""
     monkeypatch.setattr(gpu, "INTERPRETED", not torch.cuda.is_available())
 

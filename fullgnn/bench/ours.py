@@ -13,7 +13,7 @@ from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.partition import Partition
-from fullgnn.reorder.measure import bandwidth, edge_cut
+from fullgnn.partition.counts import bandwidth, edge_cut
 
 
 def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:

@@ -62,7 +62,7 @@ def compose(*overrides: str) -> DictConfig:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
             return hydra.compose("config", overrides=with_current_names(overrides))
     except Exception as error:
-        if not is_user_mistake(error):
+        if not is_user_error(error):
             raise
         raise ConfigError(explain(error)) from error
 
@@ -116,7 +116,7 @@ def _check_dry_run(cfg: DictConfig) -> None:
         raise ConfigError(f"rank={cfg.rank} is not one of {cfg.world_size} ranks: choose 0 to {cfg.world_size - 1}")
 
 
-def is_user_mistake(error: BaseException) -> bool:
+def is_user_error(error: BaseException) -> bool:
     """Whether Hydra or OmegaConf raised ``error`` because of what the user wrote."""
     not_a_name = isinstance(error, ValueError) and str(error).startswith("Config group override must be")  # scheme=2
     return not_a_name or isinstance(error, (HydraException, OmegaConfBaseException))

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
 
 from fullgnn.config import conf_dir
-from fullgnn.config.compose import explain, is_user_mistake
+from fullgnn.config.compose import explain, is_user_error
 from fullgnn.errors import ConfigError
 
 
@@ -32,7 +32,7 @@ def load_keys(name: str, schema: type, overrides: list[str]) -> Any:
         OmegaConf.resolve(composed)
         return OmegaConf.to_object(OmegaConf.merge(schema, composed))
     except Exception as error:
-        if not is_user_mistake(error):
+        if not is_user_error(error):
             raise
         raise ConfigError(explain_keys(error, schema)) from error
 

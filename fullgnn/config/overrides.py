@@ -27,7 +27,7 @@ def with_current_names(overrides: Iterable[str]) -> list[str]:
     return current
 
 
-def hold_for_jobs(arguments: list[str]) -> list[str]:
+def defer_keys_of_swept_groups(arguments: list[str]) -> list[str]:
     """Rewrite keys below a swept group so that Hydra accepts ``-m dataset=cora,pubmed dataset.root=...``.
 
     Hydra first composes a sweep without its swept overrides, so with the default dataset, and refuses a key that only

@@ -9,7 +9,7 @@ from fullgnn.distributed.collectives import (
     receive_arrays,
     send_arrays,
 )
-from fullgnn.distributed.dry import SilentAxis, dry_world
+from fullgnn.distributed.dry import CountingAxis, dry_world
 from fullgnn.distributed.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
 from fullgnn.distributed.mesh import World, default_nproc, init_world, world_of_one
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
@@ -18,7 +18,7 @@ __all__ = [
     "Axis",
     "Work",
     "SharedSlots",
-    "SilentAxis",
+    "CountingAxis",
     "WorkerError",
     "World",
     "all_gather_objects",

@@ -45,7 +45,7 @@ def help_with_keys(description: str | None, name: str) -> str:
 
 def fail(error: FullGNNError) -> NoReturn:
     """Log ``error`` in one line and end this process with status 1."""
-    if not (isinstance(error, WorkerError) and error.said):
+    if not (isinstance(error, WorkerError) and error.is_logged):
         log.error("%s", " ".join(str(error).split()))
     if under_torchrun():
         report_failure(error)

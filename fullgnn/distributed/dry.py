@@ -43,7 +43,7 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
         sys.excepthook = hook
 
 
-class SilentAxis(Axis):
+class CountingAxis(Axis):
     """Collectives that only count. They need no process group, so that a job may already run in this process.
 
     Args:

@@ -25,11 +25,11 @@ from fullgnn.errors import FullGNNError
 
 
 class WorkerError(FullGNNError):
-    """A job's workers failed. ``said``: a rank has logged the reason itself before it ended."""
+    """A job's workers failed. ``is_logged``: a rank has logged the reason itself before it ended."""
 
-    def __init__(self, message: str, said: bool):
+    def __init__(self, message: str, is_logged: bool):
         super().__init__(message)
-        self.said = said
+        self.is_logged = is_logged
 
 
 def under_torchrun() -> bool:
@@ -130,11 +130,11 @@ def _own_handlers() -> Iterator[None]:
 
 def _worker_error(message: str | dict, exitcode: int) -> WorkerError:
     if isinstance(message, dict):  # the rank wrote it with report_failure
-        return WorkerError(" ".join(message.get("message", "").split()), said=True)
+        return WorkerError(" ".join(message.get("message", "").split()), is_logged=True)
     if exitcode == -signal.SIGKILL:
         return WorkerError(
-            "a worker was killed, as the system does when memory runs out: try a smaller graph", said=False
+            "a worker was killed, as the system does when memory runs out: try a smaller graph", is_logged=False
         )
     if exitcode < 0:
-        return WorkerError(f"a worker was killed by {signal.Signals(-exitcode).name}", said=False)
-    return WorkerError(f"a worker exited with status {exitcode}", said=False)
+        return WorkerError(f"a worker was killed by {signal.Signals(-exitcode).name}", is_logged=False)
+    return WorkerError(f"a worker exited with status {exitcode}", is_logged=False)

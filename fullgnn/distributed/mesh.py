@@ -66,12 +66,12 @@ class World:
             mesh = init_device_mesh(device_type, shape, mesh_dim_names=axes)
             if not self.dry:
                 for axis in axes:
-                    meet(mesh.get_group(axis), self.device)
+                    open_connections(mesh.get_group(axis), self.device)
             self._meshes[key] = mesh
         return self._meshes[key]
 
 
-def meet(group: dist.ProcessGroup, device: torch.device) -> None:
+def open_connections(group: dist.ProcessGroup, device: torch.device) -> None:
     """Open the connections of ``group`` with an all-reduce of one number, before any other operation of the group.
 
     NCCL opens connections in the first operation of a group, and torch requires that all ranks of the group take part
@@ -114,7 +114,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
         world = World(rank, size, local_size, device, backend, runtime.timeout_s)
-        meet(world.group, device)
+        open_connections(world.group, device)
         yield world
     finally:
         dist.destroy_process_group()

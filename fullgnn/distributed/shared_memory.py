@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fullgnn.distributed.collectives import all_gather_objects
 from fullgnn.distributed.mesh import World
-from fullgnn.kernels.support.lines import line_stride
+from fullgnn.kernels.support.aligned import aligned_stride
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class SharedSlots:
         self, num_rows: list[int], width: int, dtype: torch.dtype, timeout_s: float, rank: int, alone: bool = False
     ):
         self.rank, self.timeout_s, self.round = rank, timeout_s, 0
-        stride = line_stride(torch.device("cpu"), width, dtype)
+        stride = aligned_stride(torch.device("cpu"), width, dtype)
         shapes = [(2, rows, stride) for rows in num_rows]
         sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
         with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fullgnn.distributed import World, all_gather_objects
 from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.kernels.support.lines import line_stride, to_lines
+from fullgnn.kernels.support.aligned import aligned_stride, to_aligned
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.storage.cache import Cache
 
@@ -28,7 +28,7 @@ def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
         return choice == "always"
     assert isinstance(graph.features, Tensor)
     num_rows, width = graph.features.shape
-    row_bytes = line_stride(world.device, width, graph.features.dtype) * graph.features.itemsize
+    row_bytes = aligned_stride(world.device, width, graph.features.dtype) * graph.features.itemsize
     needed, free = num_rows * row_bytes, torch.cuda.mem_get_info(world.device)[0]
     too_large = [pair for pair in all_gather_objects((needed, free)) if pair[0] > OFFLOAD_SHARE * pair[1]]
     if too_large:
@@ -50,7 +50,7 @@ def aggregate_features(graph: ShardedGraph, device: torch.device, offload: bool)
     x = _placed(graph, device, offload)
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
         columns = x[:, first : first + COLUMNS_AT_ONCE]
-        columns.copy_(graph.adj.multiply(to_lines(columns, device)))
+        columns.copy_(graph.adj.multiply(to_aligned(columns, device)))
     graph.adj.release()
     return _with_product(graph, x, device, offload)
 
@@ -84,7 +84,7 @@ def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: 
 def _placed(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
     """Move the features to where their product will be stored; on a GPU, to rows padded to memory lines."""
     assert isinstance(graph.features, Tensor)
-    return graph.features.to("cpu") if offload else to_lines(graph.features, device)
+    return graph.features.to("cpu") if offload else to_aligned(graph.features, device)
 
 
 def _with_product(graph: ShardedGraph, product: Tensor, device: torch.device, offload: bool) -> ShardedGraph:

@@ -41,7 +41,7 @@ class Replay:
     """Whether epochs may be replayed from a CUDA graph; the same on every rank."""
 
     make_graph: Callable[[], StepGraph] | None
-    why_not: str = ""  # the reason, if ``make_graph`` is None
+    reason: str = ""  # the reason, if ``make_graph`` is None
 
 
 EAGER = Replay(None, "not asked for")
@@ -58,7 +58,7 @@ def replay_for(choice: str, world: World) -> Replay:
     return Replay(CudaGraph)
 
 
-class TrainingState:
+class StateSnapshot:
     """A snapshot of parameters, gradients, optimizer state and random states, which ``restore`` puts back.
 
     Args:
@@ -94,7 +94,7 @@ class TrainingState:
 
 
 def capture_on_all(
-    step: Callable[[], None], state: TrainingState, make_graph: Callable[[], StepGraph]
+    step: Callable[[], None], state: StateSnapshot, make_graph: Callable[[], StepGraph]
 ) -> tuple[StepGraph | None, str]:
     """Capture ``step`` as a CUDA graph on every rank. Every rank calls it.
 

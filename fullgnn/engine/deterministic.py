@@ -29,7 +29,7 @@ def check_deterministic(cfg: Config, device: torch.device) -> None:
             "runtime.deterministic=true: kernel=torch is cuSPARSE on a GPU, which may differ from run to run: use "
             "kernel=auto, csr, packed or tile32"
         )
-    if isinstance(kernel, AutoKernel) and not gpu.serves(device):
+    if isinstance(kernel, AutoKernel) and not gpu.runs_triton(device):
         raise ConfigError(
             "runtime.deterministic=true: without Triton, which is not installed, kernel=auto is cuSPARSE on a GPU, "
             "which may differ from run to run: install Triton"

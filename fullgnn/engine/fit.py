@@ -14,7 +14,7 @@ from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.train_step import Launched, TrainStep
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.kernels.support.trials import settle
+from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.telemetry.epoch import Accuracies, EpochRecord
 
 log = logging.getLogger(__name__)
@@ -51,13 +51,13 @@ def fit(
         return peak.watch(*graph.tensors(), *step.tensors())
 
     def read(launched: Launched, accuracy: Accuracies | None) -> EpochRecord:
-        record = EpochRecord(launched.epoch, launched.loss.read(), launched.spent.read(), accuracy, launched.replayed)
+        record = EpochRecord(launched.epoch, launched.loss.read(), launched.cost.read(), accuracy, launched.replayed)
         records.append(record)
         return record
 
     try:
         for epoch in range(1, train.epochs + 1):
-            step.meter.cut()
+            step.meter.lap()
             with watched() if epoch == 1 else nullcontext():
                 launched = step(epoch)
             peak.hold(step.idle_bytes)
@@ -65,7 +65,7 @@ def fit(
                 on_epoch(read(late, None))
                 late = None
             if epoch < train.epochs and not (train.eval_every and epoch % train.eval_every == 0):
-                if reads_late(graph.labels.device):
+                if defers_reads(graph.labels.device):
                     late = launched
                 else:
                     on_epoch(read(launched, None))
@@ -73,7 +73,7 @@ def fit(
             with watched() if best is None else nullcontext():
                 accuracy = evaluate(model, graph, step.scheme)
             if best is None:
-                settle()
+                free_kept_formats()
             record = read(launched, accuracy)
             if best is None or _is_better(accuracy, best.accuracy):
                 best, stale = record, 0
@@ -91,7 +91,7 @@ def fit(
         step.close()
 
 
-def reads_late(device: torch.device) -> bool:
+def defers_reads(device: torch.device) -> bool:
     """Whether the host launches the next epoch before it reads the results of the current one."""
     return device.type == "cuda"
 

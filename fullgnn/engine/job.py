@@ -13,7 +13,7 @@ from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.prepare import Preparation, Prepared, prepare
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import AutoKernel
-from fullgnn.kernels.support.lines import to_lines
+from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import set_spmm_order
 from fullgnn.reorder.structure import Structure
 from fullgnn.schemes.base import Scheme, ShardedGraph
@@ -137,7 +137,7 @@ def make_input(
     if optimizations.cache_aggregation:
         return aggregate_features(graph, world.device, offload), optimizations
     assert isinstance(graph.features, torch.Tensor)
-    features = to_lines(graph.features, world.device)
+    features = to_aligned(graph.features, world.device)
     return replace(
         graph, features=features if optimizations.skip_input_gradient else features.requires_grad_()
     ), optimizations

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fullgnn.kernels.support.trials import tell
+from fullgnn.kernels.support.trials import add_counter
 
 
 def peak_process_bytes() -> int:
@@ -39,7 +39,7 @@ class TensorPeak:
         self.trial_bytes = 0
         """Peak bytes during a trial, including the run's own tensors."""
         self._start_again()
-        tell(self)
+        add_counter(self)
 
     @property
     def bytes(self) -> int:

@@ -12,9 +12,9 @@ from fullgnn.graph import Graph, adjacency_operator, load_dataset, row_sums
 from fullgnn.graph.checks import check_range
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
+from fullgnn.partition.counts import block_nnz, halo_share, off_diagonal_share, rows_read
 from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
-from fullgnn.reorder.measure import block_nnz, halo_share, off_diagonal_share, rows_read
 from fullgnn.reorder.structure import Structure, cell_nnz, cells
 from fullgnn.reorder.two_level import NodeOrder, UsedMethods
 from fullgnn.schemes.base import PreparedGraph

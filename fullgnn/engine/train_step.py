@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import TrainConfig
-from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StepGraph, TrainingState, capture_on_all
-from fullgnn.kernels.support.trials import settle
+from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
+from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.telemetry.meter import Cost, Meter, Spent
+from fullgnn.telemetry.meter import Cost, Meter, PendingCost
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Launched:
 
     epoch: int
     loss: "AsyncScalar"  # training loss before the update, the global mean
-    spent: Spent  # the meter's counts and times of this epoch
+    cost: PendingCost  # the meter's counts and times of this epoch
     replayed: bool  # as a CUDA graph
 
 
@@ -55,7 +55,7 @@ class TrainStep:
     ):
         self.model, self.graph, self.scheme, self.meter = model, graph, scheme, meter
         self.optimizer, self.gradients = make_optimizer(model, train), FlatGradients(model)
-        self.outcome = f"no: {replay.why_not or 'the run ended before its step was captured'}"
+        self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
         self._num_launched = self._num_run = 0
@@ -69,7 +69,7 @@ class TrainStep:
         """Launch ``epoch``. The result holds the meter's counts since its last ``cut``."""
         self._num_launched += 1
         if self._num_launched == 2:
-            settle()  # the first epoch has used every width of H
+            free_kept_formats()  # the first epoch has used every width of H
         with self._on_own_stream():
             self._capture_if_due(epoch)
             replayed = self._cuda_graph is not None
@@ -84,7 +84,7 @@ class TrainStep:
                     self._num_run += 1
             if replayed:
                 self.meter.add(self._captured)
-        return Launched(epoch, AsyncScalar(self.gradients.flat[-1]), self.meter.cut(), replayed)
+        return Launched(epoch, AsyncScalar(self.gradients.flat[-1]), self.meter.lap(), replayed)
 
     def begin(self, epoch: int) -> None:
         """Write the only input that differs between epochs: the number that seeds the dropout masks."""
@@ -106,10 +106,10 @@ class TrainStep:
         with meter.phase("other"):
             self.optimizer.step()
 
-    def save(self) -> TrainingState:
+    def save(self) -> StateSnapshot:
         """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""
         inputs = [self.graph.features] if isinstance(self.graph.features, Tensor) else []
-        state = TrainingState(self.model, self.optimizer, self.gradients.flat, inputs)
+        state = StateSnapshot(self.model, self.optimizer, self.gradients.flat, inputs)
         if self._device.type == "cuda":
             for group in self.optimizer.param_groups:
                 group["capturable"] = True  # Adam refuses a capture otherwise; its state is on the GPU already

@@ -100,11 +100,11 @@ class _Convolve(torch.autograd.Function):
         ctx.adj, ctx.propagated = adj, propagate_first
         if propagate_first:
             x = adj.multiply(x.detach())
-            y = matmul(x, weight, activation.after(bias))
+            y = matmul(x, weight, activation.epilogue(bias))
         else:
             scale = adj.input_scale if fuses_scale(x) else None
             product = matmul_lines(x.detach(), weight, scale)
-            y = adj.multiply(product, activation.after(bias), scaled=scale is not None)
+            y = adj.multiply(product, activation.epilogue(bias), scaled=scale is not None)
         ctx.save_for_backward(x, weight, y if activation.relu else None)
         ctx.scale = activation.scale
         return y

@@ -47,7 +47,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:
-        y = matmul(x, weight, activation.after(bias))
+        y = matmul(x, weight, activation.epilogue(bias))
         ctx.save_for_backward(x, weight, y if activation.relu else None)
         ctx.scale = activation.scale
         return y

@@ -18,7 +18,7 @@ import torch
 
 from fullgnn.config import Config, build
 from fullgnn.kernels.spmm.blocked import held_bytes
-from fullgnn.kernels.support.lines import pads_rows
+from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.statistics import PlannedJob
 from fullgnn.plan.trace import Trace, trace_epoch

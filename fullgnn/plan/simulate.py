@@ -116,8 +116,8 @@ def _run(cfg: Config, world: World, prepared: Prepared, epochs: int) -> RankRun:
     meter.take()
     peak = TensorPeak(world.device)
     with peak.watch(*job.graph.tensors(), *training.tensors()):
-        training(1).spent.read()
-    times = [training(epoch).spent.read().time_ms for epoch in range(2, epochs + 1)]
+        training(1).cost.read()
+    times = [training(epoch).cost.read().time_ms for epoch in range(2, epochs + 1)]
     computed = {
         "epoch": [time.get("epoch", 0.0) - time.get("comm", 0.0) for time in times],
         "spmm": [time.get("spmm", 0.0) for time in times],

@@ -14,13 +14,13 @@ from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.errors import ConfigError
 from fullgnn.partition import Partition
-from fullgnn.reorder.measure import block_nnz
+from fullgnn.partition.counts import block_nnz
 from fullgnn.schemes.base import PreparedGraph
-from fullgnn.schemes.cut import Grid, lay_out
-from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz
+from fullgnn.schemes.blocks import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.schemes.stages import rank_sums, share_stages
-from fullgnn.schemes.traffic import Product, choose_ways
+from fullgnn.schemes.rows import RowDistribution, slice_rows
+from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
+from fullgnn.schemes.traffic import DistributedProduct, choose_ways
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class PlannedJob:
     cfg: Config  # ``with_supported_optimizations``
     graph: GraphStatistics
     grid: Grid
-    rows: Rows
-    products: dict[str, Product]
+    rows: RowDistribution
+    products: dict[str, DistributedProduct]
     halo: dict[str, np.ndarray | None]  # (b, b, m) int64 as ``Halos.counts``; None: only whole blocks travel
     nnz: dict[str, np.ndarray]  # (b, b) non-zeros of the blocks
     local: bool = True  # all ranks are on one machine
@@ -87,8 +87,8 @@ class PlannedJob:
     def scaled(self, factor: float) -> "PlannedJob":
         """The same job with ``factor`` times the rows, and the reads in proportion; its non-zeros are not scaled."""
 
-        def rows(given: Rows) -> Rows:
-            return Rows(np.rint(given.bounds * factor).astype(np.int64))
+        def rows(given: RowDistribution) -> RowDistribution:
+            return RowDistribution(np.rint(given.bounds * factor).astype(np.int64))
 
         products, halo = {}, dict(self.halo)
         for name, product in self.products.items():
@@ -134,16 +134,16 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
     """
     grid, n = SchemeOptions.of(cfg.scheme).grid(world_size), graph.num_nodes
-    rows = cut_rows(Partition.equal(n, grid.num_parts), grid.num_slices)
-    train = Rows(rows.bounds * graph.num_train // n)
+    rows = slice_rows(Partition.equal(n, grid.num_parts), grid.num_slices)
+    train = RowDistribution(rows.bounds * graph.num_train // n)
     diagonal = min(n, graph.nnz)
 
-    def nnz_of(out_rows: Rows, in_rows: Rows) -> np.ndarray:
+    def nnz_of(out_rows: RowDistribution, in_rows: RowDistribution) -> np.ndarray:
         out, into = (np.diff(one.bounds[:, [0, -1]])[:, 0] for one in (out_rows, in_rows))
         anywhere = (graph.nnz - diagonal) * np.outer(out / n, into / n)
         return np.rint(anywhere + np.diag(diagonal * np.minimum(out, into) / n)).astype(np.int64)
 
-    stages = share_stages(stage_nnz(nnz_of(rows, rows), grid.stage_order), grid.replication)
+    stages = assign_stages(stage_nnz(nnz_of(rows, rows), grid.stage_order), grid.replication)
     products, halo, nnz = {}, {}, {}
     kinds = {"adj": (rows, rows), "adj_t": (rows, rows)}
     if cfg.optimizations.loss_rows_only:
@@ -152,11 +152,11 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
         nnz[name] = nnz_of(out_rows, in_rows)
         halo[name] = _distinct(nnz[name], in_rows) if grid.exchange != "broadcast" else None
         ways = choose_ways(in_rows, halo[name], grid.stage_order, grid.exchange)
-        products[name] = Product(in_rows, out_rows, stages, grid.stage_order, ways)
+        products[name] = DistributedProduct(in_rows, out_rows, stages, grid.stage_order, ways)
     return PlannedJob(cfg, graph, grid, rows, products, halo, nnz)
 
 
-def _distinct(nnz: np.ndarray, in_rows: Rows) -> np.ndarray:
+def _distinct(nnz: np.ndarray, in_rows: RowDistribution) -> np.ndarray:
     """(b, b, m) int64 rows that are read if every non-zero of a block is in a random column of it."""
     sizes = np.diff(in_rows.bounds, axis=1)  # (b, m)
     per_row = nnz / np.maximum(sizes.sum(axis=1), 1)

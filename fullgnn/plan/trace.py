@@ -20,19 +20,19 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullgnn.distributed import SilentAxis
+from fullgnn.distributed import CountingAxis
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.train_step import TrainStep
-from fullgnn.kernels.spmm import NOTHING, Epilogue, LocalCSR
-from fullgnn.kernels.support.lines import padded_lines
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
 from fullgnn.plan.statistics import PlannedJob, estimated_job
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.exchange import RankContext
-from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.rows import RowDistribution
 from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
@@ -71,7 +71,7 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     """The epoch of ``rank``.
 
     Args:
-        padded: rows that arrive or stay are laid out in lines, as on a GPU, see ``lines.py``.
+        padded: rows that arrive or stay are laid out in lines, as on a GPU, see ``aligned.py``.
     """
     num_rows = max(1, int(job.num_own_rows()[job.grid.place(rank)]))
     few = min(num_rows, SAMPLE_ROWS)
@@ -143,7 +143,7 @@ class _Nothing:
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> LocalCSR:
         return adj
 
-    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
         pass
 
     def tensors(self, block: Any) -> list[Tensor]:
@@ -160,7 +160,7 @@ class _Traced:
         self._name, self._operator, self._products = name, operator, products
         self.input_scale, self.tensors = operator.input_scale, operator.tensors
 
-    def __call__(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+    def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
         self._products.append((self._name, x.shape[1]))
         return self._operator(x, epilogue, scaled=scaled)
 
@@ -174,9 +174,9 @@ def _context(job: PlannedJob, rank: int, device: torch.device, padded: bool) -> 
         replica,
         grid.num_parts,
         grid.replication,
-        row_axis=SilentAxis(grid.num_parts, part, meter),
-        replica_axis=SilentAxis(grid.replication, replica, meter),
-        world_axis=SilentAxis(grid.num_ranks, rank, meter),
+        row_axis=CountingAxis(grid.num_parts, part, meter),
+        replica_axis=CountingAxis(grid.replication, replica, meter),
+        world_axis=CountingAxis(grid.num_ranks, rank, meter),
         device=device,
         wire_dtype=job.options.torch_wire_dtype,
         shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
@@ -200,7 +200,7 @@ def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, i
     """
     graph, optimizations, device = job.graph, job.cfg.optimizations, context.device
 
-    def own(rows: Rows) -> int:
+    def own(rows: RowDistribution) -> int:
         held = rows.own(context.part, context.replica)
         return held.stop - held.start
 
@@ -229,7 +229,7 @@ def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, i
     masks[0, :num_train] = True
     features = torch.zeros(num_own, graph.num_features, dtype=job.dtype, device=device)
     if context.pads_rows:
-        features = padded_lines(num_own, graph.num_features, like=features)
+        features = zero_padded(num_own, graph.num_features, like=features)
     if not optimizations.cache_aggregation and not optimizations.skip_input_gradient:
         features.requires_grad_()
     return ShardedGraph(

@@ -6,7 +6,7 @@ import numpy as np
 
 from fullgnn.graph import Graph
 from fullgnn.partition import Partition
-from fullgnn.reorder.measure import block_nnz
+from fullgnn.partition.counts import block_nnz
 
 MAX_CELLS = 64
 """Cells along each side of the map."""

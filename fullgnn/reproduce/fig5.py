@@ -10,7 +10,7 @@ from omegaconf import MISSING
 from scipy.sparse import csr_array
 
 from fullgnn.partition import Partition
-from fullgnn.reorder.measure import imbalance
+from fullgnn.partition.counts import imbalance
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases

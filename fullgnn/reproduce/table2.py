@@ -10,8 +10,7 @@ from fullgnn.distributed import dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.reproduce.config import Layout, TargetConfig
 from fullgnn.reproduce.result import Result, Row, bars, cells
-from fullgnn.schemes.layout import stage_nnz
-from fullgnn.schemes.stages import rank_sums, share_stages
+from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
 from fullgnn.telemetry.meter import Meter
 
 COLUMNS = ("block rows", "block columns", "blocks per rank")
@@ -51,5 +50,5 @@ def blocks(layout: Layout) -> dict[str, int]:
         scheme = make_scheme(cfg, world, Meter(world.device))
     b = scheme.num_parts
     of_stage = stage_nnz(np.ones((b, b), np.int64), "diagonal")  # every block counts as one non-zero
-    per_rank = rank_sums(of_stage, share_stages(of_stage, scheme.replication))
+    per_rank = rank_sums(of_stage, assign_stages(of_stage, scheme.replication))
     return dict(zip(COLUMNS, (b, of_stage.shape[1], int(per_rank.max()))))

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fullgnn.graph import Graph, NormalizedAdjacency
 from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.kernels.spmm import NOTHING, Epilogue
-from fullgnn.kernels.support.lines import select_rows
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
+from fullgnn.kernels.support.aligned import select_rows
 from fullgnn.partition import Partition
-from fullgnn.reorder.measure import block_nnz
+from fullgnn.partition.counts import block_nnz
 from fullgnn.reorder.structure import Structure
 
 
@@ -32,7 +32,7 @@ class ShardedAdjacency(Protocol):
     def spmm(self, x: Tensor) -> Tensor:
         """Return the local rows of A @ X, differentiable: (num_local_nodes, F) to (num_local_rows, F)."""
 
-    def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+    def multiply(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
         """``spmm`` outside autograd. ``epilogue`` is applied as the local rows are stored; it must not scale rows.
 
         Args:

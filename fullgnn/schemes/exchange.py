@@ -13,7 +13,7 @@ rank never receives rows that it holds. The next stage's rows travel while the c
 take turns. On one machine without GPUs nothing is sent: with ``shared_memory`` the ranks read each other's rows in
 place.
 
-On a GPU, products read rows that each begin a memory line (``lines.py``), while rows travel without gaps. Rows that
+On a GPU, products read rows that each begin a memory line (``aligned.py``), while rows travel without gaps. Rows that
 have arrived are copied to lines before their product, while the next stage's rows arrive. A rank's own rows lie in
 lines; where it sends whole blocks, it sends a copy without gaps.
 """
@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.distributed import Axis, SharedSlots, Work
-from fullgnn.kernels.support.lines import as_rows, begins_lines, empty_lines, padded_lines, to_lines
-from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, Product
+from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned, zero_padded
+from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class RankContext:
     wire_dtype: torch.dtype | None  # dtype in which rows travel; None: unchanged
     shared_memory: bool  # whether the ranks may read each other's rows in place
     timeout_s: float
-    pads_rows: bool  # whether rows are padded to memory lines, see ``lines.py``
+    pads_rows: bool  # whether rows are padded to memory lines, see ``aligned.py``
     dry: bool = False  # dry run: no other rank exists
 
     @property
@@ -89,7 +89,9 @@ class Exchange:
             empty where all or none travel.
     """
 
-    def __init__(self, context: RankContext, product: Product, halo: list[np.ndarray], boundary: list[np.ndarray]):
+    def __init__(
+        self, context: RankContext, product: DistributedProduct, halo: list[np.ndarray], boundary: list[np.ndarray]
+    ):
         self.context, self.rows, self.num_steps = context, product.in_rows, product.num_steps
         stages = product.stages[context.replica]
         self.plans = [self._plan(product, product.source(context.part, s), rows) for s, rows in zip(stages, halo)]
@@ -97,10 +99,10 @@ class Exchange:
         self._readers = sorted({send.rank for sends in self._sends for send in sends})
         self._root = product.gathering_replica(context.part)
         own = all(plan.way == OWN for plan in self.plans)
-        self._alone = own and not any(self._sends) and self._root is None
+        self._needs_no_other = own and not any(self._sends) and self._root is None
         broadcasts = self._root is not None or any(plan.way == BROADCAST for plan in self.plans)
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
-        self._in_place = context.shared_memory and not (product.ways == BROADCAST).any()
+        self._reads_in_place = context.shared_memory and not (product.ways == BROADCAST).any()
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._lines: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
@@ -112,9 +114,9 @@ class Exchange:
             x: (num_local_rows, F), this rank's rows of H, not yet scaled.
             scale: (num_local_rows,) a factor for each row; None: all 1.
         """
-        if self._in_place:
+        if self._reads_in_place:
             yield from self._read(x, scale)
-        elif self._alone:
+        elif self._needs_no_other:
             yield from enumerate([self._own(x, scale)] * len(self.plans))
         else:
             yield from self._receive(self._own(x, scale))
@@ -125,10 +127,10 @@ class Exchange:
         pads_rows = self.context.pads_rows
         contiguous = self._sends_whole and not pads_rows
         if scale is None and pads_rows:
-            return to_lines(as_rows(x), x.device)
+            return to_aligned(as_rows(x), x.device)
         if scale is None:
             return x.contiguous() if contiguous else as_rows(x)
-        lies = x.new_empty(x.shape) if contiguous else empty_lines(len(x), x.shape[1], like=x)
+        lies = x.new_empty(x.shape) if contiguous else empty_aligned(len(x), x.shape[1], like=x)
         return torch.mul(x, scale[:, None], out=lies)
 
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
@@ -185,9 +187,9 @@ class Exchange:
                 if plan.way == OWN:
                     yield step - 1, x
                 elif plan.way == BROADCAST and plan.source == self.context.part:
-                    yield step - 1, x if self.rows.num_slices == 1 else self._laid_out(whole, x.dtype)
+                    yield step - 1, x if self.rows.num_slices == 1 else self._to_aligned(whole, x.dtype)
                 else:
-                    yield step - 1, self._laid_out(buffers[(step - 1) % 2, : plan.num_rows], x.dtype)
+                    yield step - 1, self._to_aligned(buffers[(step - 1) % 2, : plan.num_rows], x.dtype)
         for pending in sent:
             pending.wait()
 
@@ -207,7 +209,7 @@ class Exchange:
 
     # ---- the plan ------------------------------------------------------------------------------------------------
 
-    def _plan(self, product: Product, source: int, halo: np.ndarray) -> StagePlan:
+    def _plan(self, product: DistributedProduct, source: int, halo: np.ndarray) -> StagePlan:
         way, columns = int(product.ways[self.context.part, source]), None
         if way in (OWN, BROADCAST):
             return StagePlan(source, way, None, self.rows.block_size(source))
@@ -223,7 +225,7 @@ class Exchange:
                 plan.parts.append(_Part(rank, None if index is None else self._tensor(index), where))
         return plan
 
-    def _plan_sends(self, product: Product, boundary: list[np.ndarray]) -> list[list[_Send]]:
+    def _plan_sends(self, product: DistributedProduct, boundary: list[np.ndarray]) -> list[list[_Send]]:
         """The sends of each step, which match the receives in the other ranks' plans."""
         context = self.context
         own = self.rows.own(context.part, context.replica)
@@ -293,17 +295,17 @@ class Exchange:
         """The most rows that arrive in a stage."""
         return max((plan.num_rows for plan in self.plans if plan.way != OWN), default=0)
 
-    def _laid_out(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    def _to_aligned(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """Convert the (num, F) ``rows`` that have arrived to the dtype and row padding that products read.
 
         The result is valid until the next stage's rows are converted.
         """
-        if not self.context.pads_rows or (rows.dtype == dtype and begins_lines(rows)):
+        if not self.context.pads_rows or (rows.dtype == dtype and is_aligned(rows)):
             return rows.to(dtype)
         key = (rows.shape[1], dtype)
         if key not in self._lines:
             like = rows.new_empty(0, dtype=dtype)
-            self._lines[key] = padded_lines(self._most_arriving(), rows.shape[1], like)
+            self._lines[key] = zero_padded(self._most_arriving(), rows.shape[1], like)
         return self._lines[key][: len(rows)].copy_(rows)
 
     def _shared_slots(self, width: int, dtype: torch.dtype) -> SharedSlots:

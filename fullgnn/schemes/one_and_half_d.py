@@ -29,14 +29,14 @@ from torch import Tensor
 
 from fullgnn.distributed import Axis, World, broadcast_object, can_share_memory, from_rank0, receive_arrays, send_arrays
 from fullgnn.kernels.spmm import Kernel
-from fullgnn.kernels.support.lines import pads_rows
+from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
-from fullgnn.schemes.cut import Layout, cut, lay_out
+from fullgnn.schemes.blocks import Layout, lay_out, rank_arrays
 from fullgnn.schemes.exchange import RankContext
-from fullgnn.schemes.layout import Rows
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.options import SchemeOptions, takes_options
+from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.traffic import Halos
 from fullgnn.telemetry.meter import Meter
 
@@ -92,7 +92,7 @@ class OneAndHalfD:
             pads_rows=pads_rows(world.device),
             dry=world.dry,
         )
-        self._rows: Rows
+        self._rows: RowDistribution
         self._node_id: Tensor
         self._dtype: torch.dtype
 
@@ -112,8 +112,8 @@ class OneAndHalfD:
         )  # raises on every rank if the kernel does not support the dtype
         if planned is not None and prepared is not None:
             for rank in self.world.others:
-                send_arrays(cut(prepared, layout, planned[1], rank), rank)
-            arrays = cut(prepared, layout, planned[1], self.world.rank)
+                send_arrays(rank_arrays(prepared, layout, planned[1], rank), rank)
+            arrays = rank_arrays(prepared, layout, planned[1], self.world.rank)
         else:
             arrays = receive_arrays(0)
         own = layout.rows.own(self.context.part, self.context.replica)

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from fullgnn.distributed import Work
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm import NOTHING, Epilogue, Kernel, LocalCSR
-from fullgnn.reorder.measure import columns_read
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
+from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.exchange import Exchange, RankContext
-from fullgnn.schemes.traffic import Product
+from fullgnn.schemes.traffic import DistributedProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Operator:
         self,
         context: RankContext,
         kernel: Kernel,
-        product: Product,
+        product: DistributedProduct,
         matrices: list[csr_array],
         boundary: list[np.ndarray],
         pattern: bool,
@@ -105,7 +105,7 @@ class Operator:
         """(own rows of X,) column scale, which a producer of X may pre-apply; None: all 1."""
         return self._col_scale
 
-    def __call__(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+    def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
         """Map (own rows of X, F) to (own rows of Y, F) and apply ``epilogue``, outside autograd. ``x`` is not changed.
 
         Args:
@@ -118,12 +118,12 @@ class Operator:
         out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
         whole = self.context.replication == 1  # without replicas the sums need no reduction
-        at_end = replace(epilogue if whole else NOTHING, scale=self._row_scale)
+        at_end = replace(epilogue if whole else NO_EPILOGUE, scale=self._row_scale)
         written = False
         for step, h in self.exchange.arrivals(x, None if scaled else self._col_scale):
             last = step == len(self._stages) - 1
             for piece in self._stages[step]:
-                self._multiply(piece, h, out, written, at_end.of(piece.rows) if last else NOTHING)
+                self._multiply(piece, h, out, written, at_end.of(piece.rows) if last else NO_EPILOGUE)
                 if last:
                     reduction.leave(piece.rows)
             written = True

@@ -1,9 +1,25 @@
-"""Assign the stages of 1.5D to the replicas."""
+"""The stages of 1.5D: which block a rank multiplies in which stage, and which replica computes which stage."""
 
 import numpy as np
 
 
-def share_stages(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
+def stage_source(part: int, stage: int, num_parts: int, stage_order: str) -> int:
+    """The block column that block row ``part`` multiplies in ``stage``."""
+    return stage if stage_order == "broadcast" else (part + stage) % num_parts
+
+
+def stage_sources(num_parts: int, stage_order: str) -> np.ndarray:
+    """(b, b) int64: ``stage_source`` of each block row (first index) in each stage (second)."""
+    stages = np.arange(num_parts)
+    return np.tile(stages, (num_parts, 1)) if stage_order == "broadcast" else (stages[:, None] + stages) % num_parts
+
+
+def stage_nnz(block_nnz: np.ndarray, stage_order: str) -> np.ndarray:
+    """(b, b) non-zeros of each block row (first index) in each stage (second)."""
+    return np.take_along_axis(block_nnz, stage_sources(len(block_nnz), stage_order), axis=1)
+
+
+def assign_stages(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
     """Assign every stage to one replica; the replicas' stage counts differ by at most one.
 
     In stage j, block row i multiplies the ``block_nnz[i, j]`` non-zeros of its block. Two assignments are compared:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.reorder.measure import columns_read
-from fullgnn.schemes.layout import Rows, stage_source, stage_sources
-from fullgnn.schemes.stages import rank_sums
+from fullgnn.partition.counts import columns_read
+from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.stages import rank_sums, stage_source, stage_sources
 
 OWN, BROADCAST, WHOLE, HALO = range(4)
 
@@ -26,11 +26,11 @@ packing costs as much as it saves."""
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class DistributedProduct:
     """One distributed product on a (b, r) mesh, as every rank knows it."""
 
-    in_rows: Rows  # how the rows of X lie on the ranks
-    out_rows: Rows  # how the rows of Y lie on the ranks
+    in_rows: RowDistribution  # how the rows of X lie on the ranks
+    out_rows: RowDistribution  # how the rows of Y lie on the ranks
     stages: list[list[int]]  # the stages of each replica, ascending
     stage_order: str  # diagonal or broadcast
     ways: np.ndarray  # (b, b) int8, how the rows of block j come to block row i
@@ -120,7 +120,7 @@ class Halos:
     """The rows of X that each block row of a matrix reads, that is, has columns for."""
 
     rows: list[np.ndarray]  # for each block row (num_read,) int32, GLOBAL and ascending
-    in_rows: Rows
+    in_rows: RowDistribution
 
     @property
     def counts(self) -> np.ndarray:
@@ -137,7 +137,7 @@ class Halos:
         bounds = (np.searchsorted(rows, (start, stop)) for rows in self.rows)
         return [rows[first:last].astype(np.int64) - start for rows, (first, last) in zip(self.rows, bounds)]
 
-    def restrict(self, mask: np.ndarray, in_rows: Rows) -> "Halos":
+    def restrict(self, mask: np.ndarray, in_rows: RowDistribution) -> "Halos":
         """Keep only the rows of X that the (num_rows,) ``mask`` selects, renumbered to match ``in_rows``."""
         number = np.cumsum(mask, dtype=np.int32) - 1
         return Halos([number[rows[mask[rows]]] for rows in self.rows], in_rows)
@@ -153,7 +153,7 @@ class Halos:
         return np.diff(np.searchsorted(rows, bounds), axis=1)
 
 
-def find_halos(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) -> Halos:
+def find_halos(matrix: csr_array, rows: RowDistribution, mask: np.ndarray | None = None) -> Halos:
     """Find the rows of X that each block row of the square ``matrix`` reads. X and ``matrix`` are laid out as ``rows``.
 
     Args:
@@ -170,7 +170,7 @@ def find_halos(matrix: csr_array, rows: Rows, mask: np.ndarray | None = None) ->
     return Halos(found, rows)
 
 
-def choose_ways(rows: Rows, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
+def choose_ways(rows: RowDistribution, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
     """Choose how the rows of block j reach block row i: (b, b) int8.
 
     In the stage order ``broadcast`` all readers of a block get it the same way: by one broadcast, or point to point.

@@ -2,7 +2,7 @@
 
 The schemes, collectives and the training loop share one ``Meter``. On a CPU a phase is timed with the wall clock;
 on a GPU with a pair of events on the current stream, which are read only after the epoch, so that
-measuring never makes the host wait inside an epoch. ``cut`` defers even the reading.
+measuring never makes the host wait inside an epoch. ``lap`` defers even the reading.
 """
 
 import time
@@ -23,7 +23,7 @@ class Cost:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-class Spent:
+class PendingCost:
     """The cost of one interval, which a GPU may still be computing."""
 
     def __init__(self, cost: Cost, events: "list[tuple[str, torch.cuda.Event, torch.cuda.Event]]"):
@@ -90,13 +90,13 @@ class Meter:
             self._timed, self._bytes, self._counts = before
 
     def take(self) -> Cost:
-        """Return the cost since the last ``take`` or ``cut``, and reset the meter to zero."""
-        return self.cut().read()
+        """Return the cost since the last ``take`` or ``lap``, and reset the meter to zero."""
+        return self.lap().read()
 
-    def cut(self) -> Spent:
-        """Like ``take``, but return a ``Spent`` to be read later, so that the host does not wait for the GPU."""
+    def lap(self) -> PendingCost:
+        """Like ``take``, but return a ``PendingCost`` to be read later, so that the host does not wait for the GPU."""
         cost = Cost({k: v * 1e3 for k, v in self._seconds.items()}, dict(self._bytes), dict(self._counts))
-        spent = Spent(cost, list(self._events))
+        spent = PendingCost(cost, list(self._events))
         self._seconds.clear()
         self._events.clear()
         self._bytes.clear()

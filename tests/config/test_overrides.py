@@ -3,7 +3,7 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fullgnn.config.overrides import hold_for_jobs
+from fullgnn.config.overrides import defer_keys_of_swept_groups
 
 
 @pytest.mark.parametrize(
@@ -19,14 +19,14 @@ from fullgnn.config.overrides import hold_for_jobs
     ],
 )
 def test_others_stay_as_they_are(arguments: list[str]) -> None:
-    assert hold_for_jobs(arguments) == arguments
+    assert defer_keys_of_swept_groups(arguments) == arguments
 
 
 @pytest.mark.parametrize("flag", ["-m", "--multirun"])
 @pytest.mark.parametrize("value", ["/a/b", "3", "0.5", "'a, b = c'", "[1,2]", "{a: 1}"])
 def test_a_key_below_a_swept_group_becomes_a_sweep_of_one(flag: str, value: str) -> None:
     before = [flag, "dataset=cora,pubmed", f"dataset.root={value}", "model.dropout=0.1"]
-    after = hold_for_jobs(before)
+    after = defer_keys_of_swept_groups(before)
     assert [a for a, b in zip(after, before) if a != b] == [after[2]]
     parser = OverridesParser.create()
     held = parser.parse_override(after[2])

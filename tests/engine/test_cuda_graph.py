@@ -119,7 +119,7 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
     job = set_up(cfg, world, scheme)
     seen: list[int] = []
     try:
-        with mock.patch("fullgnn.engine.fit.reads_late", lambda device: late):
+        with mock.patch("fullgnn.engine.fit.defers_reads", lambda device: late):
             step = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay)
             result = fit(step, cfg.train, lambda record: seen.append(record.epoch))
     finally:
@@ -392,11 +392,11 @@ def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
 def test_epochs_that_are_read_late_are_the_same_epochs(ranks, eval_every: int) -> None:
     cfg = case(1, f"train.eval_every={eval_every}")
     for fails in (None, {}):
-        (plain,), (late,) = (ranks(1)(train, cfg, fails, reads_late) for reads_late in (False, True))
+        (plain,), (late,) = (ranks(1)(train, cfg, fails, defers_reads) for defers_reads in (False, True))
         assert_the_same_training(plain, late)
         assert plain.seen == late.seen == list(range(1, EPOCHS + 1))
     stops = case(1, "train.eval_every=2", "train.patience=2", "train.epochs=200")
-    (plain,), (late,) = (ranks(1)(train, stops, {}, reads_late) for reads_late in (False, True))
+    (plain,), (late,) = (ranks(1)(train, stops, {}, defers_reads) for defers_reads in (False, True))
     assert_the_same_training(plain, late)
     assert plain.seen == late.seen == list(range(1, plain.result.best.epoch + 5))
 
@@ -420,7 +420,7 @@ def order_of_work(world: World, cfg: Config) -> list[str]:
     with (
         mock.patch.object(TrainStep, "__call__", launched),
         mock.patch("fullgnn.engine.fit.evaluate", evaluated),
-        mock.patch("fullgnn.engine.fit.reads_late", lambda device: True),
+        mock.patch("fullgnn.engine.fit.defers_reads", lambda device: True),
     ):
         fit(
             TrainStep(job.model, job.graph, scheme, cfg.train, meter),
@@ -439,7 +439,7 @@ def test_an_epoch_without_evaluation_is_read_when_the_next_is_launched(ranks) ->
 
 
 @pytest.mark.parametrize(
-    ("choice", "device", "backend", "size", "why_not"),
+    ("choice", "device", "backend", "size", "reason"),
     [
         ("auto", "cpu", "gloo", 1, "the device is a CPU"),
         ("never", "cuda", "nccl", 1, "runtime.cuda_graph=never"),
@@ -448,11 +448,11 @@ def test_an_epoch_without_evaluation_is_read_when_the_next_is_launched(ranks) ->
         ("auto", "cuda", "nccl", 4, ""),
     ],
 )
-def test_when_epochs_may_be_replayed(choice, device, backend, size, why_not) -> None:
+def test_when_epochs_may_be_replayed(choice, device, backend, size, reason) -> None:
     world = World(0, size, size, torch.device(device), backend, 1.0)
     found = replay_for(choice, world)
-    assert found.why_not == why_not
-    assert found.make_graph is (None if why_not else CudaGraph)
+    assert found.reason == reason
+    assert found.make_graph is (None if reason else CudaGraph)
 
 
 class FakeStream:

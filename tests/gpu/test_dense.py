@@ -15,7 +15,7 @@ from fullgnn.kernels.dropout.philox import dropout_
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.kernels.spmm import Epilogue
-from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.aligned import empty_aligned
 from tests.gpu.blocks import ON_GPU, seeded
 from tests.gpu.test_sparse import CORNER, LARGE, skip_without_memory
 from tests.oracle import philox_words
@@ -36,14 +36,14 @@ NUM_ROWS, MANY = (20_011, 4_000_037) if ON_GPU else (97, 300)
 
 
 @pytest.fixture(autouse=True)
-def _serves(triton_serves: None) -> None:
+def _triton_on_cpu(triton_on_cpu: None) -> None:
     """On a CPU, too."""
 
 
 def randoms(*shapes: tuple[int, ...]) -> list[Tensor]:
     """Numbers in rows that lie as in training."""
     generator, like = seeded(0), torch.empty(0, device=DEVICE)
-    some = [empty_lines(*shape, like) if len(shape) == 2 else like.new_empty(shape) for shape in shapes]
+    some = [empty_aligned(*shape, like) if len(shape) == 2 else like.new_empty(shape) for shape in shapes]
     return [x.normal_(generator=generator) for x in some]
 
 

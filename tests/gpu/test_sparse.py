@@ -20,8 +20,8 @@ from fullgnn.bench.gpu.contestants import (
     error_of,
 )
 from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.spmm import NOTHING, AutoKernel, Epilogue, LocalCSR
-from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.spmm import NO_EPILOGUE, AutoKernel, Epilogue, LocalCSR
+from fullgnn.kernels.support.aligned import empty_aligned
 from tests.gpu.blocks import ON_GPU, corner, exact, full, many_columns, ragged, seeded, star, thin
 from tests.oracle import philox_words
 from tests.triton_device import DEVICE, needs_triton
@@ -40,7 +40,7 @@ CORNER = 64
 
 
 @pytest.fixture(autouse=True)
-def _serves(triton_serves: None) -> None:
+def _triton_on_cpu(triton_on_cpu: None) -> None:
     """On a CPU, too."""
 
 
@@ -49,7 +49,7 @@ def name_of(one: object) -> str | None:
 
 
 def multiply(
-    one: Contestant, block: LocalCSR, x: Tensor, out: Tensor | None = None, epilogue: Epilogue = NOTHING
+    one: Contestant, block: LocalCSR, x: Tensor, out: Tensor | None = None, epilogue: Epilogue = NO_EPILOGUE
 ) -> Tensor:
     """The product, added to ``out`` where it is given, else written over numbers that are none."""
     kernel, accumulate = one.make(), out is not None
@@ -60,7 +60,7 @@ def multiply(
 
 def random_rows(num_rows: int, width: int) -> Tensor:
     """Rows laid out as in training; what lies between them is not a number."""
-    x = empty_lines(num_rows, width, torch.empty(0, device=DEVICE))
+    x = empty_aligned(num_rows, width, torch.empty(0, device=DEVICE))
     x.as_strided((num_rows, x.stride(0)), (x.stride(0), 1)).fill_(torch.nan)
     return x.normal_(generator=seeded(width))
 

@@ -5,7 +5,7 @@ import torch
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm import NOTHING, Epilogue
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import Dropout, set_epoch
 
@@ -18,7 +18,7 @@ class DenseAdjacency:
         self.node_id, self.row_index, self.output = torch.arange(len(matrix)), None, self
         self.input_scale, self.gradient_scale = None, None
 
-    def multiply(self, x: torch.Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> torch.Tensor:
+    def multiply(self, x: torch.Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> torch.Tensor:
         assert not scaled
         return apply_epilogue_(self.matrix @ x, epilogue)
 

@@ -18,8 +18,8 @@ from fullgnn.config.compose import compose
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.graph import load_dataset
 from fullgnn.partition import Cut, Partition
+from fullgnn.partition.counts import edge_cut, imbalance
 from fullgnn.partition.nnz import balanced, row_weight
-from fullgnn.reorder.measure import edge_cut, imbalance
 
 PARTITIONERS = {name: getattr(partition, name) for name in ("contiguous", "random", "nnz", "metis")}
 CONF = Path(__file__).parents[2] / "conf" / "partition"

@@ -12,7 +12,7 @@ from fullgnn.engine import fit
 from fullgnn.engine.job import distribute, make_scheme, with_input, with_supported_optimizations
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import load_dataset
-from fullgnn.kernels.support import lines
+from fullgnn.kernels.support import aligned
 from fullgnn.plan.auto import choose
 from fullgnn.plan.hardware import Hardware, Link
 from fullgnn.plan.measure import Sizes, measure
@@ -166,7 +166,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
 
 def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 33 features and of 41 hidden numbers take 48 each."""
-    monkeypatch.setattr(lines, "PADDED_DEVICES", ("cpu",))
+    monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu",))
     cfg = with_supported_optimizations(
         config(
             "dataset=synthetic", "dataset.num_nodes=20000", "dataset.num_edges=100000", "dataset.num_features=33",
@@ -182,7 +182,7 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
         return predict(job, replace(machine(), device="cpu")).peak_tensor_bytes
 
     assert planned() == pytest.approx(measured, rel=0.03)
-    monkeypatch.setattr(lines, "PADDED_DEVICES", ())
+    monkeypatch.setattr(aligned, "PADDED_DEVICES", ())
     assert planned() < 0.9 * measured
 
 

@@ -7,8 +7,8 @@ from scipy import sparse
 from fullgnn import partition
 from fullgnn.errors import PartitionError
 from fullgnn.partition import Cut, Partition
+from fullgnn.partition.counts import block_nnz
 from fullgnn.reorder import blockwise, degree, metis, none, rcm, shuffle, slashburn
-from fullgnn.reorder.measure import block_nnz
 
 METHODS = [none, shuffle, degree, rcm, slashburn, partial(metis, cluster_size=20)]
 

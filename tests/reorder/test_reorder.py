@@ -11,8 +11,8 @@ from scipy import sparse
 
 from fullgnn import reorder
 from fullgnn.partition import Partition
+from fullgnn.partition.counts import bandwidth, edge_cut
 from fullgnn.partition.pattern import undirected
-from fullgnn.reorder.measure import bandwidth, edge_cut
 
 METHODS = {
     "none": reorder.none,

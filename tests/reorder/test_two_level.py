@@ -10,9 +10,9 @@ from scipy import sparse
 from fullgnn import partition, reorder
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.partition import Cut, Partition
+from fullgnn.partition.counts import imbalance
 from fullgnn.partition.nnz import row_weight
 from fullgnn.reorder import two_level
-from fullgnn.reorder.measure import imbalance
 
 TRAIN = np.arange(1000) % 2 == 0
 METIS = partial(reorder.metis, cluster_size=20)

@@ -8,7 +8,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.traffic import OWN
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
@@ -189,7 +189,7 @@ def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
     """Of the stages that read own rows: their stride, whether they are X itself, and whether they are right."""
     _, _, job = prepare(world, cfg, "symmetric")
     exchange, scale = job.graph.adj.multiply.exchange, job.graph.adj.input_scale
-    x = empty_lines(len(scale), WIDTH, like=scale).copy_(torch.arange(WIDTH))
+    x = empty_aligned(len(scale), WIDTH, like=scale).copy_(torch.arange(WIDTH))
     found = []
     for factor in (scale, None):
         for step, rows in exchange.arrivals(x, factor):

@@ -13,7 +13,7 @@ from fullgnn.engine.job import build_model
 from fullgnn.engine.train_step import FlatGradients, TrainStep, loss_logits, node_loss
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import dense as products
-from fullgnn.kernels.support import gpu, lines
+from fullgnn.kernels.support import aligned, gpu
 from fullgnn.nn import set_epoch
 from fullgnn.schemes import Scheme
 from fullgnn.telemetry.meter import Meter
@@ -77,11 +77,11 @@ def one_step_in_triton(world: World, cfg: Config, kind: str) -> dict[str, np.nda
 
 def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
     """``run(world, *args)`` with rows laid out as on a GPU, wherever the ranks are."""
-    before, lines.PADDED_DEVICES = lines.PADDED_DEVICES, ("cpu", "cuda")
+    before, aligned.PADDED_DEVICES = aligned.PADDED_DEVICES, ("cpu", "cuda")
     try:
         return run(world, *args)
     finally:
-        lines.PADDED_DEVICES = before
+        aligned.PADDED_DEVICES = before
 
 
 def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:

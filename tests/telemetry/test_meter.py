@@ -56,7 +56,7 @@ def test_what_was_cut_is_read_later_and_is_not_touched_by_what_follows() -> None
     meter.received("exchange", 1)
     with meter.phase("epoch"):
         pass
-    spent = meter.cut()
+    spent = meter.lap()
     meter.received("exchange", 2)
     with meter.phase("spmm"):
         pass

@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from fullgnn.kernels.support import gpu, lines
+from fullgnn.kernels.support import aligned, gpu
 
 CAPABILITY = 90
 
@@ -65,6 +65,6 @@ def recorded() -> Iterator[list[Launch]]:
     with (
         mock.patch.object(JITFunction, "run", compile_only),
         mock.patch.object(gpu, "INTERPRETED", True),
-        mock.patch.object(lines, "LINE_BYTES", lines.SECTOR_BYTES),
+        mock.patch.object(aligned, "LINE_BYTES", aligned.SECTOR_BYTES),
     ):
         yield launches

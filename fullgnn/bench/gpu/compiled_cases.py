@@ -18,7 +18,7 @@ from fullgnn.kernels.dense import dense
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, PersistentCSR, Tile32, TritonCSR
-from fullgnn.kernels.support.lines import empty_lines, line_stride
+from fullgnn.kernels.support.aligned import aligned_stride, empty_aligned
 from fullgnn.nn import cross_entropy
 
 NUM_COLS = 16_384
@@ -87,7 +87,7 @@ def _sparse_cases(models: dict[int, list[str]]) -> Iterator[Case]:
 
     def multiply(name: str, width: int) -> None:
         """A hidden layer's product in its last stage, and a gradient's."""
-        x, out = empty_lines(NUM_COLS, width, like=torch.empty(0)), torch.empty(NUM_ROWS, width)
+        x, out = empty_aligned(NUM_COLS, width, like=torch.empty(0)), torch.empty(NUM_ROWS, width)
         kernels[name].spmm(prepared(name), x, out, True, _every_part(NUM_ROWS, width))
         kernels[name].spmm(prepared(name), x, out, False, Epilogue(torch.ones(NUM_ROWS)))
 
@@ -102,7 +102,7 @@ def _dense_cases(model: Lookalike) -> Iterator[Case]:
     f, h, c = model.num_features, model.hidden, model.num_classes
 
     def tall(width: int, stride: int = 0) -> Tensor:
-        stride = stride or line_stride(torch.device("cpu"), width, torch.float32)
+        stride = stride or aligned_stride(torch.device("cpu"), width, torch.float32)
         return torch.zeros(DENSE_ROWS, stride)[:, :width]
 
     def layer(stride: int) -> Tensor:

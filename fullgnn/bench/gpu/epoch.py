@@ -19,7 +19,7 @@ from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.bench.problem import Problem
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.trials import settle
+from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.telemetry.timing import device_ms, synchronize
 
 DROPOUTS = (0.0, 0.5)
@@ -95,7 +95,7 @@ def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[
     On a CPU, where nothing but toys is run, one round of two epochs is all.
     """
     losses = [step()()]
-    settle()  # every width has been multiplied
+    free_kept_formats()  # every width has been multiplied
     losses += [step()() for _ in range(WARM_UP - 1)]
     at_once, least, most = (EPOCHS_AT_ONCE, _LEAST_ROUNDS, _MOST_ROUNDS) if device.type == "cuda" else (2, 1, 1)
     times: list[float] = []

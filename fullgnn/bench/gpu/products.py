@@ -9,7 +9,7 @@ from fullgnn.bench.gpu.contestants import BASELINE, Contestant, error_of
 from fullgnn.bench.gpu.rates import rate_at
 from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated
 from fullgnn.kernels.spmm import Kernel, LocalCSR
-from fullgnn.kernels.support.lines import SECTOR_BYTES
+from fullgnn.kernels.support.aligned import SECTOR_BYTES
 from fullgnn.telemetry.timing import wall_ms
 
 _NUM_SAMPLES = 1024  # rows whose products are compared with float64

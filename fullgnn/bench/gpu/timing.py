@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.telemetry.timing import Times, device_ms, num_repeats, wall_ms
 
 T = TypeVar("T")
@@ -34,9 +34,9 @@ def rotated(num_rows: int, width: int, device: torch.device, seed: int = 0) -> l
     """Random (num_rows, width) float32 inputs, ``num_inputs`` of them, laid out as in training."""
     generator = torch.Generator(device).manual_seed(seed + width)
     like = torch.empty(0, device=device)
-    first = empty_lines(num_rows, width, like)
+    first = empty_aligned(num_rows, width, like)
     count = num_inputs(num_rows * first.stride(0) * first.itemsize, l2_bytes(device))
-    inputs = [first, *(empty_lines(num_rows, width, like) for _ in range(count - 1))]
+    inputs = [first, *(empty_aligned(num_rows, width, like) for _ in range(count - 1))]
     return [x.normal_(generator=generator) for x in inputs]
 
 

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fullgnn.kernels.epilogue._epilogue_gpu import EPILOGUE_TYPES, NO_STREAM, epilogue_arguments, finish
 from fullgnn.kernels.epilogue.epilogue import Epilogue
+from fullgnn.kernels.support.aligned import as_rows, empty_aligned
 from fullgnn.kernels.support.gpu import row_unit, vector_unit
-from fullgnn.kernels.support.lines import as_rows, empty_lines
 from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
 
 
@@ -45,7 +45,7 @@ def matmul_gpu(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> T
     """
     (num_rows, depth), num_columns = x.shape, weight.shape[1]
     x = as_rows(x)
-    out = empty_lines(num_rows, num_columns, like=x) if padded else x.new_empty(num_rows, num_columns)
+    out = empty_aligned(num_rows, num_columns, like=x) if padded else x.new_empty(num_rows, num_columns)
     tile = tile_for(depth, num_columns, epilogue.dropout is not None, tuning_for(x.device).dense.at(num_columns))
     x_unit, out_unit = row_unit(x), vector_unit(out, out.stride(0))
     column_tiles = triton.cdiv(num_columns, tile.columns)

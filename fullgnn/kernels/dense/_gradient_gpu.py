@@ -26,8 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fullgnn.kernels.support.aligned import as_rows, empty_aligned
 from fullgnn.kernels.support.gpu import row_unit, vector_unit
-from fullgnn.kernels.support.lines import as_rows, empty_lines
 from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
 
 
@@ -103,7 +103,7 @@ def linear_gradients_gpu(
         gradient = linear_gradients_gpu(x, g, None, 1.0, keep_masked=False)[0]
         return gradient, sums, g if keep_masked else None
     x, g, output = as_rows(x), as_rows(g), None if output is None else as_rows(output)
-    masked = empty_lines(num_rows, num_columns, like=g) if output is not None and keep_masked else None
+    masked = empty_aligned(num_rows, num_columns, like=g) if output is not None and keep_masked else None
     split = split_for(num_rows, num_inputs, num_columns, 1 + (output is not None) + (masked is not None), tuning)
     parts = _empty_parts(split.num_ranges, num_inputs + 1, num_columns, like=g)
     x_unit, g_unit = row_unit(x), row_unit(g) if output is None else row_unit(g, output)
@@ -238,7 +238,7 @@ def activation_gradients_gpu(
     """
     num_rows, num_columns = g.shape
     g = as_rows(g)
-    out = empty_lines(num_rows, num_columns, like=g)
+    out = empty_aligned(num_rows, num_columns, like=g)
     if not g.numel():
         return out, g.new_zeros(num_columns)
     tuning = tuning_for(g.device).dense.at(num_columns)

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.epilogue.epilogue import NOTHING, Epilogue
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.lines import as_rows, empty_lines, line_stride
+from fullgnn.kernels.support.aligned import aligned_stride, as_rows, empty_aligned
 
 MIN_WORK = 1 << 22  # multiplications of a gradient from which the compiled loop is called; 0.1 ms for torch
 CHAIN_ROWS = 32  # rows of a smaller gradient whose products are added one after the other
 
 
-def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NOTHING) -> Tensor:
+def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
     """X W with an epilogue without a row scale: (n, f) and (f, g) to (n, g)."""
     assert epilogue.scale is None
-    if _suits_triton(x, weight) and not epilogue.is_nothing:
+    if _runs_in_triton(x, weight) and not epilogue.is_empty:
         return _triton(x, weight, epilogue, padded=False)
     if not _suits_onednn(x):
         return apply_epilogue_(x @ weight, epilogue)
@@ -40,8 +40,8 @@ def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tens
         scale: (n,); fused, at no cost, where ``fuses_scale(x)``, else a pass over the result.
     """
     columns = weight.shape[1]
-    stride = line_stride(x.device, columns, x.dtype)
-    if _suits_triton(x, weight) and (scale is not None or stride != columns):
+    stride = aligned_stride(x.device, columns, x.dtype)
+    if _runs_in_triton(x, weight) and (scale is not None or stride != columns):
         return _triton(x, weight, Epilogue(scale), padded=True)
     if stride == columns:
         y = matmul(x, weight)
@@ -50,13 +50,13 @@ def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tens
         padded[:columns] = weight.t()
         y = _onednn(x, padded, None, False)[:, :columns]
     else:
-        y = torch.mm(x, weight, out=empty_lines(len(x), columns, like=x))
+        y = torch.mm(x, weight, out=empty_aligned(len(x), columns, like=x))
     return y if scale is None else y.mul_(scale[:, None])
 
 
 def fuses_scale(x: Tensor) -> bool:
     """Whether ``matmul_lines`` and ``activation_gradients`` of ``x`` fuse the scale of rows, at no cost."""
-    return gpu.suits_triton(x) and x.dtype == torch.float32
+    return gpu.runs_triton(x.device) and x.dtype == torch.float32
 
 
 def matmul_nt(g: Tensor, weight: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def _product_of_chains(x: Tensor, g: Tensor) -> Tensor:
     return torch.bmm(chains[0].transpose(1, 2), chains[1]).sum(0).add_(rest)
 
 
-def _suits_triton(x: Tensor, weight: Tensor) -> bool:
+def _runs_in_triton(x: Tensor, weight: Tensor) -> bool:
     return fuses_scale(x) and x.numel() > 0 and weight.shape[1] > 0
 
 
@@ -157,7 +157,7 @@ def _multiplies_tall_in_triton(x: Tensor, g: Tensor) -> bool:
 
 
 def _masks_in_triton(g: Tensor) -> bool:
-    return gpu.suits_triton(g) and g.dtype in (torch.float32, torch.float64)
+    return gpu.runs_triton(g.device) and g.dtype in (torch.float32, torch.float64)
 
 
 def _suits_onednn(x: Tensor) -> bool:

@@ -7,7 +7,7 @@ while the current stream reads the other,
     current              | X_0 ... | X_1 ... | X_2 ...
 
 Events order both directions: a chunk is read only after its copy, and a buffer is filled again only after its last
-reader has finished. The host waits for neither. Rows begin at lines of the GPU (``lines.py``) on the host and in both
+reader has finished. The host waits for neither. Rows begin at lines of the GPU (``aligned.py``) on the host and in both
 buffers, so that a chunk is one contiguous copy. On a CPU a chunk is a view of the matrix.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.support.lines import line_stride, pads_rows
+from fullgnn.kernels.support.aligned import aligned_stride, pads_rows
 
 CHUNK_BYTES = 32 << 20
 """Size of one chunk of rows; a GPU holds two chunks."""
@@ -36,7 +36,7 @@ class HostRows:
         self.num_rows, self.num_columns = rows.shape
         self._device = device
         self._selected: tuple[Tensor, HostRows] | None = None
-        stride = line_stride(device, self.num_columns, rows.dtype) if pads_rows(device) else self.num_columns
+        stride = aligned_stride(device, self.num_columns, rows.dtype) if pads_rows(device) else self.num_columns
         self._chunk_rows = max(1, CHUNK_BYTES // max(1, stride * rows.element_size()))
         self._chunks: Sequence[Tensor] = rows.split(self._chunk_rows)  # (num, stride) each; one empty chunk if n is 0
         if pads_rows(device) or device.type == "cuda":

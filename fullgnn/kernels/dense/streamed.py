@@ -20,7 +20,7 @@ class _StreamedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, bias: Tensor | None, x: HostRows, activation: Activation) -> Tensor:
-        y, epilogue = weight.new_empty(x.num_rows, weight.shape[1]), activation.after(bias)
+        y, epilogue = weight.new_empty(x.num_rows, weight.shape[1]), activation.epilogue(bias)
         for rows, chunk in x.chunks():
             y[rows] = matmul(chunk, weight, epilogue.of(rows))
         ctx.save_for_backward(y if activation.relu else None)

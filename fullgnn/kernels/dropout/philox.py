@@ -23,7 +23,7 @@ from torch import Tensor
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout.mask import LOW, Mask
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.lines import as_rows
+from fullgnn.kernels.support.aligned import as_rows
 
 Words = TypeVar("Words", np.ndarray, Tensor)
 
@@ -87,7 +87,7 @@ def _dropout_into(
     if not 0 <= p < 1:
         raise ConfigError(f"Dropout p is {p}: give a probability of at least 0 and below 1.")
     assert x.dim() == 2 and node_id.shape == x.shape[:1], (x.shape, node_id.shape)
-    if gpu.suits_triton(x) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
+    if gpu.runs_triton(x.device) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
         from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 
         # Filled on the device, since a tensor from a Python number would wait for a copy from the host.

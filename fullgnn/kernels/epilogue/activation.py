@@ -27,7 +27,7 @@ class Activation:
         """Factor of the elements that the dropout keeps."""
         return 1.0 if self.dropout is None else self.dropout.scale
 
-    def after(self, bias: Tensor | None) -> Epilogue:
+    def epilogue(self, bias: Tensor | None) -> Epilogue:
         """The epilogue of the product that computes Z: ``bias``, then this activation."""
         return Epilogue(None, bias, self.relu, self.dropout)
 

@@ -10,7 +10,7 @@ from fullgnn.kernels.support import gpu
 
 def apply_epilogue_(y: Tensor, epilogue: Epilogue) -> Tensor:
     """Apply ``epilogue`` to (n, F) ``y`` in place: on a GPU in one pass, elsewhere as separate operations."""
-    if gpu.suits_triton(y) and y.dtype in (torch.float32, torch.float64) and not epilogue.is_nothing:
+    if gpu.runs_triton(y.device) and y.dtype in (torch.float32, torch.float64) and not epilogue.is_empty:
         from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
 
         return apply_gpu(y, epilogue)

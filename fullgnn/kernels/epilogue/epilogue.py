@@ -17,7 +17,7 @@ class Epilogue:
     dropout: Mask | None = None  # mask of the (num_rows, F) result
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return self.scale is None and self.bias is None and not self.relu and self.dropout is None
 
     def of(self, rows: slice) -> "Epilogue":
@@ -26,4 +26,4 @@ class Epilogue:
         return replace(self, scale=scale, dropout=None if self.dropout is None else self.dropout.of(rows))
 
 
-NOTHING = Epilogue()
+NO_EPILOGUE = Epilogue()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.support.lines import LINE_BYTES
+from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
 

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fullgnn.kernels.support.aligned import as_rows, empty_aligned
 from fullgnn.kernels.support.gpu import row_unit, vector_unit
-from fullgnn.kernels.support.lines import as_rows, empty_lines
 
 MAX_CLASSES = 256  # so that a row fits into registers
 ELEMENTS = 2048  # elements of a program's tile
@@ -28,7 +28,7 @@ def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Ten
     """
     logits = as_rows(logits)
     num_rows, num_classes = logits.shape
-    gradient = empty_lines(num_rows, num_classes, like=logits)
+    gradient = empty_aligned(num_rows, num_classes, like=logits)
     columns = max(2, triton.next_power_of_2(num_classes))
     rows = ELEMENTS // columns
     losses = logits.new_zeros(triton.cdiv(num_rows, rows), dtype=torch.float64)

@@ -19,7 +19,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor,
         the loss, a scalar, and its (n, C) gradient for ``logits.backward``; without rows, 0 and an empty gradient.
     """
     logits = logits.detach()
-    if gpu.suits_triton(logits) and logits.dtype in (torch.float32, torch.float64):
+    if gpu.runs_triton(logits.device) and logits.dtype in (torch.float32, torch.float64):
         from fullgnn.kernels.loss import _cross_entropy_gpu as _loss_gpu
 
         if 0 < logits.shape[1] <= _loss_gpu.MAX_CLASSES:

@@ -1,7 +1,7 @@
 """Local products of a sparse and a dense matrix: one file per kernel, all with the contract of ``Kernel``."""
 
 from fullgnn.kernels.spmm.auto import AutoKernel
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.packed import Packed
 from fullgnn.kernels.spmm.persistent import PersistentCSR
@@ -10,7 +10,7 @@ from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 
 __all__ = [
-    "NOTHING",
+    "NO_EPILOGUE",
     "AutoKernel",
     "BlockedCSR",
     "Epilogue",

@@ -8,15 +8,15 @@ import numpy as np
 
 from fullgnn.kernels.support.vectors import (
     add,
-    add_lost,
+    add_rounding_errors,
     compiled,
     load,
-    lost,
     prefetch,
+    rounding_error,
     store,
     times,
-    unforeseen,
     unless_negative,
+    unpredictable,
     zeros,
 )
 
@@ -37,7 +37,7 @@ def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # ty
 
 @functools.cache
 def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weighted: bool) -> Callable[..., None]:
-    """The product for rows of ``Lines(bits, lanes, num_vectors)`` and a ``Layout`` of these types."""
+    """The product for rows of ``Lines(bits, lanes, num_vectors)`` and a ``ColumnBlocks`` of these types."""
     lookahead = min(PADDING, 128 // num_vectors)  # edges; more for narrow rows, since each takes less time
 
     @compiled(bits, lanes, num_vectors, column_type, "weighted" if weighted else "pattern")
@@ -68,7 +68,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
         Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
 
         Args:
-            starts, columns, values, num_blocks: fields of the ``Layout``; ``values`` is None for a pattern.
+            starts, columns, values, num_blocks: fields of the ``ColumnBlocks``; ``values`` is None for a pattern.
             x, out: addresses of the first column of X and of the output.
             x_stride, out_stride: row strides in bytes.
             x_block: offset of the first row of X of one block from that of the block before, in bytes.
@@ -92,7 +92,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                 first_group = end_of_group = end_of_chain + group
                 while edge < end_of_chain:
                     group_sum = _plus_edge(group_sum, edge, ahead, columns, values, base, x_stride, last)
-                    edge = unforeseen(edge + one)
+                    edge = unpredictable(edge + one)
                 while edge < end:
                     chain_sum = zero
                     for _ in range(CHAIN_EDGES):
@@ -100,15 +100,15 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                         edge += one
                     group_sum = add(group_sum, chain_sum)
                     if edge == end_of_group:
-                        missing = add(missing, lost(total, group_sum))
+                        missing = add(missing, rounding_error(total, group_sum))
                         total = add(total, group_sum)
                         group_sum = zero
                         end_of_group += group
                 if end <= first_group:
                     total = add(total, group_sum)
                 else:
-                    missing = add(missing, lost(total, group_sum))
-                    total = add_lost(add(total, group_sum), missing)
+                    missing = add(missing, rounding_error(total, group_sum))
+                    total = add_rounding_errors(add(total, group_sum), missing)
                 if scaled:
                     total = times(total, scale[row])
                 if biased:
@@ -122,7 +122,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
 
 @functools.cache
 def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callable[..., None]:
-    """The loop that copies one ``Layout`` to another, for these types."""
+    """The loop that copies one ``ColumnBlocks`` to another, for these types."""
 
     @compiled(column_type, new_column_type, value_type)
     def regroup(num_rows, num_blocks, width, starts, columns, values, new_width, new_starts, new_columns, new_values):

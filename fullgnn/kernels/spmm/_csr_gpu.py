@@ -18,7 +18,7 @@ import triton.language as tl
 
 from fullgnn.kernels.dropout._philox_gpu import STREAM_TYPES
 from fullgnn.kernels.epilogue._epilogue_gpu import NO_STREAM, store_rows
-from fullgnn.kernels.spmm.reading import CHAIN, cut_columns
+from fullgnn.kernels.spmm.reading import CHAIN, split_columns
 
 MAX_CHAIN = tl.constexpr(CHAIN)
 
@@ -138,7 +138,7 @@ def add_lanes(sums):
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
 
-    Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
+    Among them are the widths of the four models of the paper, in the strides of ``aligned.empty_aligned``.
     """
     signature = dict.fromkeys(("begin", "end", "target", "indices"), "*i32:16")
     sizes = ("num_items", "num_rows", "first_column", "width", "readable", "x_stride", "out_stride")
@@ -156,7 +156,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (128, 128, 1, 32, "fp64", "fp64", False, True, True),
     ]
     for width, stride, rows, edges, of_x, of_out, weighted, finished, wide in calls:
-        columns = cut_columns(width)[-1]
+        columns = split_columns(width)[-1]
         types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16", "scale": f"*{of_out}:16"}
         constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), columns.pieces))
         constants |= dict(ROWS=rows, EDGES=edges, EVEN=columns.end <= stride, WIDE=wide, relu=finished)

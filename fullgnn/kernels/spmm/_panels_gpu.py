@@ -16,7 +16,7 @@ import triton.language as tl
 
 from fullgnn.kernels.epilogue._epilogue_gpu import store_rows
 from fullgnn.kernels.spmm.panel_pieces import smallest_piece
-from fullgnn.kernels.spmm.reading import cut_columns
+from fullgnn.kernels.spmm.reading import split_columns
 from fullgnn.kernels.support.tuning import PanelTuning
 
 GROUP = tl.constexpr(32)
@@ -126,9 +126,9 @@ def _add(
     if MODE == "ieee":
         return tl.dot(pattern.to(tl.float32), part, total, input_precision="ieee")
     if MODE == "bf16x3":
-        hi = cut_off(part)
+        hi = truncate_to_bfloat16(part)
         part -= hi
-        mid = cut_off(part)
+        mid = truncate_to_bfloat16(part)
         total = _dot(pattern, hi.to(tl.bfloat16), total, INTERPRETED)
         total = _dot(pattern, mid.to(tl.bfloat16), total, INTERPRETED)
         return _dot(pattern, (part - mid).to(tl.bfloat16), total, INTERPRETED)
@@ -140,7 +140,7 @@ def _add(
 
 
 @triton.jit
-def cut_off(x):
+def truncate_to_bfloat16(x):
     """Float32 ``x`` without its low 16 bits, which bfloat16 does not have: rounding could overflow, and the interpreter
     does not round."""
     return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
@@ -156,7 +156,7 @@ def _dot(pattern, part, total, INTERPRETED: tl.constexpr):
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
 
-    Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
+    Among them are the widths of the four models of the paper, in the strides of ``aligned.empty_aligned``.
     """
     signature = dict.fromkeys(("begin", "end", "target", "columns", "bits"), "*i32:16")
     sizes = ("num_rows", "num_cols", "first_column", "width", "out_stride", "readable", "x_stride")
@@ -178,6 +178,6 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         shared |= dict(ALIGNED=8 if mode == "bf16" else 4, OUT_ALIGNED=1 if width % 4 else 4, CHAIN=tuning.chain_groups)
         options = {"num_warps": tuning.num_warps * (2 if panel == 128 else 1), "num_stages": tuning.num_stages}
         smallest = smallest_piece(options["num_warps"], 2 if mode == "bf16" else 4)
-        for columns in cut_columns(width, smallest, tuning.piece):
+        for columns in split_columns(width, smallest, tuning.piece):
             constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), columns.pieces))
             yield multiply_panels, signature | types, constants | shared | {"EVEN": columns.end <= stride}, options

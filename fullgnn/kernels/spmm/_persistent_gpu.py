@@ -20,7 +20,7 @@ import triton.language as tl
 from fullgnn.kernels.dropout._philox_gpu import STREAM_TYPES
 from fullgnn.kernels.epilogue._epilogue_gpu import NO_STREAM, store_rows
 from fullgnn.kernels.spmm._csr_gpu import add_lanes
-from fullgnn.kernels.spmm.persistent_passes import cut_passes, lanes_of, max_registers
+from fullgnn.kernels.spmm.persistent_passes import lanes_of, max_registers, split_passes
 from fullgnn.kernels.spmm.reading import FULL_PIECE
 from fullgnn.kernels.support.tuning import PersistentTuning
 
@@ -198,7 +198,7 @@ def _add(total, row, first_column, here, readable, value, EVEN: tl.constexpr):
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
 
-    Among them are the widths of the four models of the paper, in the strides of ``lines.empty_lines``.
+    Among them are the widths of the four models of the paper, in the strides of ``aligned.empty_aligned``.
     """
     signature = dict.fromkeys(("begin", "end", "target", "indices"), "*i32:16")
     sizes = ("num_long", "num_short", "num_rows", "first_column", "width", "readable")
@@ -213,7 +213,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     ]
     tuning = PersistentTuning()
     for width, stride, of_x, of_out, weighted, finished, wide in calls:
-        cut = cut_passes(width, FULL_PIECE, whole=of_x == "bf16")[-1]
+        cut = split_passes(width, FULL_PIECE, whole=of_x == "bf16")[-1]
         types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16", "scale": f"*{of_out}:16"}
         constants: dict[str, Any] = dict(PIECE=cut.piece, THREE=cut.three, **lanes_of(tuning, cut.total))
         constants |= dict(EVEN=cut.end <= stride, WIDE=wide, relu=finished, ACCUMULATE=weighted)

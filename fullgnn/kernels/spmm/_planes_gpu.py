@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fullgnn.kernels.epilogue._epilogue_gpu import store_rows
-from fullgnn.kernels.spmm._panels_gpu import GROUP, cut_off
+from fullgnn.kernels.spmm._panels_gpu import GROUP, truncate_to_bfloat16
 from fullgnn.kernels.spmm.panel_pieces import max_registers, planes_columns
 from fullgnn.kernels.spmm.reading import Reading
 from fullgnn.kernels.support.tuning import PanelTuning
@@ -84,9 +84,9 @@ def _split(
     within = there[:, None] & (column < plane)[None, :]
     if MODE == "bf16x3":
         to = planes + (row * (3 * plane))[:, None] + column[None, :]
-        hi = cut_off(part)
+        hi = truncate_to_bfloat16(part)
         part -= hi
-        mid = cut_off(part)
+        mid = truncate_to_bfloat16(part)
         tl.store(to, hi.to(tl.bfloat16), mask=within)
         tl.store(to + plane, mid.to(tl.bfloat16), mask=within)
         tl.store(to + 2 * plane, (part - mid).to(tl.bfloat16), mask=within)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm.autotune import Autotune
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.support import gpu
@@ -32,7 +32,7 @@ class AutoKernel:
         return kernel, kernel.prepare(adj, dtype)
 
     def spmm(
-        self, block: tuple[Kernel, Any], x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING
+        self, block: tuple[Kernel, Any], x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
     ) -> None:
         kernel, prepared = block
         kernel.spmm(prepared, x, out, accumulate, epilogue)
@@ -45,6 +45,6 @@ class AutoKernel:
         return self._choose(device, dtype).name_for(device, dtype)
 
     def _choose(self, device: torch.device, dtype: torch.dtype) -> Kernel:
-        if gpu.serves(device) and dtype in (torch.float32, torch.float64):
+        if gpu.runs_triton(device) and dtype in (torch.float32, torch.float64):
             return self._autotune
         return self._blocked if self._blocked.supports(device, dtype) else self._torch

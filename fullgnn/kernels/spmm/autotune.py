@@ -7,7 +7,7 @@ prepared data (``runtime.cache_dir``) and logged. Ten products in a CUDA graph a
 launches.
 
 Each candidate prepares a block once for all widths of the first epoch; the prepared formats are kept until
-``trials.settle``, as far as there is room.
+``trials.free_kept_formats``, as far as there is room.
 
 Two kernels that are about as fast may be chosen differently in two runs, or on two ranks, and their sums differ in the
 last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` instead.
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.fixed_choice import TENSOR_CORES, fixed_choice
 from fullgnn.kernels.spmm.packed import PANEL_ROWS, Packed
 from fullgnn.kernels.spmm.persistent import PersistentCSR
@@ -31,7 +31,7 @@ from fullgnn.kernels.spmm.tile32 import Tile32
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support.cuda_graph import CudaGraph
-from fullgnn.kernels.support.trials import keeps, kept_bytes, trial
+from fullgnn.kernels.support.trials import add_holder, kept_bytes, trial
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.timing import Times, device_ms
 
@@ -88,14 +88,16 @@ class Autotune:
         """Whether the rule of ``fixed_choice.py`` chooses."""
         self._widths: dict[str, set[int]] = {}  # widths multiplied so far, by kernel
         self._blocks: weakref.WeakSet[Choices] = weakref.WeakSet()
-        keeps(self)
+        add_holder(self)
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "Choices":
         block = Choices(adj, dtype, [] if self.deterministic else candidates(adj, dtype))
         self._blocks.add(block)
         return block
 
-    def spmm(self, block: "Choices", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+    def spmm(
+        self, block: "Choices", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
+    ) -> None:
         if not out.numel():
             return
         call = Call(x, out, accumulate, epilogue)
@@ -118,7 +120,7 @@ class Autotune:
         """Size of the formats that were prepared for kernels that were not chosen."""
         return sum(block.kept_bytes() for block in list(self._blocks))
 
-    def settle(self) -> None:
+    def free_kept_formats(self) -> None:
         """Free the formats of kernels that were not chosen."""
         for block in list(self._blocks):
             block.keep_chosen()

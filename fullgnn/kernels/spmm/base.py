@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.epilogue.epilogue import NOTHING, Epilogue
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Kernel(Protocol):
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Any:
         """Convert a non-empty block, once, to the format that ``spmm`` needs to multiply matrices of ``dtype``."""
 
-    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
         """Write ``block @ x`` into ``out``; with ``accumulate``, the values in ``out`` are added before the epilogue.
 
             out  <-  dropout(relu(diag(scale) (A x + out) + bias))

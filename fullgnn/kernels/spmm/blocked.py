@@ -27,8 +27,8 @@ from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dropout.philox import drop_
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
-from fullgnn.kernels.support.lines import LINE_BYTES
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.threads import parallel_for
 
 MAX_LINES = 8  # cache lines of a row's sum, all in AVX-512 registers: wider matrices are cut into slices of columns
@@ -51,7 +51,7 @@ class BlockedCSR:
         return BlockedMatrix(adj, dtype)
 
     def spmm(
-        self, block: "BlockedMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING
+        self, block: "BlockedMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
     ) -> None:
         num_rows, width = out.shape
         if out.numel() == 0:
@@ -68,7 +68,7 @@ class BlockedCSR:
         size = x.element_size()
         num_lines = -(-width * size // LINE_BYTES)
         layout = block.layout(MIN_EDGES if num_lines > 1 else MIN_EDGES_NARROW)
-        cuts = block.cuts(layout, shared=block.nnz * num_lines >= MIN_SHARED_LINES)
+        bounds = block.chunk_bounds(layout, shared=block.nnz * num_lines >= MIN_SHARED_LINES)
         factors = (x.new_empty(0) if scale is None else scale).detach().contiguous().numpy()
 
         x_stride, out_stride = x.stride(0) * size, out.stride(0) * size
@@ -104,7 +104,7 @@ class BlockedCSR:
                 accumulate,
             )
 
-        parallel_for(multiply, itertools.product(slices, itertools.pairwise(cuts)))
+        parallel_for(multiply, itertools.product(slices, itertools.pairwise(bounds)))
         if epilogue.dropout is not None:
             drop_(out, epilogue.dropout)
 
@@ -124,7 +124,7 @@ class BlockedCSR:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class ColumnBlocks:
     """The edges of a matrix in the order of their block of columns, then row, then column."""
 
     num_blocks: int
@@ -162,35 +162,35 @@ class BlockedMatrix:
         self.num_rows, self.num_cols, self.nnz, self.dtype = adj.num_rows, adj.num_cols, adj.nnz, dtype
         self._indptr = adj.indptr.numpy()
         values = None if adj.values is None else adj.values.to(dtype).numpy()
-        one_block = Layout(1, adj.num_cols, self._indptr, adj.indices.numpy(), values)
+        one_block = ColumnBlocks(1, adj.num_cols, self._indptr, adj.indices.numpy(), values)
         width = self._width(MIN_EDGES)
         self._layouts = {width: self._regrouped(one_block, width)}
-        self._cuts: dict[tuple[int, int], list[int]] = {}
+        self._chunk_bounds: dict[tuple[int, int], list[int]] = {}
 
-    def layout(self, min_edges: int) -> Layout:
+    def layout(self, min_edges: int) -> ColumnBlocks:
         """The layout with ``min_edges`` edges of a row in one block on average, computed on first use."""
         width = self._width(min_edges)
         if width not in self._layouts:
             self._layouts[width] = self._regrouped(next(iter(self._layouts.values())), width)
         return self._layouts[width]
 
-    def cuts(self, layout: Layout, shared: bool) -> list[int]:
+    def chunk_bounds(self, layout: ColumnBlocks, shared: bool) -> list[int]:
         """Bounds of the chunks of rows for the threads, about equal in work; one chunk unless ``shared``."""
         num_threads = torch.get_num_threads() if shared else 1
         num_chunks = min(num_threads * CHUNKS_PER_THREAD, self.num_rows) if num_threads > 1 else 1
         key = layout.width, num_chunks
-        if key not in self._cuts:
+        if key not in self._chunk_bounds:
             row_cost = ROW_COST * layout.num_blocks
 
             def work_before(row: int) -> int:
                 return int(self._indptr[row]) + row * row_cost
 
             total, rows = work_before(self.num_rows), range(self.num_rows + 1)
-            self._cuts[key] = [
+            self._chunk_bounds[key] = [
                 bisect.bisect_left(rows, total * chunk // num_chunks, key=work_before)
                 for chunk in range(num_chunks + 1)
             ]
-        return self._cuts[key]
+        return self._chunk_bounds[key]
 
     def tensors(self) -> list[Tensor]:
         arrays = [self._indptr]
@@ -203,7 +203,7 @@ class BlockedMatrix:
     def _width(self, edges: int) -> int:
         return block_width(self.num_rows, self.num_cols, self.nnz, edges)
 
-    def _regrouped(self, layout: Layout, width: int) -> Layout:
+    def _regrouped(self, layout: ColumnBlocks, width: int) -> ColumnBlocks:
         from fullgnn.kernels.spmm._blocked_cpu import PADDING, regrouper
 
         num_blocks = -(-self.num_cols // width)
@@ -214,7 +214,7 @@ class BlockedMatrix:
         regroup = regrouper(layout.columns.dtype.name, columns.dtype.name, value_type)
         old = layout.num_blocks, layout.width, layout.starts, layout.columns, layout.values
         regroup(self.num_rows, *old, width, starts, columns, values)
-        return Layout(num_blocks, width, starts[:-1], columns, values)
+        return ColumnBlocks(num_blocks, width, starts[:-1], columns, values)
 
 
 def _slices(width: int, lanes: int) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """How ``panel_plan.py`` and its kernels cut columns into pieces: functions of the tuning alone."""
 
-from fullgnn.kernels.spmm.reading import Columns, cut_columns
+from fullgnn.kernels.spmm.reading import Columns, split_columns
 from fullgnn.kernels.spmm.triton_csr import power_of_two
 from fullgnn.kernels.support.tuning import PanelTuning
 
@@ -16,7 +16,7 @@ def planes_columns(width: int, panel_rows: int, tuning: PanelTuning) -> list[Col
     halves = panel_rows == 128 or (panel_rows == 64 and width % 4 != 0)
     largest = tuning.planes_piece // 2 if halves else tuning.planes_piece
     rest = width % largest
-    return cut_columns(width, max(smallest_piece(tuning.planes_warps, 2), power_of_two(2 * rest - 1)), largest)
+    return split_columns(width, max(smallest_piece(tuning.planes_warps, 2), power_of_two(2 * rest - 1)), largest)
 
 
 def max_registers(panel_rows: int, tuning: PanelTuning) -> int | None:

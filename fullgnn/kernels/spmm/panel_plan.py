@@ -5,14 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.spmm.base import NOTHING
+from fullgnn.kernels.spmm.base import NO_EPILOGUE
 from fullgnn.kernels.spmm.panel_pieces import MIN_PIECE, max_registers, planes_columns, smallest_piece
-from fullgnn.kernels.spmm.reading import Columns, Reading, cut_columns, wide
+from fullgnn.kernels.spmm.reading import Columns, Reading, split_columns, wide
 from fullgnn.kernels.spmm.tiles import Panels
-from fullgnn.kernels.spmm.triton_csr import Items, cut_items, cut_levels, sum_levels
+from fullgnn.kernels.spmm.triton_csr import Items, split_items, split_levels, sum_levels
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
-from fullgnn.kernels.support.lines import empty_lines
 from fullgnn.kernels.support.tuning import tuning_for
 
 FEW_SUMS = 256  # sums of parts that one item of csr adds, at most
@@ -32,7 +32,7 @@ class PanelPlan:
         self._sums: list[Items] = []
         if few.all():
             return
-        self._parts, first, last = cut_items(ptr[:-1][~few], ptr[1:][~few], tuning.part_groups)
+        self._parts, first, last = split_items(ptr[:-1][~few], ptr[1:][~few], tuning.part_groups)
         # Row r of a part is row part * rows + r of the parts' sums. The addends of one row of A lie side by side.
         num_parts = last - first
         part = self._parts.target.long()
@@ -49,7 +49,7 @@ class PanelPlan:
         if most <= FEW_SUMS:
             self._sums = [Items(begin.int(), end.int(), target.int(), most)]
         else:
-            self._sums = cut_levels(begin, end, target, FEW_SUMS)
+            self._sums = split_levels(begin, end, target, FEW_SUMS)
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, mode: str, planes: bool) -> None:
         """Write panels @ x to ``out``, or with ``accumulate`` add it to ``out``.
@@ -59,9 +59,9 @@ class PanelPlan:
         """
         launch = _Planes(self._panels, x, mode) if planes else _Rows(self._panels, x, mode)
         if self._parts is not None:  # the longest first
-            sums = empty_lines(len(self._parts.target) * self._panels.rows, out.shape[1], like=out)
+            sums = empty_aligned(len(self._parts.target) * self._panels.rows, out.shape[1], like=out)
             launch(self._parts, sums, False)
-            sum_levels(self._sums, self._addends, None, sums, out, accumulate, NOTHING)
+            sum_levels(self._sums, self._addends, None, sums, out, accumulate, NO_EPILOGUE)
         if len(self._whole.target):
             launch(self._whole, out, accumulate)
 
@@ -85,7 +85,7 @@ class _Rows:
         panels, x, reading = self._panels, self._x, Reading.of(self._x)
         tuning = tuning_for(out.device).panels.at(out.shape[1])
         num_warps = tuning.num_warps * (2 if panels.rows == 128 else 1)
-        for columns in cut_columns(out.shape[1], smallest_piece(num_warps, x.element_size()), tuning.piece):
+        for columns in split_columns(out.shape[1], smallest_piece(num_warps, x.element_size()), tuning.piece):
             multiply_panels[(len(items.target), columns.count)](
                 *_items(items, panels),
                 x,

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.panel_plan import PanelPlan
 from fullgnn.kernels.spmm.reading import check_mode, check_served, rounded
@@ -58,14 +58,14 @@ class PanelKernel:
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "PanelMatrix":
         device = adj.indices.device
         self.name_for(device, dtype)
-        rows: Kernel = TritonCSR() if gpu.serves(device) else BlockedCSR()
+        rows: Kernel = TritonCSR() if gpu.runs_triton(device) else BlockedCSR()
         panels = None
         if adj.nnz and adj.values is None and dtype == torch.float32:
             panels, adj = self._split(adj)
         return PanelMatrix(panels, rows, adj, dtype, self.mode, self.planes)
 
     def spmm(
-        self, block: "PanelMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING
+        self, block: "PanelMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
     ) -> None:
         if out.numel():
             block.multiply(x, out, accumulate, epilogue)
@@ -102,7 +102,7 @@ class PanelMatrix:
             else:
                 multiply_on_cpu(self.panels, x, out, accumulate, self._mode)
             accumulate = True
-        if self.rest_nnz or not accumulate or not epilogue.is_nothing:
+        if self.rest_nnz or not accumulate or not epilogue.is_empty:
             self._rows.spmm(self._rest, x.to(out.dtype) if out.device.type == "cpu" else x, out, accumulate, epilogue)
 
     def tensors(self) -> list[Tensor]:

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError, PartitionError
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
-from fullgnn.kernels.spmm.persistent_passes import cut_passes, lanes_of, max_registers, programs_a_processor
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.persistent_passes import lanes_of, max_registers, programs_a_processor, split_passes
 from fullgnn.kernels.spmm.reading import CHAIN, FULL_PIECE, MIN_PIECE, Reading, check_mode, check_served, rounded, wide
-from fullgnn.kernels.spmm.triton_csr import cut_levels
+from fullgnn.kernels.spmm.triton_csr import split_levels
+from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
-from fullgnn.kernels.support.lines import empty_lines
 from fullgnn.kernels.support.tuning import PersistentTuning, tuning_for
 
 
@@ -51,7 +51,9 @@ class PersistentCSR:
         self.name_for(adj.indices.device, dtype)
         return ListPlan(adj, dtype)
 
-    def spmm(self, block: "ListPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+    def spmm(
+        self, block: "ListPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
+    ) -> None:
         if out.numel():
             x = rounded(x) if self.mode == "bf16" else x
             block.multiply(x, out, accumulate, epilogue, self.columns_a_pass)
@@ -106,7 +108,7 @@ class ListPlan:
         self.levels: list[WorkList] = []
         rows = (end - begin > heavy).nonzero().squeeze(1)
         if len(rows):
-            levels = cut_levels(begin[rows], end[rows], rows, heavy)
+            levels = split_levels(begin[rows], end[rows], rows, heavy)
             self.levels = [WorkList.of(level.begin, level.end, level.target, tuning.general) for level in levels]
             self.numbers = torch.arange(len(self.levels[0].target), dtype=torch.int32, device=rows.device)
 
@@ -117,8 +119,8 @@ class ListPlan:
         assert x.shape == (self.num_cols, out.shape[1]) and len(out) == self.num_rows, (x.shape, out.shape)
         indices, values, addends = self.indices, self.values, x
         for parts in self.levels[:-1]:
-            sums = empty_lines(len(parts.target), out.shape[1], like=out)
-            walk(parts, indices, values, addends, sums, False, NOTHING, columns_a_pass)
+            sums = empty_aligned(len(parts.target), out.shape[1], like=out)
+            walk(parts, indices, values, addends, sums, False, NO_EPILOGUE, columns_a_pass)
             indices, values, addends = self.numbers, None, sums
         if self.levels:
             walk(self.levels[-1], indices, values, addends, out, accumulate, epilogue, columns_a_pass)
@@ -152,7 +154,7 @@ def walk(
     reading, finish = Reading.of(x), epilogue_arguments(epilogue)
     unit, double = vector_unit(out, out.stride(0), width), out.dtype == torch.float64
     num_programs = _num_processors(out.device) * programs_a_processor(tuning, double)
-    for cut in cut_passes(width, columns_a_pass or tuning.columns_a_pass or FULL_PIECE, whole=x.element_size() < 4):
+    for cut in split_passes(width, columns_a_pass or tuning.columns_a_pass or FULL_PIECE, whole=x.element_size() < 4):
         lanes = lanes_of(tuning, cut.total)
         num_tasks = work.num_long + -(-work.num_short * lanes["SHORT"] // lanes["LANES"])
         walk_rows[(min(num_programs, num_tasks), cut.count)](

@@ -28,7 +28,7 @@ class Passes:
         return self.first + self.count * self.total
 
 
-def cut_passes(width: int, columns_a_pass: int, whole: bool = False) -> list[Passes]:
+def split_passes(width: int, columns_a_pass: int, whole: bool = False) -> list[Passes]:
     """Launches for ``width`` columns: as many full passes as possible, then the rest.
 
     Args:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.aligned import empty_aligned
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
     """Refuse devices and dtypes that the Triton kernel ``kernel`` does not support."""
     if device.type == "cuda" and not gpu.has_triton():
         raise UnsupportedError(f"kernel={kernel} needs Triton: pip install triton, or choose kernel=torch")
-    if not gpu.serves(device) or dtype not in (torch.float32, torch.float64):
+    if not gpu.runs_triton(device) or dtype not in (torch.float32, torch.float64):
         raise UnsupportedError(
             f"kernel={kernel} multiplies float32 and float64 on a GPU, not {dtype} on {device}: choose kernel=auto"
         )
@@ -42,7 +42,7 @@ def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
 def rounded(x: Tensor) -> Tensor:
     """A copy of ``x`` in bfloat16."""
     like = x.new_empty(0, dtype=torch.bfloat16)
-    return empty_lines(len(x), x.shape[1], like=like).copy_(x)
+    return empty_aligned(len(x), x.shape[1], like=like).copy_(x)
 
 
 def pieces(width: int, smallest: int) -> tuple[int, int, int]:
@@ -74,7 +74,7 @@ class Columns:
         return self.first + self.count * self.total
 
 
-def cut_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE) -> list[Columns]:
+def split_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE) -> list[Columns]:
     """Cut ``width`` into as many pieces of ``largest`` columns as possible, and the rest into pieces of at least
     ``smallest``; both are powers of two."""
     full, rest = divmod(width, largest)

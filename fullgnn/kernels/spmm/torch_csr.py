@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 
 
 class TorchCSR:
@@ -23,7 +23,7 @@ class TorchCSR:
                 adj.indptr, adj.indices, values, (adj.num_rows, adj.num_cols), check_invariants=False
             )
 
-    def spmm(self, block: Tensor, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+    def spmm(self, block: Tensor, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
         torch.addmm(out, block, x, beta=1 if accumulate else 0, out=out)
         apply_epilogue_(out, epilogue)
 

@@ -24,19 +24,19 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import PartitionError
-from fullgnn.kernels.spmm.base import NOTHING, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.reading import (
     CHAIN,
     FULL_PIECE,
     Reading,
     check_mode,
     check_served,
-    cut_columns,
     rounded,
+    split_columns,
     wide,
 )
+from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
-from fullgnn.kernels.support.lines import empty_lines
 from fullgnn.kernels.support.tuning import CSRTuning, tuning_for
 
 
@@ -55,7 +55,9 @@ class TritonCSR:
         self.name_for(adj.indices.device, dtype)
         return RowPlan(adj, dtype)
 
-    def spmm(self, block: "RowPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NOTHING) -> None:
+    def spmm(
+        self, block: "RowPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
+    ) -> None:
         if out.numel():
             block.multiply(rounded(x) if self.mode == "bf16" else x, out, accumulate, epilogue)
 
@@ -101,7 +103,7 @@ class RowPlan:
             self.bins += [Items(begin[rows], end[rows], rows.int(), most)] if len(rows) else []
             least = most
         rows = (degree > heavy).nonzero().squeeze(1)
-        self.heavy = cut_levels(begin[rows], end[rows], rows, part) if len(rows) else []
+        self.heavy = split_levels(begin[rows], end[rows], rows, part) if len(rows) else []
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         """``Kernel.spmm``."""
@@ -116,7 +118,7 @@ class RowPlan:
         return held + [tensor for items in (*self.bins, *self.heavy) for tensor in items.tensors()]
 
 
-def cut_items(begin: Tensor, end: Tensor, size: int) -> tuple[Items, Tensor, Tensor]:
+def split_items(begin: Tensor, end: Tensor, size: int) -> tuple[Items, Tensor, Tensor]:
     """Cut each of (num_items,) stretches into parts of at most ``size`` edges; the sum of part i goes to row i.
 
     Returns:
@@ -132,7 +134,7 @@ def cut_items(begin: Tensor, end: Tensor, size: int) -> tuple[Items, Tensor, Ten
     return Items(part_begin.int(), part_end.int(), part.int(), size), first, last
 
 
-def cut_levels(begin: Tensor, end: Tensor, target: Tensor, size: int) -> list[Items]:
+def split_levels(begin: Tensor, end: Tensor, target: Tensor, size: int) -> list[Items]:
     """The levels of ``sum_levels`` for stretches of any length: all but the last cut into parts of at most ``size``.
 
     Args:
@@ -140,7 +142,7 @@ def cut_levels(begin: Tensor, end: Tensor, target: Tensor, size: int) -> list[It
     """
     levels: list[Items] = []
     while not levels or int((end - begin).max()) > size:
-        parts, begin, end = cut_items(begin, end, size)
+        parts, begin, end = split_items(begin, end, size)
         levels.append(parts)
     return [*levels, Items(begin.int(), end.int(), target.int(), int((end - begin).max()))]
 
@@ -156,8 +158,8 @@ def sum_levels(
 ) -> None:
     """``sum_items`` for stretches of any length: the sums of the parts of one level are the addends of the next."""
     for parts in levels[:-1]:
-        sums = empty_lines(len(parts.target), out.shape[1], like=out)
-        sum_items(parts, indices, values, x, sums, False, NOTHING)
+        sums = empty_aligned(len(parts.target), out.shape[1], like=out)
+        sum_items(parts, indices, values, x, sums, False, NO_EPILOGUE)
         indices, values, x = parts.target, None, sums
     sum_items(levels[-1], indices, values, x, out, accumulate, epilogue)
 
@@ -181,7 +183,7 @@ def sum_items(
     reading, finish = Reading.of(x), epilogue_arguments(epilogue)
     unit = vector_unit(out, out.stride(0), width)
     tuning = tuning_for(out.device).csr.at(width)
-    for columns in cut_columns(width):
+    for columns in split_columns(width):
         lanes = num_lanes(tuning, columns.total)
         num_edges = min(lanes, power_of_two(2 * items.most - 1))
         num_rows = lanes // num_edges

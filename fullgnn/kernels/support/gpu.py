@@ -10,12 +10,7 @@ from torch import Tensor
 INTERPRETED = False  # tests set it to run Triton kernels on a CPU, in the interpreter that TRITON_INTERPRET=1 selects
 
 
-def suits_triton(x: Tensor) -> bool:
-    """Whether kernels in Triton can work on ``x``."""
-    return serves(x.device)
-
-
-def serves(device: torch.device) -> bool:
+def runs_triton(device: torch.device) -> bool:
     """Whether kernels in Triton can work on ``device``: a GPU, where Triton is installed."""
     return (device.type == "cuda" or (INTERPRETED and device.type == "cpu")) and has_triton()
 

@@ -2,7 +2,7 @@
 slower ones.
 
 A counter of a run's memory is notified when a trial begins and ends, so that it can exclude the trial's memory. A trial
-may keep formats for later trials of the same block with another width; ``settle`` frees them.
+may keep formats for later trials of the same block with another width; ``free_kept_formats`` frees them.
 """
 
 import weakref
@@ -21,33 +21,33 @@ class Counter(Protocol):
         """The trial is over. Memory that it leaves allocated belongs to the run, except ``kept_bytes`` for others."""
 
 
-class Keeper(Protocol):
+class FormatHolder(Protocol):
     """Keeps formats that only a later trial may use."""
 
     def kept_bytes(self) -> int:
         """Size of the kept formats."""
 
-    def settle(self) -> None:
+    def free_kept_formats(self) -> None:
         """Free the kept formats."""
 
 
 _counters: "weakref.WeakSet[Counter]" = weakref.WeakSet()
-_keepers: "weakref.WeakSet[Keeper]" = weakref.WeakSet()
+_holders: "weakref.WeakSet[FormatHolder]" = weakref.WeakSet()
 
 
-def tell(counter: Counter) -> None:
+def add_counter(counter: Counter) -> None:
     """Notify ``counter`` of trials for as long as it lives."""
     _counters.add(counter)
 
 
-def keeps(keeper: Keeper) -> None:
-    """Register ``keeper``, so that ``settle`` frees its formats."""
-    _keepers.add(keeper)
+def add_holder(holder: FormatHolder) -> None:
+    """Register ``holder``, so that ``free_kept_formats`` frees its formats."""
+    _holders.add(holder)
 
 
 def kept_bytes() -> int:
     """Size of all formats that are kept for later trials."""
-    return sum(keeper.kept_bytes() for keeper in list(_keepers))
+    return sum(holder.kept_bytes() for holder in list(_holders))
 
 
 @contextmanager
@@ -64,10 +64,10 @@ def trial() -> Iterator[None]:
             counter.end_trial(kept)
 
 
-def settle() -> None:
+def free_kept_formats() -> None:
     """Free the formats that trials have kept, since no other width is expected. Called after the first epoch and the
     first evaluation, and so before a capture."""
     if kept_bytes():
         with trial():
-            for keeper in list(_keepers):
-                keeper.settle()
+            for holder in list(_holders):
+                holder.free_kept_formats()

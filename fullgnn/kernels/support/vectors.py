@@ -112,7 +112,7 @@ def add(_, a, b):
 
 
 @intrinsic
-def lost(_, a, b):
+def rounding_error(_, a, b):
     """The exact rounding error of ``add(a, b)``: a + b = add(a, b) + lost(a, b).
 
     Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2, theorem B.
@@ -131,9 +131,9 @@ def lost(_, a, b):
 
 
 @intrinsic
-def add_lost(_, row, missing):
-    """``row + missing``, where ``missing`` is a sum of ``lost`` rounding errors; ``row`` where ``missing`` is nan, as
-    after additions to an infinity."""
+def add_rounding_errors(_, row, missing):
+    """``row + missing``, where ``missing`` is a sum of results of ``rounding_error``; ``row`` where ``missing`` is nan,
+    as after additions to an infinity."""
 
     def codegen(context, builder, signature, args):
         def choose(u: ir.Value, v: ir.Value) -> ir.Value:
@@ -195,7 +195,7 @@ def add_outer(_, tile, address, row):
 
 
 @intrinsic
-def unforeseen(_, number):
+def unpredictable(_, number):
     """``number``, in a form in which the compiler cannot predict its value.
 
     A loop that counts in this way is not unrolled and needs no test for an odd number of iterations. Where the

@@ -132,7 +132,7 @@ class Products:
         pass
 
 
-def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_serves):
+def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu):
     """Times fall with the constants that are in force; the sweep finds them, and leaves none behind."""
     monkeypatch.setattr(sweep_module, "SECTIONS", {CSR.name: "csr", DENSE: "dense"})
     report = Timings()

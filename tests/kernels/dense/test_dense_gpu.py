@@ -11,9 +11,9 @@ from fullgnn.kernels.dense.dense import activation_gradients, fuses_scale, linea
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm import NOTHING, Epilogue
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.nn import Activation, Dropout, GCNConv
 from fullgnn.nn.linear import linear
 from tests.kernels.dense.test_dense import integers, within
@@ -28,7 +28,7 @@ FEW = [37]  # of wide matrices, so that the interpreter is quick
 
 
 @pytest.fixture(autouse=True)
-def _serves(triton_serves) -> None:
+def _triton_on_cpu(triton_on_cpu) -> None:
     """On a CPU, too."""
 
 
@@ -110,7 +110,7 @@ def test_products_are_of_float32_quality(f: int, g: int, products: list[str]) ->
 
 def test_who_makes_which_product(products: list[str]) -> None:
     x, weight = whole(40, 16, seed=0), whole(16, 32, seed=1)
-    exact = expected(x, weight, NOTHING)
+    exact = expected(x, weight, NO_EPILOGUE)
     assert torch.equal(matmul(x, weight).cpu().double(), exact)
     assert torch.equal(matmul_lines(x, weight).cpu().double(), exact)  # whole lines as it is
     assert not products, "a plain product is a library's"
@@ -138,7 +138,7 @@ def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
 def test_what_lies_behind_the_columns_of_x_is_not_multiplied(f: int, g: int, products: list[str]) -> None:
     """A row of a stride that 16 bytes divide is read up to a multiple of 16 bytes, and numbers that are none follow."""
     x, weight, bias = whole(37, f, seed=0), whole(f, g, seed=1), whole(g, seed=2)
-    rows = empty_lines(37, f, like=x).copy_(x)
+    rows = empty_aligned(37, f, like=x).copy_(x)
     assert gpu.row_unit(rows) == 4 and torch.as_strided(rows, (37, f + 1), rows.stride())[:, f].isnan().all()
     epilogue = Epilogue(None, bias, True)
     assert torch.equal(matmul(rows, weight, epilogue).cpu().double(), expected(x, weight, epilogue)) and products
@@ -232,7 +232,7 @@ class ScaledAdjacency:
         self.input_scale, self.gradient_scale = self.before, self.after
         self.taken: list[bool] = []
 
-    def multiply(self, x: Tensor, epilogue: Epilogue = NOTHING, *, scaled: bool = False) -> Tensor:
+    def multiply(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
         self.taken.append(scaled)
         product = self.matrix @ (x if scaled else x * self.before[:, None])
         return apply_epilogue_(product.mul_(self.after[:, None]), epilogue)
@@ -273,14 +273,19 @@ def test_linear_against_autograd(drops: bool, products: list[str]) -> None:
 
 
 @pytest.mark.parametrize("rows", [None, [0, 3, 4, 30]], ids=["all rows", "rows with loss"])
-@pytest.mark.parametrize("serves", [True, False])
+@pytest.mark.parametrize("runs_triton", [True, False])
 @pytest.mark.parametrize("activation", ["identity", "relu", "relu and dropout"])
 @pytest.mark.parametrize(("order", "wants_x"), [("transform", True), ("transform", False), ("propagate", True)])
 def test_convolution_against_autograd(
-    order: str, wants_x: bool, activation: str, serves: bool, rows: list[int] | None, monkeypatch: pytest.MonkeyPatch
+    order: str,
+    wants_x: bool,
+    activation: str,
+    runs_triton: bool,
+    rows: list[int] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The producers of what a sparse product reads apply its scale where they can, and only there."""
-    monkeypatch.setattr(gpu, "has_triton", lambda: serves)
+    monkeypatch.setattr(gpu, "has_triton", lambda: runs_triton)
     generator = torch.Generator().manual_seed(0)
     matrix = (torch.rand(33, 33, generator=generator) < 0.2).float()
     before, after = (torch.rand(33, generator=generator) + 0.5 for _ in range(2))
@@ -310,4 +315,4 @@ def test_convolution_against_autograd(
         [y.detach(), conv.linear.weight.grad, conv.bias.grad, *([x.grad] if wants_x else [])],
         [y64.detach(), *(tensor.grad for tensor in parameters), *([x64.grad] if wants_x else [])],
     )
-    assert adj.taken == ([serves, serves] if order == "transform" else [False, False])
+    assert adj.taken == ([runs_triton, runs_triton] if order == "transform" else [False, False])

@@ -9,7 +9,7 @@ from torch import Tensor
 from fullgnn.kernels.dense import dense
 from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, weight_gradient
 from fullgnn.kernels.support import gpu, tuning
-from fullgnn.kernels.support.lines import empty_lines
+from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.tuning import DenseTuning
 from fullgnn.nn import cross_entropy
 from tests.kernels.dense.test_dense import integers, within
@@ -23,7 +23,7 @@ WIDE = [(1, 300), (700, 1), (130, 257)]  # of X: where G is masked first
 
 
 @pytest.fixture(autouse=True)
-def poisoned(triton_serves: None) -> Iterator[None]:
+def poisoned(triton_on_cpu: None) -> Iterator[None]:
     """What is not initialised is not a number, and few rows are many steps and ranges."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     assert torch.empty(8, device=DEVICE).isnan().all()
@@ -39,7 +39,7 @@ def whole(*shape: int, seed: int) -> Tensor:
 
 def padded(matrix: Tensor) -> Tensor:
     """The same rows, each at the start of a line, before numbers that are none."""
-    rows = empty_lines(*matrix.shape, like=matrix)
+    rows = empty_aligned(*matrix.shape, like=matrix)
     return rows.copy_(matrix)
 
 

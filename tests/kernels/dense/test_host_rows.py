@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dense import host_rows
 from fullgnn.kernels.dense.host_rows import HostRows, staged
-from fullgnn.kernels.support import lines
+from fullgnn.kernels.support import aligned
 
 CPU = torch.device("cpu")
 ROW_BYTES = 5 * 8
@@ -62,7 +62,7 @@ def test_it_names_all_that_it_holds(monkeypatch) -> None:
 
 def test_chunks_lie_in_lines_where_the_device_wants_them(monkeypatch) -> None:
     """A line has 8 numbers here."""
-    monkeypatch.setattr(lines, "PADDED_DEVICES", ("cpu",))
+    monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu",))
     monkeypatch.setattr(host_rows, "CHUNK_BYTES", 3 * 8 * 8)
     rows = matrix(7)
     whole = HostRows(rows, CPU)

@@ -92,7 +92,7 @@ STREAMS = [
 @needs_triton
 @pytest.mark.parametrize("num_columns", [1, 3, 16, 41, 128, 129])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, triton_serves) -> None:
+def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, triton_on_cpu) -> None:
     """Bit for bit what the paths of a CPU give, from and to rows in any place, in place as well."""
     from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 
@@ -124,14 +124,14 @@ def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, tr
 
 @needs_triton
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
-def test_triton_and_empty_parts(shape: tuple[int, int], triton_serves) -> None:
+def test_triton_and_empty_parts(shape: tuple[int, int], triton_on_cpu) -> None:
     x, node_id = torch.empty(shape, device=DEVICE), torch.arange(shape[0], device=DEVICE)
     assert dropout_apply(x, node_id, **STREAM).shape == shape
     assert dropout_apply(x[:1].expand(shape), node_id, **STREAM).shape == shape  # of strides 0
 
 
 @needs_triton
-def test_words_inside_another_kernel(triton_serves) -> None:
+def test_words_inside_another_kernel(triton_on_cpu) -> None:
     """``kept`` and ``kept_tile``, as other kernels ask for them, against the definition."""
     import tests.kernels.dropout.philox_kernel
 

@@ -7,7 +7,7 @@ import torch
 
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm import NOTHING, Epilogue
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from tests.oracle import philox_words
 from tests.triton_device import DEVICE, needs_triton
 
@@ -15,7 +15,7 @@ pytestmark = needs_triton
 
 
 @pytest.fixture(autouse=True)
-def _serves(triton_serves) -> None:
+def _triton_on_cpu(triton_on_cpu) -> None:
     """On a CPU, too."""
 
 
@@ -57,7 +57,7 @@ def test_every_combination_of_parts(num_columns: int, dtype: torch.dtype) -> Non
 
 def test_nothing_and_no_rows() -> None:
     y = torch.randn(3, 5, device=DEVICE)
-    assert torch.equal(apply_epilogue_(y.clone(), NOTHING), y)
+    assert torch.equal(apply_epilogue_(y.clone(), NO_EPILOGUE), y)
     for shape in ((0, 5), (5, 0)):
         empty = torch.empty(shape, device=DEVICE)
         assert apply_epilogue_(empty, Epilogue(None, torch.empty(shape[1], device=DEVICE), relu=True)).shape == shape

@@ -99,7 +99,7 @@ def test_the_number_of_threads_changes_no_bit(device: torch.device) -> None:
     (256, torch.float32, True), (256, torch.float64, True), (257, torch.float32, False), (4, torch.bfloat16, False)
 ])  # fmt: skip
 def test_what_triton_computes(
-    num_classes: int, dtype: torch.dtype, ours: bool, triton_serves, monkeypatch: pytest.MonkeyPatch
+    num_classes: int, dtype: torch.dtype, ours: bool, triton_on_cpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fullgnn.kernels.loss import _cross_entropy_gpu as _loss_gpu
 

@@ -47,7 +47,7 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def runs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
     monkeypatch.setattr(autotune, "FEW_EDGES", 1)
     monkeypatch.setattr(autotune, "SOME_EDGES", 1)
@@ -103,7 +103,7 @@ def test_every_width_is_measured_and_only_winners_are_kept(clock) -> None:
     assert times.asked == 3 * len(FLOAT32)
     assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed 128 bf16x3 (41); torch (8)"
     assert sorted(prepared[1]._prepared) == sorted(FLOAT32), "kept for other widths"
-    trials.settle()
+    trials.free_kept_formats()
     assert sorted(prepared[1]._prepared) == ["csr", "packed 128 bf16x3", "torch"]
     multiplied(kernel, prepared, dense, 8, torch.float32)
     held = kernel.tensors(prepared)
@@ -232,7 +232,7 @@ def test_a_candidate_prepares_a_block_once_for_all_widths(clock, three: list[Mad
         product(kernel, prepared, width)
     assert [made.prepared for made in three] == [1, 1, 1]
     assert prepared[1].kept_bytes() == 20 * MB, "of the one that was not chosen, without the indices of the block"
-    trials.settle()
+    trials.free_kept_formats()
     assert prepared[1].kept_bytes() == 0 and sorted(prepared[1]._prepared) == ["medium", "small"]
     product(kernel, prepared, 128)  # as an evaluation may
     assert [made.prepared for made in three] == [1, 1, 2] and prepared[1].chosen[128] == "large"
@@ -260,7 +260,7 @@ def test_formats_of_trials_are_not_memory_of_the_run(clock, three: list[Made]) -
         product(kernel, prepared, 16)  # and medium, 10 MB
         assert 11 * MB <= peak.bytes < 11.1 * MB
         kept = torch.ones(3 * MB, dtype=torch.uint8)
-        trials.settle()
+        trials.free_kept_formats()
         torch.ones(2 * MB, dtype=torch.uint8)
         assert 16 * MB <= peak.bytes < 16.1 * MB
         del kept
@@ -289,8 +289,8 @@ def epochs_before_settling(world: World, cfg: Config) -> list[int]:
     before = TrainStep.run
     with (
         mock.patch.object(TrainStep, "run", run),
-        mock.patch("fullgnn.engine.train_step.settle", lambda: settled.append(launched)),
-        mock.patch("fullgnn.engine.fit.settle", lambda: settled.append(launched)),
+        mock.patch("fullgnn.engine.train_step.free_kept_formats", lambda: settled.append(launched)),
+        mock.patch("fullgnn.engine.fit.free_kept_formats", lambda: settled.append(launched)),
     ):
         fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
     return sorted(settled)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fullgnn.kernels.spmm.reading import Columns, Reading, cut_columns, pieces, rounded, wide
+from fullgnn.kernels.spmm.reading import Columns, Reading, pieces, rounded, split_columns, wide
 
 
 @pytest.mark.parametrize("smallest", [8, 16])
@@ -20,10 +20,10 @@ def test_pieces_cover_a_width_and_hardly_more(smallest: int) -> None:
 
 
 def test_wide_matrices_take_full_pieces_first() -> None:
-    assert cut_columns(602) == [Columns(0, 4, (128, 0, 0)), Columns(512, 1, (64, 32, 0))]
-    assert cut_columns(128) == [Columns(0, 1, (128, 0, 0))] and cut_columns(0) == []
-    assert [columns.end for columns in cut_columns(602)] == [512, 608]
-    assert cut_columns(100) == [Columns(0, 1, (64, 32, 16))] and cut_columns(41) == [Columns(0, 1, (32, 16, 0))]
+    assert split_columns(602) == [Columns(0, 4, (128, 0, 0)), Columns(512, 1, (64, 32, 0))]
+    assert split_columns(128) == [Columns(0, 1, (128, 0, 0))] and split_columns(0) == []
+    assert [columns.end for columns in split_columns(602)] == [512, 608]
+    assert split_columns(100) == [Columns(0, 1, (64, 32, 16))] and split_columns(41) == [Columns(0, 1, (32, 16, 0))]
 
 
 def test_reading_goes_to_the_end_of_the_stride_where_there_is_memory() -> None:
@@ -41,9 +41,9 @@ def test_reading_goes_to_the_end_of_the_stride_where_there_is_memory() -> None:
 
 @pytest.mark.parametrize(("width", "stride"), [(128, 128), (100, 104), (64, 64), (47, 48), (41, 48), (10, 16), (8, 8)])
 def test_padded_rows_of_the_papers_widths_need_no_mask(width: int, stride: int) -> None:
-    """``lines.empty_lines`` lays out matrices of a GPU so."""
+    """``aligned.empty_aligned`` lays out matrices of a GPU so."""
     reading = Reading.of(torch.empty(10, stride)[:, :width])
-    assert (cut_columns(width)[-1].end <= reading.columns or width == 100) and reading.aligned == 4
+    assert (split_columns(width)[-1].end <= reading.columns or width == 100) and reading.aligned == 4
     assert (reading.column_units, reading.stride_units) == (stride // 4, stride // 4)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullgnn.kernels.spmm import Kernel, LocalCSR, PersistentCSR, TritonCSR
 from fullgnn.kernels.spmm.persistent import ListPlan, lanes_of
-from fullgnn.kernels.spmm.reading import CHAIN, cut_columns
+from fullgnn.kernels.spmm.reading import CHAIN, split_columns
 from fullgnn.kernels.spmm.triton_csr import Items, RowPlan, num_lanes
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import Tuning, tuning_of
@@ -25,7 +25,7 @@ DEGREES = (13_161, 1_000_000, 4_194_304)
 
 
 @pytest.fixture(autouse=True)
-def triton(triton_serves: None) -> Iterator[None]:
+def triton(triton_on_cpu: None) -> Iterator[None]:
     yield
     tuning.use(None)
 
@@ -120,7 +120,7 @@ def test_the_order_of_a_sum_of_millions(width: int, degree: int, tree: dict) -> 
     adj = LocalCSR(adj.indptr.cpu(), adj.indices.cpu(), None, 1, 1)
     rows, walked = RowPlan(adj, torch.float32), ListPlan(adj, torch.float32)
     assert not rows.bins and walked.rows is None
-    of_csr = num_lanes(used.csr.at(width), cut_columns(width)[0].total)
+    of_csr = num_lanes(used.csr.at(width), split_columns(width)[0].total)
     of_list = lanes_of(used.persistent.at(width), 1 << (width - 1).bit_length())["LANES"]
     for levels, lanes in (([*rows.heavy], of_csr), ([*walked.levels], of_list)):
         found = model([levels_of(level) for level in levels], lanes, x)  # type: ignore[arg-type]

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from fullgnn.errors import PartitionError
-from fullgnn.reorder.measure import imbalance
+from fullgnn.partition.counts import imbalance
 from fullgnn.schemes.base import Balance, PreparedGraph
-from fullgnn.schemes.layout import Rows, cut_rows, stage_nnz
-from fullgnn.schemes.stages import rank_sums, share_stages
-from fullgnn.schemes.traffic import HALO, Halos, Product, choose_ways, find_halos
+from fullgnn.schemes.rows import RowDistribution, slice_rows
+from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
+from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_ways, find_halos
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Layout:
     """
 
     grid: Grid
-    rows: Rows
-    products: dict[str, Product]
+    rows: RowDistribution
+    products: dict[str, DistributedProduct]
     symmetric: bool
     pattern: bool
     dtype: torch.dtype
@@ -70,10 +70,10 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
     nnz = prepared.block_nnz
     if nnz.max() >= 2**31:
         raise PartitionError(f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes")
-    rows = cut_rows(prepared.partition, grid.num_slices)
+    rows = slice_rows(prepared.partition, grid.num_slices)
     forward_nnz, backward_nnz = stage_nnz(nnz, grid.stage_order), stage_nnz(nnz.T, grid.stage_order)
-    forward = share_stages(forward_nnz, grid.replication)
-    backward = forward if adj.symmetric else share_stages(backward_nnz, grid.replication)
+    forward = assign_stages(forward_nnz, grid.replication)
+    backward = forward if adj.symmetric else assign_stages(backward_nnz, grid.replication)
 
     counted = grid.exchange != "broadcast" and grid.num_ranks > 1
     halos: dict[str, Halos] = {}
@@ -85,10 +85,12 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
             halos["loss"] = find_halos(adj.matrix, rows, graph.train_mask)
             halos["loss_t"] = halos["adj_t"].restrict(graph.train_mask, train_rows)
 
-    def product(name: str, in_rows: Rows, out_rows: Rows, stages: list[list[int]]) -> Product:
+    def product(
+        name: str, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]]
+    ) -> DistributedProduct:
         counts = halos[name].counts if counted else None
         ways = choose_ways(in_rows, counts, grid.stage_order, grid.exchange)
-        return Product(in_rows, out_rows, stages, grid.stage_order, ways)
+        return DistributedProduct(in_rows, out_rows, stages, grid.stage_order, ways)
 
     products = {"adj": product("adj", rows, rows, forward), "adj_t": product("adj_t", rows, rows, backward)}
     if loss_rows:
@@ -109,7 +111,7 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
     return layout, halos
 
 
-def cut(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos], rank: int) -> dict[str, np.ndarray]:
+def rank_arrays(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos], rank: int) -> dict[str, np.ndarray]:
     """Return the arrays of ``rank``: its rows of H and labels, one CSR triple for each block that it multiplies, and
     its boundary rows: the rows of its own that other block rows read."""
     grid = layout.grid

@@ -1,4 +1,4 @@
-"""Which rank holds which rows, and which block it multiplies in which stage. Every rank computes this alone."""
+"""Which rank holds which rows of a matrix. Every rank computes this alone."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from fullgnn.partition import Partition
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RowDistribution:
     """The distribution of the rows of a matrix (all nodes, or only those with loss) over a (b, r) mesh.
 
     Block row i is cut into m consecutive slices. With m = r, rank (i, k) holds slice k; with m = 1 every rank of block
@@ -48,29 +48,13 @@ class Rows:
             return [(first + replica, self.slices(part)[0])]
         return [(first + q, rows) for q, rows in enumerate(self.slices(part))]
 
-    def restrict(self, mask: np.ndarray) -> "Rows":
+    def restrict(self, mask: np.ndarray) -> "RowDistribution":
         """Keep only the rows that the (num_rows,) ``mask`` selects, renumbered in order; each keeps its holder."""
         before = np.concatenate([[0], np.cumsum(mask)])
-        return Rows(before[self.bounds])
+        return RowDistribution(before[self.bounds])
 
 
-def cut_rows(partition: Partition, num_slices: int) -> Rows:
+def slice_rows(partition: Partition, num_slices: int) -> RowDistribution:
     """Cut every block row into ``num_slices`` slices whose sizes differ by at most one."""
     first, size = partition.bounds[:-1, None], partition.sizes[:, None]
-    return Rows(first + np.arange(num_slices + 1) * size // num_slices)
-
-
-def stage_source(part: int, stage: int, num_parts: int, stage_order: str) -> int:
-    """The block column that block row ``part`` multiplies in ``stage``."""
-    return stage if stage_order == "broadcast" else (part + stage) % num_parts
-
-
-def stage_sources(num_parts: int, stage_order: str) -> np.ndarray:
-    """(b, b) int64: ``stage_source`` of each block row (first index) in each stage (second)."""
-    stages = np.arange(num_parts)
-    return np.tile(stages, (num_parts, 1)) if stage_order == "broadcast" else (stages[:, None] + stages) % num_parts
-
-
-def stage_nnz(block_nnz: np.ndarray, stage_order: str) -> np.ndarray:
-    """(b, b) non-zeros of each block row (first index) in each stage (second)."""
-    return np.take_along_axis(block_nnz, stage_sources(len(block_nnz), stage_order), axis=1)
+    return RowDistribution(first + np.arange(num_slices + 1) * size // num_slices)

@@ -4,7 +4,7 @@ from scipy import sparse
 
 from fullgnn.errors import PartitionError
 from fullgnn.partition import Partition
-from fullgnn.reorder.measure import bandwidth, block_nnz, edge_cut, halo_share, imbalance, rows_read
+from fullgnn.partition.counts import bandwidth, block_nnz, edge_cut, halo_share, imbalance, rows_read
 
 
 @pytest.mark.parametrize("bounds", [[0, 30], [0, 10, 20, 30], [0, 0, 7, 7, 30, 30]])

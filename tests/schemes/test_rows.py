@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from fullgnn.partition import Partition
-from fullgnn.schemes.layout import cut_rows, stage_nnz, stage_source
+from fullgnn.schemes.rows import slice_rows
+from fullgnn.schemes.stages import stage_nnz, stage_source
 
 
 @pytest.mark.parametrize("num_slices", [1, 2, 3, 4])
 def test_every_row_has_one_holder_and_slices_are_even(num_slices: int) -> None:
     partition = Partition(np.array([0, 5, 5, 12, 14]))
-    rows = cut_rows(partition, num_slices)
+    rows = slice_rows(partition, num_slices)
     assert rows.total == 14 and rows.num_slices == num_slices
     for part in range(4):
         sizes = [held.stop - held.start for held in rows.slices(part)]
@@ -21,12 +22,12 @@ def test_every_row_has_one_holder_and_slices_are_even(num_slices: int) -> None:
 
 def test_holders_are_the_replicas_of_the_block_or_the_own_replica() -> None:
     partition = Partition(np.array([0, 4, 9]))
-    assert cut_rows(partition, 2).holders(1, 0, 2) == [(2, slice(0, 2)), (3, slice(2, 5))]
-    assert cut_rows(partition, 1).holders(1, 1, 2) == [(3, slice(0, 5))]
+    assert slice_rows(partition, 2).holders(1, 0, 2) == [(2, slice(0, 2)), (3, slice(2, 5))]
+    assert slice_rows(partition, 1).holders(1, 1, 2) == [(3, slice(0, 5))]
 
 
 def test_restricted_rows_stay_where_they_are() -> None:
-    rows = cut_rows(Partition(np.array([0, 4, 9])), 2)
+    rows = slice_rows(Partition(np.array([0, 4, 9])), 2)
     mask = np.array([1, 0, 0, 1, 0, 0, 1, 1, 1], bool)
     assert rows.restrict(mask).bounds.tolist() == [[0, 1, 2], [2, 2, 5]]
 

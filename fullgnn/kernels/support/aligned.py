@@ -15,7 +15,7 @@ at lines, since the kernels load 16 bytes at a time from such rows. On other dev
 that can be written in this way at no cost."""
 
 
-def line_stride(device: torch.device, width: int, dtype: torch.dtype) -> int:
+def aligned_stride(device: torch.device, width: int, dtype: torch.dtype) -> int:
     """Row stride, in elements, of a matrix of ``width`` columns whose rows begin at lines."""
     per_line = (LINE_BYTES if device.type == "cpu" else SECTOR_BYTES) // dtype.itemsize
     return -(-width // per_line) * per_line
@@ -31,40 +31,40 @@ def as_rows(x: Tensor) -> Tensor:
     return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
 
 
-def empty_lines(num_rows: int, width: int, like: Tensor) -> Tensor:
+def empty_aligned(num_rows: int, width: int, like: Tensor) -> Tensor:
     """An uninitialised (num_rows, width) matrix whose rows begin at lines, with dtype and device of ``like``."""
-    return like.new_empty(num_rows, line_stride(like.device, width, like.dtype))[:, :width]
+    return like.new_empty(num_rows, aligned_stride(like.device, width, like.dtype))[:, :width]
 
 
-def padded_lines(num_rows: int, width: int, like: Tensor) -> Tensor:
-    """``empty_lines`` with zeros in the padding behind every row, so that whole lines may be read."""
-    lines = empty_lines(num_rows, width, like)
-    whole_lines(lines)[:, width:].zero_()
+def zero_padded(num_rows: int, width: int, like: Tensor) -> Tensor:
+    """``empty_aligned`` with zeros in the padding behind every row, so that whole lines may be read."""
+    lines = empty_aligned(num_rows, width, like)
+    with_padding(lines)[:, width:].zero_()
     return lines
 
 
-def whole_lines(lines: Tensor) -> Tensor:
-    """(n, stride) contiguous view of an (n, f) matrix from ``empty_lines``: its rows together with their padding."""
-    stride = line_stride(lines.device, lines.shape[1], lines.dtype)
+def with_padding(lines: Tensor) -> Tensor:
+    """(n, stride) contiguous view of an (n, f) matrix from ``empty_aligned``: its rows together with their padding."""
+    stride = aligned_stride(lines.device, lines.shape[1], lines.dtype)
     return lines.as_strided((len(lines), stride), (stride, 1))
 
 
-def begins_lines(x: Tensor) -> bool:
+def is_aligned(x: Tensor) -> bool:
     """Whether each row of (n, f) ``x`` is contiguous and begins at a line of its device."""
-    per_line = line_stride(x.device, 1, x.dtype)
+    per_line = aligned_stride(x.device, 1, x.dtype)
     contiguous = x.shape[1] <= 1 or x.stride(1) == 1
     return contiguous and x.stride(0) % per_line == 0 and x.storage_offset() % per_line == 0
 
 
-def to_lines(x: Tensor, device: torch.device) -> Tensor:
+def to_aligned(x: Tensor, device: torch.device) -> Tensor:
     """(n, f) ``x`` on ``device``; where ``pads_rows``, its rows begin at lines, and it is copied only if necessary."""
-    if not pads_rows(device) or (x.device == device and begins_lines(x)):
+    if not pads_rows(device) or (x.device == device and is_aligned(x)):
         return x.to(device)
-    return padded_lines(len(x), x.shape[1], like=x.new_empty(0, device=device)).copy_(x)
+    return zero_padded(len(x), x.shape[1], like=x.new_empty(0, device=device)).copy_(x)
 
 
 def select_rows(x: Tensor, index: Tensor) -> Tensor:
     """The rows ``index``, (num,) int64, of (n, f) ``x``; where ``pads_rows``, the rows begin at lines."""
     if not pads_rows(x.device):
         return x.index_select(0, index)
-    return torch.index_select(x, 0, index, out=padded_lines(len(index), x.shape[1], like=x))
+    return torch.index_select(x, 0, index, out=zero_padded(len(index), x.shape[1], like=x))
