@@ -87,7 +87,7 @@ def explain_keys(error: Exception, schema: type) -> str:
         return f"{name} does not fit: it takes {_in_words(hints[name])}"
     if name.partition(".")[0] in hints:
         if "Could not override" in text or isinstance(error, ConfigKeyError):
-            return f"{name} is no key that there is"
+            return f"{name} is not a known key"
         return f"{name} does not fit: it takes {_in_words(_hint_at(schema, name))}"
     if name:
         near = difflib.get_close_matches(name, hints, n=1, cutoff=0.6)

@@ -44,7 +44,7 @@ class Replay:
     reason: str = ""  # the reason, if ``make_graph`` is None
 
 
-EAGER = Replay(None, "not asked for")
+EAGER = Replay(None, "no CUDA graph was requested")
 
 
 def replay_for(choice: str, world: World) -> Replay:

@@ -30,7 +30,7 @@ from fullgnn.nn import set_epoch, set_spmm_order
 from fullgnn.plan.statistics import PlannedJob, estimated_job
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
-from fullgnn.schemes.exchange import RankContext
+from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.telemetry.meter import Meter
@@ -97,7 +97,7 @@ def _memory(job: PlannedJob, rank: int, padded: bool) -> tuple[int, list[tuple[s
     products: list[tuple[str, int]] = []
     sharded, model = _skeleton(job, context, products), _model(job, context.device)
     scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # there is no other rank to add to
-    epochs = TrainStep(model, sharded, scheme, job.cfg.train, context.world_axis.meter)
+    epochs = TrainStep(model, sharded, scheme, job.cfg.train, context.axes.world.meter)
     peak = TensorPeak(context.device)
     with peak.watch(*sharded.tensors(), *epochs.tensors()):
         epochs(1)
@@ -174,9 +174,11 @@ def _context(job: PlannedJob, rank: int, device: torch.device, padded: bool) -> 
         replica,
         grid.num_parts,
         grid.replication,
-        row_axis=CountingAxis(grid.num_parts, part, meter),
-        replica_axis=CountingAxis(grid.replication, replica, meter),
-        world_axis=CountingAxis(grid.num_ranks, rank, meter),
+        MeshAxes(
+            CountingAxis(grid.num_parts, part, meter),
+            CountingAxis(grid.replication, replica, meter),
+            CountingAxis(grid.num_ranks, rank, meter),
+        ),
         device=device,
         wire_dtype=job.options.torch_wire_dtype,
         shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,

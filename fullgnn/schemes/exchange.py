@@ -31,6 +31,15 @@ from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
 
 
 @dataclass(frozen=True, eq=False)
+class MeshAxes:
+    """The groups of this rank on the mesh."""
+
+    row: Axis  # one replica of each block row
+    replica: Axis  # the ranks that share this rank's block row
+    world: Axis  # all ranks
+
+
+@dataclass(frozen=True, eq=False)
 class RankContext:
     """This rank's place on the mesh, its groups, and how rows travel."""
 
@@ -38,9 +47,7 @@ class RankContext:
     replica: int
     num_parts: int
     replication: int
-    row_axis: Axis
-    replica_axis: Axis
-    world_axis: Axis
+    axes: MeshAxes
     device: torch.device
     wire_dtype: torch.dtype | None  # dtype in which rows travel; None: unchanged
     shared_memory: bool  # whether the ranks may read each other's rows in place
@@ -135,7 +142,7 @@ class Exchange:
 
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         """``arrivals`` through shared memory: each rank writes its own rows there and reads the others' in place."""
-        context, meter = self.context, self.context.world_axis.meter
+        context, meter = self.context, self.context.axes.world.meter
         slots = self._shared_slots(x.shape[1], context.wire_dtype or x.dtype)
         with meter.phase("comm"):
             wire = slots.begin(self._readers)
@@ -259,11 +266,11 @@ class Exchange:
             if plan.way == BROADCAST:
                 here = plan.source == self.context.part
                 tensor = whole if here else buffer[: plan.num_rows]
-                arriving.append(self.context.row_axis.broadcast(tensor, plan.source))
+                arriving.append(self.context.axes.row.broadcast(tensor, plan.source))
             for part in plan.parts:
                 if part.rank == self.context.rank:
                     buffer[part.where].copy_(wire if part.index is None else wire.index_select(0, part.index))
-        started, received = self.context.world_axis.exchange(sends, receives)
+        started, received = self.context.axes.world.exchange(sends, receives)
         sent.extend(started)
         return [*arriving, *received]
 
@@ -274,13 +281,13 @@ class Exchange:
             return wire
         slices = self.rows.slices(part)
         if root != self.context.replica:
-            started, _ = self.context.replica_axis.exchange([(wire, root)], [], "gather")
+            started, _ = self.context.axes.replica.exchange([(wire, root)], [], "gather")
             sent.extend(started)
             return wire
         whole = wire.new_empty(self.rows.block_size(part), wire.shape[1])
         whole[slices[root]] = wire
         others = [(whole[rows], replica) for replica, rows in enumerate(slices) if replica != root]
-        for pending in self.context.replica_axis.exchange([], others, "gather")[1]:
+        for pending in self.context.axes.replica.exchange([], others, "gather")[1]:
             pending.wait()
         return whole
 

@@ -33,7 +33,7 @@ from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
 from fullgnn.schemes.blocks import Layout, lay_out, rank_arrays
-from fullgnn.schemes.exchange import RankContext
+from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.options import SchemeOptions, takes_options
 from fullgnn.schemes.rows import RowDistribution
@@ -82,9 +82,9 @@ class OneAndHalfD:
             *self.grid.place(world.rank),
             self.num_parts,
             self.replication,
-            row_axis=Axis(mesh.get_group("row"), meter),
-            replica_axis=Axis(mesh.get_group("replica"), meter),
-            world_axis=Axis(world.group, meter),
+            MeshAxes(
+                Axis(mesh.get_group("row"), meter), Axis(mesh.get_group("replica"), meter), Axis(world.group, meter)
+            ),
             device=world.device,
             wire_dtype=options.torch_wire_dtype,
             shared_memory=options.shared_memory and can_share_memory(world),
@@ -147,7 +147,7 @@ class OneAndHalfD:
         """
         if not self.grid.split_rows and self.context.replica != 0:
             tensor.zero_()
-        return self.context.world_axis.all_reduce(tensor)
+        return self.context.axes.world.all_reduce(tensor)
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """See ``Scheme.gather``. The ranks send their rows to rank 0; of equal replicas only replica 0 sends."""

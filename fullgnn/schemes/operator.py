@@ -55,7 +55,7 @@ class Operator:
         dtype: torch.dtype,
     ):
         out_rows = product.out_rows
-        self.context, self._kernel, self._meter, self._dtype = context, kernel, context.world_axis.meter, dtype
+        self.context, self._kernel, self._meter, self._dtype = context, kernel, context.axes.world.meter, dtype
         self._num_rows = out_rows.block_size(context.part)
         self._num_multiplied = min(out_rows.total, product.in_rows.total)
         self._slices, self._replica = out_rows.slices(context.part), context.replica
@@ -151,7 +151,7 @@ class _Reduction:
     """
 
     def __init__(self, operator: "Operator", out: Tensor):
-        self._axis, self._slices, self._out = operator.context.replica_axis, operator._slices, out
+        self._axis, self._slices, self._out = operator.context.axes.replica, operator._slices, out
         self._replica, self._round = operator._replica, 0
         self._sent: list[Work] = []
         self._arriving: dict[int, Work] = {}  # by replica

@@ -35,7 +35,7 @@ WRONG_KEYS = {
     "datasets=cora": "datasets does not fit: it takes a list, each a text",
     "scale=1,2": "scale=1,2 gives several values: run once for each",
     "sizes.reddit-like.scale=x": "sizes.reddit-like.scale does not fit: it takes a number",
-    "sizes.foo.scale=1": "sizes.foo.scale is no key that there is",
+    "sizes.foo.scale=1": "sizes.foo.scale is not a known key",
     "~scale": "scale cannot be removed: leave out ~scale",
 }
 
