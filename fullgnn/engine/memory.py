@@ -100,6 +100,11 @@ class _Ledger(TorchDispatchMode):
         self._known: dict[int, weakref.ref] = {}
         self._live = self.peak = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """A method of torch. With False, torch does not import its compiler, ``torch._dynamo``, for this mode."""
+        return False
+
     def start_again(self) -> None:
         """Forget the maximum so far."""
         self.peak = self._live

@@ -10,9 +10,11 @@ written before the step. On a GPU with a CUDA graph the eager epochs, too, run o
 one, and no step may leave work behind on another stream.
 """
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -98,11 +100,9 @@ class TrainStep:
             self.gradients.flat.zero_()
             if isinstance(graph.features, Tensor):
                 graph.features.grad = None  # they have one if skip_input_gradient=false
-        logits = loss_logits(self.model, graph)
-        loss, gradient = node_loss(logits, graph)
-        logits.backward(gradient)
-        del logits, gradient
-        self.gradients.sum_with(loss, self.scheme)
+        loss = node_loss(loss_logits(self.model, graph), graph)
+        loss.backward()
+        self.gradients.sum_with(loss.detach(), self.scheme)
         with meter.phase("other"):
             self.optimizer.step()
 
@@ -177,21 +177,46 @@ def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
     return model(graph.features, graph.adj).index_select(0, graph.train_index)
 
 
-def node_loss(logits: Tensor, graph: ShardedGraph) -> tuple[Tensor, Tensor]:
-    """Return this rank's part of the cross-entropy and its (num_local_train, num_classes) gradient.
+def node_loss(logits: Tensor, graph: ShardedGraph) -> Tensor:
+    """Return this rank's part of the cross-entropy of (num_local_train, num_classes) ``logits``, a scalar.
 
-    The part is the sum over this rank's training rows, divided by the global number of training rows.
-
-    A rank without training rows contributes 0 and still takes part in the backward pass.
+    The part is the sum over this rank's training rows, divided by the global number of training rows. A rank without
+    training rows contributes 0 and still takes part in the backward pass.
     """
-    return cross_entropy(logits, graph.train_labels, 1 / graph.num_split_nodes[0])
+    return _CrossEntropy.apply(logits, graph.train_labels, 1 / graph.num_split_nodes[0])
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The last operation of a step: the forward pass computes the loss and its gradient at once."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, scale: float) -> Tensor:
+        loss, gradient = cross_entropy(logits, labels, scale)
+        ctx.save_for_backward(gradient)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient_of_loss: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient of the logits. ``gradient_of_loss`` is 1, since no operation follows the loss."""
+        return ctx.saved_tensors[0], None, None
 
 
 def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:
     """Build SGD or Adam, as ``train.optimizer`` says, for the parameters of ``model``."""
     if train.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), train.lr, train.momentum, weight_decay=train.weight_decay)
-    return torch.optim.Adam(model.parameters(), train.lr, weight_decay=train.weight_decay, fused=True)
+        sgd = without_compiler(torch.optim.SGD)
+        return sgd(model.parameters(), train.lr, train.momentum, weight_decay=train.weight_decay)
+    return without_compiler(torch.optim.Adam)(model.parameters(), train.lr, weight_decay=train.weight_decay, fused=True)
+
+
+def without_compiler(optimizer: type[torch.optim.Optimizer]) -> Any:
+    """The same ``optimizer`` without the wrappers with which ``torch.compile`` traces it.
+
+    These wrappers import ``torch._dynamo``, which takes every rank more than a second of its start.
+    """
+    names = ("add_param_group", "load_state_dict", "state_dict", "step", "zero_grad")
+    methods = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
+    return type(optimizer.__name__, (optimizer,), methods | {"step": torch.no_grad()(methods["step"])})
 
 
 class FlatGradients:

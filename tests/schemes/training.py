@@ -43,10 +43,10 @@ def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     gradients = FlatGradients(model)
     set_epoch(model, STEP)
     logits = loss_logits(model, graph)
-    loss, gradient = node_loss(logits, graph)
-    logits.backward(gradient)
+    loss = node_loss(logits, graph)
+    loss.backward()
     scheme.sum_over_rows(gradients.flat)
-    found = {"loss": scheme.sum_over_rows(loss.clone()).cpu().numpy()}
+    found = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
     for name, logits in (("logits", model(graph.features, graph.adj)), ("evaluation", predict(model, graph))):
         gathered = scheme.gather(logits)
         if gathered is not None:

@@ -1,0 +1,63 @@
+"""What a rank imports before its first epoch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fullgnn.config import TrainConfig
+from fullgnn.engine.train_step import make_optimizer, without_compiler
+from tests.commands import environment
+
+SCRIPT = """
+import sys
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import world_of_one
+from fullgnn.train import run_on
+
+cfg = load_config(compose("dataset=digits", "model.dropout=0.5", "train.epochs=3", f"run_dir={sys.argv[1]}"))
+with world_of_one(cfg.runtime) as world:
+    run_on(world, cfg)
+print(sorted({"torch._dynamo", "sympy", "triton", "matplotlib", "networkx"} & {*sys.modules}))
+"""
+
+
+def test_a_run_imports_neither_the_compiler_of_torch_nor_what_it_does_not_use(tmp_path: Path) -> None:
+    """Each of them would take every rank up to two seconds, and memory."""
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    env = {**environment(), "CUDA_VISIBLE_DEVICES": ""}  # a GPU needs Triton
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_an_optimizer_without_the_compiler_takes_the_same_steps(name: str) -> None:
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(5, 3) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    train = TrainConfig(optimizer=name, lr=0.1, momentum=0.9, weight_decay=0.1)
+    ours = make_optimizer(models[0], train)
+    theirs = {
+        "sgd": lambda parameters: torch.optim.SGD(parameters, train.lr, 0.9, weight_decay=0.1),
+        "adam": lambda parameters: torch.optim.Adam(parameters, train.lr, weight_decay=0.1, fused=True),
+    }[name](models[1].parameters())
+    for _ in range(3):
+        x = torch.randn(7, 5)
+        for model, optimizer in zip(models, (ours, theirs)):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+        ours.load_state_dict(ours.state_dict())
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.equal(one, other) and one.grad is not None
+
+
+def test_the_step_of_an_optimizer_without_the_compiler_records_no_gradients() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = without_compiler(torch.optim.SGD)([weight], 0.1)
+    weight.sum().backward()
+    optimizer.step()
+    assert weight.requires_grad and weight.is_leaf and isinstance(optimizer, torch.optim.SGD)
