@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> None:
-    """One target, or several one after the other; ends with status 1 if one of several fails."""
+    """Run one target, or several one after the other; end with status 1 if one of several fails."""
     names, out, arguments = split_arguments(arguments)
     warn_if_busy()
     label = names[0] if len(names) == 1 else ALL
@@ -51,7 +51,7 @@ def run(arguments: list[str]) -> None:
 
 
 def run_target(target: str, cfg: TargetConfig, arguments: list[str], folder: Path) -> None:
-    """One target; its files go into ``folder``."""
+    """Run one target and write its files to ``folder``."""
     begin = time.perf_counter()
     check_installed()
     make_folder(folder)
@@ -65,7 +65,7 @@ def run_target(target: str, cfg: TargetConfig, arguments: list[str], folder: Pat
 
 
 def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
-    """The targets one after the other, each in a folder of ``out``; returns the names of those that failed.
+    """Run the targets one after the other, each in a folder of ``out``, and return the names of those that failed.
 
     A target that fails does not stop the next one: the log and ``index.md`` give the reason in one line, and a defect
     leaves its traceback in ``error.txt``.
@@ -90,7 +90,7 @@ def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
 
 
 def help_text() -> str:
-    """The command, its keys, and the targets there are."""
+    """Describe the command, its keys, and the targets there are."""
     titles = [f"  {name:8} {load_target(name).title}" for name in targets()]
     return "\n".join([help_with_keys(__doc__, "reproduce"), "Targets:", *titles])
 

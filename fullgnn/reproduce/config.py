@@ -13,21 +13,17 @@ from omegaconf import MISSING
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.config.compose import explain
 from fullgnn.config.keys import check_choices, check_minima, load_keys
-from fullgnn.distributed.mesh import num_threads
+from fullgnn.distributed.mesh import default_nproc, num_threads
 from fullgnn.errors import ConfigError
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"
-_MINIMA = {
-    "epochs": 2,  # the first warms up and is not counted
-    "few_epochs": 2,
-    "paper_epochs": 2,
-    "nproc": 1,
-    "threads": 1,
-    "seed": 0,
-    "rounds": 1,
-    "paper_cache_bytes": 1,
-}
+PROSE = ("notes", "notes_on_cpu", "texts")
+"""The keys of sentences, which records leave out of the configuration."""
+_EPOCHS = ("epochs", "few_epochs", "paper_epochs")  # of which the first warms up and is not counted
+_MINIMA = (
+    dict.fromkeys(_EPOCHS, 2) | dict.fromkeys(("nproc", "threads", "rounds", "paper_cache_bytes"), 1) | {"seed": 0}
+)
 
 
 @dataclass
@@ -52,8 +48,8 @@ class Size:
 
 
 @dataclass
-class Layout:
-    """A scheme on ``p`` ranks with ``r`` replicas."""
+class JobShape:
+    """A scheme on ``p`` ranks with ``r`` replicas; the keys ``layout`` and ``layouts`` hold them."""
 
     scheme: str = MISSING
     p: int = MISSING
@@ -69,7 +65,7 @@ class Layout:
         return f"{self.scheme.upper()} p={self.p}" + (f" r={self.r}" if self.r > 1 else "")
 
     def overrides(self) -> list[str]:
-        """Overrides of a run with this layout; they win over those of an experiment."""
+        """Return the overrides of a run of this shape, which win over those of an experiment."""
         return [f"scheme={self.scheme}", f"scheme.replication={self.r}"]
 
 
@@ -108,18 +104,18 @@ class TargetConfig:
 
 
 def targets() -> list[str]:
-    """The names of all targets: tables first, then figures."""
+    """Return the names of all targets: tables first, then figures."""
     names = [path.stem for path in (conf_dir() / _FOLDER).glob("*.yaml")]
     return sorted(names, key=lambda name: (not name.startswith("table"), len(name), name))
 
 
 def module_of(target: str) -> ModuleType:
-    """The module with the ``Config`` and the ``run`` of a target."""
+    """Import the module with the ``Config`` and the ``run`` of a target."""
     return import_module(f"fullgnn.reproduce.{target}")
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
-    """The targets, the folder ``out`` or None, and the arguments for every target.
+    """Return the targets, the folder ``out`` or None, and the arguments for every target.
 
     Raises:
         ConfigError: there is no target, or an unknown one.
@@ -139,7 +135,7 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[s
 
 
 def load_target(target: str, *overrides: str) -> Any:
-    """The checked configuration of ``target`` with ``overrides``: an instance of the ``Config`` of its module.
+    """Check the configuration of ``target`` with ``overrides``, and return an instance of the ``Config`` of its module.
 
     What is left open is decided here: the device, the number of ranks at a time and their threads.
 
@@ -159,8 +155,7 @@ def load_target(target: str, *overrides: str) -> Any:
         raise ConfigError("device=cuda but no GPU is visible here: use device=cpu")
     cfg.device = "cuda" if num_gpus and cfg.device != "cpu" else "cpu"
     cfg.notes += cfg.notes_on_cpu if cfg.device == "cpu" else []
-    if cfg.nproc is None:
-        cfg.nproc = num_gpus if cfg.device == "cuda" else 1
-    if cfg.threads is None:
-        cfg.threads = num_threads(RuntimeConfig(threads=None), cfg.nproc)
+    runtime = RuntimeConfig(device=cfg.device, nproc=cfg.nproc, threads=cfg.threads)
+    cfg.nproc = default_nproc(runtime)
+    cfg.threads = num_threads(runtime, cfg.nproc)
     return cfg

@@ -6,20 +6,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from omegaconf import MISSING
-from torch import Tensor
 
-from fullgnn.bench.peers.torch_sparse import normalized
+from fullgnn.bench.peers.torch_sparse import gcn_forward
 from fullgnn.bench.peers.training import trainer
 from fullgnn.bench.problem import make_problem
-from fullgnn.config.compose import compose, load_config
 from fullgnn.engine.job import build_model
-from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph import Graph
 from fullgnn.reproduce.config import TargetConfig
-from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.graphs import cases, load
 from fullgnn.reproduce.jobs import num_epochs, run_config, train_processes
-from fullgnn.reproduce.result import Cell, Curve, Curves, Result, Row, number, rows_of, speedups, with_label
+from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, number, over, rows_of, speedups, with_label
 from fullgnn.telemetry.timing import wall_ms
 
 PLAIN = "PyTorch"
@@ -64,9 +61,7 @@ def run(cfg: Config) -> Result:
     """Train all of them on each graph; the processes of ours are real ones."""
     found = cases(cfg)
     chosen = [(case.title, case.graph, case.hidden, num_epochs(cfg, case)) for case in found]
-    for name in cfg.others:
-        graph = load_dataset(load_config(compose(f"dataset={name}")).dataset)
-        chosen.append((name, graph, cfg.other_hidden, cfg.epochs or cfg.few_epochs))
+    chosen += [(name, load(f"dataset={name}"), cfg.other_hidden, cfg.epochs or cfg.few_epochs) for name in cfg.others]
     rows, panels, details = [], [], {}
     for title, graph, hidden, epochs in chosen:
         runs = {PLAIN: train_plain(cfg, graph, hidden, epochs)}
@@ -80,19 +75,13 @@ def run(cfg: Config) -> Result:
 
 
 def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training:
-    """Two layers A (H W) + b with PyTorch's sparse product and its autograd, in this process."""
+    """Train the benchmark's layers A (H W) + b with PyTorch's sparse product and its autograd, in this process."""
     begin, device = time.perf_counter(), cfg.torch_device
     problem = make_problem(graph, hidden, device)
     model = build_model(run_config(cfg, hidden), graph.num_features, graph.num_classes, device)
-    weights = [parameter.detach().clone().requires_grad_() for parameter in model.parameters() if parameter.dim() == 2]
-    biases = [torch.zeros(weight.shape[1], device=device, requires_grad=True) for weight in weights]
-    adj = normalized(problem)
-
-    def forward() -> Tensor:
-        inner = F.relu(adj @ (problem.features @ weights[0]) + biases[0])
-        return adj @ (inner @ weights[1]) + biases[1]
-
-    step = trainer([*weights, *biases], forward, problem)
+    weights = [parameter.detach() for parameter in model.parameters() if parameter.dim() == 2]
+    parameters, forward = gcn_forward(problem, weights, torch.matmul, "A(HW)")
+    step = trainer(parameters, forward, problem)
     test = torch.from_numpy(np.flatnonzero(graph.test_mask)).to(device)
 
     run = Training([], [], [], time.perf_counter() - begin)
@@ -105,7 +94,7 @@ def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training
 
 
 def train_ours(cfg: Config, graph: Graph, hidden: int, epochs: int, nproc: int) -> Training:
-    """Ours on real processes of this machine; the times of a step are rank 0's, which waits for the others in it."""
+    """Train ours on real processes of this machine. The times of a step are rank 0's, which waits for the others."""
     own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1"]
     record, lines = train_processes(cfg, graph, hidden, nproc, *own)
     return Training(
@@ -117,7 +106,7 @@ def train_ours(cfg: Config, graph: Graph, hidden: int, epochs: int, nproc: int) 
 
 
 def _processes(cfg: Config) -> list[int]:
-    """The numbers of processes of ours for which there are devices."""
+    """Return the numbers of processes of ours for which there are devices."""
     assert cfg.nproc is not None
     most = min(cfg.nproc, torch.cuda.device_count()) if cfg.device == "cuda" else cfg.nproc
     return [p for p in cfg.processes if p <= most]
@@ -127,7 +116,7 @@ def _ours(nproc: int) -> str:
     return f"ours p={nproc}"
 
 
-def _rows(title: str, runs: Runs, tolerance: float) -> list[Row]:
+def _rows(title: str, runs: Runs, tolerance: float) -> list[TableRow]:
     plain = runs[PLAIN]
     times, *others = rows_of(
         {
@@ -143,43 +132,42 @@ def _rows(title: str, runs: Runs, tolerance: float) -> list[Row]:
             for column, one in runs.items()
         }
     )
-    return [Row(times.labels, speedups(times.cells, PLAIN)), *others]
+    return [TableRow(times.labels, speedups(times.cells, PLAIN)), *others]
 
 
 def _difference(one: Sequence[float], other: Sequence[float]) -> float:
     return float(np.abs(np.array(one) - np.array(other)).max())
 
 
-def _largest(cfg: Config, rows: Sequence[Row]) -> list[Row]:
-    """The largest speed-ups over the graphs, as the paper's text gives them; beside the most processes."""
-    times = [row.cells for row in with_label(rows, TIME)]
-    ours = list(map(_ours, _processes(cfg)))
+def _largest(cfg: Config, rows: Sequence[TableRow]) -> list[TableRow]:
+    """Find the largest speed-ups over the graphs. Those of the paper's text stand beside the most processes."""
+    times, ours = [row.cells for row in with_label(rows, TIME)], list(map(_ours, _processes(cfg)))
     largest = []
     for base, paper in ((PLAIN, cfg.paper_over_plain), (_ours(1), cfg.paper_over_single)):
         found = {}
-        for column in (column for column in ours if column != base and base in times[0]):
-            ratios = [speedups(of_graph, base)[column].ratio for of_graph in times]
-            most = max((ratio for ratio in ratios if ratio is not None), default=None)
-            found[column] = Cell(most, paper if column == ours[-1] else None)
-        largest.append(Row(("largest", f"speed-up over {base}"), found))
+        for column in ours if base in times[0] else []:
+            if column != base:
+                ratios = [over(of_graph[base].ours, of_graph[column].ours) for of_graph in times]
+                most = max((ratio for ratio in ratios if ratio is not None), default=None)
+                found[column] = Cell(most, paper if column == ours[-1] else None)
+        largest.append(TableRow(("largest", f"speed-up over {base}"), found))
     return largest
 
 
 def _panels(title: str, runs: Runs) -> list[Curves]:
-    """Loss and accuracy, each by epoch and by time."""
+    """Draw loss and accuracy, each by epoch and by time."""
     panels = []
     for what, ylabel in (("loss", "training loss"), ("accuracy", "test accuracy")):
         for by, xlabel in (("epoch", "epoch"), ("time", "seconds")):
             curves = []
             for name, one in runs.items():
-                y = getattr(one, what)
-                x = one.elapsed_s if by == "time" else [float(epoch) for epoch in range(1, len(y) + 1)]
-                curves.append(Curve(name, x, y, dashed=name != PLAIN))
+                x = one.elapsed_s if by == "time" else [float(epoch + 1) for epoch in range(len(one.loss))]
+                curves.append(Curve(name, x, getattr(one, what), dashed=name != PLAIN))
             panels.append(Curves(f"{title}: {what} by {by}", xlabel, ylabel, curves))
     return panels
 
 
-def _losses_note(rows: Sequence[Row], tolerance: float) -> str:
+def _losses_note(rows: Sequence[TableRow], tolerance: float) -> str:
     differences = [number(cell.ours) or 0.0 for row in with_label(rows, LOSS_DIFFERENCE) for cell in row.cells.values()]
     same = "are the same" if max(differences) <= tolerance else "DIFFER"
     apart = f"they differ by {max(differences):.1e} at most, {tolerance:g} counting as the same"

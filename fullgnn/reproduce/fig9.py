@@ -10,9 +10,9 @@ from omegaconf import MISSING
 from fullgnn.errors import UnsupportedError
 from fullgnn.plan.hardware import Hardware
 from fullgnn.reproduce import jobs
-from fullgnn.reproduce.config import Layout, TargetConfig
+from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.result import Cell, Labels, Result, bars, rows_of, with_label
+from fullgnn.reproduce.result import Cell, Labels, Result, bars, rows_of
 
 QUANTITIES = (jobs.SPMM, jobs.EPOCH)
 SCOPES = {"whole": "whole", "block": "blockwise"}
@@ -24,7 +24,7 @@ class Config(TargetConfig):
     preset: str = MISSING
     links: str = MISSING
     rounds: int = MISSING
-    layouts: list[Layout] = field(default_factory=list)
+    layouts: list[JobShape] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     paper_scope: str = MISSING
     paper: list[dict[str, Any]] = MISSING
@@ -38,64 +38,52 @@ class Config(TargetConfig):
 
 
 def run(cfg: Config) -> Result:
-    """Each configuration trains a few epochs a round; its rounds are minutes apart."""
+    """Train each configuration a few epochs a round; its rounds are minutes apart."""
     links = jobs.load_links(cfg, cfg.links, cfg.layouts)
     found, rows = list(map(jobs.thin, cases(cfg))), []
     with jobs.measuring(cfg) as kept:
         rounds = [{case.title: time_case(kept, case, links) for case in found} for _ in range(cfg.rounds)]
     times_ms: dict[str, dict[str, Any]] = {case.title: {} for case in found}
-    for case, layout in itertools.product(found, cfg.layouts):
-        of_rounds = [one[case.title][layout.name] for one in rounds]
+    for case, shape in itertools.product(found, cfg.layouts):
+        of_rounds = [one[case.title][shape.name] for one in rounds]
         times = {column: jobs.fastest([one[column] for one in of_rounds]) for column in cfg.columns}
-        rows += rows_of({column: _cells(cfg, case, layout, column, one) for column, one in times.items()}, BASE)
+        rows += rows_of({column: _cells(cfg, case, shape, column, one) for column, one in times.items()}, BASE)
         plain = {column: one if isinstance(one, str) else asdict(one) for column, one in times.items()}
-        times_ms[case.title][layout.name] = plain
-    panels = [
-        bars(f"{case.title}: {of}, speed-up over no order", "speed-up", of_panel, [*cfg.columns][1:], group=1)
-        for case, of in itertools.product(found, QUANTITIES)
-        if (of_panel := with_label(rows, case.title, of))
-    ]
+        times_ms[case.title][shape.name] = plain
+    panels = bars("{0}: {2}, speed-up over no order", "speed-up", rows, [*cfg.columns][1:], group=1)
     notes = [*cfg.notes, *jobs.links_notes(cfg, links)]
     details = {"hardware": links and asdict(links), "times_ms": times_ms}
     return Result(("graph", "scheme", "of"), tuple(cfg.columns), rows, panels, found, notes, details)
 
 
 def time_case(cfg: Config, case: Case, links: Hardware | None) -> dict[str, dict[str, jobs.JobTimes | str]]:
-    """One round, by layout and column; a text says why a column has no times.
+    """Time one round, by layout and column; a text says why a column has no times.
 
     Layouts with as many block rows share the prepared graphs.
     """
-    times: dict[str, dict[str, jobs.JobTimes | str]] = {layout.name: {} for layout in cfg.layouts}
+    times: dict[str, dict[str, jobs.JobTimes | str]] = {shape.name: {} for shape in cfg.layouts}
     num_parts = attrgetter("num_parts")
     for _, group in itertools.groupby(sorted(cfg.layouts, key=num_parts), key=num_parts):
-        layouts = list(group)
-        prepared = {column: _prepare(cfg, case, layouts[0], column) for column in cfg.columns}
-        for layout, (column, one) in itertools.product(layouts, prepared.items()):
-            times[layout.name][column] = (
-                one if isinstance(one, str) else jobs.time_job(cfg, case, layout, _overrides(cfg, column), links, one)
-            )
+        shapes = list(group)
+        for column, (name, scope) in cfg.columns.items():
+            own = [f"experiment={cfg.preset}", f"reorder={name}", f"reorder.scope={scope}"]
+            try:
+                prepared = jobs.prepare_job(cfg, case, shapes[0], own, exact=True)
+            except UnsupportedError as error:
+                reason = str(error)
+                for shape in shapes:
+                    times[shape.name][column] = reason
+            else:
+                for shape in shapes:
+                    times[shape.name][column] = jobs.time_job(cfg, case, shape, own, links, prepared)
     return times
 
 
-def _prepare(cfg: Config, case: Case, layout: Layout, column: str) -> jobs.Prepared | str:
-    """``case`` in the order of ``column``, cut for ``layout``; or why the order is not available."""
-    try:
-        return jobs.prepare_job(cfg, case, layout, _overrides(cfg, column), exact=True)
-    except UnsupportedError as error:
-        return str(error)
-
-
-def _overrides(cfg: Config, column: str) -> list[str]:
-    name, scope = cfg.columns[column]
-    return [f"experiment={cfg.preset}", f"reorder={name}", f"reorder.scope={scope}"]
-
-
-def _cells(cfg: Config, case: Case, layout: Layout, column: str, times: jobs.JobTimes | str) -> dict[Labels, Cell]:
-    """The cells of ``QUANTITIES`` in one column, with the speed-ups that the paper's text gives."""
+def _cells(cfg: Config, case: Case, shape: JobShape, column: str, times: jobs.JobTimes | str) -> dict[Labels, Cell]:
+    """Fill the cells of ``QUANTITIES`` in one column, with the speed-ups that the paper's text gives."""
     order, scope = cfg.columns[column]
-    here = {"dataset": case.dataset, "scheme": layout.scheme, "p": layout.p, "order": order}
+    here = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order}
     paper = {one["of"]: one["speedup"] for one in cfg.paper if here.items() <= one.items() and scope == cfg.paper_scope}
-    labels = (case.title, layout.name)
-    cells = {} if isinstance(times, str) else times.cells(*labels)
-    reason = Cell(times if isinstance(times, str) else None)
-    return {(*labels, of): replace(cells.get((*labels, of), reason), paper_ratio=paper.get(of)) for of in QUANTITIES}
+    rows = [(case.title, shape.name, of) for of in QUANTITIES]
+    cells = dict.fromkeys(rows, Cell(times)) if isinstance(times, str) else times.cells(case.title, shape.name)
+    return {labels: replace(cells[labels], paper_ratio=paper.get(labels[-1])) for labels in rows}

@@ -10,23 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
-from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph import Graph
+from fullgnn.graph.datasets import load_cached
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.machine import cache_bytes
 
-_ARRAYS = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
-
 
 @dataclass(frozen=True)
-class FullSize:
-    """The sizes of a graph of the paper, from ``conf/dataset/``."""
+class GraphSize:
+    """The sizes of a graph and of A + I, the matrix of the products."""
 
     num_nodes: int
     nnz: int  # both directions of each edge, and a self-loop for each node
@@ -49,17 +47,14 @@ class Case:
     scale: float
     degree_scale: float
     hidden: int
-    full: FullSize
+    full: GraphSize
     paper_cache_bytes: int
 
     @property
-    def nnz(self) -> int:
-        """Non-zeros of A + I, the matrix of the products, for a graph without self-loops."""
-        return self.graph.num_edges + self.graph.num_nodes
-
-    @property
-    def density(self) -> float:
-        return self.nnz / self.graph.num_nodes**2
+    def size(self) -> GraphSize:
+        """The sizes of ``graph``, which has no self-loops."""
+        graph = self.graph
+        return GraphSize(graph.num_nodes, graph.num_edges + graph.num_nodes, graph.num_features, graph.num_classes)
 
     @property
     def paper_cache_share(self) -> float:
@@ -72,27 +67,28 @@ class Case:
         return max(1, round(self.paper_cache_share * self.graph.num_nodes))
 
     def facts(self, device: torch.device) -> dict[str, Any]:
-        """What page and record say of the graph."""
+        """Return what page and record say about the graph."""
+        size, full = self.size, self.full
         return {
             "graph": self.title,
             "source": "real" if self.real else f"look-alike ({self.dataset})",
             "scale": self.scale,
             "degree_scale": self.degree_scale,
-            "num_nodes": self.graph.num_nodes,
-            "nnz": self.nnz,
-            "mean_degree": self.nnz / self.graph.num_nodes,
-            "density": self.density,
-            "real_density": self.full.density,
-            "density_ratio": self.density / self.full.density,
-            "h_bytes": self.graph.num_nodes * self.hidden * 4,
+            "num_nodes": size.num_nodes,
+            "nnz": size.nnz,
+            "mean_degree": size.nnz / size.num_nodes,
+            "density": size.density,
+            "real_density": full.density,
+            "density_ratio": size.density / full.density,
+            "h_bytes": size.num_nodes * self.hidden * 4,
             "cache_bytes": cache_bytes(device),
             "modelled_cache_rows": self.modelled_cache_rows,
-            "modelled_cache_share": self.modelled_cache_rows / self.graph.num_nodes,
+            "modelled_cache_share": self.modelled_cache_rows / size.num_nodes,
         }
 
 
 def cases(cfg: TargetConfig, features: bool = True) -> list[Case]:
-    """The graphs that ``cfg`` chooses; targets of one command share them.
+    """Find or make the graphs that ``cfg`` chooses; targets of one command share them.
 
     Args:
         features: False gives a look-alike a single feature column, which is enough for a target that multiplies a
@@ -102,23 +98,23 @@ def cases(cfg: TargetConfig, features: bool = True) -> list[Case]:
 
 
 def case(cfg: TargetConfig, dataset: str, features: bool = True) -> Case:
-    """One graph of :func:`cases`."""
+    """Find or make one graph of :func:`cases`."""
     known, size, full = cfg.graphs[dataset], cfg.sizes[dataset], full_size(dataset)
     path = None if cfg.data_root is None else (Path(cfg.data_root).expanduser() / f"{known.file}.npz").absolute()
     real = path is not None and path.is_file()
     if real:
         scale = degree_scale = 1.0
-        graph = _load(("dataset=npz", f"dataset.path={quote(str(path))}"), None)
+        graph = load("dataset=npz", f"dataset.path={quote(str(path))}")
     else:
         scale = size.scale if cfg.scale is None else cfg.scale
         degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full)
         overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}", f"dataset.degree_scale={degree_scale!r}"]
-        graph = _load((*overrides, *([] if features else ["dataset.num_features=1"])), cfg.cache_dir)
+        graph = load(*overrides, *([] if features else ["dataset.num_features=1"]), cache_dir=cfg.cache_dir)
     return Case(dataset, known.title, graph, real, scale, degree_scale, known.hidden, full, cfg.paper_cache_bytes)
 
 
-def degree_scale_for(density: float, scale: float, full: FullSize) -> float:
-    """The ``dataset.degree_scale`` with which A + I is at most ``density`` times as dense as at full size.
+def degree_scale_for(density: float, scale: float, full: GraphSize) -> float:
+    """Compute the ``dataset.degree_scale`` with which A + I is at most ``density`` times as dense as at full size.
 
     Raises:
         ConfigError: so small a graph would have no edges.
@@ -131,23 +127,13 @@ def degree_scale_for(density: float, scale: float, full: FullSize) -> float:
 
 
 @functools.cache
-def full_size(dataset: str) -> FullSize:
-    """The sizes that a look-alike has at full size."""
+def full_size(dataset: str) -> GraphSize:
+    """Return the sizes that a look-alike has at full size."""
     node = compose(f"dataset={dataset}").dataset
-    return FullSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes)
+    return GraphSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes)
 
 
 @functools.lru_cache(maxsize=8)
-def _load(overrides: tuple[str, ...], cache_dir: str | None) -> Graph:
-    """The dataset of a run with ``overrides``, from ``cache_dir`` or for it."""
-    node = load_config(compose(*overrides)).dataset
-    cache = Cache(cache_dir)
-    key = cache.key(dataset=node)
-    stored = cache.load("graph", key)
-    if stored is not None:
-        num_classes = int(stored.pop("num_classes"))
-        return Graph(**stored, num_classes=num_classes, name=str(node["name"]))
-    graph = load_dataset(node)
-    arrays = {name: getattr(graph, name) for name in _ARRAYS} | {"num_classes": np.array(graph.num_classes)}
-    cache.store("graph", key, arrays)
-    return graph
+def load(*overrides: str, cache_dir: str | None = None) -> Graph:
+    """Load the dataset of a run with ``overrides``; ``cache_dir`` keeps it for later commands."""
+    return load_cached(load_config(compose(*overrides)).dataset, Cache(cache_dir))

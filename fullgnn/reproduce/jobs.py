@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.simulate import prepare_for, simulate
-from fullgnn.reproduce.config import Layout, TargetConfig
+from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin
 from fullgnn.schemes.base import PreparedGraph
@@ -34,10 +34,9 @@ _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_drop
 SPMM, COMPUTATION, EPOCH = "SpMM", "computation", "epoch"
 """What is timed of a job, always of its slowest rank; the computation is the epoch without waiting for data."""
 
-ONE_RANK = Layout("1d", 1, 1)
+ONE_RANK = JobShape("1d", 1, 1)
 
 Prepared = tuple[PreparedGraph, Preparation]
-SomeConfig = TypeVar("SomeConfig", bound=TargetConfig)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class JobTimes:
     comm_ms: list[float]  # waiting for data, part of the epoch; by the model where the epoch is simulated
 
     def cells(self, *labels: str) -> dict[Labels, Cell]:
-        """``SPMM``, ``COMPUTATION`` and ``EPOCH`` of the slowest rank, for rows with these and ``labels``."""
+        """Return ``SPMM``, ``COMPUTATION`` and ``EPOCH`` of the slowest rank, for rows with these and ``labels``."""
         computation = [epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms)]
         return {
             (*labels, SPMM): Cell(max(self.spmm_ms), unit="ms"),
@@ -60,7 +59,7 @@ class JobTimes:
 
 
 def fastest(rounds: Sequence[JobTimes | str]) -> JobTimes | str:
-    """The least times of each rank over ``rounds`` of one job: other work of the machine only adds to them.
+    """Take the least times of each rank over ``rounds`` of one job: other work of the machine only adds to them.
 
     A text that says why there are no times stays.
     """
@@ -72,26 +71,26 @@ def fastest(rounds: Sequence[JobTimes | str]) -> JobTimes | str:
 
 
 def num_epochs(cfg: TargetConfig, case: Case) -> int:
-    """``cfg.epochs`` if it is given, otherwise the paper's number at full size and a few on a shrunk graph."""
+    """Return ``cfg.epochs`` if given, otherwise the paper's number at full size and a few on a shrunk graph."""
     return cfg.epochs or (cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs)
 
 
 def thin(case: Case) -> Case:
-    """``case`` with the first of its features: their number is multiplied by ``degree_scale``."""
+    """Keep only the first features of ``case``: their number is multiplied by ``degree_scale``."""
     num_features = max(1, round(case.graph.num_features * case.degree_scale))
     features = np.ascontiguousarray(case.graph.features[:, :num_features])  # no copy if these are all
     return replace(case, graph=replace(case.graph, features=features))
 
 
 def overrides(cfg: TargetConfig, hidden: int, *own: str) -> list[str]:
-    """The task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
+    """Join the task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
     runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}"]
     runtime.append(f"runtime.cache_dir={'null' if cfg.cache_dir is None else quote(cfg.cache_dir)}")
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
 
 
 def run_config(cfg: TargetConfig, hidden: int, *own: str) -> Config:
-    """The configuration of :func:`overrides`; not to be written to."""
+    """Compose the configuration of :func:`overrides`, which callers must not change."""
     return _loaded(*overrides(cfg, hidden, *own))
 
 
@@ -101,13 +100,13 @@ def _loaded(*given: str) -> Config:
     return load_config(compose(*given))
 
 
-def load_links(cfg: TargetConfig, name: str, layouts: Iterable[Layout]) -> Hardware | None:
-    """The profile ``name``, whose collectives simulated jobs have; None if all ``layouts`` have one rank.
+def load_links(cfg: TargetConfig, name: str, shapes: Iterable[JobShape]) -> Hardware | None:
+    """Load the profile ``name``, whose collectives simulated jobs have; None if all ``shapes`` have one rank.
 
     Raises:
         ConfigError: ``auto`` on a machine of one GPU, which has no links to measure.
     """
-    if all(layout.p == 1 for layout in layouts):
+    if all(shape.p == 1 for shape in shapes):
         return None
     num_gpus = cfg.nproc if cfg.device == "cuda" else None
     if name == "auto" and num_gpus == 1:
@@ -116,18 +115,12 @@ def load_links(cfg: TargetConfig, name: str, layouts: Iterable[Layout]) -> Hardw
 
 
 def links_notes(cfg: TargetConfig, links: Hardware | None) -> list[str]:
-    """How the epochs of simulated jobs come about, if there are any."""
-    if links is None:
-        return []
-    return [
-        f"A layout of more than nproc={cfg.nproc} ranks is simulated: each rank's computation is measured, one rank "
-        "after another on this device, and its epoch adds the unhidden communication that a model derives from "
-        f"links={links.name}: {links.source}."
-    ]
+    """Explain how the epochs of simulated jobs come about, if there are any."""
+    return [] if links is None else [cfg.texts["simulated"].format(nproc=cfg.nproc, links=links)]
 
 
-def prepare_job(cfg: TargetConfig, case: Case, layout: Layout, own: Sequence[str], exact: bool = False) -> Prepared:
-    """``case`` as a job with the overrides ``own`` prepares it; jobs with the same block rows and order share it.
+def prepare_job(cfg: TargetConfig, case: Case, shape: JobShape, own: Sequence[str], exact: bool = False) -> Prepared:
+    """Prepare ``case`` for a job with the overrides ``own``; jobs with the same block rows and order share the result.
 
     Args:
         exact: refuse the order that takes the place of METIS where METIS is not available.
@@ -135,8 +128,8 @@ def prepare_job(cfg: TargetConfig, case: Case, layout: Layout, own: Sequence[str
     Raises:
         UnsupportedError: METIS is not available, and ``exact`` is True.
     """
-    run = run_config(cfg, case.hidden, *own, *layout.overrides())
-    prepared, preparation = prepare_for(run, layout.p, case.graph)
+    run = run_config(cfg, case.hidden, *own, *shape.overrides())
+    prepared, preparation = prepare_for(run, shape.p, case.graph)
     asked, used = run.reorder.name, preparation.methods.reorder
     if exact and used != asked:
         raise UnsupportedError(f"reorder={asked} is not available here, {used} took its place: pip install pymetis")
@@ -144,24 +137,29 @@ def prepare_job(cfg: TargetConfig, case: Case, layout: Layout, own: Sequence[str
 
 
 def time_job(
-    cfg: TargetConfig, case: Case, layout: Layout, own: Sequence[str], links: Hardware | None, prepared: Prepared
+    cfg: TargetConfig,
+    case: Case,
+    shape: JobShape,
+    own: Sequence[str],
+    links: Hardware | None = None,
+    prepared: Prepared | None = None,
 ) -> JobTimes:
-    """Train on the ranks of ``layout``: one rank runs in this process; several run as real processes if ``cfg.nproc``
+    """Train on the ranks of ``shape``: one rank runs in this process; several run as real processes if ``cfg.nproc``
     is that many, otherwise they are simulated.
 
     Args:
         own: overrides of the run.
         links: whose collectives simulated ranks have; None if there are none.
-        prepared: ``case`` as :func:`prepare_job` returns it.
+        prepared: ``case`` as :func:`prepare_job` returns it; None: the job prepares it.
     """
     assert cfg.nproc is not None
-    own, epochs = [*own, *layout.overrides()], num_epochs(cfg, case)
-    if 1 < layout.p <= cfg.nproc:
+    own, epochs = [*own, *shape.overrides()], num_epochs(cfg, case)
+    if 1 < shape.p <= cfg.nproc:
         # A replayed epoch has no phases.
         training = [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
-        record, _ = train_processes(cfg, case.graph, case.hidden, layout.p, *own, *training)
+        record, _ = train_processes(cfg, case.graph, case.hidden, shape.p, *own, *training)
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
-    run = simulate(run_config(cfg, case.hidden, *own), layout.p, None, epochs, links, prepared)
+    run = simulate(run_config(cfg, case.hidden, *own), shape.p, case.graph, epochs, links, prepared)
     comm_ms = run.comm_ms or [0.0]
     epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
     origin: Origin = "simulated" if run.simulated else "measured"
@@ -171,7 +169,7 @@ def time_job(
 def train_processes(
     cfg: TargetConfig, graph: Graph, hidden: int, nproc: int, *own: str
 ) -> tuple[RunRecord, list[dict[str, Any]]]:
-    """Train on ``nproc`` real processes of this machine; returns the record and the lines of ``epochs.jsonl``."""
+    """Train on ``nproc`` real processes of this machine; return the record and the lines of ``epochs.jsonl``."""
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         runtime = [f"runtime.nproc={nproc}", f"run_dir={quote(folder)}"]
         record = train_graph(graph, *overrides(cfg, hidden, *own), *runtime)
@@ -179,8 +177,8 @@ def train_processes(
 
 
 @contextmanager
-def measuring(cfg: SomeConfig) -> Iterator[SomeConfig]:
-    """``cfg`` with a cache for orders, so that METIS runs once a graph, and a process in which epochs repeat.
+def measuring(cfg: Any) -> Iterator[Any]:
+    """Give ``cfg`` a cache for orders, so that METIS runs once a graph, and make epochs of this process repeatable.
 
     ``simulate`` runs the garbage collector after every rank. The collector passes over what exists by now: the objects
     of imported libraries would make it take as long as an epoch.

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import PROSE, TargetConfig
 from fullgnn.reproduce.plot import draw
 from fullgnn.reproduce.result import Cell, Result, number
 from fullgnn.storage.atomic import replacing, write_text
@@ -21,31 +22,15 @@ from fullgnn.telemetry.table import format_table, num_bytes, percent
 
 _CSV = ("column", "ours", "unit", "origin", "ratio", "paper", "paper_ratio")
 
-_GRAPHS = {
-    "graph": "{graph}",
-    "source": "{source}",
-    "nodes": "{num_nodes:,}",
-    "nnz": "{nnz:,}",
-    "mean degree": "{mean_degree:.1f}",
-    "density": "{density:.2e}",
-    "real density": "{real_density:.2e}",
-    "ratio": "{density_ratio:.2f}",
-    "H": "{h_bytes}",
-    "cache here": "{cache_bytes}",
-    "modelled cache": "{modelled_cache_rows:,} rows = {modelled_cache_share} of H",
-}
-"""The table of the graphs: head and cell, from ``Case.facts``. Density and cache decide whether a shrunk graph behaves
-as the real one."""
-
 
 def make_record(target: str, command: str, cfg: TargetConfig, result: Result, seconds: float) -> dict[str, Any]:
-    """Everything that is known of a finished target."""
+    """Collect everything that is known about a finished target."""
     device = cfg.torch_device
     return {
         "target": target,
         "title": cfg.title,
         "command": command,
-        "config": asdict(cfg),
+        "config": {key: value for key, value in asdict(cfg).items() if key not in PROSE},
         "columns": result.columns,
         "rows": [asdict(row) for row in result.rows],
         "panels": [asdict(panel) for panel in result.panels],
@@ -63,7 +48,7 @@ def make_record(target: str, command: str, cfg: TargetConfig, result: Result, se
 
 
 def write(folder: Path, record: dict[str, Any], result: Result) -> None:
-    """All files of a target; ``record.json`` last, so that a folder that has it is complete."""
+    """Write all files of a target; ``record.json`` comes last, so that a folder that has it is complete."""
     target = record["target"]
     if result.panels:
         with replacing(folder / f"{target}.png") as path:
@@ -74,22 +59,24 @@ def write(folder: Path, record: dict[str, Any], result: Result) -> None:
 
 
 def page_text(record: dict[str, Any], result: Result) -> str:
-    """Markdown: the table, its notes, the graphs, the machine, the figure."""
-    machine = record["hardware"]
-    where = f"{machine['gpu'] or machine['cpu']}, {record['threads']} CPU threads"
-    cache = "cache of unknown size" if machine["cache_bytes"] is None else f"{num_bytes(machine['cache_bytes'])} cache"
-    lines = [f"# {record['title']}", "", f"`{record['command']}`", "", table_text(result), ""]
-    lines += [_legend(result), "", *(f"- {note}" for note in result.notes)]
-    lines += ["", "## Graphs", "", _graphs_text(record["graphs"]), ""]
-    lines += ["## Where", "", f"{where}, {cache}, torch {record['versions']['torch']}, commit {record['git_commit']},"]
-    lines += [f"{record['seconds']:.0f} s, {record['finished']}."]
-    if result.panels:
-        lines += ["", f"![{record['title']}]({record['target']}.png)"]
-    return "\n".join(lines) + "\n"
+    """Fill the template ``page.md.j2`` with ``record``."""
+    loader = FileSystemLoader(Path(__file__).parent)
+    pages = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    pages.filters |= {"num_bytes": num_bytes, "percent": percent}
+    cells = [cell for row in result.rows for cell in row.cells.values()]
+    return pages.get_template("page.md.j2").render(
+        record,
+        table=table_text(result),
+        origins=sorted(_origins(cells)),
+        has_ratios=any(cell.ratio or cell.paper_ratio for cell in cells),
+        format_table=format_table,
+    )
 
 
 def table_text(result: Result) -> str:
-    """The rows as Markdown; the paper's value in a column of its own beside ours, where a column has any.
+    """Format the rows as Markdown; the paper's values have a column of their own beside ours, where there are any.
 
     Unit and origin of our numbers are said as rarely as possible: in the head of a column whose numbers share them;
     the origin in a column ``ours is`` where each row has one of its own; otherwise in the cells.
@@ -115,40 +102,14 @@ def table_text(result: Result) -> str:
 
 
 def csv_text(result: Result) -> str:
-    """One line a cell: labels, column, ours, unit, origin, ratio, paper, its ratio. Numbers are not rounded."""
+    """Write one line a cell: labels, column, ours, unit, origin, ratio, paper, its ratio. Numbers are not rounded."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*result.labels, *_CSV])
+    writer = csv.DictWriter(out, [*result.labels, *_CSV], lineterminator="\n")
+    writer.writeheader()
     for row in result.rows:
-        for column, cell in row.cells.items():
-            fields = {"column": column, **asdict(cell)}
-            writer.writerow([*row.labels, *(fields[key] for key in _CSV)])
+        labels = dict(zip(result.labels, row.labels))
+        writer.writerows({**labels, "column": column, **asdict(cell)} for column, cell in row.cells.items())
     return out.getvalue()
-
-
-def _legend(result: Result) -> str:
-    """How to read the table."""
-    cells = [cell for row in result.rows for cell in row.cells.values()]
-    text = f"Ours is {' or '.join(sorted(_origins(cells)))}, as the table says where."
-    if any(cell.ratio or cell.paper_ratio for cell in cells):
-        text += " In parentheses: the speed-up within the row, of ours over ours and of the paper's over the paper's."
-    return text
-
-
-def _graphs_text(graphs: list[dict[str, Any]]) -> str:
-    if not graphs:
-        return "No graph is involved, so neither density nor cache plays a part."
-    rows = []
-    for facts in graphs:
-        shrunk = "" if facts["source"] == "real" else ", scale {scale:g}, degree_scale {degree_scale:g}".format(**facts)
-        texts = {
-            "source": facts["source"] + shrunk,
-            "h_bytes": num_bytes(facts["h_bytes"]),
-            "cache_bytes": "unknown" if facts["cache_bytes"] is None else num_bytes(facts["cache_bytes"]),
-            "modelled_cache_share": percent(facts["modelled_cache_share"]),
-        }
-        rows.append([cell.format(**facts | texts) for cell in _GRAPHS.values()])
-    return format_table(list(_GRAPHS), rows)
 
 
 def _with_ratio(value: object, ratio: float | None) -> str:
@@ -164,10 +125,10 @@ def _text(value: object) -> str:
 
 
 def _only(values: set[str]) -> str:
-    """The one value that there is; empty where there are several, or none."""
+    """Return the one value that there is; an empty text where there are several, or none."""
     return next(iter(values)) if len(values) == 1 else ""
 
 
 def _origins(cells: Iterable[Cell]) -> set[str]:
-    """The origins of all numbers among ``cells``."""
+    """Collect the origins of all numbers among ``cells``."""
     return {cell.origin for cell in cells if number(cell.ours) is not None}

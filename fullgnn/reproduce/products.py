@@ -1,7 +1,6 @@
-"""Single sparse products: their times, by the benchmark's rules, and the fraction of L2 sectors that hit on a GPU.
+"""Single sparse products to be timed, and the fraction of their L2 sectors that hit on a GPU.
 
-ncu counts the hits. It is started over this same file as a program, which multiplies once by each pattern, with the
-mark of ``fullgnn/bench/gpu/hits.py`` before each product.
+ncu counts the hits, over this same file as a program that multiplies once by each pattern: see ``bench/gpu/hits.py``.
 """
 
 import json
@@ -18,36 +17,22 @@ import torch
 from scipy.sparse import csr_array, load_npz, save_npz
 from torch import Tensor
 
-from fullgnn.bench.gpu.hits import command, counted
-from fullgnn.bench.harness import Measurement, interleaved
+from fullgnn.bench.gpu.hits import command, counted, watched
 from fullgnn.config import build
 from fullgnn.config.compose import compose, load_config
 from fullgnn.kernels.spmm import LocalCSR
-from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.result import Value
 
 _NCU_LIMIT_S = 300.0
 
 
 def kernel_label(kernel: str, device: torch.device) -> str:
-    """The label of a row of times; ``auto`` is named by the kernel that it takes on ``device``."""
+    """Label a row of times; ``auto`` is named by the kernel that it takes on ``device``."""
     return f"SpMM, kernel={_kernel(kernel).name_for(device, torch.float32)}"
 
 
-def time_products(
-    cfg: TargetConfig, kernels: Iterable[str], operands: Mapping[str, tuple[csr_array, Tensor]], rounds: int
-) -> dict[str, Measurement]:
-    """Time every kernel on every pair of a pattern and a dense matrix; each round runs all of them once.
-
-    Returns:
-        the measurements by ``<kernel> <name of the pair>``.
-    """
-    steps = {f"{k} {name}": product(k, matrix, x) for name, (matrix, x) in operands.items() for k in kernels}
-    return interleaved(steps, cfg.torch_device, rounds)
-
-
 def product(kernel: str, matrix: csr_array, x: Tensor) -> Callable[[], Tensor]:
-    """A function that multiplies the pattern of ``matrix``, all entries 1, by ``x`` and returns the same tensor always.
+    """Make a function that multiplies the pattern of ``matrix``, all entries 1, by ``x``, always into the same tensor.
 
     Args:
         matrix: (num_rows, num_cols).
@@ -70,7 +55,7 @@ def _kernel(name: str) -> Any:
 
 
 def l2_hit_rates(matrices: Mapping[str, csr_array], width: int, device: torch.device) -> dict[str, Value]:
-    """Hit rate in per cent of each pattern, read by ``kernel=csr`` with ``width`` columns; or why there is none.
+    """Count the L2 hits, in per cent, of ``kernel=csr`` on each pattern with ``width`` columns; or say why not.
 
     If a product takes several launches, its rate is the mean of theirs.
     """
@@ -90,25 +75,12 @@ def l2_hit_rates(matrices: Mapping[str, csr_array], width: int, device: torch.de
     return {name: mean(of_name) if of_name else "not measured" for name, of_name in rates.items()}
 
 
-def program(folder: str, names: list[str], width: int) -> None:
-    """The program under ncu: a mark and one product for each matrix."""
-    from fullgnn.bench.gpu._gather_gpu import mark
-
-    device = torch.device("cuda", 0)
-    marked = torch.empty(1, device=device)
-    mark[(1,)](marked)
+def stored_products(folder: str, names: Iterable[str], width: int) -> Iterable[tuple[str, int, Callable[[], Tensor]]]:
+    """Make, under ncu, one product with each matrix that is stored in ``folder``, as ``watched`` takes it."""
     for name in names:
         matrix = load_npz(Path(folder) / f"{name}.npz")
-        multiply = product("csr", matrix, torch.randn(matrix.shape[1], width, device=device))
-        multiply()  # compiles
-        torch.cuda.synchronize()
-        torch.cuda.profiler.start()
-        mark[(1,)](marked)
-        multiply()
-        torch.cuda.synchronize()
-        torch.cuda.profiler.stop()
-    print(f"cases: {json.dumps([(name, width) for name in names])}", file=sys.stderr)
+        yield name, width, product("csr", matrix, torch.randn(matrix.shape[1], width, device="cuda"))
 
 
 if __name__ == "__main__":
-    program(**json.loads(sys.argv[1]))
+    watched(stored_products(**json.loads(sys.argv[1])))

@@ -3,6 +3,7 @@
 Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.json`` keeps it as it is.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -33,7 +34,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A line of the table: its labels, and a cell for some of the columns."""
 
     labels: Labels
@@ -82,8 +83,8 @@ class Result:
     """What the ``run`` of a target returns."""
 
     labels: Labels  # heads of the columns that name a row
-    columns: tuple[str, ...]
-    rows: list[Row]
+    columns: Sequence[str]
+    rows: list[TableRow]
     panels: Sequence[Bars | Curves]
     cases: list[Case] = field(default_factory=list)  # the graphs that the target ran on
     notes: list[str] = field(default_factory=list)  # sentences below the table
@@ -91,12 +92,12 @@ class Result:
 
 
 def number(value: Value) -> float | None:
-    """``value`` as a number, or None where it is missing or a text."""
+    """Return ``value`` as a number, or None where it is missing or a text."""
     return float(value) if isinstance(value, (int, float)) else None
 
 
 def over(value: Value, base: Value) -> float | None:
-    """``value / base``, or None where one of the two is no number."""
+    """Return ``value / base``, or None where one of the two is no number."""
     numerator, denominator = number(value), number(base)
     return numerator / denominator if numerator is not None and denominator else None
 
@@ -104,12 +105,12 @@ def over(value: Value, base: Value) -> float | None:
 def cells(
     ours: Mapping[str, Value], paper: Mapping[str, Value] | None = None, unit: str = "", origin: Origin = "measured"
 ) -> dict[str, Cell]:
-    """A cell for each column of ``ours``, with the paper's value where ``paper`` has that column."""
+    """Make a cell for each column of ``ours``, with the paper's value where ``paper`` has that column."""
     return {column: Cell(value, (paper or {}).get(column), unit, origin) for column, value in ours.items()}
 
 
 def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
-    """The times in ``cells``, all of one row, with ``ratio``: the time in column ``base`` over the cell's time.
+    """Set ``ratio`` of the times in ``cells``, all of one row: the time in column ``base`` over the cell's time.
 
     A measured time is never divided by a simulated one. The paper's ratio stays where the paper gives no times.
     """
@@ -124,42 +125,52 @@ def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
     }
 
 
-def rows_of(columns: Mapping[str, Mapping[Labels, Cell]], base: str | None = None) -> list[Row]:
-    """The rows of a table that is given by column; times get their speed-ups over the column ``base``."""
+def rows_of(columns: Mapping[str, Mapping[Labels, Cell]], base: str | None = None) -> list[TableRow]:
+    """Make the rows of a table that is given by column; times get their speed-ups over the column ``base``."""
     rows: dict[Labels, dict[str, Cell]] = {}
     for column, of_column in columns.items():
         for labels, cell in of_column.items():
             rows.setdefault(labels, {})[column] = cell
-    times = {labels for labels, of_row in rows.items() if {cell.unit for cell in of_row.values()} & {"ms", "s"}}
-    return [
-        Row(labels, speedups(of_row, base) if base and labels in times else of_row) for labels, of_row in rows.items()
-    ]
+    for labels, of_row in rows.items():
+        if base is not None and any(cell.unit in ("ms", "s") for cell in of_row.values()):
+            rows[labels] = speedups(of_row, base)
+    return list(itertools.starmap(TableRow, rows.items()))
 
 
-def with_label(rows: Iterable[Row], *labels: str) -> list[Row]:
-    """The ``rows`` that bear all of ``labels``."""
+def with_label(rows: Iterable[TableRow], *labels: str) -> list[TableRow]:
+    """Select the ``rows`` that bear all of ``labels``."""
     return [row for row in rows if set(labels) <= set(row.labels)]
 
 
 def bars(
     title: str,
     ylabel: str,
-    rows: Sequence[Row],
+    rows: Iterable[TableRow],
     columns: Iterable[str],
-    height: Literal["ours", "ratio"] = "ratio",
+    heights: Sequence[str] = ("ratio", "paper_ratio"),
     group: int = 0,
-) -> Bars:
-    """A panel with a group of bars for each row and a colour for each of ``columns``, the paper's bars outlined.
+) -> list[Bars]:
+    """Make panels with a group of bars for each row and a colour for each of ``columns``, the paper's bars outlined.
 
     Args:
-        height: the field of a cell that is drawn. Times are drawn as ratios only: the seconds of two machines never
-            share an axis.
+        title: with ``{k}`` for label k of a row; rows with the same title share a panel.
+        heights: the fields of a cell that are drawn, ours and, if any, the paper's. Times are drawn as ratios only: the
+            seconds of two machines never share an axis.
         group: index of the label that names the group of a row.
     """
+    panels: dict[str, list[TableRow]] = {}
+    for row in rows:
+        panels.setdefault(title.format(*row.labels), []).append(row)
+    return [
+        Bars(
+            own_title,
+            ylabel,
+            [row.labels[group] for row in own],
+            [Series(column, *(_heights(own, column, key) for key in heights)) for column in columns],
+        )
+        for own_title, own in panels.items()
+    ]
 
-    def heights(column: str, key: str) -> list[float | None]:
-        return [number(getattr(row.cells.get(column, Cell(None)), key)) for row in rows]
 
-    paper = {"ours": "paper", "ratio": "paper_ratio"}[height]
-    series = [Series(column, heights(column, height), heights(column, paper)) for column in columns]
-    return Bars(title, ylabel, [row.labels[group] for row in rows], series)
+def _heights(rows: Sequence[TableRow], column: str, key: str) -> list[float | None]:
+    return [number(getattr(row.cells.get(column, Cell(None)), key)) for row in rows]

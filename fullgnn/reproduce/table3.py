@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from fullgnn.reproduce.config import TargetConfig
-from fullgnn.reproduce.graphs import FullSize, cases
-from fullgnn.reproduce.result import Bars, Result, Row, Series, cells
+from fullgnn.reproduce.graphs import GraphSize, cases
+from fullgnn.reproduce.result import Cell, Result, TableRow, bars, cells
 
 COLUMNS = ("nodes", "edges", "features", "classes", "mean degree", "density")
 _PUBLISHED = ("num_nodes", "num_edges", "num_features", "num_classes")
@@ -17,26 +17,23 @@ class Config(TargetConfig):
 
 
 def run(cfg: Config) -> Result:
-    """Two rows a graph: the graph as the target runs it, and the full size that its look-alike has with ``scale=1``."""
-    rows, found = [], cases(cfg)
+    """Fill two rows a graph: as the target runs it, and the full size that its look-alike has with ``scale=1``."""
+    rows, densities, found = [], [], cases(cfg)
     for case in found:
-        graph, published = case.graph, cfg.paper.get(case.dataset, {})
-        here = FullSize(graph.num_nodes, case.nnz, graph.num_features, graph.num_classes)
+        published = cfg.paper.get(case.dataset, {})
         paper = {column: published.get(key) for column, key in zip(COLUMNS, _PUBLISHED)}
         rows += [
-            Row((case.title, "real" if case.real else "look-alike, as run here"), cells(_statistics(here))),
-            Row((case.title, "full size"), cells(_statistics(case.full), paper, origin="derived")),
+            TableRow((case.title, "real" if case.real else "look-alike, as run here"), cells(_statistics(case.size))),
+            TableRow((case.title, "full size"), cells(_statistics(case.full), paper, origin="derived")),
         ]
-    density = [
-        Series("as run here", [case.density for case in found]),
-        Series("full size", [case.full.density for case in found]),
-    ]
-    panel = Bars("density: nnz / nodes²", "density", [case.title for case in found], density)
-    return Result(("graph", "of"), COLUMNS, rows, [panel], found, cfg.notes)
+        both = {"as run here": Cell(case.size.density), "full size": Cell(case.full.density)}
+        densities.append(TableRow((case.title,), both))
+    panels = bars("density: nnz / nodes²", "density", densities, ("as run here", "full size"), ("ours",))
+    return Result(("graph", "of"), COLUMNS, rows, panels, found, cfg.notes)
 
 
-def _statistics(size: FullSize) -> dict[str, int | float]:
-    """By ``COLUMNS``; edges are counted without self-loops."""
+def _statistics(size: GraphSize) -> dict[str, int | float]:
+    """Count by ``COLUMNS``; edges are counted without self-loops."""
     num_edges = size.nnz - size.num_nodes
     counts = (size.num_nodes, num_edges, size.num_features, size.num_classes)
     return dict(zip(COLUMNS, (*counts, num_edges / size.num_nodes, size.density)))

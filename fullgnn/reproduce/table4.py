@@ -1,21 +1,22 @@
 """Table 4: the time of an epoch, of PyTorch and DGL and of ours with one thing added after another."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import functools
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from omegaconf import MISSING
 
-from fullgnn.bench.harness import Method, loss_error, measure, timed
+from fullgnn.bench.harness import Method, attempt, loss_error, measure, timed
 from fullgnn.bench.ours import trainer
-from fullgnn.bench.peers import EPOCH, set_up
+from fullgnn.bench.peers import EPOCH
 from fullgnn.bench.problem import first_weights, make_problem
+from fullgnn.config.keys import check_choices
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.reproduce import jobs
-from fullgnn.reproduce.config import Layout, TargetConfig
+from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.result import Cell, Result, Row, bars, speedups, with_label
+from fullgnn.reproduce.result import Cell, Result, TableRow, bars, speedups
 
 
 @dataclass
@@ -35,61 +36,67 @@ class Config(TargetConfig):
     budget_s: float = MISSING
     base: str = MISSING
     links: str = MISSING
-    layouts: list[Layout] = field(default_factory=list)
+    layouts: list[JobShape] = field(default_factory=list)
     methods: list[MethodConfig] = field(default_factory=list)
+
+    @property
+    def ours(self) -> list[MethodConfig]:
+        """The methods that are no peers."""
+        return [method for method in self.methods if method.peer is None]
 
 
 def run(cfg: Config) -> Result:
-    """A row for each graph and layout."""
+    """Fill a row for each graph and layout. On several ranks ours run alone, one by one: a peer has one process."""
     links = jobs.load_links(cfg, cfg.links, cfg.layouts)
     found, rows, details = list(map(jobs.thin, cases(cfg))), [], {}
     with jobs.measuring(cfg) as kept:
         for case in found:
-            for layout in cfg.layouts:
-                if layout.p == 1:
-                    cells, details[case.title] = _one_process(kept, case, layout)
-                else:  # ours alone, one method after another: the peers have one process
+            for shape in cfg.layouts:
+                if shape.p == 1:
+                    cells, details[case.title] = _one_process(kept, case, shape)
+                else:
                     cells = {}
-                    for method in (method for method in cfg.methods if method.peer is None):
-                        prepared = jobs.prepare_job(kept, case, layout, method.overrides)
-                        times = jobs.time_job(kept, case, layout, method.overrides, links, prepared)
+                    for method in cfg.ours:
+                        times = jobs.time_job(kept, case, shape, method.overrides, links)
                         cells[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
-                rows.append(Row((case.title, layout.name), speedups(cells, cfg.base)))
+                rows.append(TableRow((case.title, shape.name), speedups(cells, cfg.base)))
     columns = tuple(method.title for method in cfg.methods)
     others = [column for column in columns if column != cfg.base]
-    panels = [
-        bars(f"{layout.name}: speed-up over {cfg.base}", "speed-up", with_label(rows, layout.name), others)
-        for layout in cfg.layouts
-    ]
-    notes = [*cfg.notes, *_losses_notes(details), *jobs.links_notes(cfg, links)]
+    panels = bars(f"{{1}}: speed-up over {cfg.base}", "speed-up", rows, others)
+    errors = [error for of_case in details.values() for error in of_case["loss_error"].values()]
+    same = [f"In one process the losses of the methods differ by {max(errors):.1e} at most."] if errors else []
+    notes = [*cfg.notes, *same, *jobs.links_notes(cfg, links)]
     return Result(("graph", "layout"), columns, rows, panels, found, notes, details)
 
 
-def _one_process(cfg: Config, case: Case, layout: Layout) -> tuple[dict[str, Cell], dict[str, Any]]:
-    """The cells of all methods, interleaved in this process from the same weights, and their details."""
-    device = cfg.torch_device
-    titles = {method.peer: method.title for method in cfg.methods if method.peer is not None}
-    peers = {library: {name: of[name] for name in of if name in titles} for library, of in EPOCH.items()}
+def _one_process(cfg: Config, case: Case, shape: JobShape) -> tuple[dict[str, Cell], dict[str, Any]]:
+    """Time all methods, interleaved in this process from the same weights; return their cells and details."""
+    device, missing, methods = cfg.torch_device, {}, []
+    peers = {name: maker for of_library in EPOCH.values() for name, maker in of_library.items()}
     problem = make_problem(case.graph, case.hidden, device)
     weights = first_weights(problem.widths, cfg.seed)
-    steps, absent = set_up(peers, list(peers), problem, weights)
-    methods = [Method(titles[name], "peer", timed(step, device)) for name, (step, _) in steps.items()]
+    check_choices("peer", [method.peer for method in cfg.methods if method.peer is not None], peers)
     with world_of_one(device) as world:
-        for method in (method for method in cfg.methods if method.peer is None):
-            run_cfg = jobs.run_config(cfg, case.hidden, *method.overrides, *layout.overrides())
-            step = trainer(run_cfg, case.graph, world, weights)
-            methods.append(Method(method.title, "ours", timed(step, device)))
+        for method in cfg.methods:
+            if method.peer is None:
+                run_cfg = jobs.run_config(cfg, case.hidden, *method.overrides, *shape.overrides())
+                kind, make = "ours", functools.partial(trainer, run_cfg, case.graph, world, weights)
+            else:
+                kind, make = "peer", functools.partial(peers[method.peer], problem, weights)
+            step, _, reason = attempt(make, Exception if kind == "peer" else ())
+            if reason is None:
+                methods.append(Method(method.title, kind, timed(step, device)))
+            else:
+                missing[method.title] = _why(reason)
         warmup = max(cfg.warmup, EAGER_EPOCHS + 1) if cfg.device == "cuda" else cfg.warmup
         measurements, failed = measure(methods, world, jobs.num_epochs(cfg, case), warmup, cfg.budget_s)
-    missing = {titles[one.method]: _why(one.reason) for one in absent} | {one.method: one.reason for one in failed}
     times = {one.name: one for one in measurements}
-    ours = {title: Cell(one.median_ms / 1e3, unit="s") for title, one in times.items()}
-    ours |= {title: Cell(reason) for title, reason in missing.items()}
-    cells = {
-        method.title: replace(ours[method.title], paper=method.paper.get(case.dataset))
-        for method in cfg.methods
-        if method.title in ours
-    }
+    missing |= {one.method: one.reason for one in failed}
+    cells = {}
+    for method in cfg.methods:
+        title, paper = method.title, method.paper.get(case.dataset)
+        one = times.get(title)
+        cells[title] = Cell(one.median_ms / 1e3, paper, "s") if one else Cell(missing[title], paper)
     return cells, {
         "times_ms": {title: one.times.ms for title, one in times.items()},
         "loss_error": {title: loss_error(one, times[cfg.base]) for title, one in times.items()},
@@ -99,8 +106,3 @@ def _one_process(cfg: Config, case: Case, layout: Layout) -> tuple[dict[str, Cel
 
 def _why(reason: str) -> str:
     return "not installed" if reason.startswith("ModuleNotFoundError") else reason
-
-
-def _losses_notes(details: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    errors = [error for of_case in details.values() for error in of_case["loss_error"].values()]
-    return [f"In one process the losses of the methods differ by {max(errors):.1e} at most."] if errors else []

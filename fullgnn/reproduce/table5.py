@@ -26,7 +26,7 @@ class Config(TargetConfig):
 
 
 def run(cfg: Config) -> Result:
-    """For each graph a row of epochs, one of their products, and one of what the threshold chooses."""
+    """Fill for each graph a row of epochs, one of their products, and one of what the threshold chooses."""
     columns = [f"{100 * threshold:g} %" for threshold in cfg.thresholds]
     found, rows = cases(cfg), []
     details: dict[str, list] = {}
@@ -45,14 +45,14 @@ def run(cfg: Config) -> Result:
             }
         rows += rows_of(measured, columns[0])
     panels = [
-        bars(f"epoch: speed-up over {columns[0]}", "speed-up", with_label(rows, EPOCH), columns),
-        bars(SHARE, "%", with_label(rows, SHARE), columns, "ours"),
+        *bars(f"epoch: speed-up over {columns[0]}", "speed-up", with_label(rows, EPOCH), columns),
+        *bars(SHARE, "%", with_label(rows, SHARE), columns, ("ours",)),
     ]
-    return Result(("graph", "of"), tuple(columns), rows, panels, found, cfg.notes, details)
+    return Result(("graph", "of"), columns, rows, panels, found, cfg.notes, details)
 
 
 def dense_share(prepared: PreparedGraph, threshold: float) -> float:
-    """Fraction of the non-zeros in tiles that have more than ``threshold`` x 1024 of them."""
+    """Compute the fraction of the non-zeros that lie in tiles with more than ``threshold`` x 1024 of them."""
     matrix = prepared.adj.matrix
     indptr, indices = torch.from_numpy(matrix.indptr).int(), torch.from_numpy(matrix.indices)
     tiles, rest = split_tiles(LocalCSR(indptr, indices, None, *matrix.shape), threshold)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fullgnn.reproduce import fig10, table5
-from fullgnn.reproduce.config import Layout, load_target
+from fullgnn.reproduce.config import JobShape, load_target
 from fullgnn.reproduce.graphs import case
 from fullgnn.reproduce.jobs import COMPUTATION, ONE_RANK, num_epochs, prepare_job, time_job
 from fullgnn.reproduce.result import Result
@@ -74,7 +74,7 @@ def test_fig10_measures_what_it_can_and_says_what_it_simulates(on_and_off: Resul
 
 def test_a_layout_that_fits_runs_on_all_of_its_ranks() -> None:
     cfg = load_target("fig10", "device=cpu", "nproc=2", "threads=1", "data_root=null", "scale=0.01", "epochs=3")
-    layout = Layout("1d", 2, 1)
+    layout = JobShape("1d", 2, 1)
     made = case(cfg, "reddit-like")
     own = [*cfg.choices, *cfg.plain]
     times = time_job(cfg, made, layout, own, None, prepare_job(cfg, made, layout, own))

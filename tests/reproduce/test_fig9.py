@@ -10,7 +10,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.partition.kway import MetisError
 from fullgnn.reorder import rcm
 from fullgnn.reproduce import fig9
-from fullgnn.reproduce.config import Layout, load_target
+from fullgnn.reproduce.config import JobShape, load_target
 from fullgnn.reproduce.graphs import case
 from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, prepare_job
 from fullgnn.reproduce.result import Result
@@ -97,7 +97,7 @@ def test_all_of_the_papers_numbers_have_a_place() -> None:
 
 def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: fig9.Config) -> None:
     made = case(cfg, "reddit-like")
-    (one, _), (other, _) = (prepare_job(cfg, made, Layout("1d", p, 1), WHOLE_RCM) for p in (2, 4))
+    (one, _), (other, _) = (prepare_job(cfg, made, JobShape("1d", p, 1), WHOLE_RCM) for p in (2, 4))
     assert np.array_equal(one.node_id, other.node_id)
     assert np.array_equal(one.node_id, rcm(made.graph.adjacency(np.float32), cfg.seed))
 
@@ -107,7 +107,7 @@ def test_without_metis_its_columns_say_so(cfg: fig9.Config, monkeypatch: pytest.
         raise MetisError("pymetis is not installed")
 
     monkeypatch.setattr(import_module("fullgnn.reorder.metis"), "kway", fail)
-    wanted = replace(cfg, orders=["metis"], layouts=[Layout("1d", 2, 1)])
+    wanted = replace(cfg, orders=["metis"], layouts=[JobShape("1d", 2, 1)])
     times = fig9.time_case(wanted, case(cfg, "reddit-like"), load_links(cfg, cfg.links, cfg.layouts))["1D p=2"]
     assert isinstance(times["none"], JobTimes)
     reason = "reorder=metis is not available here, rcm took its place: pip install pymetis"

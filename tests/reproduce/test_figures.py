@@ -16,7 +16,7 @@ from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.reproduce import fig5, fig8
 from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.products import l2_hit_rates, product
-from fullgnn.reproduce.result import Result, Row
+from fullgnn.reproduce.result import Result, TableRow
 
 pytest.importorskip("pymetis")
 
@@ -34,14 +34,14 @@ def orders() -> Result:
     return fig8.run(cfg)
 
 
-def cells(result: Result, *labels: str) -> Row:
+def cells(result: Result, *labels: str) -> TableRow:
     (row,) = (row for row in result.rows if row.labels == labels)
     return row
 
 
 def test_a_matrix_is_cut_into_its_blocks() -> None:
     dense = np.arange(1, 50).reshape(7, 7)
-    found = fig5.cut(sparse.csr_array(dense), Partition(np.array([0, 3, 7])))
+    found = fig5.blocks_of(sparse.csr_array(dense), Partition(np.array([0, 3, 7])))
     expected = [dense[:3, :3], dense[:3, 3:], dense[3:, :3], dense[3:, 3:]]
     assert all(np.array_equal(block.toarray(), part) for block, part in zip(found, expected, strict=True))
 
@@ -58,7 +58,7 @@ def test_a_block_is_multiplied() -> None:
 def test_fig5_shows_what_the_orders_do_to_the_blocks(blocks: Result) -> None:
     nnz = blocks.details["nnz"]
     (case,) = blocks.cases
-    total, half = case.nnz, (case.graph.num_nodes + 1) // 2
+    total, half = case.size.nnz, (case.graph.num_nodes + 1) // 2
     assert all(sum(counts) == total for counts in nnz.values())
     rows = np.repeat(np.arange(case.graph.num_nodes), np.diff(case.graph.indptr))
     below, right = rows >= case.graph.num_nodes // 2, case.graph.indices >= case.graph.num_nodes // 2
@@ -129,7 +129,7 @@ def test_a_profiler_that_may_not_count_says_so(tmp_path: Path, monkeypatch: pyte
 def test_fig8_models_the_product_with_the_self_loops(orders: Result) -> None:
     case = orders.cases[0]
     pattern = case.graph.adjacency(bool) + sparse.eye_array(case.graph.num_nodes, dtype=bool, format="csr")
-    assert pattern.nnz == case.nnz
+    assert pattern.nnz == case.size.nnz
     expected = hit_rate(pattern.indptr, pattern.indices, case.graph.num_nodes, case.modelled_cache_rows)
     assert cells(orders, "Reddit", fig8.MODEL).cells["none"].ours == 100 * expected
 

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from fullgnn.reproduce.page import csv_text, table_text
-from fullgnn.reproduce.result import Bars, Cell, Result, Row, bars, speedups
+from fullgnn.reproduce.result import Bars, Cell, Result, TableRow, bars, speedups
 
 
 def test_a_speedup_is_the_base_over_the_cell_for_both_columns() -> None:
@@ -29,7 +29,7 @@ def test_a_published_ratio_needs_no_published_times() -> None:
 def result() -> Result:
     one = speedups({"base": Cell(8.0, 0.4, "ms"), "new": Cell(2.0, 0.1, "ms", "simulated")}, "base")
     two = {"base": Cell(1.5, None, "ms"), "new": Cell("not installed")}
-    return Result(("graph",), ("base", "new"), [Row(("G",), one), Row(("K|L",), two)], [])
+    return Result(("graph",), ("base", "new"), [TableRow(("G",), one), TableRow(("K|L",), two)], [])
 
 
 def test_the_table_says_where_each_number_is_from(result: Result) -> None:
@@ -42,8 +42,8 @@ def test_the_table_says_where_each_number_is_from(result: Result) -> None:
 
 
 def test_rows_of_one_origin_each_share_a_column_for_it() -> None:
-    rows = [Row(("here",), {"n": Cell(1)}), Row(("there",), {"n": Cell(2, origin="derived")})]
-    rows.append(Row(("nowhere",), {"n": Cell("not measured")}))
+    rows = [TableRow(("here",), {"n": Cell(1)}), TableRow(("there",), {"n": Cell(2, origin="derived")})]
+    rows.append(TableRow(("nowhere",), {"n": Cell("not measured")}))
     lines = table_text(Result(("graph",), ("n",), rows, [])).splitlines()
     assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if ":-" not in line] == [
         ["graph", "ours is", "n"],
@@ -69,8 +69,17 @@ def test_the_csv_has_a_line_for_each_cell(result: Result) -> None:
 
 
 def test_bars_of_ratios_have_the_papers_beside_ours(result: Result) -> None:
-    panel = bars("speed-ups", "speed-up", result.rows, ["new"])
+    (panel,) = bars("speed-ups", "speed-up", result.rows, ["new"])
     assert isinstance(panel, Bars)
     assert panel.groups == ["G", "K|L"]
     assert panel.series[0].values == [None, None]
     assert panel.series[0].paper == [4.0, None]
+
+
+def test_rows_with_the_same_title_share_a_panel() -> None:
+    rows = [TableRow((graph, of), {"n": Cell(1.0)}) for graph in ("G", "K") for of in ("epoch", "SpMM")]
+    panels = bars("{1} by graph", "n", rows, ["n"], ("ours",))
+    assert [(panel.title, panel.groups) for panel in panels] == [
+        (f"{of} by graph", ["G", "K"]) for of in ("epoch", "SpMM")
+    ]
+    assert all(panel.series[0].values == [1.0, 1.0] and panel.series[0].paper == [] for panel in panels)

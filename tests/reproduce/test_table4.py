@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fullgnn.errors import ConfigError
 from fullgnn.reproduce import jobs, table4
 from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.plot import _bars
@@ -84,6 +85,13 @@ def test_out_of_memory_is_a_word_of_the_paper() -> None:
 def test_another_failure_of_a_peer_keeps_its_words() -> None:
     assert table4._why("ModuleNotFoundError: No module named 'dgl'") == "not installed"
     assert table4._why("RuntimeError: no") == "RuntimeError: no"
+
+
+def test_an_unknown_peer_is_refused(tmp_path: Path) -> None:
+    cfg = load_target("table4", *TINY, "layouts=[{scheme:1d,p:1,r:1}]", f"data_root={tmp_path}")
+    cfg.methods[0].peer = "torch"
+    with pytest.raises(ConfigError, match="^peer=torch is not known: choose one of torch CSR "):
+        table4.run(cfg)
 
 
 def test_without_ranks_no_profile_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fullgnn.reproduce import table2, table3
-from fullgnn.reproduce.config import Layout, load_target
+from fullgnn.reproduce.config import JobShape, load_target
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_blocks_are_those_that_dealing_them_out_gives(scheme: str, p: int, r: in
     for row in range(b):
         for column in range(b):
             held[row, column % r] += 1  # any way to deal the b blocks of a row to its r ranks as evenly as possible
-    found = table2.blocks(Layout(scheme, p, r))
+    found = table2.blocks(JobShape(scheme, p, r))
     assert found == {"block rows": b, "block columns": b, "blocks per rank": max(held.values())}
 
 

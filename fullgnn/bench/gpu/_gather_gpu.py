@@ -37,38 +37,24 @@ def mark(out):
     tl.store(out, 0.0)
 
 
-class GatherSum:
-    """Sums of ``rows_at_once * STEPS`` rows of a table each.
+def gather_sum(table: Tensor, index: Tensor, elements: int, num_warps: int) -> tuple[Tensor, int]:
+    """Sum gathered rows of a table, each ``num_rows`` indices to one row; a rest that fills no sum is not read.
 
     Args:
+        table: (num_table_rows, width) float32.
+        index: (num_indices,) int32.
         elements: of the tile that a program holds; with ``num_warps``, how many loads are under way.
+
+    Returns:
+        (num_sums, width), and ``num_rows``.
     """
-
-    def __init__(self, width: int, elements: int, num_warps: int):
-        self._width, self._num_warps = width, num_warps
-        self._columns = triton.next_power_of_2(width)
-        self.rows_at_once = max(1, elements // self._columns)
-
-    def __call__(self, table: Tensor, index: Tensor) -> Tensor:
-        """(num_rows, width) float32 and (num_indices,) int32 to (num_sums, width); a rest that fills no sum is left."""
-        num_sums = self.num_gathered(index) // (self.rows_at_once * STEPS)
-        out = table.new_empty(num_sums, self._columns)
-        gather_rows[(num_sums,)](
-            table,
-            index,
-            out,
-            table.stride(0),
-            self._width,
-            ROWS=self.rows_at_once,
-            STEPS=STEPS,
-            COLUMNS=self._columns,
-            num_warps=self._num_warps,
-        )
-        return out[:, : self._width]
-
-    def num_gathered(self, index: Tensor) -> int:
-        """Rows that a call reads."""
-        return index.numel() // (self.rows_at_once * STEPS) * self.rows_at_once * STEPS
+    width, columns = table.shape[1], triton.next_power_of_2(table.shape[1])
+    rows_at_once = max(1, elements // columns)
+    num_rows = rows_at_once * STEPS
+    out = table.new_empty(index.numel() // num_rows, columns)
+    sizes = {"ROWS": rows_at_once, "STEPS": STEPS, "COLUMNS": columns}
+    gather_rows[(len(out),)](table, index, out, table.stride(0), width, **sizes, num_warps=num_warps)
+    return out[:, :width], num_rows
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from fullgnn.bench.gpu.check import Check, equal
+from fullgnn.bench.gpu.record import Check
 from fullgnn.bench.gpu.worker import Report, Task
 
 _SIZE = 1 << 20
@@ -30,33 +30,27 @@ def check_captured(device: torch.device, capture: bool) -> list[Check]:
     def step() -> None:
         y.copy_(x)
         dist.all_reduce(y)
-        if not capture:
-            return
-        operations = [dist.P2POp(dist.isend, x, 0), dist.P2POp(dist.irecv, z, 0)]
-        for work in dist.batch_isend_irecv(operations):
-            work.wait()
+        if capture:
+            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 0), dist.P2POp(dist.irecv, z, 0)]):
+                work.wait()
 
-    def launch() -> None:
-        step() if graph is None else graph.replay()
-
-    graph: torch.cuda.CUDAGraph | None = None
     step()  # connects
+    launch, graph, results = step, None, {"all-reduce": y}
     if capture:
         torch.cuda.synchronize(device)
         graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(device)
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
             step()
+        launch, results = graph.replay, results | {"exchange with itself": z}
     checks = []
-    for turn in range(3):
-        x.fill_(turn + 1)
+    for turn in range(1, 4):
+        x.fill_(turn)
         y.fill_(torch.nan)
         z.fill_(torch.nan)
         launch()
-        how = f"{'replay' if capture else 'launch'} {turn + 1}"
-        checks.append(equal("all-reduce", "values", how, y, x))
-        if capture:
-            checks.append(equal("exchange with itself", "values", how, z, x))
+        case = f"{'replay' if capture else 'launch'} {turn}"
+        for subject, found in results.items():
+            checks.append(Check(subject, "values", case, passed=torch.equal(found, x)))
     if graph is not None:
         torch.cuda.synchronize(device)
         graph.reset()  # destroy_process_group waits for graphs that captured its collectives (pytorch#115388)

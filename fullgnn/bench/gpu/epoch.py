@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 
@@ -30,7 +29,7 @@ EPOCHS_AT_ONCE = 10
 
 WARM_UP = EAGER_EPOCHS + 3  # the capture of a step and the first replays are in it
 _LEAST_ROUNDS, _MOST_ROUNDS, _ROUNDS_S = 3, 12, 1.5
-_HOST_S_PER_ENTRY = len(OURS) * 3e-8  # each of ours cuts the adjacency on the host, for one process
+_HOST_S_PER_ENTRY = len(OURS) * 3e-8  # each of our presets shards the adjacency on the host, for one process
 
 
 def run(task: Task, report: Report) -> None:
@@ -73,13 +72,23 @@ def run_preset(preset: str, problem: Problem, made: MadeGraph) -> None:
         for dropout in DROPOUTS if preset not in LATER else DROPOUTS[:1]:
             step, settings = start(dropout)
             synchronize(device)
-            entry: dict[str, Any] = {"preset": preset, "dropout": dropout}
-            setup = {"setup_s": time.perf_counter() - begin, "setup_peak_bytes": own_peak()}
+            setup_s, setup_peak_bytes = time.perf_counter() - begin, own_peak()
             start_memory(device)
             times, losses = time_epochs(step, device, _ROUNDS_S)
-            entry |= {"median_ms": statistics.median(times), "least_ms": min(times), "most_ms": max(times)}
-            entry |= {"rounds": len(times), **setup, "peak_bytes": own_peak(), "losses": losses[: WARM_UP + 5]}
-            entry |= {"settings": settings(), "loss_error": _loss_error(preset, dropout, entry["losses"], made)}
+            entry = {
+                "preset": preset,
+                "dropout": dropout,
+                "median_ms": statistics.median(times),
+                "least_ms": min(times),
+                "most_ms": max(times),
+                "rounds": len(times),
+                "setup_s": setup_s,
+                "setup_peak_bytes": setup_peak_bytes,
+                "peak_bytes": own_peak(),
+                "losses": losses[: WARM_UP + 5],
+                "settings": settings(),
+                "loss_error": _loss_error(preset, dropout, losses[: WARM_UP + 5], made),
+            }
             made.add("epoch", entry)
             if preset == "full":
                 table = launch_table(profiled(step, device), EPOCHS)
@@ -90,9 +99,10 @@ def run_preset(preset: str, problem: Problem, made: MadeGraph) -> None:
 
 
 def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[float], list[float]]:
-    """Milliseconds of an epoch, a number for each round of several, after the warm-up; and the losses of all epochs.
+    """Train a warm-up, then rounds of several epochs, and return the milliseconds of an epoch, a number for each round,
+    and the losses of all epochs.
 
-    On a CPU, where nothing but toys is run, one round of two epochs is all.
+    A CPU runs toys alone, so there is one round of two epochs on a CPU.
     """
     losses = [step()()]
     free_kept_formats()  # every width has been multiplied
@@ -111,12 +121,13 @@ def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[
 
 
 def largest_error(losses: list[float], expected: list[float]) -> float:
-    """Largest relative difference of two curves."""
+    """The largest relative difference of two curves."""
     return max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
 
 
 def start_memory(device: torch.device) -> int:
-    """Start to count the peak of memory; bytes of the tensors that are there. 0 on a CPU, which does not count."""
+    """Start to count the peak of memory, and return the bytes of the tensors that are there; 0 on a CPU, which does not
+    count."""
     if device.type != "cuda":
         return 0
     gc.collect()

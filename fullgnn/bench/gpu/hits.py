@@ -1,25 +1,27 @@
-"""What a product reads from DRAM, L2 and L1, and how often it hits a cache, as ncu counts it, where ncu may count.
+"""Count with ncu what each sparse product reads from DRAM, L2 and L1, and how often it hits a cache.
 
 The job starts ncu over this same file as a program (``python -m fullgnn.bench.gpu.hits``), which multiplies once with
 each kernel and launches ``mark`` before each product, so that the launches between two marks belong to one kernel.
-Clocks are left as they are.
+ncu leaves the clocks of the GPU as they are.
 """
 
 import csv
 import io
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import torch
+
+from fullgnn.bench.gpu.command import finished
+from fullgnn.bench.gpu.contestants import FIRST
+from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate
+from fullgnn.bench.gpu.timing import rotated
 from fullgnn.bench.gpu.worker import Report, Task
 
 METRIC = "lts__t_sector_hit_rate.pct"
@@ -43,14 +45,12 @@ def run(task: Task, report: Report) -> None:
 
     def count() -> None:
         ncu = shutil.which("ncu")
-        if ncu is None:
-            report.put(["hits"], {"reason": "ncu is not on the PATH"})
-            return
         try:
-            found = counted(command(ncu, task.arguments, metrics=tuple(METRICS)), max(5.0, report.budget.left - 3))
+            if ncu is None:
+                raise ValueError("ncu is not on the PATH")
+            watched_by_ncu = command(ncu, task.arguments, metrics=tuple(METRICS))
+            found = counted(watched_by_ncu, max(5.0, report.budget.left - 3))
             report.put(["hits"], {"metrics": METRICS, "launches": found})
-        except subprocess.TimeoutExpired:
-            report.put(["hits"], {"reason": "ncu was not ready in time"})
         except ValueError as error:
             report.put(["hits"], {"reason": str(error)})
 
@@ -66,43 +66,17 @@ def command(
 
 
 def counted(command: list[str], seconds: float) -> list[dict[str, Any]]:
-    """What :func:`launches` finds in the output of a ``command``, whose program prints its cases.
+    """Run a ``command``, whose program prints its cases, and return what :func:`launches` finds in its output.
 
     Raises:
         ValueError: nothing was counted; the message says why.
-        TimeoutExpired: it took longer.
     """
-    output, errors, _ = finished(command, seconds)
+    try:
+        output, errors, _ = finished(command, seconds)
+    except subprocess.TimeoutExpired as error:
+        raise ValueError("ncu was not ready in time") from error
     cases = json.loads(errors.rpartition("cases: ")[2].splitlines()[0]) if "cases: " in errors else []
     return launches(output, cases)
-
-
-def finished(
-    command: list[str], seconds: float, grace_s: float = 0.0, folder: Path | None = None
-) -> tuple[str, str, int]:
-    """stdout, stderr and status of a command, which is ended with all that it started if it takes longer.
-
-    Args:
-        grace_s: seconds between an interrupt and the end, in which the command may write what it has.
-        folder: the working directory; None: that of this process.
-
-    Raises:
-        TimeoutExpired: it took longer.
-    """
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    if grace_s:  # a job in the background of a shell ignores interrupts, and so would the command
-        pipes["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
-    try:
-        return *process.communicate(timeout=max(0.1, seconds)), process.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=grace_s)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
 
 
 def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
@@ -133,7 +107,7 @@ def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
 
 
 def _value(text: str, unit: str) -> float | None:
-    """A number in bytes, seconds or per cent, whatever multiple of them ncu chose; None where it has none."""
+    """A number of ncu in bytes, seconds or per cent, whatever multiple of these ncu printed; None where it is none."""
     prefix = _UNIT.match(unit)
     try:
         return float(text.replace(",", "")) * (_PREFIX[prefix[1]] if prefix else 1.0)
@@ -142,11 +116,12 @@ def _value(text: str, unit: str) -> float | None:
 
 
 def watched(cases: Iterable[tuple[str, int, Callable[[], object]]]) -> None:
-    """Have ncu count one call of each case, kernel, width and product, after a first call that compiles; then print
-    the cases."""
-    import torch
+    """Have ncu count one call of each case after a first call that compiles; then print the cases to stderr.
 
-    from fullgnn.bench.gpu._gather_gpu import mark
+    Args:
+        cases: kernel, width, and the product, which is called.
+    """
+    from fullgnn.bench.gpu._gather_gpu import mark  # imports Triton
 
     marked, ran = torch.empty(1, device="cuda"), []
     mark[(1,)](marked)
@@ -164,24 +139,19 @@ def watched(cases: Iterable[tuple[str, int, Callable[[], object]]]) -> None:
 
 def products(graph: str, scale: float) -> Iterable[tuple[str, int, Callable[[], object]]]:
     """One product of each kernel and width."""
-    import torch
-
-    from fullgnn.bench.gpu.contestants import FIRST
-    from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate
-    from fullgnn.bench.gpu.timing import rotated
-
     device = torch.device("cuda", 0)
     made = generate(LOOKALIKES[graph], scale, 0, device)
     block = made.csr(made.perm)
     del made
     for one in FIRST:
-        if one.missing(device) is None:
-            kernel = one.make()
-            prepared = kernel.prepare(block, torch.float32)
-            for width in WIDTHS:
-                x, out = rotated(block.num_cols, width, device)[0], torch.empty(block.num_rows, width, device=device)
-                yield one.name, width, partial(kernel.spmm, prepared, x, out, accumulate=False)
-            del prepared
+        if one.missing(device) is not None:
+            continue
+        kernel = one.make()
+        prepared = kernel.prepare(block, torch.float32)
+        for width in WIDTHS:
+            x, out = rotated(block.num_cols, width, device)[0], torch.empty(block.num_rows, width, device=device)
+            yield one.name, width, partial(kernel.spmm, prepared, x, out, accumulate=False)
+        del prepared
 
 
 if __name__ == "__main__":

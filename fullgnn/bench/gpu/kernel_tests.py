@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
-from fullgnn.bench.gpu.check import Check
-from fullgnn.bench.gpu.hits import finished
+from fullgnn.bench.gpu.command import finished
+from fullgnn.bench.gpu.record import Check
 from fullgnn.bench.gpu.worker import Report, Task
 
 ROOT = Path(__file__).parents[3]
@@ -45,18 +45,20 @@ def run(task: Task, report: Report) -> None:
     if not (ROOT / "tests").is_dir():
         report.missing(name, "this installation has no tests")
         return
-    pytest = [sys.executable, "-m", "pytest"]
+    command = [sys.executable, "-m", "pytest"]
     if tool is not None:
-        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *pytest, *SANITIZED]
+        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *command, *SANITIZED]
     elif task.toy:
-        command = [*pytest, *TOY_TESTS]
+        command += TOY_TESTS
     else:
         parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
-        command = [*pytest, *parallel, *NOT, *TESTS]
+        command += [*parallel, *NOT, *TESTS]
 
     def once() -> None:
         checks, output = tested(command, report.budget.left - _END_S)
-        for check in [*checks, *([] if tool is None else [verdict(tool, output)])]:
+        if tool is not None:
+            checks.append(verdict(tool, output))
+        for check in checks:
             report.add(["checks"], asdict(check))
 
     report.item(name, once, limit_s=report.budget.left + 1)
@@ -93,12 +95,11 @@ def summary(junit_xml: str, in_time: bool) -> list[Check]:
         else:
             counts["failed"] += 1
             said = " ".join((found.get("message") or "").split())[:300]
-            name = f"{case.get('classname')}.{case.get('name')}"
-            failed.append(Check(name, "test", "", None, None, 0.0, False, said))
+            failed.append(Check(f"{case.get('classname')}.{case.get('name')}", "test", said=said))
     counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     counted += "" if in_time else "; then time was over"
     passed = not failed and counts["passed"] > 0
-    return [Check("pytest", "all tests", counted, None, None, 0.0, passed), *failed]
+    return [Check("pytest", "all tests", counted, passed=passed), *failed]
 
 
 def verdict(tool: str, output: str) -> Check:
@@ -113,4 +114,4 @@ def verdict(tool: str, output: str) -> Check:
     count = sum(map(int, found))
     first = next((line.strip("= ") for line in output.splitlines() if "Invalid" in line or "hazard" in line), "")
     said = f"{count}: {first}"[:200] if count else ""
-    return Check("compute-sanitizer", tool, "a sample of tests", None, None, 0.0, count == 0, said)
+    return Check("compute-sanitizer", tool, "a sample of tests", passed=count == 0, said=said)

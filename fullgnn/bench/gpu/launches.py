@@ -1,4 +1,4 @@
-"""What a GPU does in an epoch: time by kernel, and the gaps in which it does nothing, from torch's profiler."""
+"""What a GPU does in an epoch, from torch's profiler: time by kernel, and the gaps in which it is idle."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,6 @@
-"""Rates that the device reaches with copies, gathered rows and dense products; times are compared with them."""
+"""Measure the rates of copies, of gathered rows and of dense products on the device, with which times are compared."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 
 from fullgnn.bench.gpu.timing import l2_bytes, measure
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.telemetry.timing import copy_rate
 
 ROW_BYTES = (64, 128, 192, 256, 512)
 PRECISIONS = {"fp32": ("highest", torch.float32), "tf32": ("high", torch.float32), "bf16": ("highest", torch.bfloat16)}
@@ -15,16 +17,10 @@ _TILES = ((2048, 4), (4096, 4), (4096, 8))
 """Elements and warps of a program that are tried; the best counts."""
 
 
-def copy_rate(device: torch.device, num_bytes: int) -> float:
-    """GB/s of a copy on the device, read and written."""
-    source, target = (torch.ones(num_bytes // 4, device=device) for _ in range(2))
-    return 2 * num_bytes / measure(target.copy_, [source, source], device).median_ms / 1e6
-
-
 def gather_rate(device: torch.device, row_bytes: int, table_bytes: int, num_indices: int, toy: bool) -> dict[str, Any]:
     """GB/s of whole rows read at random places of a table, by our kernel and by ``index_select``, which writes too."""
     # Here, not above: it imports Triton, without which the other rates are measured.
-    from fullgnn.bench.gpu._gather_gpu import STEPS, GatherSum
+    from fullgnn.bench.gpu._gather_gpu import gather_sum
 
     num_rows, width = max(1, table_bytes // row_bytes), row_bytes // 4
     table = torch.randn(num_rows, width, device=device)
@@ -32,18 +28,17 @@ def gather_rate(device: torch.device, row_bytes: int, table_bytes: int, num_indi
     out = torch.empty(num_indices, width, device=device)
     rates = []
     for elements, num_warps in _TILES[:1] if toy else _TILES:
-        gather = GatherSum(width, elements, num_warps)
-        expected = table[index[: gather.rows_at_once * STEPS].long()].double().sum(0)
-        if not torch.allclose(gather(table, index)[0].double(), expected, atol=1e-2):
+        sums, rows_of_sum = gather_sum(table, index, elements, num_warps)
+        if not torch.allclose(sums[0].double(), table[index[:rows_of_sum].long()].double().sum(0), atol=1e-2):
             raise ArithmeticError(f"the gathered rows of {row_bytes} bytes have another sum")
-        times = measure(partial(gather, table), [index, index], device)
-        rates.append(gather.num_gathered(index) * row_bytes / times.median_ms / 1e6)
-    select = measure(lambda at: torch.index_select(table, 0, at, out=out), [index, index], device)
+        seconds = _seconds(partial(gather_sum, table, index, elements, num_warps), device)
+        rates.append(len(sums) * rows_of_sum * row_bytes / seconds / 1e9)
+    select_s = _seconds(partial(torch.index_select, table, 0, index, out=out), device)
     return {
         "row_bytes": row_bytes,
         "table_bytes": num_rows * row_bytes,
         "gathered_gb_s": max(rates),
-        "index_select_gb_s": num_indices * row_bytes / select.median_ms / 1e6,
+        "index_select_gb_s": num_indices * row_bytes / select_s / 1e9,
     }
 
 
@@ -54,10 +49,14 @@ def gemm_rate(device: torch.device, precision: str, size: int) -> float:
     torch.set_float32_matmul_precision(level)
     try:
         a, b, out = (torch.randn(size, size, device=device).to(dtype) for _ in range(3))
-        times = measure(lambda left: torch.mm(left, b, out=out), [a, a], device)
+        return 2 * size**3 / _seconds(partial(torch.mm, a, b, out=out), device) / 1e12
     finally:
         torch.set_float32_matmul_precision(before)
-    return 2 * size**3 / times.median_ms / 1e9
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Median seconds of one call."""
+    return measure(lambda _: work(), [None, None], device).median_ms / 1e3
 
 
 def rate_at(rates: list[dict[str, Any]], row_bytes: float, resident: bool) -> float | None:
@@ -76,7 +75,8 @@ def run(task: Task, report: Report) -> None:
     l2 = l2_bytes(device)
 
     def copy() -> None:
-        report.put(["rates", "copy_gb_s"], copy_rate(device, 1 << (16 if toy else 31)))
+        rate = copy_rate(device, 1 << (16 if toy else 31), partial(_seconds, device=device))
+        report.put(["rates", "copy_gb_s"], rate / 1e9)
 
     def gather(row_bytes: int, resident: bool) -> None:
         found = gather_rate(device, row_bytes, l2 // 4 if resident else 16 * l2, 1 << (12 if toy else 22), toy)

@@ -1,6 +1,7 @@
-"""The record of one part: the files ``<part>.json`` and ``<part>.md``, its page."""
+"""The record of one part: a tree of results, written to ``<part>.json`` and, as a page, to ``<part>.md``."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,21 @@ from fullgnn.storage.record import strict_json
 
 NOT_MEASURED = "not measured (interpreter)"
 _TIMES = ("_ms", "_s", "_gb_s", "_tflop_s", "_per_second", "_seconds", "speed_up", "_of_gather_rate")
-"""Ends of the keys whose values are times, or made from times."""
+"""Ends of the keys whose values are times, or are made from times."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison, or one test, as the list ``checks`` of a record holds it."""
+
+    subject: str
+    what: str  # that was compared
+    case: str = ""  # of inputs
+    width: int | None = None
+    error: float | None = None  # None: equality was asked for
+    tolerance: float = 0.0
+    passed: bool = False
+    said: str = ""
 
 
 class Record:

@@ -1,12 +1,13 @@
-"""What is trained on a look-alike, and by whom: our presets, and the peers of ``fullgnn/bench/peers``.
+"""The trainings of a look-alike: by our presets, and by the peers of ``fullgnn/bench/peers``.
 
-All train a two-layer GCN with Adam from the same weights on the same graph. Needs Hydra.
+All train a two-layer GCN with Adam from the same weights on the same graph. This module needs Hydra.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from fullgnn.bench import config as bench_config
 from fullgnn.bench.gpu.lookalikes import COMMON, Lookalike
 from fullgnn.bench.gpu.random_graph import RandomGraph
 from fullgnn.bench.ours import set_weights
@@ -21,7 +23,6 @@ from fullgnn.bench.peers import pyg, torch_sparse
 from fullgnn.bench.peers.training import launcher
 from fullgnn.bench.problem import Problem, first_weights
 from fullgnn.config import Config
-from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import build_model, make_input, make_scheme, replay_for
@@ -37,25 +38,20 @@ from fullgnn.telemetry.meter import Meter
 Step = Callable[[], Callable[[], float]]
 """Launches one epoch; what it returns waits for the loss before the update, and reads it."""
 
-Start = Callable[[float], tuple[Step, Callable[[], dict[str, Any]]]]
-"""Given the rate of dropout on the hidden layer, a new training from the first weights; and its settings, which are
-asked for after its epochs."""
+Settings = Callable[[], dict[str, Any]]
+"""The settings of a training, which are known after its epochs."""
 
-NOT_REPLAYED = "full, not replayed"
-LATER = {NOT_REPLAYED: "runtime.cuda_graph=never", "full, A H0 on the host": "optimizations.offload=always"}
+Start = Callable[[float], tuple[Step, Settings]]
+"""Given the rate of dropout on the hidden layer, a new training from the first weights."""
+
+LATER = {
+    "full, not replayed": "runtime.cuda_graph=never",
+    "full, A H0 on the host": "optimizations.offload=always",
+}
 """``full`` with a key of a run changed, to see what the key is worth."""
 
 OURS = ("full", "hetu", *LATER)
 """Our presets: choices of ``conf/experiment``, and those of ``LATER``."""
-
-_TASK = [
-    "model.num_layers=2",
-    "model.dropout=0",
-    "model.input_dropout=0",
-    "train.optimizer=adam",
-    "train.lr=0.01",
-    "train.weight_decay=0",
-]
 
 _PEERS: dict[str, tuple[Callable[..., Callable], dict[str, Any]]] = {
     "naive": (
@@ -90,26 +86,22 @@ def make_problem(graph: RandomGraph, csr: LocalCSR, perm: Tensor, shape: Lookali
     features = torch.randn(n, shape.num_features, device=device, generator=generator)
     features += centre[labels]
     train_mask = torch.rand(n, device=device, generator=generator) < COMMON["train_fraction"]
-    host_features, host_labels, host_mask = (tensor.cpu().numpy() for tensor in (features, labels, train_mask))
     indptr, indices, nobody = np.zeros(n + 1, np.int64), np.empty(0, np.int32), np.zeros(n, bool)
-    host = Graph(indptr, indices, host_features, host_labels, host_mask, nobody, nobody, num_classes=shape.num_classes)
-    return Problem(host, shape.hidden, csr.indptr, csr.indices, features, labels, train_mask.nonzero().squeeze(1))
+    host_features, host_labels, host_mask = (tensor.cpu().numpy() for tensor in (features, labels, train_mask))
+    nodes = Graph(indptr, indices, host_features, host_labels, host_mask, nobody, nobody, num_classes=len(centre))
+    return Problem(nodes, shape.hidden, csr.indptr, csr.indices, features, labels, train_mask.nonzero().squeeze(1))
 
 
-def preset_config(preset: str, problem: Problem, cache_dir: str | None = None) -> Config:
-    """The configuration of one of ``OURS`` on one process, for the task of the benchmark.
+def preset_config(preset: str, device: torch.device, hidden: int, cache_dir: str | None = None) -> Config:
+    """The configuration of one of ``OURS`` on one process, for the task of ``fullgnn.bench``.
 
     Args:
         cache_dir: where the kernel that was found to be fastest is remembered.
     """
-    overrides = [f"experiment={preset.split(',')[0]}", "scheme.replication=1", *_TASK]
-    overrides += [f"model.hidden_channels={problem.hidden}", f"runtime.device={problem.features.device.type}"]
-    overrides += ["runtime.nproc=1", "runtime.backend=gloo"]
-    if cache_dir is not None:
-        overrides.append(f"runtime.cache_dir={quote(cache_dir)}")
-    if preset in LATER:
-        overrides.append(LATER[preset])
-    return load_config(compose(*overrides))
+    overrides = ["scheme.replication=1", *([] if cache_dir is None else [f"runtime.cache_dir={quote(cache_dir)}"])]
+    bench = bench_config.load_bench(f"device={device.type}", "backend=gloo")
+    choice = f"{preset.split(',')[0]} {LATER.get(preset, '')}"
+    return bench_config.preset_config(replace(bench, overrides=overrides), choice, hidden)
 
 
 @contextmanager
@@ -118,12 +110,12 @@ def started(preset: str, problem: Problem, cache_dir: str | None = None) -> Iter
     if preset in PEERS:
         yield partial(_peer, preset, problem)
     else:
-        cfg = preset_config(preset, problem, cache_dir)
+        cfg = preset_config(preset, problem.features.device, problem.hidden, cache_dir)
         with world_of_one(cfg.runtime) as world:
             yield ours(cfg, problem, world)
 
 
-def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Callable[[], dict[str, Any]]]:
+def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Settings]:
     train, settings = _PEERS[name]
     launch = train(problem, first_weights(problem.widths, 0), dropout=dropout, train=launcher)
     return lambda: launch().item, lambda: settings
@@ -132,34 +124,28 @@ def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Callable[[
 def ours(cfg: Config, problem: Problem, world: World) -> Start:
     """Our training of a graph that is on the device: ``engine.set_up`` without host work on a hundred million entries.
 
-    The graph is cut, and A H0 computed, once for all rates of dropout.
+    The graph is sharded, and A H0 computed, once for all rates of dropout.
     """
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     sizes = problem.graph.num_features, problem.graph.num_classes, world.device
-    optimizations = applicable(cfg.optimizations, build_model(cfg, *sizes))
-    sharded = scheme.shard(
-        _prepared(problem, scheme.num_parts, optimizations.fold_normalization), optimizations.loss_rows_only
-    )
-    sharded, optimizations = make_input(sharded, optimizations, world)
+    supported = applicable(cfg.optimizations, build_model(cfg, *sizes))
+    prepared = _prepared(problem, scheme.num_parts, supported.fold_normalization)
+    sharded, optimizations = make_input(scheme.shard(prepared, supported.loss_rows_only), supported, world)
+    del prepared
 
-    def start(dropout: float) -> tuple[Step, Callable[[], dict[str, Any]]]:
+    def start(dropout: float) -> tuple[Step, Settings]:
         model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
         set_spmm_order(model, optimizations.spmm_order)
         set_weights(model, first_weights(problem.widths, 0))
         epochs = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
-        epoch = 0
-
-        def step() -> Callable[[], float]:
-            nonlocal epoch
-            epoch += 1
-            return epochs(epoch).loss.read
+        numbers = count(1)
 
         def settings() -> dict[str, Any]:
             applied = {**asdict(optimizations), "scheme": cfg.scheme["name"]}
             return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
 
-        return step, settings
+        return lambda: epochs(next(numbers)).loss.read, settings
 
     return start
 

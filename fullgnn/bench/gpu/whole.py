@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu.hits import finished
+from fullgnn.bench.gpu.command import finished
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, Lookalike
 from fullgnn.bench.gpu.worker import Report, Task
 

@@ -1,13 +1,16 @@
 """Datasets, one per file: ``load`` takes exactly the keys of the dataset's YAML and returns a ``Graph``."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from fullgnn.errors import ConfigError
 from fullgnn.graph.graph import Graph
+from fullgnn.storage.cache import Cache
 
 
 def load_dataset(node: Mapping[str, Any]) -> Graph:
@@ -33,6 +36,18 @@ def load_dataset(node: Mapping[str, Any]) -> Graph:
     if symmetrize:
         graph = graph.symmetrized()
     return graph if name is None or name == graph.name else replace(graph, name=name)
+
+
+def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
+    """Load the dataset of :func:`load_dataset`, whose ``name`` is not null, from ``cache`` or else store it there."""
+    key = cache.key(dataset=node)
+    stored: Any = cache.load("graph", key)
+    if stored is not None:
+        return Graph(**stored, name=node["name"])
+    graph = load_dataset(node)
+    arrays = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "name"}
+    cache.store("graph", key, {name: np.asarray(array) for name, array in arrays.items() if array is not None})
+    return graph
 
 
 def _resolve(target: Any) -> Callable[..., Graph]:

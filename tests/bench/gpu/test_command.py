@@ -176,9 +176,9 @@ def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
 
 
 @pytest.mark.parametrize("stop", ["kill", "terminate"])
-def test_what_was_found_outlives_the_run(bare, tmp_path, stop):
-    """The end comes after the first check, before the others."""
-    env = {**bare, "TRITON_INTERPRET": "1"}
+def test_what_was_found_outlives_the_run(tmp_path, stop):
+    """The end comes after the first check, while the ranks train."""
+    env = {**bare_environment(tmp_path, ("pytest",)), "TRITON_INTERPRET": "1"}
     command = [*COMMAND, "--toy", "--part", "checks", "--out", "found"]
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
     found, page = tmp_path / "found", tmp_path / "found/checks.md"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fullgnn.bench.gpu import kernel_tests
-from fullgnn.bench.gpu.check import Check
 from fullgnn.bench.gpu.kernel_tests import ROOT, SANITIZED, TESTS, verdict
+from fullgnn.bench.gpu.record import Check
 
 SOME = """
 import time

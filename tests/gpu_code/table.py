@@ -1,11 +1,11 @@
 """The table of compiled kernels: what the machine code for sm_90 says of each kernel at the widths of the four models.
 
-    python -m fullgnn.bench.gpu.compiled --out compiled.json --page compiled.md [--before earlier.json]
+    python -m tests.gpu_code.table --out compiled.json --page compiled.md [--before earlier.json]
 
-The command needs Triton and no GPU, and runs without TRITON_INTERPRET. The host's own code chooses what is compiled
-(``absent.py``, ``compiled_cases.py``); ``machine_code.py`` reads the result. A row stands for all that is compiled of
-one function at one width, and has the worst of it in every column. With ``--before``, a cell that differs from the
-cell of that file shows both.
+The command needs Triton and no GPU, and runs without TRITON_INTERPRET. The host's own code chooses which kernels are
+compiled (``absent.py``) in the calls of ``cases.py``; ``machine_code.py`` reads the result. A row stands for all
+compiled kernels of one function at one width, and has the worst of them in every column. With ``--before``, a cell that
+differs from the cell of that file shows both. With ``--rare``, the table has the calls of ``rare.py`` instead.
 """
 
 import argparse
@@ -17,10 +17,11 @@ from typing import Any
 import torch
 import triton
 
-from fullgnn.bench.gpu.absent import Launch, recorded
-from fullgnn.bench.gpu.compiled_cases import Case, all_cases
-from fullgnn.bench.gpu.machine_code import VECTOR_BYTES, Program, resident_ctas, resources
 from fullgnn.telemetry.table import format_table
+from tests.gpu_code.absent import Launch, recorded
+from tests.gpu_code.cases import Case, all_cases
+from tests.gpu_code.machine_code import VECTOR_BYTES, Program, resident_ctas, resources
+from tests.gpu_code.rare import rare_cases
 
 WEIGHTS = {"weight"}
 """Arguments that are as small as a weight matrix: they do not count among the matrices that are read."""
@@ -38,7 +39,7 @@ COLUMNS = {
 INTRODUCTION = """## Compiled for sm_90
 
 What the host asks a GPU for at the widths of the four models, compiled without a GPU and read from the PTX and the
-machine code by `python -m fullgnn.bench.gpu.compiled`. A row is one function of a kernel at one width of X, or one
+machine code by `python -m tests.gpu_code.table`. A row is one function of a kernel at one width of X, or one
 shape of a dense product (602/608 x 128: X has 602 columns in rows 608 apart), and has the worst of its compiled kernels
 in each column: rows of every number of edges, the parts of heavy rows and of long panels, with and without an
 epilogue. "Loads" are those of X, or of the other tall matrices, that one thread makes in an iteration of the innermost
@@ -139,19 +140,21 @@ def _load_sizes(loads: dict[str, int]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m fullgnn.bench.gpu.compiled", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu_code.table", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the JSON here")
     parser.add_argument("--page", type=Path, help="write the table here instead of printing it")
     parser.add_argument("--before", type=Path, help="the JSON of an earlier checkout, to compare with")
     parser.add_argument("--kernels", help="only these, separated by commas")
     parser.add_argument("--widths", help="only these, separated by commas")
+    parser.add_argument("--rare", action="store_true", help="the calls that training makes rarely, instead")
     options = parser.parse_args(arguments)
 
     def wanted(kernel: str, width: str) -> bool:
         chosen = ((options.kernels, kernel), (options.widths, width))
         return all(names is None or name in names.split(",") for names, name in chosen)
 
-    rows = compiled_rows(case for case in all_cases() if wanted(case.kernel, case.shape))
+    cases = rare_cases() if options.rare else all_cases()
+    rows = compiled_rows(case for case in cases if wanted(case.kernel, case.shape))
     if options.out is not None:
         body = ",\n".join(json.dumps(row) for row in rows)
         options.out.write_text(f'{{"target": "sm_90", "triton": "{triton.__version__}", "rows": [\n{body}\n]}}\n')

@@ -1,16 +1,15 @@
 """Every kernel for GPUs compiles for every generation that is served, on a machine without one."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.compiled import CAPABILITIES, gpu_modules
+from tests.gpu_code.commands import output_of
+from tests.gpu_code.variants import CAPABILITIES, gpu_modules
 from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
@@ -33,31 +32,10 @@ assert "numba" in sys.modules and "triton" not in sys.modules
 
 
 @pytest.fixture(scope="module")
-def printed(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What the modules that compile print, each in a process without the interpreter."""
-    environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    every = ["--all"] if request.config.getoption("--all") else []
-    started = {
-        module: subprocess.Popen(
-            [sys.executable, "-m", module, *every],
-            cwd=Path(__file__).parent.parent,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for module in ("tests.compiled", "tests.launched")
-    }
-    found = {module: process.communicate(timeout=600) for module, process in started.items()}
-    for module, process in started.items():
-        assert process.returncode == 0, found[module][1]
-    return {module: out for module, (out, _) in found.items()}
-
-
-@pytest.fixture(scope="module")
-def compiled(printed: dict[str, str]) -> list[dict[str, Any]]:
+def compiled(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """All variants of all modules."""
-    return [json.loads(line) for line in printed["tests.compiled"].splitlines()]
+    every = ["--all"] if request.config.getoption("--all") else []
+    return [json.loads(line) for line in output_of("tests.gpu_code.variants", *every).splitlines()]
 
 
 @pytest.mark.parametrize("module", gpu_modules())
@@ -106,11 +84,3 @@ def test_panels_leave_room_for_three_programs_on_a_multiprocessor(compiled: list
         registers = -(-line["registers"] // 8) * 8
         programs = min(65_536 // (registers * 32 * warps), 228 * 1024 // (line["shared_bytes"] + 1024))
         assert programs * warps // 4 >= 3, line
-
-
-def test_the_host_asks_for_what_can_be_launched(printed: dict[str, str]) -> None:
-    """Arguments, grids and options of real calls, up to the launch."""
-    launches, kernels, *names = printed["tests.launched"].split()
-    assert int(launches) >= int(kernels) > 40
-    dense = {"_apply", "_matmul", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"}
-    assert {*names} >= {"multiply_panels", "multiply_planes", "_split", "sum_rows", "walk_rows", *dense}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fullgnn.bench.gpu.machine_code import Program, resident_ctas
+from tests.gpu_code.machine_code import Program, resident_ctas
 
 PTX = """
 .version 8.7

@@ -1,6 +1,6 @@
 """Compiles what the GPU modules offer for three generations of GPUs, without one, and says what came out.
 
-    python -m tests.compiled [--all] [fullgnn.kernels.dropout._philox_gpu ...]
+    python -m tests.gpu_code.variants [--all] [fullgnn.kernels.dropout._philox_gpu ...]
 
 Without --all, the first variant of a module is compiled for all of them, and each other one for one, in turns. Run it
 without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which yields of each representative call
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu.machine_code import Program, resources
+from tests.gpu_code.machine_code import Program, resources
 
 CAPABILITIES = (80, 90, 100)
 TENSOR_CORES = re.compile(r"^\s*(?:@\S+\s+)?(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", re.MULTILINE)

@@ -1,15 +1,9 @@
-"""Every kernel in calls that training makes rarely, up to the launch (``fullgnn.bench.gpu.absent``).
-
-    python -m tests.launched
-
-Run it without TRITON_INTERPRET. It prints the number of launches, and of kernels compiled for them.
-"""
+"""Calls that training makes rarely, of every kernel: low thresholds, float64, weights, large seeds, one row."""
 
 from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu.absent import recorded
 from fullgnn.kernels.dense._dense_gpu import matmul_gpu
 from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu, linear_gradients_gpu
 from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
@@ -19,7 +13,16 @@ from fullgnn.kernels.loss._cross_entropy_gpu import cross_entropy_gpu
 from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, PersistentCSR, Tile32, TritonCSR
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import tuning_of
+from tests.gpu_code.cases import Case
 from tests.kernels.spmm.test_kernels import Matrix, local_csr
+
+
+def rare_cases() -> list[Case]:
+    """Products whose low thresholds give a small matrix heavy rows and long panels; and dense operations."""
+    panels = {"split_groups": 3, "part_groups": 2}
+    rows = {"csr": {"heavy": 100, "part": 40}, "persistent": {"heavy": 100}}
+    tuning.use(tuning_of({**rows, "panels": panels}))
+    return [Case("rare products", "8 to 602", products), Case("rare neighbours", "1 to 47", neighbours)]
 
 
 def finished(num_rows: int, width: int, dtype: torch.dtype, seed: int) -> Epilogue:
@@ -48,7 +51,7 @@ def products() -> None:
 
 
 def neighbours() -> None:
-    """What stands around the sparse products."""
+    """The dense operations around the sparse products."""
     for rows, depth, width in ((1, 1, 1), (37, 41, 47)):
         ends, x = finished(rows, width, torch.float32, 2**64 - 1), torch.ones(rows, depth)
         matmul_gpu(x, torch.ones(depth, width), ends, True)
@@ -61,14 +64,3 @@ def neighbours() -> None:
         dropout_gpu(g, g, ends.dropout)
         apply_gpu(g, ends)
         cross_entropy_gpu(g, torch.zeros(rows, dtype=torch.int64), 1.0)
-
-
-if __name__ == "__main__":
-    panels = {"split_groups": 3, "part_groups": 2}
-    rows = {"csr": {"heavy": 100, "part": 40}, "persistent": {"heavy": 100}}
-    tuning.use(tuning_of({**rows, "panels": panels}))
-    with recorded() as launches:
-        products()
-        neighbours()
-    compiled = {id(launch.compiled) for launch in launches}
-    print(len(launches), len(compiled), *sorted({launch.function for launch in launches}))

@@ -1,19 +1,16 @@
 """Every width of the four models is read with whole vectors and without spills, in what the host asks for."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gpu_code.commands import output_of
 from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
 
-ROOT = Path(__file__).parents[3]
 KERNELS, WIDTHS = ("csr", "packed 128"), ("41",)
 """A sample: the whole table takes the command minutes."""
 
@@ -22,18 +19,9 @@ KERNELS, WIDTHS = ("csr", "packed 128"), ("41",)
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the command finds for the sample, in a process without the interpreter."""
     out = tmp_path_factory.mktemp("compiled") / "compiled.json"
-    environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "fullgnn.bench.gpu.compiled", "--kernels", ",".join(KERNELS)]
-    done = subprocess.run(
-        [*command, "--widths", ",".join(WIDTHS), "--out", str(out)],
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    assert all(f"| {kernel} " in done.stdout for kernel in KERNELS)
+    names = ["--kernels", ",".join(KERNELS), "--widths", ",".join(WIDTHS)]
+    page = output_of("tests.gpu_code.table", *names, "--out", str(out))
+    assert all(f"| {kernel} " in page for kernel in KERNELS)
     return json.loads(out.read_text())["rows"]
 
 
@@ -55,7 +43,7 @@ def test_every_kind_of_row_is_met(compiled: list[dict[str, Any]]) -> None:
 
 
 def test_the_page_shows_what_has_changed() -> None:
-    from fullgnn.bench.gpu.compiled import make_page
+    from tests.gpu_code.table import make_page
 
     row = {"kernel": "csr", "width": "41", "function": "sum_rows", "compiled": 7, "stack_bytes": 0, "barriers": 8}
     old = row | {"loads": {"4": 48}, "registers": 134, "shared_bytes": 1024, "ctas": 6}
@@ -64,3 +52,14 @@ def test_the_page_shows_what_has_changed() -> None:
     expected = ["csr", "41", "sum_rows", "7", "0 / 0 / 48 → 12 / 0 / 0", "134 → 96", "0", "1.0", "6 → 10", "8 → -"]
     assert cells == expected
     assert "134 → none" in make_page([], [old]).splitlines()[-1]
+
+
+def test_the_host_asks_for_what_can_be_launched(tmp_path: Path) -> None:
+    """Arguments, grids and options of calls that training makes rarely, up to the launch."""
+    out = tmp_path / "rare.json"
+    output_of("tests.gpu_code.table", "--rare", "--out", str(out))
+    rows = json.loads(out.read_text())["rows"]
+    assert sum(row["compiled"] for row in rows) > 40
+    dense = {"_apply", "_matmul", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"}
+    functions = {row["function"] for row in rows}
+    assert functions >= {"multiply_panels", "multiply_planes", "_split", "sum_rows", "walk_rows", *dense}

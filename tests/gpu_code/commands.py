@@ -1,0 +1,16 @@
+"""The commands of this folder, run by its tests."""
+
+import os
+import subprocess
+import sys
+
+from tests.commands import ROOT
+
+
+def output_of(module: str, *arguments: str) -> str:
+    """What ``python -m module`` prints, in a process that compiles: without Triton's interpreter."""
+    environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
