@@ -23,3 +23,13 @@ class PartitionError(FullGNNError):
 
 class UnsupportedError(FullGNNError):
     """The request is valid, but this machine or this combination of options cannot do it."""
+
+
+def message_of(error: BaseException) -> str:
+    """The message of ``error`` in one line."""
+    return " ".join(str(error).split())
+
+
+def reason_of(error: BaseException) -> str:
+    """The type of ``error`` and its message, in one line."""
+    return f"{type(error).__name__}: {message_of(error)}"[:500]

@@ -8,6 +8,7 @@ import multiprocessing
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fullgnn.bench.config import BenchConfig, run_config
@@ -44,19 +45,16 @@ class Alone:
             self._process.start()
         theirs.close()
         methods, self.missing = self._answer()
-        self.methods = [replace(method, run=self._runner(number)) for number, method in enumerate(methods)]
+        self.methods = [replace(method, run=partial(self._run, number)) for number, method in enumerate(methods)]
 
     def stop(self) -> None:
         """End the process."""
         self._pipe.close()
         self._process.join(timeout=10)
 
-    def _runner(self, number: int) -> Callable[[], tuple[float, float | None]]:
-        def run() -> tuple[float, float | None]:
-            self._pipe.send(number)
-            return self._answer()
-
-        return run
+    def _run(self, number: int) -> tuple[float, float | None]:
+        self._pipe.send(number)
+        return self._answer()
 
     def _answer(self) -> Any:
         try:

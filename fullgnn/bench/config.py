@@ -3,18 +3,21 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from fullgnn.bench.workloads import WORKLOADS
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
+from fullgnn.graph.workloads import WORKLOADS
 
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
 
-_MODEL = ("model.num_layers=2", "model.dropout=0", "model.input_dropout=0")
-_OPTIMIZER = ("train.optimizer=adam", "train.lr=0.01", "train.weight_decay=0")
+TASK = (
+    *("model.num_layers=2", "model.dropout=0", "model.input_dropout=0"),
+    *("train.optimizer=adam", "train.lr=0.01", "train.weight_decay=0"),
+)
+"""Keys of a run that all methods share."""
 
 
 @dataclass
@@ -82,7 +85,7 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int) -> Config:
     """
     name, *own = preset.split()
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    return run_config(cfg, *experiment, f"model.hidden_channels={hidden}", *_MODEL, *_OPTIMIZER, *own)
+    return run_config(cfg, *experiment, f"model.hidden_channels={hidden}", *TASK, *own)
 
 
 def _check(cfg: BenchConfig) -> None:

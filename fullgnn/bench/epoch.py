@@ -5,7 +5,6 @@ Every method starts from the same weights and uses no dropout, so all of them mu
 them; on one process, our presets and the peers run in processes of their own, in the same rounds (``alone.py``).
 """
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -60,7 +59,10 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
     """
     methods, missing = [], []
     for preset in presets() if cfg.presets is None else cfg.presets:
-        make = functools.partial(_preset_trainer, cfg, preset, graph, world, widths)
+
+        def make(preset: str = preset) -> Callable[[], float]:
+            return trainer(preset_config(cfg, preset, widths[1]), graph, world, first_weights(widths, cfg.seed))
+
         step, setup_s, reason = attempt(make, FullGNNError)  # the same on every rank
         if reason:
             missing.append(Missing(preset, reason, {"processes": world.size}))
@@ -68,12 +70,6 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
             run = timed(step, world.device)
             methods.append(Method(preset, "ours", run, world.size, details={"setup_s": setup_s}))
     return methods, missing
-
-
-def _preset_trainer(
-    cfg: BenchConfig, preset: str, graph: Graph | None, world: World, widths: list[int]
-) -> Callable[[], float]:
-    return trainer(preset_config(cfg, preset, widths[1]), graph, world, first_weights(widths, cfg.seed))
 
 
 def peers(cfg: BenchConfig, problem: Problem) -> Found:

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, world_of_one
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, reason_of
 from fullgnn.telemetry.timing import Times, wall_ms
 
 MIN_ROUNDS = 4
@@ -124,11 +124,6 @@ def attempt(
     except expected as error:
         return None, 0.0, reason_of(error)
     return made, time.perf_counter() - begin, None
-
-
-def reason_of(error: BaseException) -> str:
-    """One line: the type of ``error`` and its message."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 def measure(

@@ -1,9 +1,8 @@
-"""The seam to this package: everything that the benchmark asks of it."""
+"""Our trainings and products, as the benchmark calls them."""
 
 import itertools
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,8 +11,6 @@ from fullgnn.distributed import World
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import LocalCSR
-from fullgnn.partition import Partition
-from fullgnn.partition.counts import bandwidth, edge_cut
 
 
 def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:
@@ -44,30 +41,18 @@ def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
     assert next(remaining, None) is None
 
 
-def product(cfg: Config, indptr: Tensor, indices: Tensor) -> Callable[[Tensor], Tensor]:
-    """x -> A @ x by ``cfg.kernel``, in float32, for the (n, n) pattern A whose entries are all 1.
+def product(cfg: Config, block: LocalCSR) -> Callable[[Tensor], Tensor]:
+    """x -> A @ x by ``cfg.kernel``, in float32, for a square block A whose entries are all 1.
 
     As in training, the result is written where that of the last call of the same width was.
     """
-    num_rows = indptr.numel() - 1
     kernel = build(cfg.kernel)
-    block = kernel.prepare(LocalCSR(indptr, indices, None, num_rows, num_rows), torch.float32)
+    prepared = kernel.prepare(block, torch.float32)
     out: dict[int, Tensor] = {}
 
     def multiply(x: Tensor) -> Tensor:
         y = out.setdefault(x.shape[1], torch.empty_like(x))
-        kernel.spmm(block, x, y, accumulate=False)
+        kernel.spmm(prepared, x, y, accumulate=False)
         return y
 
     return multiply
-
-
-def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
-    """(num_nodes,) the permutation of ``cfg.reorder`` for the graph as one block."""
-    return build(cfg.reorder.method)(graph.adjacency(np.float32), cfg.seed)
-
-
-def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:
-    """Fraction of the edges between ``num_parts`` consecutive parts of equal size, and the bandwidth."""
-    adj = graph.adjacency(np.int8)
-    return {"edge_cut": edge_cut(adj, Partition.equal(graph.num_nodes, num_parts)), "bandwidth": bandwidth(adj)}

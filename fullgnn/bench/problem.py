@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import eye_array
 from torch import Tensor
 
-from fullgnn.bench.ours import whole_graph_order
-from fullgnn.bench.workloads import WORKLOADS, load_workload
+from fullgnn.config import Config, build
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, is_symmetric, load_dataset
+from fullgnn.graph.workloads import WORKLOADS, load_workload
+from fullgnn.kernels.spmm import LocalCSR
 
 if TYPE_CHECKING:
     from fullgnn.bench.config import BenchConfig  # needs Hydra, and the peers do not
@@ -38,6 +39,11 @@ class Problem:
     @property
     def nnz(self) -> int:
         return self.indices.numel()
+
+    @property
+    def block(self) -> LocalCSR:
+        """The pattern of A + I."""
+        return LocalCSR(self.indptr, self.indices, None, self.num_nodes, self.num_nodes)
 
     @property
     def widths(self) -> list[int]:
@@ -77,7 +83,7 @@ def as_problem(cfg: "BenchConfig", graph: Graph, device: torch.device) -> Proble
 
 def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:
     """``graph`` for a model with ``hidden`` columns between its layers."""
-    adj = with_self_loops(graph)
+    adj = graph.adjacency(bool) + eye_array(graph.num_nodes, dtype=bool, format="csr")  # A + I
     arrays = {
         "indptr": adj.indptr.astype(np.int32),
         "indices": adj.indices.astype(np.int32),
@@ -88,9 +94,9 @@ def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:
     return Problem(graph, hidden, **{key: torch.from_numpy(array).to(device) for key, array in arrays.items()})
 
 
-def with_self_loops(graph: Graph) -> csr_array:
-    """The (num_nodes, num_nodes) pattern of A + I."""
-    return graph.adjacency(bool) + eye_array(graph.num_nodes, dtype=bool, format="csr")
+def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
+    """(num_nodes,) the permutation of ``cfg.reorder`` for the graph as one block."""
+    return build(cfg.reorder.method)(graph.adjacency(np.float32), cfg.seed)
 
 
 def first_weights(widths: list[int], seed: int) -> list[Tensor]:

@@ -17,13 +17,16 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig, choices, run_config
+from fullgnn.bench.exact import exact_rows
 from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, measure, timed
-from fullgnn.bench.ours import order_quality, product, whole_graph_order
+from fullgnn.bench.ours import product
 from fullgnn.bench.peers import SPMM, Made, Makers, set_up
-from fullgnn.bench.peers.torch_sparse import spmm_csr
-from fullgnn.bench.problem import Problem, as_problem, load_graph, with_self_loops
+from fullgnn.bench.problem import Problem, as_problem, load_graph, whole_graph_order
 from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
+from fullgnn.graph import Graph
+from fullgnn.partition import Partition
+from fullgnn.partition.counts import bandwidth, edge_cut
 
 _NUM_SAMPLES = 256
 _WRONG = 0.02  # relative; a kernel that gathers bfloat16 stays below
@@ -32,7 +35,7 @@ _WRONG = 0.02  # relative; a kernel that gathers bfloat16 stays below
 def run(cfg: BenchConfig, world: World) -> Outcome:
     """``op=spmm``, in one process."""
     problem = as_problem(cfg, load_graph(cfg), world.device)
-    products, missing = make_products(cfg, problem, SPMM, cfg.peers)
+    products, missing = make_products(cfg, problem, {library: SPMM[library] for library in cfg.peers})
     measurements = []
     for width in cfg.widths:
         x, case = operand(problem, width, cfg.seed), {"width": width}
@@ -63,7 +66,6 @@ def run_orders(cfg: BenchConfig, world: World) -> Outcome:
     if base not in orders:
         raise ConfigError(f"baseline={base} is not among the orders: choose one of {', '.join(orders)}")
     graph = load_graph(cfg)
-    makers: Makers = {"torch": {"torch CSR @": spmm_csr}}
     methods: list[Method] = []
     missing: list[Missing] = []
     for order in orders:
@@ -75,7 +77,7 @@ def run_orders(cfg: BenchConfig, world: World) -> Outcome:
         ordered = graph.permute(perm)
         problem = as_problem(cfg, ordered, world.device)
         details = {"order_s": order_s, **order_quality(ordered, cfg.num_parts)}
-        products, unable = make_products(cfg, problem, makers, ["torch"])
+        products, unable = make_products(cfg, problem, {"torch": {"torch CSR @": SPMM["torch"]["torch CSR @"]}})
         missing += [replace(one, case={"order": order}) for one in unable]
         for width in cfg.widths:
             x, case = operand(problem, width, cfg.seed), {"order": order, "width": width}
@@ -87,19 +89,15 @@ def run_orders(cfg: BenchConfig, world: World) -> Outcome:
     return Outcome(measurements, missing + failed, as_problem(cfg, graph, world.device).statistics())
 
 
-def make_products(
-    cfg: BenchConfig, problem: Problem, makers: Makers, libraries: list[str]
-) -> tuple[dict[str, Made], list[Missing]]:
-    """Functions x -> (A + I) @ x of our kernels and of ``libraries``, by name; see :func:`set_up`."""
+def make_products(cfg: BenchConfig, problem: Problem, peers: Makers) -> tuple[dict[str, Made], list[Missing]]:
+    """Functions x -> (A + I) @ x of our kernels and of ``peers``, by name; see :func:`set_up`."""
 
-    def our_product(run_cfg: Any, problem: Problem) -> Callable[[Tensor], Tensor]:
-        return product(run_cfg, problem.indptr, problem.indices)
+    def maker(kernel: str) -> Callable[[Problem], Callable[[Tensor], Tensor]]:
+        run_cfg = run_config(cfg, kernel)
+        return lambda problem: product(run_cfg, problem.block)
 
-    kernels = {
-        f"kernel={kernel}": functools.partial(our_product, run_config(cfg, f"kernel={kernel}"))
-        for kernel in cfg.kernels or choices("kernel")
-    }
-    return set_up({"fullgnn": kernels, **makers}, ["fullgnn", *libraries], problem)
+    ours = {kernel: maker(kernel) for kernel in (f"kernel={name}" for name in cfg.kernels or choices("kernel"))}
+    return set_up({"fullgnn": ours, **peers}, ["fullgnn", *peers], problem)
 
 
 def product_method(name: str, multiply: Callable, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:
@@ -117,8 +115,14 @@ def operand(problem: Problem, width: int, seed: int) -> Tensor:
 def reference(problem: Problem, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Ids of some random rows, (num_rows,), and these rows of the product in float64, (num_rows, width)."""
     rows = np.random.default_rng(seed).choice(problem.num_nodes, min(_NUM_SAMPLES, problem.num_nodes), replace=False)
-    exact = with_self_loops(problem.graph)[rows].astype(np.float64) @ x.cpu().numpy().astype(np.float64)
-    return torch.from_numpy(rows).to(x.device), torch.from_numpy(exact).to(x.device)
+    chosen = torch.from_numpy(rows).to(x.device)
+    return chosen, exact_rows(problem.block, x, chosen)
+
+
+def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:
+    """Fraction of the edges between ``num_parts`` consecutive parts of equal size, and the bandwidth."""
+    adj = graph.adjacency(np.int8)
+    return {"edge_cut": edge_cut(adj, Partition.equal(graph.num_nodes, num_parts)), "bandwidth": bandwidth(adj)}
 
 
 def relative_error(multiply: Callable[[Tensor], Tensor], x: Tensor, rows: Tensor, expected: Tensor) -> float:

@@ -50,29 +50,24 @@ def hierarchical_sbm(
     Args:
         num_entries: exact number of stored non-zeros; even, since every edge is stored in both directions.
     """
-    rng = np.random.default_rng(seed)
-    keys, levels = block_model_pairs(HostArrays(rng), num_nodes, num_entries, num_communities, global_share)
-    low, high = split_keys(keys, num_nodes)
-    new_id = rng.permutation(num_nodes)
-    low, high = new_id[low], new_id[high]
-    both = np.concatenate([low * num_nodes + high, high * num_nodes + low])
+    ops = HostArrays(np.random.default_rng(seed))
+    keys, new_id, levels = block_model(ops, num_nodes, num_entries, num_communities, global_share)
     groups = np.empty((len(levels), num_nodes), dtype=np.int32)
     for row, starts in zip(groups, reversed(levels), strict=True):
         row[new_id] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    return GeneratedGraph(*_csr_from_keys(both, num_nodes), groups)
+    return GeneratedGraph(*csr_from_keys(in_both_directions(keys, num_nodes), num_nodes), groups)
 
 
 class HostArrays:
     """NumPy versions of the operations of the block model that NumPy and torch name differently.
 
-    The GPU benchmark has the same methods in torch (``fullgnn/bench/gpu/random_graph.py``). ``xp`` is the library for
-    all other operations.
+    ``generate_on_device.DeviceArrays`` has the same methods in torch. ``xp`` is the library for all other operations.
     """
 
     xp = np
 
     def __init__(self, rng: np.random.Generator):
-        self.rng, self.random, self.integers = rng, rng.random, rng.integers
+        self.rng, self.random, self.integers, self.permutation = rng, rng.random, rng.integers, rng.permutation
 
     def on_device(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -88,16 +83,17 @@ class HostArrays:
         return keys[new]
 
 
-def block_model_pairs(
+def block_model(
     ops: Any, num_nodes: int, num_entries: int, num_communities: int, global_share: float
-) -> tuple[Any, list[np.ndarray]]:
-    """Generate the edges of :func:`hierarchical_sbm` before the nodes are shuffled, and the groups of its levels.
+) -> tuple[Any, Any, list[np.ndarray]]:
+    """Generate the edges of :func:`hierarchical_sbm`, the shuffled ids of its nodes, and the groups of its levels.
 
     Args:
         ops: the operations on arrays, see :class:`HostArrays`; the edges are an array of their library.
 
     Returns:
-        (num_entries / 2,) int64, the pair ``low * num_nodes + high`` of each edge, in any order; and the result of
+        (num_entries / 2,) int64, the pair ``one * num_nodes + other`` of the shuffled ids of each edge, in any order;
+        (num_nodes,) int64, the shuffled id of each node, where the nodes of a group are consecutive; and the result of
         :func:`nested_groups`.
 
     Raises:
@@ -112,11 +108,10 @@ def block_model_pairs(
         raise ConfigError(f"global_share={global_share} is not a share: choose a value from 0 to 1")
     levels = nested_groups(ops.rng, num_nodes, num_communities)
     xp, num_pairs = ops.xp, num_entries // 2
-    degree = ((1 - ops.random(num_nodes)) ** (-1 / (DEGREE_EXPONENT - 1))).clip(max=MAX_DEGREE_RATIO)
-    cumulative = xp.concatenate([xp.zeros_like(degree[:1]), xp.cumsum(degree, 0)])
+    cumulative = cumulative_degrees(ops, num_nodes)
 
     keys = [ops.on_device(np.empty(0, dtype=np.int64))]
-    carry = xp.zeros_like(degree)  # edges that each group of the level below could not hold
+    carry = xp.zeros_like(cumulative[1:])  # edges that each group of the level below could not hold
     children = ops.on_device(np.arange(num_nodes + 1))  # starts of those groups; below the finest level, single nodes
     for number, bounds in enumerate([*levels, np.array([0, num_nodes])]):
         starts = ops.on_device(bounds)
@@ -131,7 +126,20 @@ def block_model_pairs(
         keys += level_keys
         carry, children = demand - placed, starts
     keys += _fill_uniformly(ops, num_nodes, keys, num_pairs, symmetric=True)
-    return xp.concatenate(keys), levels
+    low, high = split_keys(xp.concatenate(keys), num_nodes)
+    new_id = ops.permutation(num_nodes)
+    return new_id[low] * num_nodes + new_id[high], new_id, levels
+
+
+def cumulative_degrees(ops: Any, num_nodes: int) -> Any:
+    """Draw heavy-tailed expected degrees; (num_nodes + 1,) their sums before each node, and after the last."""
+    degree = ((1 - ops.random(num_nodes)) ** (-1 / (DEGREE_EXPONENT - 1))).clip(max=MAX_DEGREE_RATIO)
+    return ops.xp.concatenate([ops.xp.zeros_like(degree[:1]), ops.xp.cumsum(degree, 0)])
+
+
+def node_at(xp: Any, cumulative: Any, position: Any) -> Any:
+    """The nodes whose ranges of ``cumulative`` hold the positions: random positions draw nodes by expected degree."""
+    return (xp.searchsorted(cumulative, position, side="right") - 1).clip(max=len(cumulative) - 2)
 
 
 def rmat(
@@ -164,7 +172,7 @@ def rmat(
     new_id = rng.permutation(num_nodes)
     groups = np.empty((1, num_nodes), dtype=np.int32)
     groups[0, new_id] = np.arange(num_nodes) * num_groups // num_nodes
-    return GeneratedGraph(*_csr_from_keys(new_id[row] * num_nodes + new_id[column], num_nodes), groups)
+    return GeneratedGraph(*csr_from_keys(new_id[row] * num_nodes + new_id[column], num_nodes), groups)
 
 
 def check_density(num_nodes: int, num_entries: int) -> None:
@@ -222,7 +230,7 @@ def _sample_level(
 
     def draw(missing: Any, count: int) -> Any:
         position = ops.repeat(base, missing) + ops.random(count) * ops.repeat(width, missing)
-        return (xp.searchsorted(cumulative, position, side="right") - 1).clip(max=num_nodes - 1)
+        return node_at(xp, cumulative, position)
 
     for _ in range(SAMPLING_ROUNDS):
         missing = quota - placed
@@ -288,7 +296,13 @@ def split_keys(keys: Any, num_nodes: int) -> tuple[Any, Any]:
     return first, keys - first * num_nodes
 
 
-def _csr_from_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def in_both_directions(keys: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The pairs and their transposes."""
+    first, second = split_keys(keys, num_nodes)
+    return np.concatenate([keys, second * num_nodes + first])
+
+
+def csr_from_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return indptr and indices of distinct keys, which may be in any order; sorts ``keys`` in place."""
     keys.sort()
     indptr = np.searchsorted(keys, np.arange(num_nodes + 1) * num_nodes)

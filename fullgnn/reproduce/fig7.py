@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from omegaconf import MISSING
 
-from fullgnn.bench.peers.torch_sparse import gcn_forward
+from fullgnn.bench.peers.torch_sparse import gcn
 from fullgnn.bench.peers.training import trainer
 from fullgnn.bench.problem import make_problem
 from fullgnn.engine.job import build_model
@@ -80,15 +80,15 @@ def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training
     problem = make_problem(graph, hidden, device)
     model = build_model(run_config(cfg, hidden), graph.num_features, graph.num_classes, device)
     weights = [parameter.detach() for parameter in model.parameters() if parameter.dim() == 2]
-    parameters, forward = gcn_forward(problem, weights, torch.matmul, "A(HW)")
-    step = trainer(parameters, forward, problem)
+    plain = gcn(problem, weights, torch.matmul, "A(HW)")
+    step = trainer(plain.parameters(), plain, problem)
     test = torch.from_numpy(np.flatnonzero(graph.test_mask)).to(device)
 
     run = Training([], [], [], time.perf_counter() - begin)
     for _ in range(epochs):
         run.seconds.append(wall_ms(lambda: run.loss.append(step()), device) / 1e3)
         with torch.no_grad():
-            right = forward()[test].argmax(dim=1) == problem.labels[test]
+            right = plain()[test].argmax(dim=1) == problem.labels[test]
         run.accuracy.append(right.float().mean().item())
     return run
 

@@ -38,6 +38,18 @@ def hardware(device: torch.device) -> dict[str, Any]:
     return {"cpu": cpu, "num_cores": len(os.sched_getaffinity(0)), "gpu": gpu}
 
 
+def gpu_facts(device: torch.device) -> dict[str, Any]:
+    """Name, memory, L2 cache, number of multiprocessors and compute capability of a GPU."""
+    known = torch.cuda.get_device_properties(device)
+    return {
+        "name": known.name,
+        "memory_bytes": known.total_memory,
+        "l2_bytes": known.L2_cache_size,
+        "num_multiprocessors": known.multi_processor_count,
+        "capability": f"{known.major}.{known.minor}",
+    }
+
+
 def git_commit() -> str | None:
     """Commit of the checkout that this package runs from, with ``-dirty`` for local changes; None when installed."""
     folder = Path(__file__).resolve().parents[2]

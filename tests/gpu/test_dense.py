@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.gpu.contestants import FLOAT32, error_of
+from fullgnn.bench.exact import error_of
+from fullgnn.bench.gpu.contestants import FLOAT32
 from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_lines
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import dropout_

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import (
     BASELINE,
     CONTESTANTS,
@@ -17,7 +18,6 @@ from fullgnn.bench.gpu.contestants import (
     PERSISTENT,
     TILE32,
     Contestant,
-    error_of,
 )
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.spmm import NO_EPILOGUE, AutoKernel, Epilogue, LocalCSR

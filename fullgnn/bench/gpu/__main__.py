@@ -21,14 +21,15 @@ from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu import worker
 from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS
 from fullgnn.bench.gpu.page import make_headline
-from fullgnn.bench.gpu.parts import MINUTES, PARTS, TUNING_FILE, Part, groups, tuning_file
+from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
+from fullgnn.bench.gpu.tunables import TUNING_FILE, tuning_file
 from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.kernels.support.tuning import read_tuning
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 
 _MARGIN_S = 6.0  # for the start of Python and the end
@@ -68,8 +69,6 @@ def check_options(options: argparse.Namespace) -> None:
     if not options.toy and not torch.cuda.is_available():
         raise UnsupportedError("no GPU is visible here, and there is nothing to measure without one")
     if options.tuning is not None:
-        from fullgnn.kernels.support.tuning import read_tuning
-
         read_tuning(options.tuning)
 
 
@@ -102,11 +101,11 @@ def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str 
     record.write()
     runner = Runner(record, budget, say, tuning)
     graphs = list(TOYS) if options.toy else options.graphs
-    part = Part(budget, record, runner, scratch, options.toy, graphs, options.scale)
+    part = Part(runner, scratch, options.toy, graphs, options.scale)
     scratch.mkdir(parents=True)
     try:
-        for group in groups(name, part):
-            runner.run(group, part.parallel)
+        for items in PARTS[name](part):
+            runner.run(items, part.parallel)
         record.tree["finished"] = True
     finally:
         record.put(["run", "elapsed_s"], round(budget.elapsed, 1))
@@ -119,6 +118,7 @@ def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str 
 def _about(name: str, options: argparse.Namespace, minutes: float, tuning: str | None) -> dict[str, Any]:
     """What was asked for, and the machine as far as it is known without its GPU, which an item describes."""
     machine = hardware(torch.device("cpu"))
+    del machine["gpu"]
     return {
         "part": name,
         "command": shlex.join(["./launch/gpu_bench", *sys.argv[1:]]),
@@ -126,8 +126,7 @@ def _about(name: str, options: argparse.Namespace, minutes: float, tuning: str |
         "minutes": minutes,
         "tuning": "none given" if tuning is None else Path(tuning).read_text(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu": machine["cpu"],
-        "num_cores": machine["num_cores"],
+        **machine,
         "num_gpus": torch.cuda.device_count(),
         "git_commit": git_commit(),
         "versions": versions("triton", "torch_geometric"),
@@ -135,9 +134,7 @@ def _about(name: str, options: argparse.Namespace, minutes: float, tuning: str |
 
 
 def main() -> None:
-    """Run the command line, or be the process of one of its items."""
-    if sys.argv[1:2] == ["--item"]:
-        worker.main(*sys.argv[2:])
+    """Run the command line; a user error ends it with one line and status 1."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = parse(sys.argv[1:])
     try:

@@ -1,10 +1,7 @@
-"""Budgets of time: what does not fit is made smaller or left out, so that a run ends on time."""
+"""Budgets of time: what does not fit is left out, so that a run ends on time."""
 
 import time
-from collections.abc import Callable, Sequence
-
-SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
-"""Sizes of a graph that are tried, largest first."""
+from collections.abc import Callable
 
 
 class Budget:
@@ -28,8 +25,3 @@ class Budget:
     def part(self, share: float, reserved_s: float = 0.0, most_s: float = float("inf")) -> "Budget":
         """The budget of a step: a share of what is left beyond ``reserved_s``, at most ``most_s``."""
         return Budget(min(most_s, share * max(0.0, self.left - reserved_s)), self._clock)
-
-
-def largest_scale(fits: Callable[[float], bool], scales: Sequence[float] = SCALES) -> float:
-    """The first of ``scales`` that fits, or the last."""
-    return next((scale for scale in scales if fits(scale)), scales[-1])

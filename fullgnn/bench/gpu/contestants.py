@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
 
-from fullgnn.errors import FullGNNError
+from fullgnn.errors import FullGNNError, message_of
 from fullgnn.kernels.spmm import Kernel, LocalCSR, Packed, PersistentCSR, Tile32, TorchCSR, TritonCSR
 from fullgnn.kernels.support import gpu
 
@@ -44,7 +43,7 @@ class Contestant:
         try:
             self.make().prepare(LocalCSR(indptr, indices, None, 1, 1), torch.float32)
         except FullGNNError as error:
-            return " ".join(str(error).split())
+            return message_of(error)
         return None
 
 
@@ -69,16 +68,3 @@ VARIANTS += [Contestant("csr", "bf16", partial(TritonCSR, "bf16"))]
 
 CONTESTANTS = {one.name: one for one in (*FIRST, *VARIANTS, *_panels("ieee"))}
 """The slow ones, panels in float32, come last: they are tested and not timed."""
-
-
-def error_of(found: Tensor, expected: Tensor, magnitude: Tensor) -> float:
-    """Largest |found - expected| / magnitude; NaN where a number is not finite.
-
-    Args:
-        expected: float64.
-        magnitude: float64, the sum of the magnitudes of the addends of each element; where it is 0 the element is
-            exact or the error infinite.
-    """
-    difference = (found.double() - expected).abs()
-    relative = torch.where(magnitude > 0, difference / magnitude.clamp(min=1e-300), torch.inf * difference.sign())
-    return float(torch.where((difference == 0) & (magnitude == 0), 0.0, relative).max()) if found.numel() else 0.0

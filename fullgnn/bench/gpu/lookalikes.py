@@ -1,16 +1,14 @@
-"""Graphs as large as known ones, made on the device."""
+"""Graphs as large as known ones, made on the device: the sizes of ``conf/dataset`` and how to generate them."""
 
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
-from torch import Tensor
 
-from fullgnn.bench.gpu.random_graph import RandomGraph, hierarchical_sbm
 from fullgnn.config import conf_dir
-from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.graph.datasets.synthetic import scaled_sizes
+from fullgnn.graph.generate_on_device import RandomGraph, random_graph
 
 
 @dataclass(frozen=True)
@@ -24,13 +22,8 @@ class Lookalike:
     hidden: int
 
     def scaled(self, scale: float) -> tuple[int, int]:
-        """Nodes and stored entries without self-loops, at constant mean degree, as ``graph.datasets.synthetic``."""
-        return round(self.num_nodes * scale), 2 * round((self.num_edges - self.num_nodes) * scale / 2)
-
-    def num_bytes(self, scale: float) -> float:
-        """Device memory that the graph and its training need at most: keys being sorted, kernels, features."""
-        num_nodes, num_entries = self.scaled(scale)
-        return 130.0 * num_entries + 4.0 * num_nodes * (4 * self.num_features + 8 * self.hidden)
+        """Nodes and stored entries without self-loops, at constant mean degree."""
+        return scaled_sizes(self.num_nodes, self.num_edges, scale)
 
 
 def _dataset(name: str) -> dict[str, Any]:
@@ -52,15 +45,4 @@ COMMON = _dataset("synthetic")
 def generate(shape: Lookalike, scale: float, seed: int, device: torch.device) -> RandomGraph:
     """A graph of ``shape`` whose communities are the classes."""
     num_nodes, num_entries = shape.scaled(scale)
-    return hierarchical_sbm(num_nodes, num_entries, shape.num_classes, COMMON["global_share"], seed, device)
-
-
-def metis_order(csr: LocalCSR, seed: int) -> Tensor:
-    """The order that ``reorder=metis`` finds in a run."""
-    from scipy.sparse import csr_array
-
-    from fullgnn.reorder import metis
-
-    indptr, indices = csr.indptr.cpu().numpy(), csr.indices.cpu().numpy()
-    adj = csr_array((np.ones(csr.nnz, np.int8), indices, indptr), shape=(csr.num_rows,) * 2)
-    return torch.from_numpy(metis(adj, seed)).to(csr.indptr.device)
+    return random_graph(num_nodes, num_entries, shape.num_classes, COMMON["global_share"], seed, device)

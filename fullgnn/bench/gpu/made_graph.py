@@ -1,4 +1,4 @@
-"""The graph of a job: its size is chosen, it is made on the device and ordered."""
+"""The graph of an item: its size is chosen, it is made on the device and ordered."""
 
 import time
 from collections.abc import Callable
@@ -8,21 +8,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.bench.gpu.budget import largest_scale
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, generate, metis_order
-from fullgnn.bench.gpu.random_graph import RandomGraph
+from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, Lookalike, generate
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.graph.generate_on_device import RandomGraph
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.spmm.tiles import tile_density
-from fullgnn.telemetry.timing import synchronize, wall_ms
+from fullgnn.telemetry.machine import available_memory
+from fullgnn.telemetry.timing import wall_ms
 
+SCALES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
+"""Sizes of a graph that are tried, largest first."""
+
+PROBE_SCALE = 0.05
 METIS_S_PER_ENTRY = 1.3e-6
 """Seconds that METIS takes for a stored entry, on one core."""
 
-PROBE_SCALE = 0.05
 _METIS_SHARE = 0.2  # of the time that is left
 _SCALE_SHARE = 0.5  # of the time that is left, for what grows with the graph
 _MEMORY_SHARE = 0.7  # of what is free on the device
@@ -30,11 +35,11 @@ _MEMORY_SHARE = 0.7  # of what is free on the device
 
 class MadeGraph:
     """The graph that ``task.arguments`` names: ``graph``, ``scale`` (null: the largest that fits) and ``scratch``, a
-    folder that outlives this process; with ``keep``, later jobs on the graph find it there.
+    folder that outlives this process; with ``keep``, later items on the graph find it there.
 
     Args:
-        prepare: prepares a small block as often as the job does; its time counts where the size is chosen.
-        host_s_per_entry: seconds that the job spends on the host for each entry of the graph.
+        prepare: prepares a small block as often as the item does; its time counts where the size is chosen.
+        host_s_per_entry: seconds that the item spends on the host for each entry of the graph.
     """
 
     def __init__(
@@ -79,33 +84,32 @@ class MadeGraph:
     def _scale(self) -> float:
         """The scale that was asked for, or the largest that fits time and memory."""
         scale = self._task.arguments["scale"] or (1.0 if self._task.toy else None)
-        scale = scale or self._report.item("probe", self._largest_scale, limit_s=90)
+        scale = scale or self._report.item("probe", self._probe, limit_s=90)
         return scale or largest_scale(self._fits_memory)
 
-    def _largest_scale(self) -> float:
+    def _probe(self) -> float:
         """The largest scale whose set-up fits, predicted from a small graph, which also compiles the kernels."""
 
-        def probe() -> None:
+        def set_up() -> None:
             graph = generate(self.shape, PROBE_SCALE, 1, self._device)
             self._prepare(graph.csr(graph.perm))
 
-        probe()
-        whole_s = wall_ms(probe, self._device) / 1e3 / PROBE_SCALE + self._host_s_per_entry * self.shape.num_edges
+        set_up()
+        whole_s = wall_ms(set_up, self._device) / 1e3 / PROBE_SCALE + self._host_s_per_entry * self.shape.num_edges
         allowed = _SCALE_SHARE * self._report.budget.left
         scale = largest_scale(lambda one: one * whole_s <= allowed and self._fits_memory(one))
         self.put("scale_reason", f"{scale * whole_s:.0f} s predicted for set-up, {allowed:.0f} s allowed")
         return scale
 
     def _fits_memory(self, scale: float) -> bool:
-        return self.shape.num_bytes(scale) <= _MEMORY_SHARE * torch.cuda.mem_get_info(self._device)[0]
+        return num_bytes(self.shape, scale) <= _MEMORY_SHARE * available_memory(self._device)
 
     def _generate(self, scale: float) -> RandomGraph:
-        begin = time.perf_counter()
-        graph = generate(self.shape, scale, 0, self._device)
-        synchronize(self._device)
+        made: list[RandomGraph] = []
+        ms = wall_ms(lambda: made.append(generate(self.shape, scale, 0, self._device)), self._device)
         self.put("scale", scale)
-        self.put("generate_s", time.perf_counter() - begin)
-        return graph
+        self.put("generate_s", ms / 1e3)
+        return made[0]
 
     def _order(self, graph: RandomGraph) -> Tensor:
         """METIS where it is there and quick enough; otherwise the order in which the communities were made."""
@@ -117,7 +121,7 @@ class MadeGraph:
             reason = f"METIS would take about {predicted_s:.0f} s, and {allowed:.0f} s are allowed"
         else:
             begin = time.perf_counter()
-            perm = self._report.item("metis", lambda: metis_order(graph.csr(), 0), limit_s=4 * allowed + 5)
+            perm = self._report.item("metis", lambda: metis_order(graph.csr()), limit_s=4 * allowed + 5)
             if perm is not None:
                 self.put("order", "metis")
                 self.put("metis_s", time.perf_counter() - begin)
@@ -135,3 +139,23 @@ class MadeGraph:
         self.put("shape", asdict(self.shape))
         self.put("tile_density", tile_density(csr.indptr, csr.indices, csr.num_cols))
         return csr
+
+
+def largest_scale(fits: Callable[[float], bool]) -> float:
+    """The first of ``SCALES`` that fits, or the last."""
+    return next((scale for scale in SCALES if fits(scale)), SCALES[-1])
+
+
+def num_bytes(shape: Lookalike, scale: float) -> float:
+    """Device memory that a graph and its training need at most: keys being sorted, kernels, features."""
+    num_nodes, num_entries = shape.scaled(scale)
+    return 130.0 * num_entries + 4.0 * num_nodes * (4 * shape.num_features + 8 * shape.hidden)
+
+
+def metis_order(csr: LocalCSR) -> Tensor:
+    """The order that ``reorder=metis`` finds in a run with the seed 0."""
+    from fullgnn.reorder import metis
+
+    indptr, indices = csr.indptr.cpu().numpy(), csr.indices.cpu().numpy()
+    adj = csr_array((np.ones(csr.nnz, np.int8), indices, indptr), shape=(csr.num_rows,) * 2)
+    return torch.from_numpy(metis(adj, 0)).to(csr.indptr.device)

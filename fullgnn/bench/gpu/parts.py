@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.compile_job import cases as compile_cases
-from fullgnn.bench.gpu.items import Item, Runner
+from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.kernel_tests import TOOLS
-from fullgnn.bench.gpu.record import NOT_MEASURED, Record
+from fullgnn.bench.gpu.record import NOT_MEASURED
 from fullgnn.bench.gpu.sweep import WIDTHS as SWEPT
-from fullgnn.bench.gpu.tunables import tuning_text
 from fullgnn.bench.gpu.worker import Task
-
-TUNING_FILE = "tuning.yaml"
 
 _MOST_PROCESSES = 16  # each holds a context of about half a GB on the GPU
 _RATES_MOST_S = 40.0
@@ -35,9 +31,7 @@ _WHOLE_S = 120.0
 class Part:
     """What a part is given."""
 
-    budget: Budget
-    record: Record
-    runner: Runner
+    runner: Runner  # with the record and the time of the part
     scratch: Path
     toy: bool
     graphs: list[str]
@@ -48,60 +42,62 @@ class Part:
         """Processes at a time, where they need not have the GPU for themselves."""
         return 1 if self.toy else max(1, min(len(os.sched_getaffinity(0)) - 1, _MOST_PROCESSES))
 
-    def item(self, name: str, module: str, seconds: float | None = None, **arguments: Any) -> Item:
-        """One job; ``seconds`` None: all the time that is left."""
-        seconds = self.budget.left if seconds is None else seconds
-        return Item(name, [Task(f"fullgnn.bench.gpu.{module}", seconds, self.toy, arguments)])
+    def item(self, name: str, module: str, seconds: float | None = None, **arguments: Any) -> Task:
+        """One item; ``seconds`` None, and in a toy: all the time that is left."""
+        seconds = self.runner.budget.left if seconds is None or self.toy else seconds
+        return Task(f"fullgnn.bench.gpu.{module}", seconds, self.toy, arguments, name)
 
     def graph_items(self, reserved_s: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
         """For each graph: its name, seconds for it, and the arguments of ``MadeGraph``."""
         for turn, name in enumerate(self.graphs):
             remaining = len(self.graphs) - turn
-            share = 1.0 if remaining == 1 else max(_FIRST_GRAPH_SHARE if turn == 0 else 0.0, 1 / remaining)
-            seconds = self.budget.part(share, reserved_s).seconds
+            share = max(_FIRST_GRAPH_SHARE if turn == 0 else 0.0, 1 / remaining)
+            seconds = self.runner.budget.part(share, reserved_s).seconds
             yield name, seconds, {"graph": name, "scale": self.scale, "scratch": str(self.scratch)}
 
     def scales(self) -> dict[str, float]:
-        """The scales of the graphs that have been made; all graphs of a toy, whose items are listed beforehand."""
-        graphs = self.record.tree.get("graphs", {})
-        made = {name: graph["scale"] for name, graph in graphs.items() if "scale" in graph}
-        return {name: self.scale or 1.0 for name in self.graphs} if self.toy else made
+        """The scales of the graphs that have been made."""
+        graphs = self.runner.record.tree.get("graphs", {})
+        return {name: graph["scale"] for name, graph in graphs.items() if "scale" in graph}
 
 
-Groups = Iterator[list[Item]]
+Groups = Iterator[list[Task]]
 
 
 def check_items(part: Part) -> Groups:
     """NCCL, the kernels' tests and several ranks side by side, then compute-sanitizer."""
     yield [part.item(name, name) for name in ("collectives", "kernel_tests", "ranks")]
-    tools = [tool for tool in TOOLS if shutil.which("compute-sanitizer")]
-    if not tools and not part.toy:
-        part.runner.missing("compute-sanitizer", "it is not on the PATH")
-    yield [part.item(tool, "kernel_tests", tool=tool) for tool in tools if not part.toy]
+    if part.toy:
+        return
+    if shutil.which("compute-sanitizer"):
+        yield [part.item(tool, "kernel_tests", tool=tool) for tool in TOOLS]
+    else:
+        part.runner.note("compute-sanitizer", None, "missing", "it is not on the PATH")
 
 
 def product_items(part: Part) -> Groups:
     """Rates, then everything compiled at once, then one graph after the other, with the GPU to itself; ncu last."""
     yield [part.item("rates", "rates", _RATES_MOST_S)]
     if not part.toy:
-        seconds = part.budget.part(_COMPILE_SHARE, most_s=_COMPILE_MOST_S).seconds
-        swept = [width for name in part.graphs for width in SWEPT[name]]
-        cases = compile_cases(swept)
+        seconds = part.runner.budget.part(_COMPILE_SHARE, most_s=_COMPILE_MOST_S).seconds
+        cases = compile_cases([width for name in part.graphs for width in SWEPT[name]])
         count = min(len(cases), part.parallel)
         yield [part.item("compile", "compile_job", seconds, cases=cases[turn::count]) for turn in range(count)]
     for name, seconds, arguments in part.graph_items(_HITS_S):
-        rates = part.record.tree.get("rates", {}).get("gather", [])
+        rates = part.runner.record.tree.get("rates", {}).get("gather", [])
         yield [part.item(name, "product", seconds, rates=rates, **arguments)]
     if part.toy:
-        part.record.put(["hits"], {"reason": NOT_MEASURED})
+        part.runner.record.put(["hits"], {"reason": NOT_MEASURED})
     else:
         name = part.graphs[0]
-        yield [part.item("hits", "hits", graph=name, scale=part.scales().get(name) or 0.1)]
+        yield [part.item("hits", "hits", graph=name, scale=part.scales().get(name, 0.1))]
 
 
 def epoch_items(part: Part) -> Groups:
     """One graph after the other, ours and the peers in a process each; then whole tables and plans."""
-    for name, seconds, arguments in part.graph_items(0.0 if part.toy else min(_WHOLE_S, 0.25 * part.budget.left)):
+    for name, seconds, arguments in part.graph_items(
+        0.0 if part.toy else min(_WHOLE_S, 0.25 * part.runner.budget.left)
+    ):
         yield [part.item(name, "epoch", _OURS_SHARE * seconds, presets="ours", keep=True, **arguments)]
         yield [part.item(name, "epoch", (1 - _OURS_SHARE) * seconds, presets="peers", **arguments)]
     yield [part.item("whole", "whole", scratch=str(part.scratch), scales=part.scales())]
@@ -112,17 +108,3 @@ PARTS: dict[str, Callable[[Part], Groups]] = {"checks": check_items, "products":
 
 MINUTES = {"checks": 2.5, "products": 9.3, "epochs": 9.3}
 """Time that each part takes at most."""
-
-
-def groups(name: str, part: Part) -> Groups:
-    """The items of a part. A toy is one item: starting a process for each would take longer than what they do."""
-    if part.toy:
-        tasks = [task for group in PARTS[name](part) for item in group for task in item.tasks]
-        yield [Item("toy", [Task(task.module, part.budget.left, True, task.arguments) for task in tasks])]
-    else:
-        yield from PARTS[name](part)
-
-
-def tuning_file(tree: dict[str, Any]) -> dict[str, str]:
-    """The file of the winners, by name; there is always one, so that whoever names it finds it."""
-    return {TUNING_FILE: tuning_text(tree.get("sweep", []), tree.get("gpu", {}).get("name"))}

@@ -5,14 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.contestants import BASELINE, Contestant, error_of
+from fullgnn.bench.exact import error_of, exact_rows, sample_rows
+from fullgnn.bench.gpu.contestants import BASELINE, Contestant
 from fullgnn.bench.gpu.rates import rate_at
 from fullgnn.bench.gpu.timing import l2_bytes, measure, rotated
 from fullgnn.kernels.spmm import Kernel, LocalCSR
 from fullgnn.kernels.support.aligned import SECTOR_BYTES
 from fullgnn.telemetry.timing import wall_ms
-
-_NUM_SAMPLES = 1024  # rows whose products are compared with float64
 
 
 class Products:
@@ -44,7 +43,7 @@ class Products:
                 must be where the constants of kernels have changed.
         """
         self._take_width(width)
-        kernel, prepared = self._prepare(one) if keep else self._prepare_anew(one)[0]
+        kernel, prepared = self._prepare(one, keep)
         inputs, out = self._inputs, torch.full((self._block.num_rows, width), torch.nan, device=self._device)
         kernel.spmm(prepared, inputs[0], out, accumulate=False)
         error = error_of(out[self._rows], self._expected, self._magnitude)
@@ -86,17 +85,17 @@ class Products:
         self._width, self._inputs = 0, []
         self._expected = self._magnitude = torch.empty(0)
 
-    def _prepare(self, one: Contestant) -> tuple[Kernel, Any]:
-        if one.name not in self._prepared:
-            self._prepared[one.name], self.setup[one.name] = self._prepare_anew(one)
-        return self._prepared[one.name]
-
-    def _prepare_anew(self, one: Contestant) -> tuple[tuple[Kernel, Any], dict[str, float]]:
+    def _prepare(self, one: Contestant, keep: bool) -> tuple[Kernel, Any]:
+        if keep and one.name in self._prepared:
+            return self._prepared[one.name]
         kernel, blocks = one.make(), []
         ms = wall_ms(lambda: blocks.append(kernel.prepare(self._block, torch.float32)), self._device)
-        own = {self._block.indptr.data_ptr(), self._block.indices.data_ptr()}
-        held = sum(tensor.nbytes for tensor in kernel.tensors(blocks[0]) if tensor.data_ptr() not in own)
-        return (kernel, blocks[0]), {"setup_s": ms / 1e3, "bytes": held}
+        if keep:
+            own = {self._block.indptr.data_ptr(), self._block.indices.data_ptr()}
+            held = sum(tensor.nbytes for tensor in kernel.tensors(blocks[0]) if tensor.data_ptr() not in own)
+            self._prepared[one.name] = kernel, blocks[0]
+            self.setup[one.name] = {"setup_s": ms / 1e3, "bytes": held}
+        return kernel, blocks[0]
 
     def _take_width(self, width: int) -> None:
         """Inputs of ``width``, and the exact product of the first on some rows, the longest among them."""
@@ -108,21 +107,3 @@ class Products:
         self._expected = exact_rows(self._block, self._inputs[0], self._rows)
         self._magnitude = exact_rows(self._block, self._inputs[0].abs(), self._rows)
         self._width = width
-
-
-def sample_rows(block: LocalCSR) -> Tensor:
-    """(num_samples,) int64 rows, evenly spread, and the longest."""
-    degree = block.indptr.diff()
-    count = min(_NUM_SAMPLES, block.num_rows)
-    spread = torch.linspace(0, block.num_rows - 1, count, dtype=torch.float64, device=degree.device).long()
-    return torch.cat([spread, degree.argmax()[None]])
-
-
-def exact_rows(block: LocalCSR, x: Tensor, rows: Tensor) -> Tensor:
-    """(num_samples, F) of the product, in float64."""
-    start, degree = block.indptr.long()[rows], block.indptr.long().diff()[rows]
-    owner = torch.repeat_interleave(torch.arange(len(rows), device=x.device), degree)
-    within = torch.arange(len(owner), device=x.device) - (degree.cumsum(0) - degree)[owner]
-    column = block.indices[start[owner] + within].long()
-    out = torch.zeros(len(rows), x.shape[1], dtype=torch.float64, device=x.device)
-    return out.index_add_(0, owner, x.index_select(0, column).double())

@@ -10,15 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.contestants import (
-    CONTESTANTS,
-    CSR,
-    FLOAT32,
-    PACKED,
-    PACKED_PLANES,
-    PERSISTENT,
-    error_of,
-)
+from fullgnn.bench.exact import error_of
+from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED, PACKED_PLANES, PERSISTENT
 from fullgnn.bench.gpu.products import Products
 from fullgnn.bench.gpu.timing import measure, rotated
 from fullgnn.bench.gpu.tunables import Changed, descent, single_changes
@@ -67,21 +60,19 @@ def sweep(task: Task, report: Report, graph: str, products: Products, seconds: f
     """
     trials = Trials(products, products.num_rows, task.device)
 
-    def time(kernel: str, width: int, changed: Changed) -> dict[str, Any]:
-        row = {"section": SECTIONS[kernel], "kernel": kernel, "graph": graph, "width": width, "changed": changed}
-        found = trials.time(kernel, width, changed, seconds)
-        row |= {key: found[key] for key in ("median_ms", "correct")}
-        report.add(["sweep"], row)
-        return row
-
     def rows(kernel: str, width: int, tried: list[Changed]) -> list[dict[str, Any]]:
-        found = []
+        done: list[dict[str, Any]] = []
         for changed in tried:
             what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
             name = f"sweep {SECTIONS[kernel]} ({kernel}), width {width}, {what}"
-            once = partial(time, kernel, width, changed)
-            found.append(report.item(name, once, limit_s=40, predicted_s=0.0 if task.toy else 1.5))
-        return [row for row in found if row is not None]
+            once = partial(trials.time, kernel, width, changed, seconds)
+            found = report.item(name, once, limit_s=40, predicted_s=1.5)
+            if found is not None:
+                row = {"section": SECTIONS[kernel], "kernel": kernel, "graph": graph, "width": width}
+                row |= {"changed": changed, "median_ms": found["median_ms"], "correct": found["correct"]}
+                report.add(["sweep"], row)
+                done.append(row)
+        return done
 
     for width in WIDTHS[graph]:
         for kernel, section in SECTIONS.items():
@@ -107,18 +98,15 @@ class Trials:
         there is for this GPU."""
         tuning.use(tuning_of({SECTIONS[kernel]: changed}))
         try:
-            if kernel == DENSE:
-                return self._dense_layer(width).time(seconds)
-            self._dense = None  # its memory is free for the product
-            return self._products.time(CONTESTANTS[kernel], width, seconds, keep=False)
+            if kernel != DENSE:
+                self._dense = None  # its memory is free for the product
+                return self._products.time(CONTESTANTS[kernel], width, seconds, keep=False)
+            if self._dense is None or self._dense.width != width:
+                self._products.release()
+                self._dense = DenseLayer(self._dense_rows, DEPTHS.get(width, width), width, self._device)
+            return self._dense.time(seconds)
         finally:
             tuning.use(None)
-
-    def _dense_layer(self, width: int) -> "DenseLayer":
-        if self._dense is None or self._dense.width != width:
-            self._products.release()
-            self._dense = DenseLayer(self._dense_rows, DEPTHS.get(width, width), width, self._device)
-        return self._dense
 
 
 class DenseLayer:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fullgnn.bench import config as bench_config
 from fullgnn.bench.gpu.lookalikes import COMMON, Lookalike
-from fullgnn.bench.gpu.random_graph import RandomGraph
 from fullgnn.bench.ours import set_weights
 from fullgnn.bench.peers import pyg, torch_sparse
 from fullgnn.bench.peers.training import launcher
@@ -29,6 +28,7 @@ from fullgnn.engine import build_model, make_input, make_scheme, replay_for
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph, NormalizedAdjacency
+from fullgnn.graph.generate_on_device import RandomGraph
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
@@ -53,7 +53,7 @@ LATER = {
 OURS = ("full", "hetu", *LATER)
 """Our presets: choices of ``conf/experiment``, and those of ``LATER``."""
 
-_PEERS: dict[str, tuple[Callable[..., Callable], dict[str, Any]]] = {
+_PEERS: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "naive": (
         partial(torch_sparse.gcn, multiply=torch_sparse.symmetric, order="(AH)W"),
         {"multiplies": "(A H) W", "adjacency": "torch.sparse_csr, int32, with values"},
@@ -64,7 +64,7 @@ _PEERS: dict[str, tuple[Callable[..., Callable], dict[str, Any]]] = {
         {"adjacency": "edge_index", "cached": True},
     ),
 }
-"""The training of a peer, and its settings."""
+"""The model of a peer, and its settings."""
 
 PEERS = tuple(_PEERS)
 
@@ -116,8 +116,9 @@ def started(preset: str, problem: Problem, cache_dir: str | None = None) -> Iter
 
 
 def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Settings]:
-    train, settings = _PEERS[name]
-    launch = train(problem, first_weights(problem.widths, 0), dropout=dropout, train=launcher)
+    make, settings = _PEERS[name]
+    model = make(problem, first_weights(problem.widths, 0), dropout=dropout)
+    launch = launcher(model.parameters(), model, problem)
     return lambda: launch().item, lambda: settings
 
 

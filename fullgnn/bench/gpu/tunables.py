@@ -11,7 +11,11 @@ from dataclasses import asdict
 from statistics import geometric_mean
 from typing import Any
 
+import yaml
+
 from fullgnn.kernels.support.tuning import Tuning, file_name
+
+TUNING_FILE = "tuning.yaml"
 
 Changed = dict[str, Any]
 """Constants of one kernel that differ from their defaults."""
@@ -70,15 +74,14 @@ def descent(section: str, rows: Sequence[Row]) -> list[Changed]:
     Args:
         rows: of one kernel and width on one graph.
     """
-    right = [row for row in rows if _counts(row)]
+    right = sorted(filter(_counts, rows), key=lambda row: row["median_ms"])
     base = _base_ms(right)
-    best: dict[str, tuple[float, Any]] = {}
+    together: Changed = {}
     for row in right:
-        for name, value in row["changed"].items():
-            if name not in OF_PREPARATION[section] and row["median_ms"] < best.get(name, (float("inf"),))[0]:
-                best[name] = row["median_ms"], value
-    gained = sorted((ms, name) for name, (ms, _) in best.items() if base is not None and ms <= GAIN * base)
-    together = {name: best[name][1] for _, name in gained}
+        if base is not None and row["median_ms"] <= GAIN * base:
+            for name, value in row["changed"].items():
+                if name not in OF_PREPARATION[section]:
+                    together.setdefault(name, value)
     return [dict(list(together.items())[:count]) for count in range(2, len(together) + 1)]
 
 
@@ -103,13 +106,14 @@ def tuning_text(rows: Iterable[Row], gpu_name: str | None) -> str:
             f"# Constants of the GPU kernels on {gpu_name}, found by ./launch/gpu_bench --part products.",
             f"# As conf/tuning/{file_name(gpu_name)} they hold on every such GPU.",
         ]
-    for section, values in winners(rows).items():
-        widths = values.pop("widths", {})
-        lines += [f"{section}:", *(f"  {name}: {json.dumps(value)}" for name, value in values.items())]
-        lines += ["  widths:"] if widths else []
-        for bound, own in sorted(widths.items()):
-            lines.append(f"    {bound}: {{{', '.join(f'{name}: {json.dumps(own[name])}' for name in own)}}}")
+    if tree := winners(rows):
+        lines.append(yaml.safe_dump(tree, default_flow_style=None, sort_keys=False, width=1000).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def tuning_file(tree: dict[str, Any]) -> dict[str, str]:
+    """The file of the winners in a record, by name; there is always one, so that whoever names it finds it."""
+    return {TUNING_FILE: tuning_text(tree.get("sweep", []), tree.get("gpu", {}).get("name"))}
 
 
 def _by_width(section: str, cases: Mapping[tuple[str, str, int], list[Row]]) -> dict[str, Any]:
@@ -126,7 +130,7 @@ def _by_width(section: str, cases: Mapping[tuple[str, str, int], list[Row]]) -> 
         best = min(own, key=lambda row: row["median_ms"])
         widths.setdefault(width, {}).update(best["changed"] if best["median_ms"] <= GAIN * base else {})
     # A width that keeps its defaults is written too: the constants of a wider one would hold for it otherwise.
-    return {"widths": widths} if any(widths.values()) else {}
+    return {"widths": dict(sorted(widths.items()))} if any(widths.values()) else {}
 
 
 def _of_every_width(section: str, cases: Mapping[tuple[str, str, int], list[Row]]) -> Changed:

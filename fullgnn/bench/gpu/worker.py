@@ -1,7 +1,8 @@
-"""The child's side of an item: run jobs in this process, and append what they find to a file, one JSON line a result.
+"""The process of one item: it runs the item's module and appends what it finds to a file, a JSON line a result.
 
-A job is ``run(task, report)`` of a module. It consists of cases, ``report.item``: a case that raises is reported and
-the next one goes on. A case that kills this process, or takes longer than its limit, costs the cases behind it.
+A module has a function ``run(task, report)`` of several cases. ``report.item`` runs a case; if the case raises, the
+reason is reported and the next case runs. If a case kills this process, or takes longer than its limit, the cases after
+it are lost.
 """
 
 import json
@@ -13,7 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -21,8 +22,9 @@ from typing import Any, TextIO, TypeVar
 import torch
 
 from fullgnn.bench.gpu.budget import Budget
-from fullgnn.errors import UnsupportedError
+from fullgnn.errors import UnsupportedError, message_of, reason_of
 from fullgnn.kernels.support import gpu, tuning
+from fullgnn.telemetry.machine import gpu_facts
 
 T = TypeVar("T")
 
@@ -31,14 +33,15 @@ _PACKAGES = {"hydra": "hydra-core", "omegaconf": "hydra-core"}
 
 @dataclass(frozen=True)
 class Task:
-    """One call of a job."""
+    """An item: one process, which runs one module."""
 
     module: str
-    seconds: float  # for the job, including the start of its process
+    seconds: float  # for the item, including the start of its process
     toy: bool  # a CPU, Triton's interpreter and tiny sizes
     arguments: dict[str, Any] = field(default_factory=dict)
-    begun: float = 0.0  # time.time() when its process was started; 0: there is no process for it
-    tuning: str | None = None  # a file with the kernels' constants
+    name: str = ""  # as the record has it; several items may share one
+    begun: float = 0.0  # time.time() when its process was started; 0: it has no process of its own
+    tuning: str | None = None  # a file with the kernels' constants; None: those of this GPU
 
     @property
     def device(self) -> torch.device:
@@ -80,7 +83,7 @@ class Report:
             if not self._toy:
                 torch.cuda.synchronize()
         except UnsupportedError as error:
-            self.missing(name, " ".join(str(error).split()))
+            self.missing(name, message_of(error))
             return None
         except Exception as error:  # of any kind: it is reported, and the next case goes on
             self._send({"item": name, "state": "failed", "reason": reason_of(error), "trace": _trace(error)})
@@ -102,54 +105,35 @@ class Report:
         self._stream.flush()
 
 
-def reason_of(error: BaseException) -> str:
-    """One line: the kind of ``error`` and its message."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
-
-
 def _trace(error: BaseException) -> list[str]:
     """The innermost lines of ``error``."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     return [f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}: {frame.line}"[:200] for frame in frames]
 
 
-def as_argument(tasks: list[Task]) -> str:
-    return json.dumps([asdict(task) for task in tasks])
-
-
 def main(argument: str, file: str) -> None:
-    """Run the tasks that ``as_argument`` wrote, one after the other, and append what they report to ``file``."""
-    tasks = [Task(**one) for one in json.loads(argument)]
-    device, toy = tasks[0].device, tasks[0].toy
+    """Run the task that ``argument`` holds as JSON, and append what it reports to ``file``."""
+    task = Task(**json.loads(argument))
     warnings.filterwarnings("ignore", message="Sparse")  # "beta state"
     torch.manual_seed(0)
-    gpu.INTERPRETED = toy
+    gpu.INTERPRETED = task.toy
     with open(file, "a") as stream:
-        report = Report(tasks[0], stream)
-        if not toy:
-            torch.cuda.set_device(device)
-            report.put(["gpu"], describe(device))
-        if tasks[0].tuning is not None:
-            tuning.use(tuning.read_tuning(Path(tasks[0].tuning)))
-        for task in tasks:
-            try:
-                job = import_module(task.module)
-            except ModuleNotFoundError as error:
-                library = (error.name or "").partition(".")[0]
-                package = _PACKAGES.get(library, library)
-                report.missing(task.module.rpartition(".")[2], f"{package} is not installed: pip install {package}")
-            else:
-                job.run(task, report)
+        report = Report(task, stream)
+        if not task.toy:
+            torch.cuda.set_device(task.device)
+            report.put(["gpu"], gpu_facts(task.device))
+        if task.tuning is not None:
+            tuning.use(tuning.read_tuning(Path(task.tuning)))
+        try:
+            module = import_module(task.module)
+        except ModuleNotFoundError as error:
+            library = (error.name or "").partition(".")[0]
+            package = _PACKAGES.get(library, library)
+            report.missing(task.module.rpartition(".")[2], f"{package} is not installed: pip install {package}")
+        else:
+            module.run(task, report)
     os._exit(0)  # all is written; libraries that hang as they end cost no time
 
 
-def describe(device: torch.device) -> dict[str, Any]:
-    """The GPU, as the record has it."""
-    known = torch.cuda.get_device_properties(device)
-    return {
-        "name": known.name,
-        "memory_bytes": known.total_memory,
-        "l2_bytes": known.L2_cache_size,
-        "num_multiprocessors": known.multi_processor_count,
-        "capability": f"{known.major}.{known.minor}",
-    }
+if __name__ == "__main__":
+    main(*sys.argv[1:])

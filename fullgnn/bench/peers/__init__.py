@@ -1,8 +1,8 @@
-"""Other libraries, one file each: ``SPMM`` and ``EPOCH`` hold their products and trainings, by the method's name.
+"""Other libraries, one file each: their products (``SPMM``) and models (``MODELS``), by the method's name.
 
-A product is made by ``(problem) -> (x -> (A + I) @ x)``, a training by ``(problem, weights) -> step``. Libraries are
-imported where they are used, so that a library that is not installed is missing alone. A maker may raise
-``UnsupportedError`` for what its library cannot do: the benchmark then lists the method as missing, with that reason.
+``training.py`` has what the models share. Libraries are imported where they are used, so that only those are missing
+that are not installed. A maker may raise ``UnsupportedError`` for what its library cannot do: the benchmark then lists
+the method as missing, with that reason.
 """
 
 import functools
@@ -10,8 +10,13 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fullgnn.bench.harness import Missing, attempt
 from fullgnn.bench.peers import dgl, pyg, torch_sparse
+from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.problem import Problem
 
 Makers = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Library -> method -> its maker."""
@@ -19,8 +24,21 @@ Makers = Mapping[str, Mapping[str, Callable[..., Any]]]
 Made = tuple[Any, float]
 """What a maker returned, and the seconds that it took."""
 
-SPMM: Makers = {"torch": torch_sparse.SPMM, "pyg": pyg.SPMM, "dgl": dgl.SPMM}
-EPOCH: Makers = {"torch": torch_sparse.EPOCH, "pyg": pyg.EPOCH, "dgl": dgl.EPOCH}
+
+def _training(make: Callable[..., torch.nn.Module], problem: Problem, weights: list[Tensor]) -> Callable[[], float]:
+    """The epochs of the model that ``make`` makes."""
+    model = make(problem, weights)
+    return trainer(model.parameters(), model, problem)
+
+
+_LIBRARIES = {"torch": torch_sparse, "pyg": pyg, "dgl": dgl}
+SPMM: Makers = {library: file.SPMM for library, file in _LIBRARIES.items()}
+"""(problem) -> a function x -> (A + I) @ x."""
+EPOCH: Makers = {
+    library: {name: functools.partial(_training, make) for name, make in file.MODELS.items()}
+    for library, file in _LIBRARIES.items()
+}
+"""(problem, weights) -> a function that trains one epoch and returns the loss."""
 
 _MODULE = {"pyg": "torch_geometric"}
 

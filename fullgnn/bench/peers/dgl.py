@@ -1,13 +1,12 @@
 """DGL with int32 ids; both of its sparse formats are made beforehand."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fullgnn.bench.peers.torch_sparse import Product
-from fullgnn.bench.peers.training import train_convs
+from fullgnn.bench.peers.training import TwoLayers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 
@@ -48,15 +47,16 @@ def update_all(problem: Problem) -> Product:
     return multiply
 
 
-def graph_conv(problem: Problem, weights: list[Tensor]) -> Callable[[], float]:
+def graph_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two layers of ``GraphConv``."""
     graph = dgl_graph(problem)
     from dgl.nn.pytorch import GraphConv
 
     for weight in weights:
         refuse_wide(min(weight.shape), problem.indptr.device)  # the product takes the narrower side
     convs = [GraphConv(*weight.shape, norm="both") for weight in weights]
-    return train_convs(convs, lambda conv: conv.weight, lambda conv, h: conv(graph, h), problem, weights)
+    return TwoLayers(problem, weights, convs, call=lambda conv, h: conv(graph, h))
 
 
 SPMM = {"DGL update_all": update_all}
-EPOCH = {"DGL GraphConv": graph_conv}
+MODELS = {"DGL GraphConv": graph_conv}

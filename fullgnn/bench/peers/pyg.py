@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fullgnn.bench.peers.torch_sparse import Product
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import train_convs, trainer
+from fullgnn.bench.peers.training import TwoLayers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -61,27 +61,21 @@ def spmm(problem: Problem, form: Form) -> Product:
     return lambda x: spmm(adj, x, "sum")
 
 
-def gcn_conv(
-    problem: Problem,
-    weights: list[Tensor],
-    form: Form,
-    dropout: float = 0.0,
-    train: Callable[..., Callable[[], Any]] = trainer,
-) -> Callable[[], Any]:
-    """Two layers of ``GCNConv``; see :func:`train_convs`."""
+def gcn_conv(problem: Problem, weights: list[Tensor], form: Form, dropout: float = 0.0) -> torch.nn.Module:
+    """Two layers of ``GCNConv``."""
     from torch_geometric.nn import GCNConv
 
     adj = form(problem)
     convs = [GCNConv(*weight.shape, cached=True, add_self_loops=False) for weight in weights]  # the loops are in A + I
     weight_of, call = lambda conv: conv.lin.weight.T, lambda conv, h: conv(h, adj)
-    return train_convs(convs, weight_of, call, problem, weights, dropout, train)
+    return TwoLayers(problem, weights, convs, weight_of, call, dropout)
 
 
 SPMM = {
     "PyG spmm (torch CSR)": functools.partial(spmm, form=torch_csr),
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
-EPOCH = {
+MODELS = {
     "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=torch_csr),
     "PyG GCNConv (SparseTensor)": functools.partial(gcn_conv, form=sparse_tensor),
     "PyG GCNConv (edge_index)": functools.partial(gcn_conv, form=edge_index),

@@ -3,16 +3,16 @@
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.peers.training import TwoLayers
 from fullgnn.bench.problem import Problem
 
 Product = Callable[[Tensor], Tensor]
+Multiply = Callable[[Tensor, Tensor], Tensor]
+"""(adj, x) -> adj @ x, differentiable in x."""
 
 
 def csr(problem: Problem, values: Tensor) -> Tensor:
@@ -35,15 +35,11 @@ def normalized(problem: Problem) -> Tensor:
     return csr(problem, scale.repeat_interleave(degree.long()) * scale[problem.indices.long()])
 
 
-def spmm_csr(problem: Problem) -> Product:
-    return functools.partial(torch.matmul, unweighted(problem))
+def product(problem: Problem, multiply: Multiply) -> Product:
+    return functools.partial(multiply, unweighted(problem))
 
 
-def spmm_reduce(problem: Problem) -> Product:
-    return functools.partial(_reduce, unweighted(problem))
-
-
-def _reduce(adj: Tensor, x: Tensor) -> Tensor:
+def reduce(adj: Tensor, x: Tensor) -> Tensor:
     return torch.sparse.mm(adj, x, "sum")
 
 
@@ -65,53 +61,52 @@ class _Symmetric(torch.autograd.Function):
         return ctx.adj @ grad, None
 
 
-def gcn(
-    problem: Problem,
-    weights: list[Tensor],
-    multiply: Callable,
-    order: str,
-    dropout: float = 0.0,
-    train: Callable[..., Callable[[], Any]] = trainer,
-) -> Callable[[], Any]:
-    """The training, by ``train``, of a two-layer GCN by hand; the other arguments are those of :func:`gcn_forward`."""
-    return train(*gcn_forward(problem, weights, multiply, order, dropout), problem)
-
-
-def gcn_forward(
-    problem: Problem, weights: list[Tensor], multiply: Callable, order: str, dropout: float = 0.0
-) -> tuple[list[Tensor], Callable[[], Tensor]]:
-    """The parameters of a two-layer GCN, copies of ``weights`` and biases of 0, and its forward pass.
+class Conv(torch.nn.Module):
+    """A graph convolution by hand; its bias starts at 0.
 
     Args:
-        multiply: (adj, x) -> adj @ x, differentiable.
-        order: ``(AH)W``, as the formula is read; ``A(HW)``, cheaper where W narrows; ``(AX)W A(HW)``, with the first
-            layer's A X, which never changes, computed beforehand.
-        dropout: rate on the hidden layer.
-
-    Returns:
-        the parameters, and a function that computes the (num_nodes, num_classes) logits from them.
+        order: ``(AH)W``, as the formula is read; ``A(HW)``, cheaper where W narrows; ``(AX)W``, where the input is A X,
+            which was computed beforehand.
     """
-    device = problem.features.device
-    adj = normalized(problem)
-    ws = [torch.nn.Parameter(weight.to(device, copy=True)) for weight in weights]
-    bs = [torch.nn.Parameter(torch.zeros(weight.shape[1], device=device)) for weight in weights]
-    aggregated = multiply(adj, problem.features) if order.startswith("(AX)") else None
 
-    def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        return torch.addmm(b, multiply(adj, x), w) if order == "(AH)W" else multiply(adj, x @ w) + b
+    def __init__(self, shape: torch.Size, adj: Tensor, multiply: Multiply, order: str):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(shape))
+        self.bias = torch.nn.Parameter(torch.zeros(shape[1]))
+        self.adj, self.multiply, self.order = adj, multiply, order
 
-    def forward() -> Tensor:
-        first = layer(problem.features, ws[0], bs[0]) if aggregated is None else torch.addmm(bs[0], aggregated, ws[0])
-        return layer(F.dropout(F.relu(first), dropout), ws[1], bs[1])
-
-    return [*ws, *bs], forward
+    def forward(self, h: Tensor) -> Tensor:
+        if self.order == "A(HW)":
+            return self.multiply(self.adj, h @ self.weight) + self.bias
+        aggregated = h if self.order == "(AX)W" else self.multiply(self.adj, h)
+        return torch.addmm(self.bias, aggregated, self.weight)
 
 
-SPMM = {"torch CSR @": spmm_csr, "torch.sparse.mm sum": spmm_reduce}
-EPOCH = {
+def gcn(
+    problem: Problem, weights: list[Tensor], multiply: Multiply, order: str, dropout: float = 0.0
+) -> torch.nn.Module:
+    """A two-layer GCN.
+
+    Args:
+        order: that of both layers, or of the first and of the second; see :class:`Conv`.
+    """
+    adj, orders = normalized(problem), order.split()
+    first, second = orders[0], orders[-1]
+    convs = [Conv(weight.shape, adj, multiply, own) for weight, own in zip(weights, (first, second))]
+    model = TwoLayers(problem, weights, convs, dropout=dropout)
+    if first == "(AX)W":
+        model.features = multiply(adj, problem.features)
+    return model
+
+
+SPMM = {
+    "torch CSR @": functools.partial(product, multiply=torch.matmul),
+    "torch.sparse.mm sum": functools.partial(product, multiply=reduce),
+}
+MODELS = {
     "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
     "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
-    "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=_reduce, order="A(HW)"),
+    "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=reduce, order="A(HW)"),
     "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
     "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
 }

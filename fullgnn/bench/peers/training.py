@@ -1,6 +1,6 @@
-"""The training of every peer, as the examples of their libraries write it."""
+"""What the trainings of all peers share: a model of two layers, and its epochs as libraries' examples write them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -8,6 +8,37 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fullgnn.bench.problem import Problem
+
+
+class TwoLayers(torch.nn.Module):
+    """Two convolutions of a library, with ReLU and dropout between them; () -> (num_nodes, num_classes) logits.
+
+    Args:
+        convs: modules of the library, whose biases are 0.
+        weight_of: the (in, out) weight of a module, as a view; it starts from ``weights``.
+        call: (module, h) -> the next h.
+        dropout: rate on the hidden layer.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        weights: list[Tensor],
+        convs: Iterable[torch.nn.Module],
+        weight_of: Callable[[Any], Tensor] = lambda conv: conv.weight,
+        call: Callable[[Any, Tensor], Tensor] = lambda conv, h: conv(h),
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.features, self.call, self.dropout = problem.features, call, dropout
+        self.convs = torch.nn.ModuleList(convs).to(problem.features.device)
+        with torch.no_grad():
+            for conv, weight in zip(self.convs, weights, strict=True):
+                weight_of(conv).copy_(weight)
+
+    def forward(self) -> Tensor:
+        first, second = self.convs
+        return self.call(second, F.dropout(F.relu(self.call(first, self.features)), self.dropout))
 
 
 def trainer(parameters: Iterable[Tensor], forward: Callable[[], Tensor], problem: Problem) -> Callable[[], float]:
@@ -33,30 +64,3 @@ def launcher(parameters: Iterable[Tensor], forward: Callable[[], Tensor], proble
         return loss.detach()
 
     return launch
-
-
-def train_convs(
-    convs: Sequence[Any],
-    weight_of: Callable[[Any], Tensor],
-    call: Callable[[Any, Tensor], Tensor],
-    problem: Problem,
-    weights: list[Tensor],
-    dropout: float = 0.0,
-    train: Callable[..., Callable[[], Any]] = trainer,
-) -> Callable[[], Any]:
-    """The training, by ``train``, of two convolution modules of a library with ReLU between them.
-
-    Args:
-        weight_of: the (in, out) weight of a module, as a view; it starts from ``weights``.
-        call: (module, h) -> the next h.
-        dropout: rate on the hidden layer.
-    """
-    first, second = modules = torch.nn.ModuleList(convs).to(problem.features.device)
-    with torch.no_grad():
-        for conv, weight in zip(modules, weights):
-            weight_of(conv).copy_(weight)
-
-    def forward() -> Tensor:
-        return call(second, F.dropout(F.relu(call(first, problem.features)), dropout))
-
-    return train(modules.parameters(), forward, problem)

@@ -29,10 +29,9 @@ def load(
     """
     if scale <= 0 or degree_scale <= 0:
         raise ConfigError(f"scale={scale:g} and degree_scale={degree_scale:g} must both be above 0")
-    num_scaled = round(num_nodes * scale)
+    num_scaled, num_entries = scaled_sizes(num_nodes, num_edges, scale, degree_scale)
     if num_scaled < max(num_classes, 2):
         raise ConfigError(f"scale={scale:g} leaves {num_scaled} nodes for {num_classes} classes: raise dataset.scale")
-    num_entries = 2 * round((num_edges - num_nodes) * scale * degree_scale / 2)
     graph = hierarchical_sbm(num_scaled, num_entries, num_classes, global_share, seed)
     data = node_data(
         graph.groups[0],
@@ -45,3 +44,8 @@ def load(
         seed,
     )
     return Graph(graph.indptr, graph.indices, name=name, **data)
+
+
+def scaled_sizes(num_nodes: int, num_edges: int, scale: float, degree_scale: float = 1.0) -> tuple[int, int]:
+    """Nodes, and stored entries without self-loops, of a graph with these sizes; see :func:`load`."""
+    return round(num_nodes * scale), 2 * round((num_edges - num_nodes) * scale * degree_scale / 2)

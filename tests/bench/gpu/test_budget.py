@@ -1,6 +1,6 @@
 """Time handed out, by a clock that the test moves."""
 
-from fullgnn.bench.gpu.budget import SCALES, Budget, largest_scale
+from fullgnn.bench.gpu.budget import Budget
 
 
 def test_parts_are_of_what_is_left():
@@ -15,9 +15,3 @@ def test_parts_are_of_what_is_left():
     assert part.left == 5
     now[0] = 130
     assert budget.left == part.left == 0 and not budget.allows(1) and budget.part(1.0).left == 0
-
-
-def test_the_largest_scale_that_fits():
-    assert largest_scale(lambda scale: 100 * scale <= 30) == 0.25
-    assert largest_scale(lambda scale: True) == 1.0
-    assert largest_scale(lambda scale: False) == min(SCALES)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from importlib.util import find_spec
 
 import pytest
@@ -16,11 +17,11 @@ from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.lookalikes import LOOKALIKES
-from fullgnn.bench.gpu.parts import MINUTES, PARTS, TUNING_FILE, Part, groups
+from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.training import LATER, OURS
+from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
-from fullgnn.bench.gpu.worker import as_argument
 from fullgnn.errors import FullGNNError
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.tuning import Tuning, read_tuning
@@ -159,13 +160,12 @@ def test_without_hydra_the_epochs_say_so(bare, tmp_path):
 def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
     """Those of a machine with a GPU, in their order; the time of groups that follow each other is that of the part."""
     record, budget = Record(tmp_path, name, measured=True), Budget(60 * MINUTES[name])
-    part = Part(budget, record, Runner(record, budget, print), tmp_path, False, list(LOOKALIKES), None)
-    found = list(groups(name, part))
-    tasks = [task for group in found for item in group for task in item.tasks]
-    assert all(len(item.tasks) == 1 for group in found for item in group)
-    assert all(0 < task.seconds <= budget.seconds and find_spec(task.module) for task in tasks)
-    assert json.loads(as_argument(tasks))
-    graphs = [item.name for group in found for item in group if item.name in LOOKALIKES]
+    part = Part(Runner(record, budget, print), tmp_path, False, list(LOOKALIKES), None)
+    found = list(PARTS[name](part))
+    items = [item for group in found for item in group]
+    assert all(0 < item.seconds <= budget.seconds and find_spec(item.module) for item in items)
+    assert all(json.dumps(asdict(item)) for item in items)
+    graphs = [item.name for item in items if item.name in LOOKALIKES]
     if name == "checks":
         assert [item.name for item in found[0]] == ["collectives", "kernel_tests", "ranks"]
     elif name == "products":

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST, ROUNDING, error_of
-from fullgnn.bench.gpu.products import exact_rows, sample_rows
+from fullgnn.bench.exact import error_of, exact_rows, sample_rows
+from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST, ROUNDING
 from fullgnn.kernels.spmm import TorchCSR
 from tests.gpu.blocks import DEVICE, corner, exact, ragged
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from fullgnn.bench.gpu.budget import Budget
-from fullgnn.bench.gpu.items import Item, Runner
+from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.record import Record
 from fullgnn.bench.gpu.worker import Task
 from tests.commands import ROOT
 
 
 def item(name, cases, seconds=60.0, module="tests.bench.gpu.jobs"):
-    return Item(name, [Task(module, seconds, True, {"items": cases})])
+    return Task(module, seconds, True, {"items": cases}, name)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_an_item_that_is_over_time_is_stopped_with_its_children(states, monkeypa
 
     def read_and_end(self, one):
         found = read(self, one)
-        if one.case == "starts" and "sleeper" in self._record.tree:
+        if one.case == "starts" and "sleeper" in self.record.tree:
             one.budget = Budget(0.0)
         return found
 
@@ -76,7 +76,7 @@ def test_an_item_is_told_of_the_tuning_file_and_says_what_is_not_installed(state
     """The constants are in force before a job begins; a job that cannot be imported costs no other."""
     file = tmp_path / "tuning.yaml"
     file.write_text("csr: {elements: 512}")
-    tasks = [*item("", [], module="no_such_library.job").tasks, *item("", ["constants"]).tasks]
-    record, found = states([Item("one", tasks)], tuning=str(file))
+    items = [item("one", [], module="no_such_library.job"), item("two", ["constants"])]
+    record, found = states(items, tuning=str(file))
     assert record.tree["elements"] == 512
     assert found["one", "job"] == ("missing", "no_such_library is not installed: pip install no_such_library")

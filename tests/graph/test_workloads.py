@@ -5,12 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from fullgnn.bench.config import load_bench
-from fullgnn.bench.problem import as_problem, load_graph
-from fullgnn.bench.workloads import WORKLOADS, load_workload
 from fullgnn.graph import Graph, is_symmetric
+from fullgnn.graph.workloads import WORKLOADS, load_workload
 
 TINY = {
     "indptr": "7621d96394350bce",
@@ -53,14 +50,3 @@ def test_tiny_is_an_undirected_graph_of_communities(tiny: Graph) -> None:
     assert is_symmetric(tiny.adjacency()) and not (rows == tiny.indices).any()
     assert (tiny.labels[rows] == tiny.labels[tiny.indices]).mean() == pytest.approx(0.79, abs=0.02)
     assert tiny.train_mask.mean() == pytest.approx(0.6, abs=0.05)
-
-
-def test_the_problem_has_every_self_loop_once() -> None:
-    cfg = load_bench("graph=karate")
-    graph = load_graph(cfg)
-    problem = as_problem(cfg, graph, torch.device("cpu"))
-    assert problem.nnz == graph.num_edges + graph.num_nodes and problem.hidden == 128
-    for node in range(graph.num_nodes):
-        row = problem.indices[problem.indptr[node] : problem.indptr[node + 1]].tolist()
-        neighbours = graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist()
-        assert row == sorted([*neighbours, node])

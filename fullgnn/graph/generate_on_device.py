@@ -1,4 +1,4 @@
-"""The block model of ``fullgnn.graph.hierarchical_sbm``, drawn on the device: 100 million edges take seconds on a GPU.
+"""The block model of ``generate.hierarchical_sbm`` by torch on a device: a GPU draws 100 million edges in seconds.
 
 The random numbers are torch's, so a graph differs from numpy's of the same seed, and a GPU's from a CPU's.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.graph.generate import block_model_pairs, split_keys
+from fullgnn.graph.generate import block_model, split_keys
 from fullgnn.kernels.spmm import LocalCSR
 
 
@@ -39,7 +39,7 @@ class RandomGraph:
 
 
 class DeviceArrays:
-    """The methods of ``fullgnn.graph.generate.HostArrays``, by torch on ``device``."""
+    """The methods of ``generate.HostArrays``, by torch on ``device``."""
 
     xp = torch
 
@@ -53,6 +53,9 @@ class DeviceArrays:
     def integers(self, high: int, size: tuple[int, ...]) -> Tensor:
         return torch.randint(high, size, device=self.device, generator=self.generator)
 
+    def permutation(self, count: int) -> Tensor:
+        return torch.randperm(count, device=self.device, generator=self.generator)
+
     def on_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
@@ -63,10 +66,10 @@ class DeviceArrays:
         return torch.unique_consecutive(keys.sort().values)
 
 
-def hierarchical_sbm(
+def random_graph(
     num_nodes: int, num_entries: int, num_communities: int, global_share: float, seed: int, device: torch.device
 ) -> RandomGraph:
-    """See ``fullgnn.graph.hierarchical_sbm``.
+    """Generate the graph that ``generate.hierarchical_sbm`` explains.
 
     Args:
         num_entries: exact number of stored non-zeros, both directions of each edge, without self-loops; even.
@@ -75,10 +78,8 @@ def hierarchical_sbm(
         ConfigError: no graph has these sizes.
     """
     ops = DeviceArrays(seed, device)
-    pairs, levels = block_model_pairs(ops, num_nodes, num_entries, num_communities, global_share)
-    low, high = split_keys(pairs, num_nodes)
-    perm = torch.randperm(num_nodes, device=device, generator=ops.generator)  # the shuffled id of each node
+    pairs, perm, levels = block_model(ops, num_nodes, num_entries, num_communities, global_share)
     community = torch.empty_like(perm)
     sizes = ops.on_device(np.diff(levels[-1]))
     community[perm] = ops.repeat(torch.arange(len(sizes), device=device), sizes)
-    return RandomGraph(num_nodes, perm[low] * num_nodes + perm[high], community, perm)
+    return RandomGraph(num_nodes, pairs, community, perm)

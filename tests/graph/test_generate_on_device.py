@@ -5,11 +5,9 @@ import pytest
 import scipy.sparse
 import torch
 
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, Lookalike
-from fullgnn.bench.gpu.random_graph import hierarchical_sbm
-from fullgnn.bench.gpu.training import make_problem
 from fullgnn.errors import ConfigError
 from fullgnn.graph import is_symmetric
+from fullgnn.graph.generate_on_device import random_graph
 from fullgnn.kernels.spmm.tiles import tile_density
 
 CPU = torch.device("cpu")
@@ -27,7 +25,7 @@ def density_shares(csr):
 
 @pytest.fixture(scope="module")
 def graph():
-    return hierarchical_sbm(NUM_NODES, NUM_ENTRIES, 10, 0.15, 3, CPU)
+    return random_graph(NUM_NODES, NUM_ENTRIES, 10, 0.15, 3, CPU)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -62,27 +60,12 @@ def test_degrees_are_skewed(graph):
 
 
 def test_the_same_seed_is_the_same_graph(graph):
-    again, other = (hierarchical_sbm(NUM_NODES, NUM_ENTRIES, 10, 0.15, seed, CPU) for seed in (3, 4))
+    again, other = (random_graph(NUM_NODES, NUM_ENTRIES, 10, 0.15, seed, CPU) for seed in (3, 4))
     assert torch.equal(graph.pairs, again.pairs) and not torch.equal(graph.pairs, other.pairs)
 
 
 def test_what_cannot_be_filled_is_refused():
     with pytest.raises(ConfigError, match="odd"):
-        hierarchical_sbm(100, 301, 2, 0.15, 0, CPU)
+        random_graph(100, 301, 2, 0.15, 0, CPU)
     with pytest.raises(ConfigError, match="denser"):
-        hierarchical_sbm(100, 9000, 2, 0.15, 0, CPU)
-
-
-def test_sizes_are_those_of_the_configuration():
-    shape = LOOKALIKES["products-like"]
-    assert shape == Lookalike(2_449_029, 126_167_181, 100, 47, 64)
-    assert shape.scaled(1.0) == (shape.num_nodes, (shape.num_edges - shape.num_nodes) // 2 * 2)
-
-
-def test_labels_follow_the_nodes(graph):
-    shape = LOOKALIKES["archaea-like"]
-    problem = make_problem(graph, graph.csr(graph.perm), graph.perm, shape)
-    assert problem.features.shape == (NUM_NODES, 602) and problem.features.dtype == torch.float32
-    assert torch.equal(problem.labels, graph.community[graph.perm])
-    assert len(problem.train_index) / NUM_NODES == pytest.approx(0.6, abs=0.03)
-    assert problem.widths == [602, 128, 10] and problem.graph.num_edges == 0
+        random_graph(100, 9000, 2, 0.15, 0, CPU)

@@ -1,11 +1,11 @@
-"""The trainings of the peers, on modules that stand in for those of libraries that are not installed."""
+"""What is trained, and the trainings of the peers, on modules that stand in for libraries that are not installed."""
 
 import pytest
 import torch
 
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.peers import EPOCH, set_up, torch_sparse
-from fullgnn.bench.peers.training import launcher, train_convs
+from fullgnn.bench.peers.training import TwoLayers, launcher, trainer
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
 
 
@@ -23,7 +23,8 @@ def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Prob
     convs = [torch.nn.Linear(*weight.shape) for weight in weights]
     for conv in convs:
         torch.nn.init.zeros_(conv.bias)
-    step = train_convs(convs, lambda conv: conv.weight.T, lambda conv, h: conv(adj @ h), problem, weights)
+    model = TwoLayers(problem, weights, convs, lambda conv: conv.weight.T, lambda conv, h: conv(adj @ h))
+    step = trainer(model.parameters(), model, problem)
     expected = [step() for _ in range(4)]
     assert expected[-1] < expected[0]
     for step, _ in steps.values():
@@ -35,7 +36,18 @@ def test_dropout_on_the_hidden_layer_alone(problem: Problem) -> None:
     losses = {}
     for rate in (0.0, 0.5):
         torch.manual_seed(0)
-        arguments = {"multiply": torch_sparse.symmetric, "order": "(AH)W", "train": launcher}
-        losses[rate] = torch_sparse.gcn(problem, weights, dropout=rate, **arguments)()
+        model = torch_sparse.gcn(problem, weights, torch_sparse.symmetric, "(AH)W", rate)
+        losses[rate] = launcher(model.parameters(), model, problem)()
     assert isinstance(losses[0.5], torch.Tensor) and not losses[0.5].requires_grad
     assert losses[0.5] != losses[0.0]
+
+
+def test_the_problem_has_every_self_loop_once() -> None:
+    cfg = load_bench("graph=karate")
+    graph = load_graph(cfg)
+    problem = as_problem(cfg, graph, torch.device("cpu"))
+    assert problem.nnz == graph.num_edges + graph.num_nodes and problem.hidden == 128
+    for node in range(graph.num_nodes):
+        row = problem.indices[problem.indptr[node] : problem.indptr[node + 1]].tolist()
+        neighbours = graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist()
+        assert row == sorted([*neighbours, node])

@@ -1,8 +1,9 @@
-"""Graphs to measure on: random, from a seed, equal to the bit on every machine.
+"""Graphs that the benchmark measures on: random, from a seed, equal to the bit on every machine.
 
-They have communities inside communities and skewed degrees (a degree-corrected stochastic block model), and are about
-as dense as the graph that each is named after would be if its mean degree were kept on a tenth of the nodes. They are
-symmetric, without self-loops and duplicates, and their node ids are shuffled.
+They have communities inside communities and skewed degrees, and are about as dense as the graph that each is named
+after would be if its mean degree were kept on a tenth of the nodes. They are symmetric, without self-loops and
+duplicates, and their node ids are shuffled. Their block model has the expected degrees of
+``generate.hierarchical_sbm``, but its levels are drawn independently, and an edge of two levels is stored once.
 """
 
 from dataclasses import dataclass
@@ -10,13 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fullgnn.graph import Graph
+from fullgnn.graph.generate import (
+    HostArrays,
+    csr_from_keys,
+    cumulative_degrees,
+    in_both_directions,
+    node_at,
+    split_keys,
+)
+from fullgnn.graph.graph import Graph
 from fullgnn.storage.atomic import replacing
 
 _MAX_ATTEMPTS = 60
 _CHUNK = 1000  # edges drawn beyond the missing ones, since some are duplicates
-_DEGREE_EXPONENT = 2.6  # of the power law of the expected degrees
-_MAX_DEGREE_RATIO = 40.0  # largest expected degree over the smallest
 
 
 @dataclass(frozen=True)
@@ -64,20 +71,17 @@ def _adjacency(workload: Workload, seed: int) -> tuple[np.ndarray, np.ndarray, n
     """(n + 1,) and (num_edges,) int32 CSR with sorted rows, and (n,) the first-level community of each node."""
     n = workload.num_nodes
     rng = np.random.default_rng(seed)
-    weight = np.minimum((1 - rng.random(n)) ** (-1 / (_DEGREE_EXPONENT - 1)), _MAX_DEGREE_RATIO)
-    total_weight = np.concatenate([[0.0], np.cumsum(weight)])  # before each node
+    cumulative = cumulative_degrees(HostArrays(rng), n)
     levels = [(np.zeros(n, np.int64), 1 - sum(share for _, share in workload.levels))]
     levels += [(_communities(rng, n, count), share) for count, share in workload.levels]
-    codes = [_edges(rng, total_weight, group, int(workload.num_edges // 2 * share)) for group, share in levels]
-    low, high = np.divmod(np.unique(np.concatenate(codes)), n)
+    keys = [_edges(rng, cumulative, group, int(workload.num_edges // 2 * share)) for group, share in levels]
+    low, high = split_keys(np.unique(np.concatenate(keys)), n)
 
-    node_id = rng.permutation(n)
-    low, high = node_id[low], node_id[high]
-    entries = np.sort(np.concatenate([low * n + high, high * n + low]))
-    indptr = np.searchsorted(entries, np.arange(n + 1) * n)
+    new_id = rng.permutation(n)
+    indptr, indices = csr_from_keys(in_both_directions(new_id[low] * n + new_id[high], n), n)
     community = np.empty(n, np.int64)
-    community[node_id] = levels[1][0]
-    return indptr.astype(np.int32), (entries % n).astype(np.int32), community
+    community[new_id] = levels[1][0]
+    return indptr.astype(np.int32), indices, community
 
 
 def _communities(rng: np.random.Generator, n: int, count: int) -> np.ndarray:
@@ -86,26 +90,22 @@ def _communities(rng: np.random.Generator, n: int, count: int) -> np.ndarray:
     return np.searchsorted(np.cumsum(size) / size.sum(), (np.arange(n) + 0.5) / n)
 
 
-def _edges(rng: np.random.Generator, total_weight: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
-    """``count`` distinct pairs inside the groups, each coded as ``low * n + high``, drawn by the nodes' weights."""
+def _edges(rng: np.random.Generator, cumulative: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
+    """``count`` distinct pairs inside the groups, each coded as ``low * n + high``, drawn by expected degree."""
     n = group.size
     start = np.searchsorted(group, np.arange(group[-1] + 2))
-    group_low, group_high = total_weight[start[:-1]], total_weight[start[1:]]
-
-    def node_at(position: np.ndarray) -> np.ndarray:
-        return np.minimum(np.searchsorted(total_weight, position, side="right") - 1, n - 1)
-
-    pairs = np.empty(0, np.int64)
+    group_low, group_high = cumulative[start[:-1]], cumulative[start[1:]]
+    keys = np.empty(0, np.int64)
     for _ in range(_MAX_ATTEMPTS):
-        missing = count - pairs.size
+        missing = count - keys.size
         if missing <= 0:
             break
         drawn = int(missing * 1.15) + _CHUNK
-        one = node_at(rng.random(drawn) * total_weight[-1])
+        one = node_at(np, cumulative, rng.random(drawn) * cumulative[-1])
         low, high = group_low[group[one]], group_high[group[one]]
-        other = node_at(low + rng.random(drawn) * (high - low))
-        code = np.minimum(one, other) * n + np.maximum(one, other)
-        pairs = np.unique(np.concatenate([pairs, code[one != other]]))
-        if pairs.size > count:
-            pairs = rng.permutation(pairs)[:count]
-    return pairs
+        other = node_at(np, cumulative, low + rng.random(drawn) * (high - low))
+        found = np.minimum(one, other) * n + np.maximum(one, other)
+        keys = np.unique(np.concatenate([keys, found[one != other]]))
+        if keys.size > count:
+            keys = rng.permutation(keys)[:count]
+    return keys
