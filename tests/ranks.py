@@ -11,7 +11,7 @@ from typing import Any
 
 TIMEOUT_S = 120
 
-PRELOADED = ("torch._dynamo", "scipy.sparse.csgraph", "networkx", "hydra", "numba", "fullgnn.engine")
+PRELOADED = ("scipy.sparse.csgraph", "networkx", "hydra", "numba", "fullgnn.engine")
 """Imported once, in the process that all ranks are forked from."""
 
 

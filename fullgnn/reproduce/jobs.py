@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +182,6 @@ def measuring(cfg: Any) -> Iterator[Any]:
     ``simulate`` runs the garbage collector after every rank. The collector passes over what exists by now: the objects
     of imported libraries would make it take as long as an epoch.
     """
-    import_module("torch._dynamo")  # has most of these objects, and the first optimizer would import it
     gc.freeze()
     try:
         with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
