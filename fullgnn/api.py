@@ -14,7 +14,7 @@ from fullgnn.train import run, start
 
 
 def train_graph(graph: Graph, *overrides: str) -> RunRecord:
-    """Train on a graph held in Python, with the ``overrides`` of the command line.
+    """Train on a graph held in Python, with ``overrides`` as on the command line.
 
     In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Otherwise this
     function starts the ranks. In both cases the graph travels through a temporary file, as ``dataset=npz``. A script

@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 4 -m fullgnn.train scheme=1.5d scheme.replication=2 reorder=rcm
     python -m fullgnn.train -m scheme=1d,1.5d reorder=none,rcm,metis runtime.nproc=4
 
-Without torchrun the command starts its ranks itself. Each rank is this same command, so that all three share ``run``.
+Without torchrun the command starts its ranks itself. Each rank runs this same command, so all three end in ``run``.
 """
 
 import logging
@@ -87,7 +87,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         prepared = prepare_on_rank0(cfg, scheme, graph)
         job = distribute(cfg, world, scheme, prepared)
         predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
-        del prepared, graph  # rank 0 holds the whole graph no longer
+        del prepared, graph  # frees the whole graph on rank 0
         job = with_input(job, cfg, world)
     setup = meter.take()
     if folder is not None and job.structure is not None:
@@ -164,7 +164,7 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
     except Exception as error:  # a bug
         if not sweep:
             raise
-        log.exception("job %s", launcher.job.num)
+        log.exception("job %s failed", launcher.job.num)
         return error
 
 

@@ -99,7 +99,7 @@ def load_config(cfg: DictConfig) -> Config:
         for group in OPEN_GROUPS:
             cfg[group] = _typed(group, cfg[group])
             if "name" not in cfg[group]:
-                raise ConfigError(f"the YAML of {group} has no name, which records show: add name: ... to it")
+                raise ConfigError(f"the YAML of {group} has no key name, which records need: add name: ... to it")
         cfg.reorder.method = _typed("reorder.method", cfg.reorder.method)
         return typing.cast(Config, OmegaConf.to_object(cfg))
     except (HydraException, OmegaConfBaseException) as error:
@@ -109,9 +109,9 @@ def load_config(cfg: DictConfig) -> Config:
 def _check_dry_run(cfg: DictConfig) -> None:
     if not cfg.runtime.dry_run:
         if cfg.world_size is not None or cfg.rank:
-            raise ConfigError("world_size and rank are those of a dry run: add runtime.dry_run=true, or leave them out")
+            raise ConfigError("world_size and rank belong to a dry run: add runtime.dry_run=true, or leave them out")
     elif cfg.world_size is None:
-        raise ConfigError("runtime.dry_run=true runs one rank of how many? Give world_size=...")
+        raise ConfigError("runtime.dry_run=true needs the number of ranks: give world_size=...")
     elif cfg.rank >= cfg.world_size:
         raise ConfigError(f"rank={cfg.rank} is not one of {cfg.world_size} ranks: choose 0 to {cfg.world_size - 1}")
 
@@ -192,9 +192,9 @@ def _known_keys() -> dict[str, set[str]]:
     known: dict[str, set[str]] = {}
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
-        # An experiment sets keys of other groups; hardware and the other commands have their own keys.
-        of_no_run = group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml")
-        if of_no_run or path.stem == "base":
+        # Experiments set keys of other groups; hardware profiles and the other commands have keys of their own.
+        not_of_a_run = group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml")
+        if not_of_a_run or path.stem == "base":
             continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(content, dict)

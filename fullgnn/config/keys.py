@@ -1,4 +1,4 @@
-"""Command lines of commands with one YAML file, such as ``conf/bench.yaml``, whose schema is a dataclass.
+"""Read the command line of a command that has one YAML file, such as ``conf/bench.yaml``, and a dataclass as schema.
 
 Every user error becomes one line.
 """
@@ -114,7 +114,7 @@ def _in_words(hint: Any) -> str:
     if typing.get_origin(hint) is dict:
         return f"keys and values, each {_in_words(arguments[1])}"
     if typing.get_origin(hint) is list:
-        return f"a list, each {_in_words(arguments[0])}, as in [a,b]"
+        return f"a list, each element {_in_words(arguments[0])}, as in [a,b]"
     if arguments:
         return " or ".join(map(_in_words, arguments))
     return {int: "an integer", float: "a number", str: "a text"}.get(hint, "null")

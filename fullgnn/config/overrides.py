@@ -21,7 +21,7 @@ def with_current_names(overrides: Iterable[str]) -> list[str]:
         old = re.match(r"[~+]*([^.@:=]+)", override)
         if old is not None and old[1] in RENAMED:
             new = RENAMED[old[1]]
-            log.info("%s is called %s now: the old name goes with the next version (%s)", old[1], new, override)
+            log.info("%s is now called %s: the next version will not know the old name (%s)", old[1], new, override)
             override = override.replace(old[1], new, 1)
         current.append(override)
     return current
@@ -49,7 +49,7 @@ def defer_keys_of_swept_groups(arguments: list[str]) -> list[str]:
         if argument in parsed
         and parsed[argument].key_or_group.startswith(swept)
         and not parsed[argument].is_sweep_override()
-        and parsed[argument].value() is not None  # no choice(null) in Hydra; nothing to choose in ~key
+        and parsed[argument].value() is not None  # Hydra has no choice(null), and ~key has no value
         else argument
         for argument in arguments
     ]

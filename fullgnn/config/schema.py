@@ -34,7 +34,7 @@ class OptimizationConfig:
     """Options that save work and keep the mathematics: none of them changes the result."""
 
     spmm_order: str = MISSING
-    """``width``: of A (H W) and (A H) W the one that multiplies fewer columns, layer by layer; ``transform``: always
+    """``width``: in each layer the one of A (H W) and (A H) W that multiplies fewer columns; ``transform``: always
     A (H W); ``propagate``: always (A H) W."""
     cache_aggregation: bool = MISSING
     """Compute A @ H0 once: the features do not change."""
@@ -45,8 +45,8 @@ class OptimizationConfig:
     loss_rows_only: bool = MISSING
     """In training, compute the last layer only for the nodes that carry loss."""
     offload: str = MISSING
-    """Keep A @ H0 in host memory and bring it to the device in chunks of rows, as it is multiplied: ``always``,
-    ``never``, or ``auto``: where it would take much of a GPU's free memory."""
+    """Keep A @ H0 in host memory and copy it to the device in chunks of rows, as it is multiplied: ``always``,
+    ``never``, or ``auto``: if it would take more than half of a GPU's free memory."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class TrainConfig:
 @dataclass
 class RuntimeConfig:
     nproc: Optional[int] = MISSING
-    """Processes on this machine; null: one for each visible GPU, or one. Under torchrun, torchrun's count is used."""
+    """Processes on this machine; null: one for each visible GPU, or one without GPUs. torchrun's count replaces it."""
     device: str = MISSING
     """``cpu``, ``cuda``, or ``auto``: cuda where a GPU is visible."""
     backend: str = MISSING
@@ -84,13 +84,13 @@ class RuntimeConfig:
     timeout_s: float = MISSING
     """Seconds after which a collective that does not complete ends the job."""
     cache_dir: Optional[str] = MISSING
-    """Folder that keeps node orders and A @ H0 for later runs; null: keep nothing."""
+    """Folder that keeps node orders, A @ H0 and autotuned choices for later runs; null: keep nothing."""
     cuda_graph: str = MISSING
     """``auto``: on GPUs, capture the training step as a CUDA graph and replay it every epoch; ``never``."""
     dry_run: bool = MISSING
     """Run one ``rank`` of ``world_size`` alone, with collectives that move nothing, to measure its memory and bytes."""
     deterministic: bool = False
-    """Same bits in every run of the same configuration on the same machines; see ``distributed/determinism.py``."""
+    """Get the same bits in every run of one configuration on the same machines; see ``distributed/determinism.py``."""
 
 
 @dataclass

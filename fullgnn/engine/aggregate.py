@@ -23,7 +23,8 @@ memory."""
 
 
 def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
-    """Decide from ``optimizations.offload`` whether A @ H0 stays on the host. Every rank calls it and gets the same."""
+    """Decide from ``optimizations.offload`` whether A @ H0 stays on the host. Every rank calls this and gets the
+    same answer."""
     if choice != "auto" or world.device.type != "cuda":
         return choice == "always"
     assert isinstance(graph.features, Tensor)
@@ -32,7 +33,7 @@ def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
     needed, free = num_rows * row_bytes, torch.cuda.mem_get_info(world.device)[0]
     too_large = [pair for pair in all_gather_objects((needed, free)) if pair[0] > OFFLOAD_SHARE * pair[1]]
     if too_large:
-        log.info("A @ H0 stays in host memory: a rank's %d bytes are much of the %d free on its GPU", *too_large[0])
+        log.info("A @ H0 stays in host memory: one rank needs %d bytes for it, and its GPU has %d free", *too_large[0])
     return bool(too_large)
 
 
@@ -73,7 +74,7 @@ def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: 
     if not any(missing):
         assert stored is not None
         log.info("A @ H0 is loaded from %s", cache.folder)
-        x.copy_(torch.from_numpy(stored["product"]))  # in the layout of a computed product, so that later bits agree
+        x.copy_(torch.from_numpy(stored["product"]))  # the strides of x, as if computed: later sums agree to the bit
         return _with_product(graph, x, world.device, offload)
     graph = aggregate_features(graph, world.device, offload)
     if stored is None and missing.index(key) == world.rank:
@@ -82,7 +83,7 @@ def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: 
 
 
 def _placed(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
-    """Move the features to where their product will be stored; on a GPU, to rows padded to memory lines."""
+    """Move the features to where their product will be stored; on a GPU, rows then begin at cache lines."""
     assert isinstance(graph.features, Tensor)
     return graph.features.to("cpu") if offload else to_aligned(graph.features, device)
 

@@ -54,7 +54,7 @@ def replay_for(choice: str, world: World) -> Replay:
     if world.device.type != "cuda":
         return Replay(None, "the device is a CPU")
     if world.size > 1 and world.backend != "nccl":
-        return Replay(None, f"the ranks exchange over {world.backend}, which is the host's work")
+        return Replay(None, f"the ranks exchange over {world.backend}, which a CUDA graph cannot capture")
     return Replay(CudaGraph)
 
 
@@ -107,7 +107,7 @@ def capture_on_all(
     Returns:
         the graph and an empty text if every rank has captured; otherwise None and the error of the first failed rank.
     """
-    problem, graph, whole = "", None, False
+    problem, graph, all_captured = "", None, False
     try:
         try:
             graph = make_graph()
@@ -115,13 +115,13 @@ def capture_on_all(
         except Exception as error:
             problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         problems = all_gather_objects(problem)
-        whole = not any(problems)
+        all_captured = not any(problems)
     finally:
-        if not whole:
+        if not all_captured:
             if graph is not None:
                 graph.reset()
             state.restore()
-    if whole:
+    if all_captured:
         return graph, ""
     failed = next(f"rank {rank}: {problem}" for rank, problem in enumerate(problems) if problem)
     log.info("epochs are not replayed as a CUDA graph: %s", failed)

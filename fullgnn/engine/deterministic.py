@@ -18,7 +18,7 @@ def check_deterministic(cfg: Config, device: torch.device) -> None:
         return
     if cfg.scheme["name"] == "auto" and cfg.scheme["hardware"] == "auto":
         raise ConfigError(
-            "runtime.deterministic=true: scheme=auto chooses by what this machine measures: name a scheme, or a "
+            "runtime.deterministic=true: scheme=auto chooses by timings of this machine: name a scheme, or a "
             "profile with scheme.hardware=..."
         )
     if device.type != "cuda":

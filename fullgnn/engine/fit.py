@@ -1,4 +1,4 @@
-"""Full-batch training: one gradient step per epoch, mathematically that of one process on any number of ranks."""
+"""Full-batch training: one gradient step per epoch, whose mathematics does not depend on the number of ranks."""
 
 import copy
 import logging
@@ -44,8 +44,8 @@ def fit(
     records: list[EpochRecord] = []
     best: EpochRecord | None = None
     best_state: dict[str, Tensor] = {}
-    stale = 0
-    late: Launched | None = None  # launched, and not yet read
+    stale = 0  # evaluations since the best one
+    late: Launched | None = None  # an epoch that was launched and not yet read
 
     def watched() -> AbstractContextManager[None]:
         return peak.watch(*graph.tensors(), *step.tensors())
@@ -85,7 +85,7 @@ def fit(
                 break
         assert best is not None  # the last epoch is always evaluated
         if peak.trial_bytes > peak.bytes:
-            log.info("trying kernels took %.0f MB, beside %.0f MB of the run", peak.trial_bytes / 1e6, peak.bytes / 1e6)
+            log.info("peak memory: %.0f MB in autotuning, %.0f MB without", peak.trial_bytes / 1e6, peak.bytes / 1e6)
         return FitResult(records, best, best_state, peak.bytes, step.outcome)
     finally:
         step.close()

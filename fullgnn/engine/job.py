@@ -38,7 +38,7 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
     """Build the scheme of ``cfg`` on this rank, with its kernel.
 
     Raises:
-        ConfigError: ``runtime.deterministic`` with a kernel that is not deterministic; the same on every rank.
+        ConfigError: ``runtime.deterministic`` with a choice that is not deterministic; the same on every rank.
     """
     check_deterministic(cfg, world.device)
     kernel = build(cfg.kernel)
@@ -50,7 +50,7 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
 
 
 def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
-    """Prepare ``cfg.dataset``, or rank 0's ``graph``, on rank 0, distribute it, and build the model and its input.
+    """Prepare ``cfg.dataset`` or ``graph`` on rank 0, distribute it, and build the model and its input.
 
     Optimizations that the model does not support are disabled, and this is logged. Results that an earlier run stored
     in ``runtime.cache_dir`` are not computed again.
@@ -65,14 +65,14 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
 
 
 def prepare_on_rank0(cfg: Config, scheme: Scheme, graph: Graph | None = None) -> Prepared | None:
-    """The first part of ``set_up``: the prepared graph and its statistics on rank 0; None on the other ranks."""
+    """The first part of ``set_up``: prepare the graph on rank 0. Returns None on the other ranks."""
     cache = Cache(cfg.runtime.cache_dir)
     from_rank0(cache.check)
     return from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache))
 
 
 def with_supported_optimizations(cfg: Config) -> Config:
-    """Return ``cfg`` with only the optimizations that its model supports. Plans use it, since they have no graph.
+    """Return ``cfg`` with only the optimizations that its model supports; the planner uses it, without a graph.
 
     Raises:
         ConfigError: a size or a rate of the model is out of range.
@@ -105,7 +105,7 @@ def with_input(job: Job, cfg: Config, world: World) -> Job:
     """The last part of ``set_up``: replace the features of the graph by the model's input. Every rank calls it.
 
     Returns:
-        the job with that input, and with ``offload`` of its ``optimizations`` decided.
+        the job with that input, whose ``optimizations.offload`` is now ``always`` or ``never``.
     """
     keeps = job.optimizations.cache_aggregation and not world.dry  # a dry run does not compute the true A @ H0
     key = job.preparation.aggregation_key if keeps else ""
@@ -128,7 +128,7 @@ def make_input(
         aggregation_key: key of A @ H0 in the ``cache``; empty: A @ H0 is not stored.
 
     Returns:
-        the graph with that input, and ``optimizations`` with ``offload`` decided.
+        the graph with that input, and ``optimizations`` whose ``offload`` is now ``always`` or ``never``.
     """
     offload = offloads(optimizations.offload, graph, world)
     optimizations = replace(optimizations, offload="always" if offload else "never")

@@ -48,8 +48,8 @@ class TensorPeak:
 
     @contextmanager
     def watch(self, *existing: torch.Tensor) -> Iterator[None]:
-        """On a CPU, follow the operators in the ``with`` block. ``existing`` are the tensors held before, of any
-        layout. Memory that several of them share, such as that of one NumPy array, counts once."""
+        """On a CPU, follow the operators in the ``with`` block. ``existing`` are tensors of any layout that exist
+        before the block. Memory that several tensors share, such as that of one NumPy array, counts once."""
         if self._cuda:
             yield
             return
@@ -64,7 +64,7 @@ class TensorPeak:
             self._most, self._ledger = self.bytes, None
 
     def hold(self, num_bytes: int) -> None:
-        """From now on, add ``num_bytes`` to the allocator's count, for example the pool of a CUDA graph."""
+        """Add ``num_bytes``, for example the pool of a CUDA graph, to the allocator's count from now on."""
         if num_bytes != self._held:
             self._most = self.bytes
             self._start_again()

@@ -38,7 +38,7 @@ class GraphSizes:
 
 @dataclass(frozen=True)
 class BlockStatistics:
-    """How the non-zeros of a prepared graph lie. No run needs this; ``record.json`` and reports show it."""
+    """Where the non-zeros of a prepared graph are. Only ``record.json`` and reports use these numbers."""
 
     edge_cut: float  # fraction of the non-zeros that join two block rows
     needed_row_ratio: float | None  # rows that block rows read of each other / all; None with one block row
@@ -47,7 +47,7 @@ class BlockStatistics:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a run knows of the prepared graph on every rank. Fields of the parts are named as those of ``RunRecord``."""
+    """What every rank knows about the prepared graph. The fields of the parts have their names in ``RunRecord``."""
 
     sizes: GraphSizes
     methods: UsedMethods
@@ -57,14 +57,14 @@ class Preparation:
 
 
 Prepared = tuple[PreparedGraph, Preparation]
-"""The result of ``prepare``: the whole graph, which stays on rank 0, and what every rank is told about it."""
+"""The result of ``prepare``: the whole graph, which stays on rank 0, and its description, which every rank receives."""
 
 
 def check_preparation(cfg: Config) -> None:
-    """Refuse, before anything is started or loaded, an invalid model or contradictory partition and order.
+    """Refuse an invalid model, or a partition and an order that contradict each other, before anything is loaded.
 
     Raises:
-        ConfigError: one line, the same on every process that calls it.
+        ConfigError: one line, the same in every process that calls this function.
     """
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
     build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is out of range

@@ -181,12 +181,12 @@ def closing_table(record: RunRecord) -> str:
         ("SpMM columns per epoch", str(record.spmm_columns_per_epoch), ""),
         ("SpMM rows per epoch", str(record.spmm_rows_per_epoch), ""),
         ("nnz imbalance, max / mean", f"{record.nnz_imbalance:.3f}", ""),
-        ("  where stages wait", f"{record.stage_imbalance:.3f}", ""),
+        ("  if every stage waits for all ranks", f"{record.stage_imbalance:.3f}", ""),
         ("edge cut", percent(record.edge_cut), ""),
         ("needed rows", percent(record.needed_row_ratio), ""),
         *(
-            (f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(share))
-            for density, share in record.tile_density.items()
+            (f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(fraction))
+            for density, fraction in record.tile_density.items()
         ),
         ("communication hidden", percent(record.comm_hidden), ""),
         *(

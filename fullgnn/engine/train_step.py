@@ -68,10 +68,10 @@ class TrainStep:
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
 
     def __call__(self, epoch: int) -> Launched:
-        """Launch ``epoch``. The result holds the meter's counts since its last ``cut``."""
+        """Launch ``epoch``. The result holds the meter's counts since its last ``lap``."""
         self._num_launched += 1
         if self._num_launched == 2:
-            free_kept_formats()  # the first epoch has used every width of H
+            free_kept_formats()  # the first epoch has multiplied every width of H
         with self._on_own_stream():
             self._capture_if_due(epoch)
             replayed = self._cuda_graph is not None
@@ -99,7 +99,7 @@ class TrainStep:
         with meter.phase("other"):
             self.gradients.flat.zero_()
             if isinstance(graph.features, Tensor):
-                graph.features.grad = None  # they have one if skip_input_gradient=false
+                graph.features.grad = None  # set by the backward pass if skip_input_gradient=false
         loss = node_loss(loss_logits(self.model, graph), graph)
         loss.backward()
         self.gradients.sum_with(loss.detach(), self.scheme)

@@ -20,10 +20,10 @@ def make_training(
 
     Args:
         graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
-        prepared: what ``prepare`` returned for ``cfg``, in a world of one rank or a dry one; ``graph`` is not used.
+        prepared: the result of ``prepare`` for ``cfg``, only on one rank or in a dry run; ``graph`` is then ignored.
 
     Returns:
-        the job; ``epochs``, where ``epochs(i)`` launches epoch i (from 1); and the meter that counts their cost.
+        the job; the step, which launches epoch i (from 1) when called with i; and the meter that counts its cost.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
@@ -34,5 +34,5 @@ def make_training(
         job = set_up(cfg, world, scheme, graph)
     else:
         job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
-    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
-    return job, epochs, meter
+    step = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+    return job, step, meter

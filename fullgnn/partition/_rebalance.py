@@ -15,8 +15,8 @@ def rebalance(
 ) -> None:
     """Move nodes until no part is heavier than ``1 + tolerance`` times the mean, or until no move helps.
 
-    The algorithm is greedy and works in rounds. For every node of a part that is too heavy, it finds the part with room
-    for the node that has most of the node's neighbours. Then the nodes move, those first that add the fewest cut edges.
+    The algorithm is greedy and works in rounds. For every node of a part that is too heavy, it finds, among the
+    parts with room for the node, the one with most of its neighbours. Then the nodes move, cheapest in cut edges first.
 
     Args:
         pattern: (n, n) symmetric.
@@ -71,7 +71,7 @@ def relieve(indptr, indices, part_id, weight, load, limit, held, held_load, held
             target, cost = best_part(
                 node, indptr, indices, part_id, weight, load, limit, held, held_load, held_limit, links
             )
-            if target < 0 or cost > costs[candidate]:  # its target filled up in this round: retry in the next round
+            if target < 0 or cost > costs[candidate]:  # its target filled up in this round: the next round retries
                 continue
             part_id[node] = target
             load[part] -= weight[node]

@@ -8,5 +8,5 @@ from fullgnn.partition.partition import Partition, num_nodes_of
 
 
 def contiguous(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:
-    """Parts of consecutive nodes whose sizes differ by at most one: see :meth:`Partition.equal`. Uses only n."""
+    """Parts of consecutive nodes whose sizes differ by at most one: see :meth:`Partition.equal`."""
     return Cut.consecutive(Partition.equal(num_nodes_of(adj), num_parts), used="contiguous")

@@ -1,4 +1,4 @@
-"""Measure the quality of a node order: bandwidth, edge cut, entries and halo rows per block, balance."""
+"""Measure the quality of a node order and its blocks: bandwidth, edge cut, entries, halo rows and balance."""
 
 import numpy as np
 from scipy import sparse

@@ -1,4 +1,4 @@
-"""The call of METIS that the partitioner and the reordering of that name have in common."""
+"""The call of METIS that ``partition/metis.py`` and ``reorder/metis.py`` share."""
 
 import numpy as np
 from scipy import sparse

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def metis(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int, tolerance: float = 0.03) -> Cut:
-    """Parts with few edges between them and with equal shares of the stored entries and of the training nodes.
+    """Parts with few edges between them and with about equally many stored entries and training nodes each.
 
     METIS balances the stored entries (:func:`~fullgnn.partition.nnz.row_weight`). METIS can balance several weights at
     once, but pymetis passes it only one (and ignores further weights: its pull request 62). So
@@ -31,7 +31,7 @@ def metis(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: i
             Where single nodes are too heavy for both, the stored entries take precedence.
     """
     if not 0.001 <= tolerance < float("inf"):
-        raise ConfigError(f"partition.tolerance is {tolerance}: give a share of at least 0.001.")
+        raise ConfigError(f"partition.tolerance is {tolerance}: give a fraction of at least 0.001.")
     num_nodes = num_nodes_of(adj)
     check_num_parts(num_nodes, num_parts)
     if num_parts == 1:

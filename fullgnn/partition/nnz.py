@@ -52,7 +52,7 @@ def balanced(weight: np.ndarray, num_parts: int) -> Partition:
     mean = -(-total // num_parts)
     limit = mean + bisect_left(range(mean, mean + weight.max(initial=0).item()), True, key=is_enough)
 
-    earliest = [weight.size]  # earliest place of each bound, last bound first: later parts must hold what follows it
+    earliest = [weight.size]  # earliest place of each bound, last bound first: the parts behind it hold the rest
     for _ in range(num_parts - 1):
         earliest.append(np.searchsorted(before, before[earliest[-1]] - limit).item())
     ideal = np.searchsorted(before[:-1] + weight / 2, total / num_parts * np.arange(num_parts)).tolist()  # the nearest

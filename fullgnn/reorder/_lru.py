@@ -8,7 +8,7 @@ _NONE = -1
 
 @numba.njit(cache=True, nogil=True)
 def count_hits(reads, num_lines, num_sets, ways):
-    """The number of ``reads`` that hit a cache which is empty at first.
+    """Count the ``reads`` that hit a cache which is empty at first.
 
     The slots of a set form a ring from the newest to the oldest; ``newer`` of the newest slot is the oldest slot. A
     read costs the same for any number of ways: a hit moves its slot to the front of the ring, and a miss makes the

@@ -32,7 +32,7 @@ def blockwise(adj: sparse.csr_array, method: Reordering, cut: Cut, seed: int) ->
         (n,) int64 GLOBAL: new node ``i`` is old node ``perm[i]``; and the method that was used, ``metis+rcm`` where
         METIS failed on some parts only.
     """
-    if base_function(method) is none:  # no copies of the blocks
+    if base_function(method) is none:  # avoids copies of the blocks
         return cut.perm, "none"
     perm = np.empty_like(cut.perm)
     used: dict[str, None] = {}  # an ordered set

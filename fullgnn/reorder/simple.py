@@ -1,4 +1,4 @@
-"""The one-line orders: none, shuffle, degree."""
+"""The orders that need one line each: none, shuffle, degree."""
 
 import numpy as np
 from scipy import sparse

@@ -13,10 +13,10 @@ def slashburn(adj: sparse.csr_array, seed: int, hub_share: float = 0.005) -> np.
     """The SlashBurn order (Lim, Kang and Faloutsos, "SlashBurn: Graph Compression and Mining beyond Caveman
     Communities", 2014).
 
-    Each round removes the ``k = ceil(hub_share * n)`` nodes of highest degree from the giant component and
-    puts them at the front in descending degree. It puts the nodes that this cuts off (the components
-    other than the largest) at the back, larger components first, before those of earlier rounds. The rounds
-    end when the giant component has fewer than ``k`` nodes; these stay in the middle, in their order.
+    Each round removes the ``k = ceil(hub_share * n)`` nodes of highest degree from the giant component and puts them at
+    the front, behind those of earlier rounds, in descending degree. The removal cuts off nodes (the components other
+    than the largest), which go to the back, before those of earlier rounds, larger components first. The rounds end
+    when the giant component has fewer than ``k`` nodes; these stay in the middle, in their order.
 
     The order is deterministic: ties of degree or component size go to the smallest id, so ``seed`` is not used.
 
@@ -24,7 +24,7 @@ def slashburn(adj: sparse.csr_array, seed: int, hub_share: float = 0.005) -> np.
         hub_share: fraction of all nodes that one round removes as hubs, in (0, 1].
     """
     if not 0 < hub_share <= 1:
-        raise ConfigError(f"reorder.method.hub_share is {hub_share}: give a share above 0 and at most 1.")
+        raise ConfigError(f"reorder.method.hub_share is {hub_share}: give a fraction above 0 and at most 1.")
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.reorder._components import label_components
 
@@ -38,8 +38,8 @@ def slashburn(adj: sparse.csr_array, seed: int, hub_share: float = 0.005) -> np.
     back: list[np.ndarray] = []
     while giant.size >= num_hubs > 0:
         # One integer per node orders by descending degree, then by id; ``% num_nodes`` recovers the id.
-        rank = giant - degree[giant] * num_nodes
-        hubs = np.sort(np.partition(rank, num_hubs - 1)[:num_hubs]) % num_nodes
+        sort_key = giant - degree[giant] * num_nodes
+        hubs = np.sort(np.partition(sort_key, num_hubs - 1)[:num_hubs]) % num_nodes
         front.append(hubs)
 
         degree -= np.bincount(pattern[hubs].indices, minlength=num_nodes)

@@ -14,7 +14,7 @@ MAX_CELLS = 64
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Counts of non-zeros in cells and blocks; the arrays are small whatever the size of the graph.
+    """Counts of non-zeros in cells and blocks; the size of the arrays does not depend on that of the graph.
 
     ``cell_nnz_*`` count the entries of the graph as it was loaded, without the self-loops that a run sets;
     ``block_nnz`` counts the entries of the normalised adjacency, which the ranks multiply.

@@ -20,7 +20,7 @@ class UsedMethods:
     """The methods that ordered the nodes, and how long they took. The fields are named as those of ``RunRecord``."""
 
     partition: str  # name of the partitioner that ran; after a fallback it differs from the configured one
-    reorder: str  # name of the reordering that ran, likewise
+    reorder: str  # name of the reordering that ran; after a fallback it differs as well
     reorder_num_blocks: int  # number of blocks that were ordered separately
     partition_time_s: float = 0.0  # 0 if the order was loaded
     reorder_time_s: float = 0.0
@@ -95,7 +95,7 @@ def check_order(partitioner: Partitioner, scope: str, num_blocks: int | None) ->
         raise ConfigError(f"reorder.scope={scope} is not known: choose one of block, whole")
     if scope == "whole" and function not in (contiguous, nnz):
         raise ConfigError(
-            f"reorder.scope=whole needs consecutive parts, which partition={name} does not make"
+            f"reorder.scope=whole needs consecutive parts, which partition={name} does not return"
             ": choose partition=contiguous, partition=nnz or reorder.scope=block"
         )
     if num_blocks is None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 """Part of every key: increase it when the stored arrays, or the way to compute them, change."""
 
-_NAMES = "__names__"  # lists the other arrays of a file: a damaged directory may lose some without an error
+_NAMES = "__names__"  # names the other arrays of a file: a damaged zip directory may lose some without an error
 
 
 class Cache:
@@ -49,7 +49,7 @@ class Cache:
             ) from error
 
     def key(self, **parts: Any) -> str:
-        """SHA-256 of the named ``parts``, or an empty text without a folder.
+        """SHA-256 of the named ``parts``; an empty text if there is no folder.
 
         An array is hashed by its dtype, shape and bytes, without a copy if it is contiguous; anything else by its JSON.
         """
@@ -65,9 +65,9 @@ class Cache:
         return digest.hexdigest()
 
     def load(self, kind: str, key: str) -> dict[str, np.ndarray] | None:
-        """Load the exact arrays stored under ``kind`` and ``key``; None without a file.
+        """Load the arrays stored under ``kind`` and ``key``; return None if there is no file.
 
-        A damaged file logs a warning and counts as none.
+        A damaged file is ignored, and a warning is logged.
         """
         if self.folder is None:
             return None
@@ -89,7 +89,7 @@ class Cache:
             with replacing(path) as temporary:
                 np.savez(temporary, **arrays, **{_NAMES: np.array(list(arrays))})  # type: ignore[arg-type]
         except OSError as error:
-            log.warning("%s cannot be written (%s): it is not kept", path, error.strerror or error)
+            log.warning("%s cannot be written (%s): the result is not cached", path, error.strerror or error)
 
 
 def _read(source: Path | BinaryIO) -> dict[str, np.ndarray]:

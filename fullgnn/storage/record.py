@@ -13,7 +13,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.storage.atomic import replacing, write_text
 
 STALE = ("record.json*", "structure*.npz", "predictions*.npz", ".*.json", ".*.npz", "tensorboard/events.out.tfevents.*")
-"""Files of an earlier run in the same folder, as patterns."""
+"""Patterns of the files that an earlier run may have left in the same folder."""
 
 RENAMED_FIELDS = {"work": "optimizations"}
 """Old name -> new name of fields of ``record.json``."""
@@ -38,13 +38,13 @@ class RunRecord:
     num_parameters: int
     scheme: str
     world_size: int
-    dry_run_rank: int | None  # the only rank that ran, whose values the fields of ranks hold; None: all ran
+    dry_run_rank: int | None  # the only rank that ran, which per-rank fields describe; None: all ranks ran
     replication: int
     reorder: str  # as used: METIS falls back to RCM if it fails
     reorder_scope: str
     reorder_num_blocks: int
     partition: str
-    kernel: str  # the one that multiplied
+    kernel: str  # the kernel that multiplied
     stage_order: str
     exchange: str  # as configured
     split_rows: bool
@@ -58,7 +58,7 @@ class RunRecord:
     epoch_time_ms: dict[str, float]  # median, p20, p80
     spmm_time_ms: float  # median epoch
     comm_time_ms: float  # median epoch: exposed communication, that is, waiting for data
-    comm_hidden: float | None  # fraction of the transfer time that other work hid; None: no messages
+    comm_hidden: float | None  # fraction of the transfer time that other work hid; None: nothing but all-reduces
     dense_time_ms: float  # median epoch: the rest of forward and backward
     other_time_ms: float  # median epoch: update and bookkeeping
     comm_bytes_per_epoch: dict[str, float]  # by collective, mean over the ranks
@@ -69,16 +69,14 @@ class RunRecord:
     stage_imbalance: float  # the same if every stage waits for its most loaded rank
     edge_cut: float  # fraction of the non-zeros that join two block rows
     needed_row_ratio: float | None  # rows that the block rows read of each other / all; None with one block row
-    tile_density: dict[
-        str, float
-    ]  # share of nnz by the density, in per cent, of its 32 x 32 tile of the ordered matrix
+    tile_density: dict[str, float]  # fraction of nnz, by the density (per cent) of its 32 x 32 tile in the new order
     peak_memory_bytes: int  # largest process
     peak_memory_bytes_per_rank: list[int]
     peak_tensor_bytes: int  # largest rank
     partition_time_s: float
     reorder_time_s: float
     prepare_time_s: float
-    setup_time_s: float  # all before the first epoch, on the slowest rank; includes the three times above
+    setup_time_s: float  # everything before the first epoch, on the slowest rank; includes the three times above
     setup_bytes: dict[str, float]  # by collective, mean over the ranks: bytes received for A @ H0
     setup_spmm_columns: int  # of A @ H0
     final_loss: float | None  # training loss of the last epoch, before its update; None if it is not finite
@@ -92,7 +90,7 @@ class RunRecord:
     hardware: dict[str, Any]
     git_commit: str | None
     ranks: list[dict[str, Any]] = field(default_factory=list)  # costs of each rank, in rank order; see docs/record.md
-    predicted: dict[str, Any] | None = None  # the planner's prediction; None: no plan was made
+    predicted: dict[str, Any] | None = None  # the planner's prediction; None: there is no plan
 
 
 class RunFolder:
@@ -105,7 +103,7 @@ class RunFolder:
         config: text of ``config.yaml``.
 
     Raises:
-        ConfigError: the folder cannot be made or written.
+        ConfigError: the folder cannot be created or written.
     """
 
     def __init__(self, path: str, config: str):

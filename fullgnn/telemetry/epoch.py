@@ -22,4 +22,4 @@ class EpochRecord:
     loss: float  # training loss before the update, global mean
     cost: Cost  # of the training step
     accuracy: Accuracies | None
-    replayed: bool = False  # as a CUDA graph: its time has no phases
+    replayed: bool = False  # as a CUDA graph: the time of ``cost`` then has no phases but ``epoch``

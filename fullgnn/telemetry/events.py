@@ -30,7 +30,7 @@ class EventFiles:
     def add_epoch(self, record: EpochRecord) -> None:
         points: dict[str, float | None] = {"loss/train": record.loss}
         if record.accuracy is not None:
-            points |= {f"accuracy/{split}": share for split, share in vars(record.accuracy).items()}
+            points |= {f"accuracy/{split}": fraction for split, fraction in vars(record.accuracy).items()}
         points |= {f"time_ms/{phase}": time for phase, time in record.cost.time_ms.items()}
         points |= {f"bytes_received/{name}": count for name, count in record.cost.bytes_received.items()}
         for tag, value in points.items():

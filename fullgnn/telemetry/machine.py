@@ -110,13 +110,14 @@ def available_memory(device: torch.device) -> int:
 
 
 def warn_if_busy() -> float:
-    """The mean number of running threads on the machine in the last minute; logs a warning if that is many.
+    """Return the load, the mean number of running threads in the last minute; log a warning if it is high.
 
-    A busy core slows most the methods that give every thread an equal part, as OpenMP does, so that ratios mislead.
+    A busy core slows down most the methods that give every thread an equal part, as OpenMP does, so that ratios of
+    times mislead.
     """
     load = os.getloadavg()[0]
     if load > 0.5 * len(os.sched_getaffinity(0)):
-        log.warning("the machine is busy (load %.1f): neither times nor ratios will repeat", load)
+        log.warning("the machine is busy (load %.1f): times and their ratios are not reproducible", load)
     return load
 
 

@@ -2,7 +2,7 @@
 
 The schemes, collectives and the training loop share one ``Meter``. On a CPU a phase is timed with the wall clock;
 on a GPU with a pair of events on the current stream, which are read only after the epoch, so that
-measuring never makes the host wait inside an epoch. ``lap`` defers even the reading.
+measuring never makes the host wait inside an epoch. With ``lap`` they are read even later.
 """
 
 import time

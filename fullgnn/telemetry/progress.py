@@ -31,7 +31,7 @@ class Progress:
             return
         if record.accuracy is not None:
             splits = ("train", record.accuracy.train), ("val", record.accuracy.val), ("test", record.accuracy.test)
-            self._accuracy = "  ".join(f"{name} {percent(share)}" for name, share in splits)
+            self._accuracy = "  ".join(f"{name} {percent(fraction)}" for name, fraction in splits)
         line = f"loss {record.loss:.4f}  {self._accuracy}  {record.cost.time_ms['epoch']:.1f} ms/epoch"
         if self._bar is not None:
             self._bar.set_postfix_str(line, refresh=False)

@@ -69,7 +69,7 @@ def device_ms(calls: Iterable[Callable[[], object]], device: torch.device) -> li
 class JobClock:
     """Times work that all ranks of a job do at once; the slowest rank counts.
 
-    ``spread`` is the largest ratio so far of a median time to the shortest time of the same work.
+    ``spread`` is the largest ratio, over all work so far, of the median time of a round to the shortest one.
 
     Args:
         num_ranks: ranks of the job; one rank needs no process group.
@@ -101,7 +101,7 @@ class JobClock:
     def _largest(self, number: float) -> float:
         if self._num_ranks == 1:
             return number
-        largest = torch.tensor(number, dtype=torch.float64)  # on the host: over NCCL the others would spin
+        largest = torch.tensor(number, dtype=torch.float64)  # on the host: over NCCL the waiting ranks would spin
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return float(largest)
 
@@ -117,5 +117,5 @@ def copy_rate(device: torch.device, num_bytes: int, seconds: Callable[[Callable[
 
 
 def num_repeats(seconds: float, once_s: float, least: int = 1, most: int = 1 << 20) -> int:
-    """Runs of ``once_s`` seconds that fill ``seconds``, between ``least`` and ``most``."""
+    """Number of runs, of ``once_s`` seconds each, that fill ``seconds``; between ``least`` and ``most``."""
     return int(max(least, min(most, seconds / max(once_s, 1e-6))))

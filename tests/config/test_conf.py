@@ -200,7 +200,7 @@ WRONG = {
     "train.lr": "argument train.lr cannot be read: write key=value",
     "~model": "model has no value: give model=...",
     "~train.lr": "train.lr cannot be removed: leave out ~train.lr",
-    "~model.name": "the YAML of model has no name",
+    "~model.name": "the YAML of model has no key name",
     "reorder=slashburn reorder.method.hub_share=abc": "reorder.method.hub_share=abc does not fit: it takes a number",
     "reorder=slashburn +reorder.method.foo=1": "unknown configuration key reorder.method.foo",
     "model._target_=no.such.Model": "model._target_=no.such.Model cannot be used: No module named 'no'",

@@ -77,7 +77,7 @@ def test_old_names_are_taken_and_said(caplog: pytest.LogCaptureFixture) -> None:
         assert with_current_names(given) == ["optimizations.offload=never", "+optimizations=default", *given[2:]]
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2 and said[0] == (
-        "work is called optimizations now: the old name goes with the next version (work.offload=never)"
+        "work is now called optimizations: the next version will not know the old name (work.offload=never)"
     )
 
 

@@ -105,7 +105,7 @@ def refused(world: World, cfg: Config, device: str) -> str:
     ("overrides", "device", "what"),
     [
         (["kernel=torch"], "cuda", "kernel=torch is cuSPARSE on a GPU"),
-        (["scheme=auto"], "cpu", "scheme=auto chooses by what this machine measures"),
+        (["scheme=auto"], "cpu", "scheme=auto chooses by timings of this machine"),
     ],
 )
 def test_what_is_not_deterministic_is_refused_on_every_rank(ranks, tmp_path, overrides, device: str, what: str) -> None:

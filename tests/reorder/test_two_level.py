@@ -53,7 +53,7 @@ def test_contiguous_parts_may_be_cut_from_other_blocks(planted) -> None:
 @pytest.mark.parametrize(
     ("partitioner", "scope", "num_blocks", "message"),
     [
-        (partition.metis, "whole", None, "partition=metis does not make: choose partition=contiguous, partition=nnz"),
+        (partition.metis, "whole", None, "partition=metis does not return: choose partition=contiguous, partition=nnz"),
         (partial(partition.metis, tolerance=0.1), "whole", None, "partition=metis"),
         (partition.random, "whole", None, "partition=random"),
         (partition.nnz, "block", 4, "reorder.num_blocks=4 needs partition=contiguous, not nnz: leave one"),

@@ -32,7 +32,7 @@ WRONG_KEYS = {
     "device=gpu": "device=gpu is not known: choose one of cpu, cuda, auto",
     "datasets=[cora]": "datasets=cora is not known: choose one of reddit-like, ",
     "datasets=[]": "datasets=[] leaves nothing to do: the target has reddit-like, ",
-    "datasets=cora": "datasets does not fit: it takes a list, each a text",
+    "datasets=cora": "datasets does not fit: it takes a list, each element a text",
     "scale=1,2": "scale=1,2 gives several values: run once for each",
     "sizes.reddit-like.scale=x": "sizes.reddit-like.scale does not fit: it takes a number",
     "sizes.foo.scale=1": "sizes.foo.scale is not a known key",

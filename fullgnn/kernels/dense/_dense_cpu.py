@@ -40,12 +40,12 @@ from fullgnn.kernels.support.vectors import (
 
 CHAIN_ROWS = 32  # rows whose products are added one after the other
 CHUNK_ROWS = 4 * CHAIN_ROWS  # so that a chunk of X and G fits into the L2 cache, a slice and a tile of it into L1
-STRETCH_ROWS = 16 * CHUNK_ROWS  # rows whose sum has the dtype of X; twice as many are not cut
-MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for threads: each has its own sum, and the sums are added at the end
+STRETCH_ROWS = 16 * CHUNK_ROWS  # rows that are summed in the dtype of X; up to twice as many are not cut
+MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for the threads; each range has a sum of its own
 
 
 class _Shape(NamedTuple):
-    """How the columns of X and G are cut; see the head of this file."""
+    """How the columns of X are cut into slices and those of G into tiles; see the head of this file."""
 
     lanes: int  # lanes of a vector of X
     num_vectors: int  # vectors of a slice
@@ -110,7 +110,7 @@ def weight_gradient_cpu(
     if many:
         total = (totals.sum(0) + total).to(x.dtype)
     total = total.view(len(shape.slices), h, lanes)
-    return _columns(total, shape, f).t(), _overlapped(column_sums, g_lanes, h)
+    return _joined(total, shape, f).t(), _without_overlap(column_sums, g_lanes, h)
 
 
 def _place(matrix: Tensor | None) -> tuple[int, int]:
@@ -140,16 +140,16 @@ def _lanes(width: int, most: int) -> int:
     return min(most, 1 << (width.bit_length() - 1))
 
 
-def _columns(total: Tensor, shape: _Shape, f: int) -> Tensor:
-    """(num_slices, h, lanes of a slice) sums to (h, f)."""
+def _joined(total: Tensor, shape: _Shape, f: int) -> Tensor:
+    """Join the slices of X's columns: (num_slices, h, lanes of a slice) to (h, f)."""
     out = total.new_empty(total.shape[1], f)
     for first, part in zip(shape.slices, total):
-        out[:, first : first + shape.width] = _overlapped(part, shape.lanes, shape.width)
+        out[:, first : first + shape.width] = _without_overlap(part, shape.lanes, shape.width)
     return out
 
 
-def _overlapped(vectors: Tensor, lanes: int, width: int) -> Tensor:
-    """(..., num_vectors * lanes) to (..., width): the last vector holds the last columns."""
+def _without_overlap(vectors: Tensor, lanes: int, width: int) -> Tensor:
+    """(..., num_vectors * lanes) to (..., width): the last vector ends at the last column and may repeat some."""
     num_last = width - lanes * (-(-width // lanes) - 1)
     return torch.cat([vectors[..., : width - num_last], vectors[..., vectors.shape[-1] - num_last :]], dim=-1)
 
@@ -227,7 +227,7 @@ def _accumulator(
             x_last_slice, x_last, g_last: offset of the last slice or vector in a row or slice, in bytes.
             scratch: memory for the column sums of a chain, and for a tile.
             stretch: (num_slices * h * num_vectors * lanes,) sums in the dtype of X, 0 at first.
-            totals: the same in float64, to which ``stretch`` is added after every STRETCH_ROWS rows; (0,): never.
+            totals: the same in float64, to which ``stretch`` is added after every STRETCH_ROWS rows; or (0,).
             sums: float64 column sums of G', in vectors.
         """
         factor = number(scale)

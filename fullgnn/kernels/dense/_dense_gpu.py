@@ -34,7 +34,7 @@ class _Tile(NamedTuple):
 
 
 def matmul_gpu(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> Tensor:
-    """X W with its epilogue; with ``padded``, in rows that begin at lines.
+    """X W with its epilogue; with ``padded``, its rows begin at cache lines.
 
     Args:
         x: (n, f) float32, any row stride, n and f > 0.
@@ -121,8 +121,8 @@ def _matmul(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """Strides of X and the output, and the columns of X that may be read, are in units. Whole lines are written: the
-    padding gets zeros, or other numbers that are never used."""
+    """Strides of X and the output, and the columns of X that may be read, are in units of ``*_UNIT`` elements. Whole
+    cache lines are written: the padding gets zeros, or other numbers that are never used."""
     x_stride *= X_UNIT
     x_columns *= X_UNIT
     out_stride *= OUT_UNIT

@@ -51,7 +51,7 @@ class _Split(NamedTuple):
 
 
 def split_for(num_rows: int, num_inputs: int, num_columns: int, streams: int, tuning: DenseTuning) -> _Split:
-    """The tiles and ranges of X^T G, of (num_rows, num_inputs) and (num_rows, num_columns).
+    """The tiles and ranges of X^T G, for X (num_rows, num_inputs) and G (num_rows, num_columns).
 
     Args:
         streams: 1 if only G is read, 2 if the output is read too, 3 if G' is also written.
@@ -94,7 +94,7 @@ def linear_gradients_gpu(
         output: (n, h) float32, any row stride; or None.
 
     Returns:
-        (f, h), (h,), and (n, h) in rows that begin at lines, or None. G' is G itself where nothing masks it.
+        (f, h), (h,), and (n, h) in rows that begin at cache lines, or None. G' is G itself where nothing masks it.
     """
     (num_rows, num_inputs), num_columns = x.shape, g.shape[1]
     tuning = tuning_for(x.device).dense.at(num_columns)
@@ -171,7 +171,7 @@ def _outer(
     INPUTS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Strides, and the columns that may be read (``x_columns``, ``g_columns``), are in units.
+    """Strides, and the columns that may be read (``x_columns``, ``g_columns``), are in units of ``*_UNIT`` elements.
 
     Numbers that are read past the columns of X and G affect only rows and columns of the part that are not stored. All
     programs of a range compute G'; those of the first tile of X's columns store G' and its column sums.
@@ -228,7 +228,7 @@ def _outer(
 def activation_gradients_gpu(
     g: Tensor, output: Tensor | None, scale: float, row_scale: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """diag(row_scale) G' in rows that begin at lines, and the column sums of G'; see ``dense.activation_gradients``.
+    """diag(row_scale) G' in rows that begin at cache lines, and the column sums of G'; see ``activation_gradients``.
 
     The sums of ranges of rows, which depend on the shape alone, are added in order: every run gives the same bits.
 
@@ -295,7 +295,7 @@ def _mask(
     COLUMNS: tl.constexpr,
     TILES: tl.constexpr,
 ):
-    """Strides, and the columns that may be read (``g_columns``), are in units. The padding of ``out`` gets zeros."""
+    """Strides, and ``g_columns``, the columns that may be read, are in units of ``*UNIT`` elements; padding gets 0."""
     g_stride *= UNIT
     output_stride *= UNIT
     g_columns *= UNIT
@@ -360,7 +360,7 @@ def _add(
     PARTS: tl.constexpr,
     ELEMENTS: tl.constexpr,
 ):
-    """``size``, the numbers of a part, and ``columns``, the numbers of its rows, are in units."""
+    """``size``, the elements of a part, and ``columns``, the elements of one of its rows, are in units of UNIT."""
     size *= UNIT
     columns *= UNIT
     element = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)

@@ -1,10 +1,10 @@
 """Dense products of tall matrices, by the fastest available implementation.
 
 On a CPU, float32 goes to oneDNN, which uses AVX-512 on every machine that has it; torch.mm goes to MKL, which uses
-AVX-512 only on Intel's. Gradients of weights go to a compiled loop (``_dense_cpu.py``). On a GPU, a float32 product and
-its epilogue are one kernel (``_dense_gpu.py``), and so are a gradient of weights and the mask that the activation
-applies to the gradient of the result (``_gradient_gpu.py``).
-Everything else goes to torch. All implementations compute the same mathematics in the same precision.
+AVX-512 only on Intel processors. Gradients of weights go to a compiled loop (``_dense_cpu.py``). On a GPU, one kernel
+computes a float32 product with its epilogue (``_dense_gpu.py``), and another one computes a gradient of weights with
+the mask that the activation applies to the gradient of the result (``_gradient_gpu.py``). Everything else goes to
+torch. All implementations compute the same mathematics in the same precision.
 """
 
 import torch
@@ -16,8 +16,8 @@ from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import aligned_stride, as_rows, empty_aligned
 
-MIN_WORK = 1 << 22  # multiplications of a gradient from which the compiled loop is called; 0.1 ms for torch
-CHAIN_ROWS = 32  # rows of a smaller gradient whose products are added one after the other
+MIN_WORK = 1 << 22  # a gradient with fewer multiplications, 0.1 ms for torch, skips the compiled loop
+CHAIN_ROWS = 32  # rows of such a small gradient whose products are added one after the other
 
 
 def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
@@ -34,10 +34,10 @@ def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tenso
 def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
     """diag(scale) X W in rows that begin at cache lines: (n, g), a view of a wider matrix if g fills no whole lines.
 
-    A sparse product reads such rows faster. Neither oneDNN nor a GPU takes longer for whole vectors than for parts.
+    A sparse product reads such rows faster. Whole vectors take neither oneDNN nor a GPU longer than parts do.
 
     Args:
-        scale: (n,); fused, at no cost, where ``fuses_scale(x)``, else a pass over the result.
+        scale: (n,); fused at no cost if ``fuses_scale(x)``, otherwise applied in a pass over the result.
     """
     columns = weight.shape[1]
     stride = aligned_stride(x.device, columns, x.dtype)
@@ -75,7 +75,7 @@ def activation_gradients(
     """diag(row_scale) G' and the column sums of G', (n, h) and (h,); see ``linear_gradients``.
 
     Args:
-        row_scale: (n,); fused, at no cost, where ``fuses_scale(g)``, else a pass over the result.
+        row_scale: (n,); fused at no cost if ``fuses_scale(g)``, otherwise applied in a pass over the result.
     """
     if _masks_in_triton(g) and not (output is None and row_scale is None):
         from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu
@@ -99,7 +99,7 @@ def linear_gradients(
     Args:
         x: (n, f).
         g: (n, h).
-        output: (n, h) Y, and then G' = ``scale`` G where Y > 0, else 0; None: G' = G.
+        output: (n, h) Y; then G' is ``scale`` G where Y > 0 and 0 elsewhere. None: G' = G.
         scale: see ``Activation``.
         keep_masked: whether to return G'.
 

@@ -7,8 +7,8 @@ while the current stream reads the other,
     current              | X_0 ... | X_1 ... | X_2 ...
 
 Events order both directions: a chunk is read only after its copy, and a buffer is filled again only after its last
-reader has finished. The host waits for neither. Rows begin at lines of the GPU (``aligned.py``) on the host and in both
-buffers, so that a chunk is one contiguous copy. On a CPU a chunk is a view of the matrix.
+reader has finished. The host waits for neither. On the host and in both buffers, rows begin at the GPU's cache lines
+(``aligned.py``), so that a chunk is one contiguous copy. On a CPU a chunk is a view of the matrix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -96,7 +96,7 @@ def staged(chunks: Sequence[Tensor], buffers: Tensor, copies: Any, cuda: Any = t
     current = cuda.current_stream(buffers.device)
     # The copies wait for the buffers' last readers. In a capture, this also makes the copies part of the CUDA graph.
     copies.wait_stream(current)
-    read: list[Any] = [None, None]  # events, by buffer
+    read: list[Any] = [None, None]  # for each buffer, the event after its last reader
 
     def fill(number: int) -> tuple[Tensor, Any]:
         turn = number % 2

@@ -22,7 +22,7 @@ from fullgnn.kernels.support.vectors import (
 
 CHAIN_EDGES = 32  # edges that are added one after the other; the first chain of a row has up to 63
 GROUP_EDGES = 16 * CHAIN_EDGES  # edges of 16 chains, added one after the other; a row's first group has one chain more
-PADDING = 32  # column ids past the last one that ``multiply`` may read but never uses
+PADDING = 32  # column ids behind the last one, which ``multiply`` may read but never uses
 
 
 @numba.njit(inline="always")
@@ -83,7 +83,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             base = x + block * x_block
             keep = accumulate or block > 0
             done = block == num_blocks - 1
-            scaled, biased, cut = done and len(scale) > 0, done and bias != 0, done and relu
+            scaled, biased, rectified = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
                 total = load(out + row * out_stride, last, zero) if keep else zero
@@ -113,7 +113,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                     total = times(total, scale[row])
                 if biased:
                     total = add(total, load(bias, last, zero))
-                if cut:
+                if rectified:
                     total = unless_negative(total, total)
                 store(out + row * out_stride, last, total)
 

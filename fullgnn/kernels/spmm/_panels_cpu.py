@@ -29,7 +29,7 @@ def _cut_off(x: Tensor) -> Tensor:
 
 
 def multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool, mode: str) -> None:
-    """Write panels @ x to ``out``, or with ``accumulate`` add it; some groups are unpacked at a time, panel by panel.
+    """Write panels @ x to ``out``, or with ``accumulate`` add it to ``out``. ``CPU_GROUPS`` are unpacked at a time.
 
     The sum inside a group is float32, as on tensor cores, and the sum of groups is float64.
     """

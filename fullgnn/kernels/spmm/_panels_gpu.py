@@ -34,7 +34,7 @@ def multiply_panels(
     x,  # (num_cols, width)
     out,  # (num_rows, width)
     num_rows,
-    num_cols,  # columns from here on are none
+    num_cols,  # a column id from here on stands for no column
     first_column,  # first column of the first program along the grid's slow axis, in units of 16
     width,  # in units of OUT_ALIGNED, as out_stride is
     out_stride,
@@ -57,7 +57,7 @@ def multiply_panels(
     item = tl.program_id(0)
     k = tl.arange(0, GROUP)
     r = tl.arange(0, PANEL)
-    zero = tl.full((), 0, tl.int64)  # sums with it have 64 bits
+    zero = tl.full((), 0, tl.int64)  # a term with it makes an offset 64-bit
     readable *= ALIGNED
     x_stride *= ALIGNED
     width *= OUT_ALIGNED

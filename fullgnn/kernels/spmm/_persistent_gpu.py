@@ -8,7 +8,7 @@ of P takes the tasks p, p + P, p + 2 P ..., so the assignment of sums to program
 
 and the lanes of an item take turns on its edges. The bounds of the next task are read before the edges of the current
 one, and the first indices of the next task before the sums of the current one are stored. All columns of a program are
-one block, or three equal ones: so everything has one layout, and no thread waits for another between two edges.
+one block, or three equal ones, so that everything has one layout, and no thread waits for another between two edges.
 """
 
 from collections.abc import Iterator
@@ -125,7 +125,7 @@ def _walk(
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Sum every ``num_programs``-th task from ``task`` on of ``num_items`` items, each by EDGES lanes.
+    """Sum the tasks ``task``, ``task + num_programs``, ... of ``num_items`` items; EDGES lanes sum one item.
 
     Returns the number of this program's next task, counted from the end of these tasks.
     """

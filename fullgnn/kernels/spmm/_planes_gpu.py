@@ -5,7 +5,7 @@ a separate kernel writes the planes of a row side by side, padded to 16 columns:
 
     hi of row 0 | mid of row 0 | lo of row 0 | hi of row 1 | ...        6 bytes a number in bf16x3, 4 in bf16x2
 
-so that 16 bytes at a time go from global to shared memory and from there to the tensor cores, past the registers. The
+so that 16 bytes at a time go from global to shared memory and on to the tensor cores, not through registers. The
 pattern of the next group is unpacked one group ahead and carried into the next iteration, so that the compiler keeps
 the pattern in shared memory too. With a pattern in registers, the products of 64 rows ("wgmma") would wait for each
 other one by one; with one in shared memory, the compiler of Triton 3.7 waits once for each plane, since the sum of one
@@ -27,7 +27,7 @@ from fullgnn.kernels.spmm.reading import Reading
 from fullgnn.kernels.support.tuning import PanelTuning
 
 PLANES = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
-UNIT = 16  # columns that a plane is padded to a multiple of
+UNIT = 16  # the columns of a plane are padded to a multiple of this number
 MAX_COLUMNS, ELEMENTS = 64, 2048  # bounds of one program's tile in ``_split``
 
 
@@ -107,7 +107,7 @@ def multiply_planes(
     planes,  # (num_cols, PLANES, plane) bfloat16
     out,  # (num_rows, width)
     num_rows,
-    num_cols,  # columns from here on are none
+    num_cols,  # a column id from here on stands for no column
     first_column,  # first column of the first program along the grid's slow axis, in units of 16
     width,  # in units of OUT_ALIGNED, as out_stride is
     out_stride,
@@ -126,7 +126,7 @@ def multiply_planes(
     item = tl.program_id(0)
     k = tl.arange(0, GROUP)
     r = tl.arange(0, PANEL)
-    zero = tl.full((), 0, tl.int64)  # sums with it have 64 bits
+    zero = tl.full((), 0, tl.int64)  # a term with it makes an offset 64-bit
     plane *= 16
     width *= OUT_ALIGNED
     out_stride *= OUT_ALIGNED

@@ -2,14 +2,13 @@
 
 The fastest kernel depends on the block, its order and the width. So before the first product of a block by a matrix of
 a new width, every candidate computes that product a few times, with its epilogue and accumulation, and the fastest one
-is chosen. torch's own kernel (cuSPARSE) is a candidate, so the choice is never slower. The choice is stored with the
-prepared data (``runtime.cache_dir``) and logged. Ten products in a CUDA graph are timed, which excludes the host's
-launches.
+is chosen. torch's own kernel (cuSPARSE) is a candidate, so the choice is never slower than torch. The choice is logged
+and stored in ``runtime.cache_dir``. Ten products in a CUDA graph are timed, without the host's launches.
 
 Each candidate prepares a block once for all widths of the first epoch; the prepared formats are kept until
-``trials.free_kept_formats``, as far as there is room.
+``trials.free_kept_formats``, as long as there is room.
 
-Two kernels that are about as fast may be chosen differently in two runs, or on two ranks, and their sums differ in the
+Of two kernels that are about equally fast, two runs or two ranks may choose different ones, whose sums differ in the
 last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` instead.
 """
 
@@ -37,11 +36,11 @@ from fullgnn.telemetry.timing import Times, device_ms
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 5  # replays of every candidate's products, after one to warm up
+ROUNDS = 5  # timed replays of every candidate's products, after one to warm up
 PRODUCTS = 10  # products in one replay
 PASS_COLUMNS = 32  # columns of X that one candidate reads at a time, so that they fit the L2 cache: four passes for 128
-KEPT_SHARE = 8  # formats kept for the trials of other widths take at most 1 / KEPT_SHARE of a GPU's memory
-KEPT_BYTES = 1 << 30  # at most, on other devices
+KEPT_SHARE = 8  # formats kept for trials of other widths take at most 1 / KEPT_SHARE of a GPU's memory
+KEPT_BYTES = 1 << 30  # the limit on other devices
 FEW_EDGES = 1 << 16  # in smaller blocks, a product is little more than its launch: only torch's kernel is worthwhile
 SOME_EDGES = 1 << 20  # in smaller blocks, kernels for tensor cores are not worth compiling
 
@@ -80,7 +79,7 @@ class Call:
 
 
 class Autotune:
-    """See the head of this file."""
+    """The kernel that multiplies each block by its fastest candidate; see the head of this file."""
 
     def __init__(self) -> None:
         self.cache = Cache(None)  # stores the choices
@@ -205,13 +204,13 @@ class Choices:
         self._prepared = {name: block for name, block in self._prepared.items() if name in self.chosen.values()}
 
     def kept_bytes(self) -> int:
-        """Size of the formats of kernels that were not chosen, without storage that chosen kernels use too."""
+        """Size of the formats of kernels that were not chosen, without storage shared with chosen ones."""
         chosen = set(self.chosen.values())
-        lost = [name for name in self._prepared if name not in chosen]
-        if not lost:
+        unchosen = [name for name in self._prepared if name not in chosen]
+        if not unchosen:
             return 0
         shared = {tensor.untyped_storage().data_ptr() for tensor in self._held(chosen)}
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in self._formats(lost)}
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in self._formats(unchosen)}
         return sum(storage.nbytes() for address, storage in storages.items() if address not in shared)
 
     def describe(self, width: int) -> str:
@@ -260,11 +259,11 @@ def room(device: torch.device) -> int:
 
 
 def time_ms(run: Callable[[], None]) -> float:
-    """Median milliseconds of one ``run`` on the GPU after a warm-up, as a tenth of a CUDA graph of ten runs: the host's
-    launches are not timed.
+    """Median milliseconds of one ``run`` on the GPU after a warm-up: a tenth of a CUDA graph of ten runs, so that the
+    host's launches are not timed.
 
     Raises:
-        RuntimeError: ``run`` cannot be captured; a training step with it could not be, either.
+        RuntimeError: ``run`` cannot be captured, and then no training step that contains it can be.
     """
     stream, outside, graph = torch.cuda.Stream(), torch.cuda.current_stream(), CudaGraph()
 

@@ -30,7 +30,7 @@ class LocalCSR:
 class Kernel(Protocol):
     """A way to multiply a ``LocalCSR`` by a dense matrix.
 
-    The number of threads does not change a single bit of the result.
+    The result has the same bits for any number of threads.
     """
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Any:

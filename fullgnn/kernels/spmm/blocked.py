@@ -13,7 +13,7 @@ density. Rows of X within one cache line are added quickly, so they need more ed
 ids count from the first column of their block, so most fit into two bytes; a 0/1 pattern then costs two bytes an edge.
 
 Sources: Nishtala, Vuduc, Demmel and Yelick, "When cache blocking of sparse matrix vector multiply works and why", 2007,
-for column blocks; Md et al., "DistGNN", SC'21, for column blocks in GNN training, in DGL, the peer to compare with.
+for column blocks; Md et al., "DistGNN", SC'21, for column blocks in GNN training, as in DGL, a peer of the benchmarks.
 """
 
 import bisect
@@ -34,9 +34,9 @@ from fullgnn.kernels.support.threads import parallel_for
 MAX_LINES = 8  # cache lines of a row's sum, all in AVX-512 registers: wider matrices are cut into slices of columns
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
 MAX_BLOCKS = 32  # a row adds their sums one after the other, so more blocks would cost accuracy
-MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # mean edges of a row in one block; narrow: rows of X within one cache line
-CHUNKS_PER_THREAD = 2  # chunks of rows; each chunk reads all of X: more balance the work better, fewer share the cache
-MIN_SHARED_LINES = 1 << 18  # cache lines of X, about 0.2 ms of work; for fewer, waking other threads costs as much
+MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # mean edges of a row in a block; narrow: a row of X is within a cache line
+CHUNKS_PER_THREAD = 2  # chunks of rows. Each reads all of X: more chunks balance better, fewer use caches better
+MIN_SHARED_LINES = 1 << 18  # cache lines of X, about 0.2 ms of work; for fewer, one thread: waking others costs as much
 ROW_COST = 8  # cost of one more row in one more block, in edges
 
 

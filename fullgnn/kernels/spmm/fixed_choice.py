@@ -1,13 +1,14 @@
-"""Chooses the kernel on a GPU for ``runtime.deterministic``, by a fixed rule instead of timing.
+"""Choose the kernel on a GPU for ``runtime.deterministic``, by a fixed rule instead of timing.
 
-Timing may choose differently from run to run where two kernels are about as fast, and their sums differ in order. The
-fixed rule depends only on the shape of the block, the width and the GPU; each of its kernels adds in a fixed order.
+Where two kernels are about equally fast, timing may choose another one in another run, and the two add in different
+orders. The fixed rule depends only on the shape of the block, the width and the GPU; each of its kernels adds in a
+fixed order.
 
     packed, panels of 64 rows    the entries are all 1, X is float32, the GPU multiplies bfloat16 (compute capability
                                  8.0), there are 2^20 entries or more, 32 a row or more, and 16 columns of X or more
     csr                          everything else
 
-The rule is a rule of thumb that has not been measured on a GPU: tensor cores work on 16 columns at a time, a panel of
+The rule is a rule of thumb and has not been measured on a GPU: tensor cores work on 16 columns at a time, a panel of
 64 rows with less than 2,048 entries repeats few columns, and the time of small blocks is mostly their launches. Where
 the rule errs, an epoch takes longer; ``kernel=csr``, ``packed`` or ``tile32`` overrides it.
 """

@@ -14,12 +14,12 @@ class Packed(PanelKernel):
     ``Tile32`` is the special case of adjacent columns.
 
     Args:
-        panel_rows: 32, 64 or 128. More rows repeat more columns, and fill their groups less.
+        panel_rows: 32, 64 or 128. In a panel of more rows, more columns repeat, but a group is less dense.
         mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
         planes: on a GPU, split X once per product instead of in each panel.
 
     Raises:
-        ConfigError: another number of rows or mode, or planes without tensor cores.
+        ConfigError: ``panel_rows`` or ``mode`` is not one of these, or ``planes`` without tensor cores.
     """
 
     def __init__(self, panel_rows: int = 64, mode: str = "bf16x3", planes: bool = False):

@@ -11,7 +11,7 @@ def planes_columns(width: int, panel_rows: int, tuning: PanelTuning) -> list[Col
     """Columns of ``multiply_planes``, in single pieces.
 
     A piece is half as wide for panels of 128 rows, and for panels of 64 rows where a row of the result is written
-    number by number, which takes registers. So three programs fit on a multiprocessor.
+    number by number, which takes registers: then three programs fit on a multiprocessor.
     """
     halves = panel_rows == 128 or (panel_rows == 64 and width % 4 != 0)
     largest = tuning.planes_piece // 2 if halves else tuning.planes_piece
@@ -25,5 +25,5 @@ def max_registers(panel_rows: int, tuning: PanelTuning) -> int | None:
 
 
 def smallest_piece(num_warps: int, element_size: int) -> int:
-    """The number of columns of which 32 rows are 16 bytes per thread, so that all threads load whole vectors."""
+    """The number of columns for which 32 rows are 16 bytes per thread, so that all threads load whole vectors."""
     return max(MIN_PIECE, num_warps * 16 // element_size)

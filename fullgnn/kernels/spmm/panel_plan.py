@@ -1,4 +1,4 @@
-"""How a GPU multiplies panels: the groups of each program, and the arguments of the kernel."""
+"""How a GPU multiplies panels: which groups a program gets, and the arguments of the kernels."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
 from fullgnn.kernels.support.tuning import tuning_for
 
-FEW_SUMS = 256  # sums of parts that one item of csr adds, at most
+FEW_SUMS = 256  # one item of csr adds at most this number of sums of parts
 
 
 class PanelPlan:
@@ -73,7 +73,7 @@ class PanelPlan:
 
 
 class _Rows:
-    """Launches ``multiply_panels``, which splits X as it reads it."""
+    """Launches ``multiply_panels``, which splits the rows of X as it reads them."""
 
     def __init__(self, panels: Panels, x: Tensor, mode: str):
         self._panels, self._x, self._mode = panels, x, mode

@@ -3,7 +3,7 @@
 on a GPU    panels on tensor cores (``_panels_gpu.py``), then the rows (``triton_csr.py``), which add to the panels'
             sums and apply the epilogue. A panel with many groups is cut into parts, whose sums are added in order.
 on a CPU    the same split: groups as small dense products, then the rows (``blocked.py``). It shows what a GPU would
-            do, in threshold, coverage and rounding; ``kernel=blocked`` is faster.
+            do (threshold, coverage, rounding); ``kernel=blocked`` is faster.
 
 The modes say how float32 X is multiplied:
 
@@ -14,8 +14,8 @@ The modes say how float32 X is multiplied:
     ieee      float32 products, without tensor cores
 
 A chain of products on tensor cores, which may truncate sums, is only a few groups long. Chains are added in float32; a
-part of a panel has few chains, and the sums of a panel's parts are added as csr adds the sums of its parts
-(``panel_plan.py``).
+part of a panel has few chains, and the sums of a panel's parts are added as csr adds those of a row's
+parts (``panel_plan.py``).
 
 With ``planes``, X is split once per product (``_planes_gpu.py``), not in each panel that reads it. The planes, 6 bytes
 a number in bf16x3, are freed after the product.

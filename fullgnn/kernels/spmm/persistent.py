@@ -1,13 +1,13 @@
 """The rows of ``triton_csr.py`` in one launch: as many programs as run at one time walk one list of rows.
 
-    the list      rows in bins of powers of two of their edges, the longest bin first, within a bin in their own order
+    the list      rows in bins of 2^(b - 1) + 1 to 2^b edges, the longest bin first; a bin keeps the order of its rows
     programs      a fixed number for each multiprocessor; program p of P takes the tasks p, p + P, p + 2 P ...
     a task        a long row, or several shorter rows of similar length
     passes        X may be read some columns at a time, so that the columns of a pass fit the L2 cache
     heavy rows    are cut into parts beforehand, as for ``kernel=csr``: one launch for each level of their sums
 
-A launch for each bin, as in ``kernel=csr``, ends with programs that wait for the longest row of the bin. The assignment
-of tasks is known before the launch and nothing is added with atomics, so a product is the same to the bit every time.
+In ``kernel=csr`` each bin is a launch, at whose end programs wait for the longest row of the bin. The assignment of
+tasks is known before the launch and nothing is added with atomics, so a product is the same to the bit every time.
 This kernel has not been measured on a GPU; it is an alternative to ``kernel=csr``, and ``kernel=auto`` times both.
 
 Sources: Gupta, Stuart and Owens, "A study of persistent threads style GPU programming for GPGPU workloads",
@@ -97,7 +97,7 @@ class ListPlan:
     def __init__(self, adj: LocalCSR, dtype: torch.dtype):
         tuning = tuning_for(adj.indices.device).persistent
         everywhere = (tuning.general, *tuning.widths.values())
-        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane reads so far past its row's end
+        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane may read this far past the row
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
         self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
         self.values = None if adj.values is None else adj.values.to(dtype)

@@ -32,7 +32,7 @@ def split_passes(width: int, columns_a_pass: int, whole: bool = False) -> list[P
     """Launches for ``width`` columns: as many full passes as possible, then the rest.
 
     Args:
-        whole: use one piece, never three narrow ones, of which a thread would read less than 16 bytes in a 16-bit type.
+        whole: use one piece, never three: of a narrow one in a 16-bit type a thread would read less than 16 bytes.
     """
     full, rest = divmod(width, columns_a_pass)
     cuts = []
@@ -56,6 +56,6 @@ def programs_a_processor(tuning: PersistentTuning, double: bool) -> int:
 
 
 def max_registers(tuning: PersistentTuning, double: bool) -> int:
-    """Registers of a thread, so that these programs do run at one time: supported GPUs have 65,536 a multiprocessor."""
+    """Limit on a thread's registers with which these programs run at one time; a multiprocessor has 65,536."""
     threads = 32 * tuning.num_warps * programs_a_processor(tuning, double)
     return min(255, REGISTERS // threads // 8 * 8)

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 FULL_PIECE = 128  # columns; the rest of a width is cut into smaller pieces
 MIN_PIECE = 8  # columns; in float32, a sector of 32 bytes
-FEW_LANES = 64  # columns; programs of more have so few lanes that a piece of 8 is less than a vector per thread
-CHAIN = 16  # float32 numbers that are added one after the other, at most: the error of a sum grows with this number
+FEW_LANES = 64  # columns; a program of more has so few lanes that a piece of 8 is less than a vector per thread
+CHAIN = 16  # float32 numbers that are added one after the other at most: the error of a sum grows with their number
 VECTOR_BYTES = 16  # bytes of one load of one thread
 
 
@@ -101,9 +101,9 @@ class Reading:
     def of(cls, x: Tensor) -> "Reading":
         width, stride = x.shape[1], x.stride(0)
         vector = VECTOR_BYTES // x.element_size()
-        # The memory may end with the last row, and a single row, or an expanded one, may have any stride.
-        behind = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - (len(x) - 1) * stride
-        columns = max(width, min(stride, behind) // vector * vector)
+        # Elements from the last row on: the memory may end with it, and a single or expanded row may have any stride.
+        available = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - (len(x) - 1) * stride
+        columns = max(width, min(stride, available) // vector * vector)
         return cls(columns, stride, math.gcd(vector, stride, columns))
 
     @property

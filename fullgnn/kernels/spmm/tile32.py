@@ -18,7 +18,7 @@ class Tile32(PanelKernel):
         planes: on a GPU, split X once per product instead of in each panel.
 
     Raises:
-        ConfigError: another threshold or mode, or planes without tensor cores.
+        ConfigError: ``density_threshold`` or ``mode`` is not one of these, or ``planes`` without tensor cores.
     """
 
     def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3", planes: bool = False):

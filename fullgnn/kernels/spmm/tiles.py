@@ -21,7 +21,7 @@ from fullgnn.kernels.spmm.base import LocalCSR
 GROUP = 32  # columns of a group: the bits of a word
 TILE = 32  # rows and columns of a tile
 CHUNK_EDGES = 1 << 24  # edges that are sorted at a time: about 1 GB of temporaries
-COUNTERS_PER_EDGE = 8  # with up to so many tiles per edge, a counter for every tile costs less than a sort
+COUNTERS_PER_EDGE = 8  # with up to 8 tiles per edge, a counter for every tile costs less than a sort
 DENSITY_BOUNDS = (0.01, 0.03, 0.05, 0.10, 0.25)
 DENSITY_BINS = ("0-1", "1-3", "3-5", "5-10", "10-25", ">25")
 """Bins of ``tile_density``, in per cent; a bound belongs to the bin below it."""
@@ -75,8 +75,8 @@ def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalC
 def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[Panels, LocalCSR]:
     """The entries in columns that occur at least ``min_count`` times in their panel of ``panel_rows`` rows, and others.
 
-    A group holds its columns in ascending order. Columns with fewer entries fill up the last group of a panel, where a
-    row of X costs as much as outside.
+    A group holds its columns in ascending order. Columns with fewer entries fill up the last group of a panel, where
+    reading a row of X costs as much as in the row kernel.
     """
     found = _Found(adj, panel_rows)
     for stretch in _stretches(adj, panel_rows):
@@ -84,16 +84,16 @@ def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[P
         panel = pair // adj.num_cols
         chosen = count >= min_count
         free = -_per_panel(chosen, panel, stretch.num_panels) % GROUP
-        chosen |= _rank(~chosen, panel, stretch.num_panels) < free[panel]
-        rank = _rank(chosen, panel, stretch.num_panels)
+        chosen |= _place_in_panel(~chosen, panel, stretch.num_panels) < free[panel]
+        place = _place_in_panel(chosen, panel, stretch.num_panels)
         num_groups = -(_per_panel(chosen, panel, stretch.num_panels) // -GROUP)
-        group = (num_groups.cumsum(0) - num_groups)[panel] + rank // GROUP
+        group = (num_groups.cumsum(0) - num_groups)[panel] + place // GROUP
         total = int(num_groups.sum())
         columns = torch.full((total * GROUP,), adj.num_cols, dtype=torch.int32, device=pair.device)
-        columns[(group * GROUP + rank % GROUP)[chosen]] = (pair[chosen] % adj.num_cols).int()
+        columns[(group * GROUP + place % GROUP)[chosen]] = (pair[chosen] % adj.num_cols).int()
         dense = chosen[inverse]
-        place = inverse[dense]
-        words = _words(total, panel_rows, group[place], stretch.row[dense], rank[place] % GROUP)
+        of_edge = inverse[dense]
+        words = _words(total, panel_rows, group[of_edge], stretch.row[dense], place[of_edge] % GROUP)
         panels = torch.arange(stretch.num_panels, device=pair.device).repeat_interleave(num_groups)
         found.add(stretch.first_panel + panels, columns.view(-1, GROUP), words, dense)
     return found.result()
@@ -150,11 +150,11 @@ def _per_panel(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
     return torch.bincount(panel[chosen], minlength=num_panels)
 
 
-def _rank(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
-    """The rank of each chosen pair among those of its panel; for the other pairs, the largest int64."""
+def _place_in_panel(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
+    """The place, from 0, of each chosen pair among those of its panel; for the other pairs, the largest int64."""
     count = _per_panel(chosen, panel, num_panels)
-    rank = chosen.cumsum(0) - 1 - (count.cumsum(0) - count)[panel]
-    return torch.where(chosen, rank, torch.iinfo(torch.int64).max)
+    place = chosen.cumsum(0) - 1 - (count.cumsum(0) - count)[panel]
+    return torch.where(chosen, place, torch.iinfo(torch.int64).max)
 
 
 def _words(num_groups: int, panel_rows: int, group: Tensor, row: Tensor, bit: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The GPU kernel for CSR rows: each row gathers rows of X, and rows of similar degree are processed together.
 
-    bins          rows with up to 4, 16, 64 and more edges; the more edges, the more lanes take turns on one row
+    bins          rows with up to 4, 16, 64 and 512 edges; the more edges, the more lanes take turns on one row
     heavy rows    a row of more than 512 edges is cut into parts; the same kernel adds the sums of the parts in order,
                   again in parts where there are many
     the order     within a bin, and so on the GPU, is that of the rows, so that a reordering keeps its benefit
@@ -88,7 +88,7 @@ class RowPlan:
     def __init__(self, adj: LocalCSR, dtype: torch.dtype):
         tuning = tuning_for(adj.indices.device).csr
         everywhere = (tuning.general, *tuning.widths.values())
-        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane reads so far past its row's end
+        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane may read this far past the row
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
         self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
         self.values = None if adj.values is None else adj.values.to(dtype)
