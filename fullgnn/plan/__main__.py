@@ -17,14 +17,14 @@ from dataclasses import asdict, replace
 
 import torch
 
-from fullgnn.config import Config
+from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.page import page, scaling_page
-from fullgnn.plan.search import Search, best, from_graph, from_numbers
+from fullgnn.plan.search import Search, best
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.record import strict_json
 
@@ -37,10 +37,8 @@ def run(arguments: list[str]) -> None:
     folder = make_folder(plan.out)
     command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
     cfg = next(iter(runs.values()))
-    hardware_for = profiles(plan.hardware, cfg)
-    near_bytes = hardware_for(min(plan.nproc)).near_bytes
-    source = from_graph(load_dataset(cfg.dataset), near_bytes) if graph is None else from_numbers(graph)
-    search = Search(runs, source, hardware_for)
+    hardware_for = profiles(plan.hardware, cfg.runtime)
+    search = Search(runs, graph or load_dataset(cfg.dataset), hardware_for)
     if plan.scaling:
         found = search.scaling()
         text = scaling_page(found, hardware_for(1), command)
@@ -57,19 +55,19 @@ def run(arguments: list[str]) -> None:
     log.info("\n%s\n%s", text, os.path.abspath(folder))
 
 
-def profiles(name: str, cfg: Config) -> Callable[[int], Hardware]:
+def profiles(name: str, runtime: RuntimeConfig) -> Callable[[int], Hardware]:
     """The profile ``name`` for any number of ranks.
 
     ``auto`` is measured with as many ranks as there are cores or GPUs, at most. If there are more ranks, each is taken
     to be as fast and as well connected as those measured, and to have an equal part of the memory.
     """
-    num_gpus = torch.cuda.device_count() if cfg.runtime.device != "cpu" else 0
+    if name != "auto":
+        return functools.cache(lambda world_size: load_hardware(name, runtime))
+    num_gpus = torch.cuda.device_count() if runtime.device != "cpu" else 0
     places = num_gpus or len(os.sched_getaffinity(0))
-    measured = functools.cache(functools.partial(load_hardware, name, cfg.runtime))
+    measured = functools.cache(functools.partial(load_hardware, name, runtime))
 
     def hardware_for(world_size: int) -> Hardware:
-        if name != "auto":
-            return measured()
         found = measured(min(world_size, places))
         total = found.memory_bytes * found.ranks_per_node
         return replace(found, ranks_per_node=world_size, memory_bytes=max(1, total // world_size))

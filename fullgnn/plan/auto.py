@@ -14,7 +14,7 @@ from fullgnn.kernels.spmm import Kernel
 from fullgnn.plan.hardware import Hardware, load_hardware
 from fullgnn.plan.measure import measured_hardware
 from fullgnn.plan.predict import predict
-from fullgnn.plan.search import Option, Search, best, from_graph, locality
+from fullgnn.plan.search import Option, Search, best, locality
 from fullgnn.plan.statistics import counted_job
 from fullgnn.schemes.options import replications, takes_options
 from fullgnn.telemetry.meter import Meter
@@ -95,7 +95,7 @@ def _choose(cfg: Config, world_size: int, hardware: Hardware, graph: Graph | Non
     if len(candidates) == 1:
         return candidates[0]
     runs = {(cfg.reorder.name, cfg.kernel["name"]): with_supported_optimizations(_with_replication(cfg, 1))}
-    search = Search(runs, from_graph(graph, hardware.near_bytes), lambda _: hardware)
+    search = Search(runs, graph, lambda _: hardware)
     chosen = choose(search.options([world_size], [cfg.scheme["exchange"]], candidates))
     log.info("scheme=auto: %s, predicted %.2f ms an epoch", chosen.overrides, chosen.prediction.epoch_time_ms)
     return chosen.replication

@@ -49,26 +49,28 @@ def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], C
         ConfigError: one line that names the key, what is wrong with it and what it may be.
     """
     own_keys = {field.name for field in fields(PlanConfig)}
-    own = [_listed(argument) for argument in arguments if argument.partition("=")[0] in own_keys]
-    others = [argument for argument in arguments if argument.partition("=")[0] not in own_keys]
+    own = [_listed(argument) for argument in arguments if _key(argument) in own_keys]
     # Hydra takes the name of a profile for a choice of the group ``hardware``, and would load that file in its place.
     named = [argument for argument in own if argument.startswith("hardware=")]
     plan = load_keys("plan", PlanConfig, [argument for argument in own if argument not in named])
     if named:
         plan.hardware = named[-1].partition("=")[2]
     _check(plan)
-    replaced = [group for group, names in (("reorder", plan.orders), ("kernel", plan.kernels)) if names]
-    others = [argument for argument in others if argument.partition("=")[0] not in replaced]
+    groups = {group: names for group, names in (("reorder", plan.orders), ("kernel", plan.kernels)) if names}
+    others = [argument for argument in arguments if _key(argument) not in own_keys | groups.keys()]
     runs = {}
-    for order, kernel in itertools.product(plan.orders or [None], plan.kernels or [None]):
-        chosen = [f"{group}={name}" for group, name in (("reorder", order), ("kernel", kernel)) if name]
+    for chosen in itertools.product(*([f"{group}={name}" for name in names] for group, names in groups.items())):
         run = with_supported_optimizations(load_config(compose(*others, *chosen)))
         runs[run.reorder.name, run.kernel["name"]] = run
     if plan.num_nodes is None:
         return plan, runs, None
-    if any(argument.startswith("dataset=") for argument in others):
+    if "dataset" in map(_key, others):
         raise ConfigError("dataset=... and num_nodes=... both describe a graph: leave out one of them")
     return plan, runs, _graph(plan, run)
+
+
+def _key(argument: str) -> str:
+    return argument.partition("=")[0]
 
 
 def _listed(argument: str) -> str:
@@ -96,8 +98,7 @@ def _check(plan: PlanConfig) -> None:
 def _graph(plan: PlanConfig, run: Config) -> GraphStatistics:
     num_nodes, num_edges, num_features, num_classes = (getattr(plan, key) for key in _NUMBERS)
     return GraphStatistics(
-        "numbers",
-        num_nodes,
+        num_nodes=num_nodes,
         nnz=num_edges + (num_nodes if run.self_loops else 0),
         num_features=num_features,
         num_classes=num_classes,

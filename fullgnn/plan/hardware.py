@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.config.keys import check_choices, choices, explain_keys
@@ -31,7 +32,6 @@ from fullgnn.telemetry.machine import hardware as machine
 log = logging.getLogger(__name__)
 
 DEFAULT_CACHE = "~/.cache/fullgnn"
-"""Where measured profiles are kept if ``runtime.cache_dir`` is null."""
 
 _MESSAGES = {"gather": "exchange", "reduce_scatter": "exchange"}
 """Collectives that are made of the messages of another (``Axis.exchange``)."""
@@ -86,8 +86,8 @@ class Hardware:
     def __post_init__(self) -> None:
         check_choices("device", [self.device], ["cpu", "cuda"])
         _check_positive({key: value for key, value in vars(self).items() if isinstance(value, int | float)})
-        _check_positive({f"gather[{table_bytes}]": rate for table_bytes, rate in self.gather.items()})
-        _check_positive({f"the table {table_bytes} of gather": table_bytes for table_bytes in self.gather})
+        for table_bytes, rate in self.gather.items():
+            _check_positive({f"gather[{table_bytes}]": rate, f"the table {table_bytes} of gather": table_bytes})
         if not self.gather:
             raise ConfigError("gather is empty: give at least one rate")
 
@@ -122,40 +122,39 @@ class Hardware:
 
 
 def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware:
-    """The profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
+    """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
-    ``auto`` is this machine with ``nproc`` ranks. What was measured before is read again; otherwise ranks are started,
-    which measure it in some ten seconds, and it is kept in ``runtime.cache_dir``, or ``~/.cache/fullgnn`` where that is
-    null, until its file is deleted. The ranks of a job call ``measure.measured_hardware`` instead.
+    ``auto`` is this machine with ``nproc`` ranks. It is measured once, by ranks that are started for it, in some ten
+    seconds. The ranks of a job call ``measure.measured_hardware`` instead.
 
     Raises:
         ConfigError: there is no such profile, or it is wrong.
         WorkerError: it could not be measured.
     """
-    if name != "auto":
-        path = conf_dir() / "hardware" / f"{name}.yaml"
-        if name.endswith(".yaml"):
-            path = Path(name).expanduser()
-        elif not path.is_file():
-            known = ", ".join(["auto", *choices("hardware")])
-            raise ConfigError(f"hardware={name} is not known: choose one of {known}, or a .yaml")
-        try:
-            return read_hardware(path)
-        except OSError as error:
-            raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
-    found = cached_hardware(runtime, nproc)
-    if found is None:
-        log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))
-        with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-            path = Path(folder) / "hardware.yaml"
-            launch_workers(["-m", "fullgnn.plan.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
-            found = read_hardware(path)
-        keep_hardware(found, runtime, nproc)
+    if name == "auto":
+        return cached_hardware(runtime, nproc) or _measured_by_new_ranks(runtime, nproc)
+    if not name.endswith(".yaml") and name not in choices("hardware"):
+        known = ", ".join(["auto", *choices("hardware")])
+        raise ConfigError(f"hardware={name} is not known: choose one of {known}, or a .yaml")
+    path = Path(name).expanduser() if name.endswith(".yaml") else conf_dir() / "hardware" / f"{name}.yaml"
+    try:
+        return read_hardware(path)
+    except OSError as error:
+        raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
+
+
+def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int) -> Hardware:
+    log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+        path = Path(folder) / "hardware.yaml"
+        launch_workers(["-m", "fullgnn.plan.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
+        found = read_hardware(path)
+    keep_hardware(found, runtime, nproc)
     return found
 
 
 def cached_hardware(runtime: RuntimeConfig, nproc: int = 1) -> Hardware | None:
-    """What ``auto`` has measured of this machine before; None if it has not. A damaged file counts as none."""
+    """Read the profile of this machine that was kept; None if there is none. A damaged file counts as none."""
     try:
         return read_hardware(cache_path(runtime, nproc))
     except FileNotFoundError:
@@ -175,8 +174,10 @@ def keep_hardware(measured: Hardware, runtime: RuntimeConfig, nproc: int) -> Non
 
 
 def cache_path(runtime: RuntimeConfig, nproc: int) -> Path:
-    """The file of this machine's profile, as ``amd-epyc-2-cores-1x2.yaml``: the GPU or CPU, how many there are, and
-    ranks x threads."""
+    """Name this machine's profile by its GPU or CPU, their number, and ranks x threads: ``amd-epyc-2-cores-1x2.yaml``.
+
+    Without ``runtime.cache_dir`` the file is in ``DEFAULT_CACHE``, where all runs find it.
+    """
     folder = Path(DEFAULT_CACHE if runtime.cache_dir is None else runtime.cache_dir).expanduser().absolute()
     num_gpus = torch.cuda.device_count() if runtime.device != "cpu" else 0
     here = machine(torch.device("cuda", 0) if num_gpus else torch.device("cpu"))
@@ -196,11 +197,6 @@ def read_hardware(path: Path) -> Hardware:
     """
     try:
         given = OmegaConf.load(path)
-    except OSError:
-        raise
-    except Exception as error:  # YAML's and OmegaConf's, of many kinds
-        raise ConfigError(f"{path} cannot be read as YAML ({type(error).__name__})") from error
-    try:
         if not isinstance(given, DictConfig):
             raise ConfigError("a profile has keys and values")
         profile = OmegaConf.merge(Hardware, given)
@@ -211,6 +207,8 @@ def read_hardware(path: Path) -> Hardware:
         raise ConfigError(f"{path}: {explain_keys(error, Hardware)}") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+    except (YAMLError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML ({type(error).__name__})") from error
 
 
 def write_hardware(hardware: Hardware, path: Path) -> None:

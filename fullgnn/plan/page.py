@@ -1,39 +1,9 @@
 """Plans as Markdown, and a prediction beside what was measured."""
 
-from collections.abc import Callable, Iterable, Mapping
-
 from fullgnn.plan.hardware import Hardware
 from fullgnn.plan.search import Option
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.table import format_table, num_bytes
-
-Cell = Callable[[Option], str]
-
-COLUMNS: dict[str, Cell] = {
-    "p": lambda option: str(option.world_size),
-    "scheme": lambda option: option.scheme,
-    "r": lambda option: str(option.replication),
-    "exchange": lambda option: option.exchange,
-    "order": lambda option: option.order,
-    "kernel": lambda option: option.kernel,
-    "memory a rank": lambda option: num_bytes(option.prediction.peak_tensor_bytes),
-    "fits": lambda option: "yes" if option.prediction.fits else "no",
-}
-TIMES: dict[str, Cell] = {
-    "epoch ms": lambda option: f"{option.prediction.epoch_time_ms:.2f}",
-    "spmm ms": lambda option: f"{option.prediction.time_ms['spmm']:.2f}",
-    "comm ms": lambda option: f"{option.prediction.time_ms['comm']:.2f}",
-    "dense ms": lambda option: f"{option.prediction.time_ms['dense']:.2f}",
-    "other ms": lambda option: f"{option.prediction.time_ms['other']:.2f}",
-}
-SCALING: dict[str, Cell] = {
-    "Epoch, ms (* does not fit)": lambda option: (
-        f"{option.prediction.epoch_time_ms:.1f}" + ("" if option.prediction.fits else " *")
-    ),
-    "Waiting for data, ms": lambda option: f"{option.prediction.time_ms['comm']:.1f}",
-    "Memory a rank": lambda option: num_bytes(option.prediction.peak_tensor_bytes),
-    "Received a rank and epoch": lambda option: num_bytes(sum(option.prediction.comm_bytes_per_epoch.values())),
-}
 
 
 def page(found: list[Option], chosen: Option | None, fallback: Option | None, hardware: Hardware, command: str) -> str:
@@ -43,12 +13,9 @@ def page(found: list[Option], chosen: Option | None, fallback: Option | None, ha
         chosen: the best option that fits; None: no option fits.
         fallback: then, the smallest job that was found to fit.
     """
-    received = {
-        f"{name} a rank": lambda option, name=name: num_bytes(option.prediction.comm_bytes_per_epoch.get(name, 0))
-        for name in sorted({name for option in found for name in option.prediction.comm_bytes_per_epoch})
-    }
-    mark = {"": lambda option: "best" if option is chosen else ""}
+    collectives = sorted({name for option in found for name in option.prediction.comm_bytes_per_epoch})
     ranked = sorted(found, key=lambda option: (option.world_size, option.prediction.epoch_time_ms))
+    rows = [_cells(option, collectives) | {"": "best" if option is chosen else ""} for option in ranked]
     if chosen is not None:
         verdict = f"Best: {chosen.overrides}"
     elif fallback is not None:
@@ -60,7 +27,7 @@ def page(found: list[Option], chosen: Option | None, fallback: Option | None, ha
         f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; bytes are what a rank receives, the "
         "mean; comm is what is not hidden.",
         "",
-        _table({**COLUMNS, **received, **TIMES, **mark}, ranked),
+        format_table(list(rows[0]), [list(row.values()) for row in rows]),
         "",
         verdict,
         f"Command: {command}",
@@ -68,55 +35,67 @@ def page(found: list[Option], chosen: Option | None, fallback: Option | None, ha
     return "\n".join(lines)
 
 
+def _cells(option: Option, collectives: list[str]) -> dict[str, str]:
+    """A line of the page, by heading."""
+    predicted = option.prediction
+    return {
+        "p": str(option.world_size),
+        "scheme": option.scheme,
+        "r": str(option.replication),
+        "exchange": option.exchange,
+        "order": option.order,
+        "kernel": option.kernel,
+        "memory a rank": num_bytes(predicted.peak_tensor_bytes),
+        "fits": "yes" if predicted.fits else "no",
+        **{f"{name} a rank": num_bytes(predicted.comm_bytes_per_epoch.get(name, 0)) for name in collectives},
+        "epoch ms": f"{predicted.epoch_time_ms:.2f}",
+        **{f"{phase} ms": f"{ms:.2f}" for phase, ms in predicted.time_ms.items()},
+    }
+
+
 def scaling_page(found: list[Option], hardware: Hardware, command: str) -> str:
     """Epoch, memory and bytes over the number of ranks, 1D beside 1.5D, and where they cross."""
-    replications = sorted({option.replication for option in found})
-    sizes = sorted({option.world_size for option in found})
     at = {(option.world_size, option.replication): option for option in found}
+    sizes, replications = (sorted(set(numbers)) for numbers in zip(*at))
     header = ["p", *("1D" if r == 1 else f"1.5D r={r}" for r in replications)]
     lines = [f"Planned, not measured, on {hardware.name} ({hardware.source}).", ""]
-    for title, cell in SCALING.items():
-        rows = [[str(p), *(cell(at[p, r]) if (p, r) in at else "-" for r in replications)] for p in sizes]
+    cells = {place: _scaling_cells(option) for place, option in at.items()}
+    for title in cells[1, 1]:
+        rows = [[str(p), *(cells[p, r][title] if (p, r) in at else "-" for r in replications)] for p in sizes]
         lines += [f"### {title}", "", format_table(header, rows), ""]
-
-    def epoch_ms(p: int, r: int) -> float:
-        return at[p, r].prediction.epoch_time_ms
-
+    epoch_ms = {place: option.prediction.epoch_time_ms for place, option in at.items()}
     for r in replications[1:]:
-        faster = [str(p) for p in sizes if (p, r) in at and (p, 1) in at and epoch_ms(p, r) < epoch_ms(p, 1)]
+        faster = [str(p) for p in sizes if (p, r) in at and epoch_ms[p, r] < epoch_ms[p, 1]]
         lines.append(f"1.5D r={r} is ahead of 1D at p = {', '.join(faster) or 'none of these'}.")
     return "\n".join([*lines, f"Command: {command}"])
+
+
+def _scaling_cells(option: Option) -> dict[str, str]:
+    """The cell of ``option`` in each table, by the title of the table."""
+    predicted = option.prediction
+    return {
+        "Epoch, ms (* does not fit)": f"{predicted.epoch_time_ms:.1f}" + ("" if predicted.fits else " *"),
+        "Waiting for data, ms": f"{predicted.time_ms['comm']:.1f}",
+        "Memory a rank": num_bytes(predicted.peak_tensor_bytes),
+        "Received a rank and epoch": num_bytes(sum(predicted.comm_bytes_per_epoch.values())),
+    }
 
 
 def comparison_table(record: RunRecord) -> str:
     """What was predicted for a run beside what was measured, and their ratio."""
     predicted = record.predicted
     assert predicted is not None
-    expected_bytes, received = predicted["comm_bytes_per_epoch"], record.comm_bytes_per_epoch
-
-    def ms(value: float) -> str:
-        return f"{value:.2f} ms"
-
+    planned_bytes, received_bytes = predicted["comm_bytes_per_epoch"], record.comm_bytes_per_epoch
+    times = {"epoch": (predicted["epoch_time_ms"], record.epoch_time_ms["median"])}
+    times |= {f"  {phase}": (ms, getattr(record, f"{phase}_time_ms")) for phase, ms in predicted["time_ms"].items()}
+    sizes = {
+        f"received per rank and epoch, {name}": (planned_bytes.get(name, 0), received_bytes.get(name, 0))
+        for name in sorted({*planned_bytes, *received_bytes})
+    }
+    sizes["peak tensor memory"] = predicted["peak_tensor_bytes"], record.peak_tensor_bytes
     rows = [
-        ("epoch", predicted["epoch_time_ms"], record.epoch_time_ms["median"], ms),
-        *(
-            (f"  {phase}", value, getattr(record, f"{phase}_time_ms"), ms)
-            for phase, value in predicted["time_ms"].items()
-        ),
-        *(
-            (f"received per rank and epoch, {name}", expected_bytes.get(name, 0), received.get(name, 0), num_bytes)
-            for name in sorted({*expected_bytes, *received})
-        ),
-        ("peak tensor memory", predicted["peak_tensor_bytes"], record.peak_tensor_bytes, num_bytes),
+        [title, show(expected), show(measured), f"{expected / measured:.2f}" if measured else "-"]
+        for pairs, show in ((times, "{:.2f} ms".format), (sizes, num_bytes))
+        for title, (expected, measured) in pairs.items()
     ]
-    return format_table(
-        (f"by hardware={predicted['hardware']}", "predicted", "measured", "ratio"),
-        [
-            [title, show(expected), show(measured), f"{expected / measured:.2f}" if measured else "-"]
-            for title, expected, measured, show in rows
-        ],
-    )
-
-
-def _table(columns: Mapping[str, Cell], options: Iterable[Option]) -> str:
-    return format_table(list(columns), [[cell(option) for cell in columns.values()] for option in options])
+    return format_table((f"by hardware={predicted['hardware']}", "predicted", "measured", "ratio"), rows)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fullgnn.config import Config
 from fullgnn.engine.prepare import prepare
@@ -52,55 +52,14 @@ class Option:
         )
 
 
-Source = Callable[[Config, int], PlannedJob]
-"""Makes the job of a run on a number of ranks."""
-
-
-def from_numbers(graph: GraphStatistics) -> Source:
-    """Jobs on a random graph with the numbers of ``graph``."""
-    return lambda cfg, world_size: estimated_job(cfg, world_size, graph)
-
-
-def from_graph(graph: Graph, near_bytes: int) -> Source:
-    """Jobs on ``graph``, which is prepared once for each order and number of block rows.
-
-    Args:
-        near_bytes: size of the cache in which an order should keep the rows of H.
-    """
-    last: dict[tuple[str, int], tuple[PreparedGraph, float]] = {}
-
-    def source(cfg: Config, world_size: int) -> PlannedJob:
-        num_parts = world_size // cfg.scheme["replication"]
-        key = cfg.reorder.name, num_parts
-        if key not in last:
-            last.clear()  # one graph at a time: they may be large
-            prepared, preparation = prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
-            log.info("%s, %s, %d block rows: prepared", graph.name, preparation.methods.reorder, num_parts)
-            last[key] = prepared, locality(prepared, cfg, near_bytes)
-        return counted_job(cfg, world_size, *last[key])
-
-    return source
-
-
-def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
-    """Fraction of random-order misses of a cache of ``near_bytes`` that the node order turns into hits."""
-    hidden = int(cfg.model.get("hidden_channels", prepared.graph.num_classes))
-    num_nodes, capacity = prepared.graph.num_nodes, max(1, near_bytes // (hidden * prepared.dtype.itemsize))
-    by_chance = min(1.0, capacity / num_nodes)
-    if by_chance == 1:
-        return 0.0
-    matrix = prepared.adj.matrix
-    found = hit_rate(matrix.indptr, matrix.indices, num_nodes, capacity, rows=slice(0, LOCALITY_ROWS))
-    return max(0.0, (found - by_chance) / (1 - by_chance))
-
-
-@dataclass(frozen=True)
+@dataclass
 class Search:
     """What is searched: runs of one graph, on one kind of machine."""
 
     runs: dict[tuple[str, str], Config]  # by order and kernel
-    source: Source
+    graph: Graph | GraphStatistics  # only its numbers: it is taken to be random
     hardware_for: Callable[[int], Hardware]  # the profile for a number of ranks
+    _prepared: dict[tuple[str, int], tuple[PreparedGraph, float]] = field(default_factory=dict)
 
     def options(
         self, world_sizes: list[int], exchanges: list[str], chosen_replications: list[int] | None = None
@@ -110,19 +69,14 @@ class Search:
         Args:
             chosen_replications: None: every replication that leaves each replica a stage.
         """
+        grids = [(size, r) for size in world_sizes for r in chosen_replications or replications(size) if size % r == 0]
         found = []
         for (order, kernel), cfg in self.runs.items():
-            by_grid = [
-                (size, r)
-                for size in world_sizes
-                for r in chosen_replications or replications(size)
-                if size % r == 0 and not (chosen_replications and r > size)
-            ]
-            for size, r in sorted(by_grid, key=lambda pair: pair[0] // pair[1]):
+            for size, r in sorted(grids, key=lambda grid: grid[0] // grid[1]):  # few block rows first
                 hardware = self.hardware_for(size)
                 for exchange in exchanges if size > 1 else exchanges[:1]:
-                    one = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": r})
-                    job = replace(self.source(one, size), local=size <= hardware.ranks_per_node)
+                    run = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": r})
+                    job = replace(self._job(run, size, hardware), local=size <= hardware.ranks_per_node)
                     found.append(Option(size, r, exchange, order, kernel, predict(job, hardware)))
         return found
 
@@ -150,6 +104,30 @@ class Search:
                 return found
             size *= 2
         return None
+
+    def _job(self, cfg: Config, world_size: int, hardware: Hardware) -> PlannedJob:
+        """The job of a run; a graph is prepared once for each order and number of block rows."""
+        if isinstance(self.graph, GraphStatistics):
+            return estimated_job(cfg, world_size, self.graph)
+        key = cfg.reorder.name, world_size // cfg.scheme["replication"]
+        if key not in self._prepared:
+            self._prepared.clear()  # one graph at a time: they may be large
+            prepared, preparation = prepare(cfg, key[1], self.graph, Cache(cfg.runtime.cache_dir))
+            log.info("%s, %s, %d block rows: prepared", self.graph.name, preparation.methods.reorder, key[1])
+            self._prepared[key] = prepared, locality(prepared, cfg, hardware.near_bytes)
+        return counted_job(cfg, world_size, *self._prepared[key])
+
+
+def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
+    """Fraction of random-order misses of a cache of ``near_bytes`` that the node order turns into hits."""
+    hidden = int(cfg.model.get("hidden_channels", prepared.graph.num_classes))
+    num_nodes, capacity = prepared.graph.num_nodes, max(1, near_bytes // (hidden * prepared.dtype.itemsize))
+    by_chance = min(1.0, capacity / num_nodes)
+    if by_chance == 1:
+        return 0.0
+    matrix = prepared.adj.matrix
+    found = hit_rate(matrix.indptr, matrix.indices, num_nodes, capacity, rows=slice(0, LOCALITY_ROWS))
+    return max(0.0, (found - by_chance) / (1 - by_chance))
 
 
 def best(found: list[Option]) -> Option | None:

@@ -12,11 +12,10 @@ import numpy as np
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, dry_world
-from fullgnn.engine import make_scheme
-from fullgnn.engine.job import distribute, with_input, with_supported_optimizations
+from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.prepare import Prepared, prepare
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.plan.hardware import Hardware
@@ -26,7 +25,6 @@ from fullgnn.plan.trace import trace_epoch
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.storage.cache import Cache
-from fullgnn.telemetry.meter import Meter
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,6 @@ class Simulation:
     def simulated(self) -> bool:
         """Whether there is more than one rank."""
         return len(self.ranks) > 1
-
-    @property
-    def compute_ms(self) -> float:
-        """An epoch of the slowest rank without its collectives: measured."""
-        return max(rank.time_ms["epoch"] for rank in self.ranks)
 
 
 def simulate(
@@ -79,9 +72,11 @@ def simulate(
     cfg = with_supported_optimizations(cfg)
     if prepared is None:
         prepared = prepare_for(cfg, world_size, graph)
-    ranks, runtime = [], replace(cfg.runtime, nproc=None)  # all on one machine
+    # All ranks are on one machine. An epoch that is replayed as a CUDA graph would have no phases.
+    cfg = replace(cfg, runtime=replace(cfg.runtime, nproc=None, cuda_graph="never"))
+    ranks = []
     for rank in range(world_size):
-        with dry_world(runtime, rank, world_size) as world:
+        with dry_world(cfg.runtime, rank, world_size) as world:
             ranks.append(_run(cfg, world, prepared, epochs))
         gc.collect()  # a rank's blocks are large, and it is gone
     comm_ms = None if hardware is None else _waiting_ms(cfg, prepared[0], ranks, hardware)
@@ -102,17 +97,14 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
     trace = trace_epoch(job, 0)
-    weights = [job.rank_nnz(name) * float(width) for name, width in trace.products]
+    weights = [job.products[name].rank_nnz * float(width) for name, width in trace.products]
     measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(weights[0].shape) / 1e3
     product_s = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
     return (1e3 * communication_s(job, trace, product_s, hardware)).ravel().tolist()
 
 
 def _run(cfg: Config, world: World, prepared: Prepared, epochs: int) -> RankRun:
-    meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
-    training = TrainStep(job.model, job.graph, scheme, cfg.train, meter)
+    job, training, meter = make_training(cfg, world, prepared=prepared)
     meter.take()
     peak = TensorPeak(world.device)
     with peak.watch(*job.graph.tensors(), *training.tensors()):

@@ -31,7 +31,6 @@ class GraphStatistics:
         ConfigError: a number is out of range.
     """
 
-    name: str
     num_nodes: int
     nnz: int  # of the normalised adjacency, self-loops included
     num_features: int
@@ -49,16 +48,39 @@ class GraphStatistics:
 
 
 @dataclass(frozen=True, eq=False)
+class PlannedProduct(DistributedProduct):
+    """One distributed product, and what falls on its blocks."""
+
+    nnz: np.ndarray  # (b, b) int64 non-zeros of the blocks
+    halo: np.ndarray | None  # (b, b, m) int64 as ``Halos.counts``; None: only whole blocks travel
+
+    @property
+    def rank_nnz(self) -> np.ndarray:
+        """(b, r) non-zeros that each rank multiplies."""
+        return rank_sums(stage_nnz(self.nnz, self.stage_order), self.stages)
+
+    @property
+    def steps(self) -> np.ndarray:
+        """(r,) the number of stages of each replica."""
+        return np.array([len(stages) for stages in self.stages])
+
+    def scaled(self, factor: float) -> "PlannedProduct":
+        """The same product with ``factor`` times the rows, and the reads in proportion; its non-zeros stay."""
+        in_rows, halo = self.in_rows.scaled(factor), self.halo
+        if halo is not None:
+            halo = np.minimum(np.rint(halo * factor).astype(np.int64), np.diff(in_rows.bounds, axis=1))
+        return replace(self, in_rows=in_rows, out_rows=self.out_rows.scaled(factor), halo=halo)
+
+
+@dataclass(frozen=True, eq=False)
 class PlannedJob:
-    """One run on so many ranks: its products, named as in ``Layout``, and what falls on their blocks."""
+    """One run on so many ranks."""
 
     cfg: Config  # ``with_supported_optimizations``
     graph: GraphStatistics
     grid: Grid
     rows: RowDistribution
-    products: dict[str, DistributedProduct]
-    halo: dict[str, np.ndarray | None]  # (b, b, m) int64 as ``Halos.counts``; None: only whole blocks travel
-    nnz: dict[str, np.ndarray]  # (b, b) non-zeros of the blocks
+    products: dict[str, PlannedProduct]  # named as in ``Layout``
     local: bool = True  # all ranks are on one machine
 
     @cached_property
@@ -74,29 +96,21 @@ class PlannedJob:
         """Whether rows are scaled before and after a product, because no values are stored for the edges."""
         return self.graph.pattern and self.cfg.normalization != "none"
 
-    def rank_nnz(self, name: str) -> np.ndarray:
-        """(b, r) non-zeros that each rank multiplies in product ``name``."""
-        product = self.products[name]
-        return rank_sums(stage_nnz(self.nnz[name], product.stage_order), product.stages)
-
+    @property
     def num_own_rows(self) -> np.ndarray:
         """(b, r) rows of H that each rank holds."""
         own = np.diff(self.rows.bounds, axis=1)
         return own if own.shape[1] > 1 else np.repeat(own, self.grid.replication, axis=1)
 
+    def bytes_received(self, name: str, width: int) -> dict[str, np.ndarray]:
+        """(b, r) int64 bytes, by collective, that each rank receives in product ``name`` of ``width`` columns."""
+        product, wire_dtype = self.products[name], self.options.torch_wire_dtype or self.dtype
+        return product.bytes_received(product.halo, width, self.dtype.itemsize, wire_dtype.itemsize)
+
     def scaled(self, factor: float) -> "PlannedJob":
-        """The same job with ``factor`` times the rows, and the reads in proportion; its non-zeros are not scaled."""
-
-        def rows(given: RowDistribution) -> RowDistribution:
-            return RowDistribution(np.rint(given.bounds * factor).astype(np.int64))
-
-        products, halo = {}, dict(self.halo)
-        for name, product in self.products.items():
-            products[name] = replace(product, in_rows=rows(product.in_rows), out_rows=rows(product.out_rows))
-            if (counts := halo[name]) is not None:
-                room = np.diff(products[name].in_rows.bounds, axis=1)
-                halo[name] = np.minimum(np.rint(counts * factor).astype(np.int64), room)
-        return replace(self, rows=rows(self.rows), products=products, halo=halo)
+        """The same job with ``factor`` times the rows, see ``PlannedProduct.scaled``."""
+        products = {name: product.scaled(factor) for name, product in self.products.items()}
+        return replace(self, rows=self.rows.scaled(factor), products=products)
 
 
 def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality: float = 0.0) -> PlannedJob:
@@ -112,19 +126,13 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         of_train = Partition(np.concatenate([[0], np.cumsum(graph.train_mask)])[prepared.partition.bounds])
         nnz["loss"] = block_nnz(adj.matrix[np.flatnonzero(graph.train_mask)], of_train, prepared.partition)
         nnz["loss_t"] = nnz["loss"].T
-    halo = {name: halos[name].counts if name in halos else None for name in layout.products}
-    statistics = GraphStatistics(
-        graph.name,
-        graph.num_nodes,
-        adj.nnz,
-        graph.num_features,
-        graph.num_classes,
-        int(graph.train_mask.sum()),
-        adj.symmetric,
-        adj.pattern,
-        locality,
-    )
-    return PlannedJob(cfg, statistics, grid, layout.rows, layout.products, halo, nnz)
+    products = {
+        name: PlannedProduct(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
+        for name, product in layout.products.items()
+    }
+    num_train, sizes = layout.num_split_nodes[0], (graph.num_features, graph.num_classes)
+    statistics = GraphStatistics(graph.num_nodes, adj.nnz, *sizes, num_train, adj.symmetric, adj.pattern, locality)
+    return PlannedJob(cfg, statistics, grid, layout.rows, products)
 
 
 def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> PlannedJob:
@@ -135,28 +143,29 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     """
     grid, n = SchemeOptions.of(cfg.scheme).grid(world_size), graph.num_nodes
     rows = slice_rows(Partition.equal(n, grid.num_parts), grid.num_slices)
-    train = RowDistribution(rows.bounds * graph.num_train // n)
+    train_rows = RowDistribution(rows.bounds * graph.num_train // n)
     diagonal = min(n, graph.nnz)
 
-    def nnz_of(out_rows: RowDistribution, in_rows: RowDistribution) -> np.ndarray:
-        out, into = (np.diff(one.bounds[:, [0, -1]])[:, 0] for one in (out_rows, in_rows))
+    def expected_nnz(out_rows: RowDistribution, in_rows: RowDistribution) -> np.ndarray:
+        out, into = out_rows.block_sizes, in_rows.block_sizes
         anywhere = (graph.nnz - diagonal) * np.outer(out / n, into / n)
         return np.rint(anywhere + np.diag(diagonal * np.minimum(out, into) / n)).astype(np.int64)
 
-    stages = assign_stages(stage_nnz(nnz_of(rows, rows), grid.stage_order), grid.replication)
-    products, halo, nnz = {}, {}, {}
-    kinds = {"adj": (rows, rows), "adj_t": (rows, rows)}
+    stages = assign_stages(stage_nnz(expected_nnz(rows, rows), grid.stage_order), grid.replication)
+
+    def product(out_rows: RowDistribution, in_rows: RowDistribution) -> PlannedProduct:
+        nnz = expected_nnz(out_rows, in_rows)
+        halo = None if grid.exchange == "broadcast" else _expected_halo(nnz, in_rows)
+        ways = choose_ways(in_rows, halo, grid.stage_order, grid.exchange)
+        return PlannedProduct(in_rows, out_rows, stages, grid.stage_order, ways, nnz, halo)
+
+    products = {"adj": product(rows, rows), "adj_t": product(rows, rows)}
     if cfg.optimizations.loss_rows_only:
-        kinds |= {"loss": (train, rows), "loss_t": (rows, train)}
-    for name, (out_rows, in_rows) in kinds.items():
-        nnz[name] = nnz_of(out_rows, in_rows)
-        halo[name] = _distinct(nnz[name], in_rows) if grid.exchange != "broadcast" else None
-        ways = choose_ways(in_rows, halo[name], grid.stage_order, grid.exchange)
-        products[name] = DistributedProduct(in_rows, out_rows, stages, grid.stage_order, ways)
-    return PlannedJob(cfg, graph, grid, rows, products, halo, nnz)
+        products |= {"loss": product(train_rows, rows), "loss_t": product(rows, train_rows)}
+    return PlannedJob(cfg, graph, grid, rows, products)
 
 
-def _distinct(nnz: np.ndarray, in_rows: RowDistribution) -> np.ndarray:
+def _expected_halo(nnz: np.ndarray, in_rows: RowDistribution) -> np.ndarray:
     """(b, b, m) int64 rows that are read if every non-zero of a block is in a random column of it."""
     sizes = np.diff(in_rows.bounds, axis=1)  # (b, m)
     per_row = nnz / np.maximum(sizes.sum(axis=1), 1)

@@ -10,6 +10,7 @@ Two runs, neither of which needs the graph:
 A new model, or another order of multiplying, is thus planned by the code that runs it, and needs no formula.
 """
 
+import copy
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,12 +28,11 @@ from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
-from fullgnn.plan.statistics import PlannedJob, estimated_job
+from fullgnn.plan.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
-from fullgnn.schemes.rows import RowDistribution
 from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
@@ -68,40 +68,28 @@ class Trace:
 
 
 def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
-    """The epoch of ``rank``.
+    """Trace the epoch of ``rank``.
 
     Args:
         padded: rows that arrive or stay are laid out in lines, as on a GPU, see ``aligned.py``.
     """
-    num_rows = max(1, int(job.num_own_rows()[job.grid.place(rank)]))
+    num_rows = max(1, int(job.num_own_rows[job.grid.place(rank)]))
     few = min(num_rows, SAMPLE_ROWS)
     beyond = (num_rows - few) / few  # of the way from one skeleton to the next, twice as large
 
     def line(small: int, large: int) -> int:
         return round(small + (large - small) * beyond)
 
-    def memory(sample: int) -> tuple[int, list[tuple[str, int]], int]:
-        return _memory(job.scaled(sample / num_rows), rank, padded)
+    def skeleton(sample: int) -> _Skeleton:
+        return _Skeleton(job.scaled(sample / num_rows), rank, torch.device("cpu"), padded)
 
-    peak, products, num_parameters = memory(few)
-    gemms = _gemms(job, few)
+    first = skeleton(few)
+    peak_bytes, gemms = first.train_one_epoch(), _gemms(job, few)
     if beyond:
-        peak = line(peak, memory(2 * few)[0])
+        peak_bytes = line(peak_bytes, skeleton(2 * few).train_one_epoch())
         gemms = [Gemm(*map(line, one, two)) for one, two in zip(gemms, _gemms(job, 2 * few))]
-    return Trace(rank, products, gemms, num_parameters, peak)
-
-
-def _memory(job: PlannedJob, rank: int, padded: bool) -> tuple[int, list[tuple[str, int]], int]:
-    """The most bytes of tensors in the first epoch, the products in it, and the number of parameters."""
-    context = _context(job, rank, torch.device("cpu"), padded)
-    products: list[tuple[str, int]] = []
-    sharded, model = _skeleton(job, context, products), _model(job, context.device)
-    scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # there is no other rank to add to
-    epochs = TrainStep(model, sharded, scheme, job.cfg.train, context.axes.world.meter)
-    peak = TensorPeak(context.device)
-    with peak.watch(*sharded.tensors(), *epochs.tensors()):
-        epochs(1)
-    return peak.bytes, products, sum(parameter.numel() for parameter in model.parameters())
+    num_parameters = sum(parameter.numel() for parameter in first.model.parameters())
+    return Trace(rank, first.products, gemms, num_parameters, peak_bytes)
 
 
 def _gemms(job: PlannedJob, num_rows: int) -> list[Gemm]:
@@ -109,12 +97,10 @@ def _gemms(job: PlannedJob, num_rows: int) -> list[Gemm]:
     num_train = min(num_rows, round(job.graph.num_train * (num_rows / job.graph.num_nodes)))
     part = replace(job.graph, num_nodes=num_rows, nnz=num_rows, num_train=num_train)
     alone = dict(job.cfg.scheme) | {"replication": 1, "split_rows": True, "exchange": "broadcast"}
-    job = estimated_job(replace(job.cfg, scheme=alone), 1, part)
-    context = _context(job, 0, torch.device("meta"), padded=False)
-    sharded, model = _skeleton(job, context, []), _model(job, context.device)
-    set_epoch(model, 1)
+    skeleton = _Skeleton(estimated_job(replace(job.cfg, scheme=alone), 1, part), 0, torch.device("meta"), padded=False)
+    set_epoch(skeleton.model, 1)
     with _Gemms() as seen:
-        logits = model(sharded.features, sharded.train_adj or sharded.adj)
+        logits = skeleton.model(skeleton.graph.features, skeleton.graph.train_adj or skeleton.graph.adj)
         logits.backward(torch.empty_like(logits))
     return seen.found
 
@@ -127,13 +113,10 @@ class _Gemms(TorchDispatchMode):
         self.found: list[Gemm] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        factors = None
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.mm.out):
-            factors = args[:2]
-        elif func is torch.ops.aten.addmm.default:
-            factors = args[1:3]
-        if factors is not None:
-            self.found.append(Gemm(*factors[0].shape, factors[1].shape[1]))
+        first_factor = {torch.ops.aten.mm.default: 0, torch.ops.aten.mm.out: 0, torch.ops.aten.addmm.default: 1}
+        if func in first_factor:
+            x, weight = args[first_factor[func] :][:2]
+            self.found.append(Gemm(*x.shape, weight.shape[1]))
         return func(*args, **(kwargs or {}))
 
 
@@ -153,116 +136,117 @@ class _Nothing:
         return "nothing"
 
 
-class _Traced:
+class _TracedOperator(Operator):
     """An operator that appends its name and the columns of X to ``products`` as it multiplies."""
 
-    def __init__(self, name: str, operator: Operator, products: list[tuple[str, int]]):
-        self._name, self._operator, self._products = name, operator, products
-        self.input_scale, self.tensors = operator.input_scale, operator.tensors
+    name: str
+    products: list[tuple[str, int]]
 
     def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
-        self._products.append((self._name, x.shape[1]))
-        return self._operator(x, epilogue, scaled=scaled)
+        self.products.append((self.name, x.shape[1]))
+        return super().__call__(x, epilogue, scaled=scaled)
 
 
-def _context(job: PlannedJob, rank: int, device: torch.device, padded: bool) -> RankContext:
-    """Where ``rank`` stands on the mesh, with axes on which nothing moves."""
-    grid, meter = job.grid, Meter(torch.device("cpu"))
-    part, replica = grid.place(rank)
-    return RankContext(
-        part,
-        replica,
-        grid.num_parts,
-        grid.replication,
-        MeshAxes(
-            CountingAxis(grid.num_parts, part, meter),
-            CountingAxis(grid.replication, replica, meter),
-            CountingAxis(grid.num_ranks, rank, meter),
-        ),
-        device=device,
-        wire_dtype=job.options.torch_wire_dtype,
-        shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
-        timeout_s=1.0,
-        pads_rows=padded,
-        dry=True,
-    )
+class _Skeleton:
+    """One rank's model and its share of the graph, whose blocks have the reads of the real ones and no other entries.
 
-
-def _model(job: PlannedJob, device: torch.device) -> torch.nn.Module:
-    model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
-    set_spmm_order(model, job.cfg.optimizations.spmm_order)
-    return model
-
-
-def _skeleton(job: PlannedJob, context: RankContext, products: list[tuple[str, int]]) -> ShardedGraph:
-    """What ``shard`` would give this rank, with blocks that have the reads of the real ones and no other entries.
-
-    Args:
-        products: the name and columns of each product are appended to it as it is multiplied.
+    On the axes of the mesh nothing moves.
     """
-    graph, optimizations, device = job.graph, job.cfg.optimizations, context.device
 
-    def own(rows: RowDistribution) -> int:
-        held = rows.own(context.part, context.replica)
-        return held.stop - held.start
+    def __init__(self, job: PlannedJob, rank: int, device: torch.device, padded: bool):
+        grid, meter = job.grid, Meter(torch.device("cpu"))
+        self.job, self.products = job, list[tuple[str, int]]()  # name and columns of each product so far
+        self.part, self.replica = grid.place(rank)
+        self.context = RankContext(
+            self.part,
+            self.replica,
+            grid.num_parts,
+            grid.replication,
+            MeshAxes(
+                CountingAxis(grid.num_parts, self.part, meter),
+                CountingAxis(grid.replication, self.replica, meter),
+                CountingAxis(grid.num_ranks, rank, meter),
+            ),
+            device=device,
+            wire_dtype=job.options.torch_wire_dtype,
+            shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
+            timeout_s=1.0,
+            pads_rows=padded,
+            dry=True,
+        )
+        self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
+        set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
+        self.graph = self._graph()
 
-    def operator(name: str) -> Operator:
-        product = job.products[name]
-        matrices, boundary = _blocks(job, name, context.part, context.replica)
-        made = Operator(context, _Nothing(), product, matrices, boundary, True, job.dtype)
-        if not job.folded:
+    def train_one_epoch(self) -> int:
+        """Return the peak bytes of tensors."""
+        scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # there is no other rank to add to
+        epochs = TrainStep(self.model, self.graph, scheme, self.job.cfg.train, self.context.axes.world.meter)
+        peak = TensorPeak(self.context.device)
+        with peak.watch(*self.graph.tensors(), *epochs.tensors()):
+            epochs(1)
+        return peak.bytes
+
+    def _graph(self) -> ShardedGraph:
+        job, device, num_own = self.job, self.context.device, self.job.rows.num_own(self.part, self.replica)
+        node_id, output = torch.arange(num_own, device=device), None
+        num_train = num_own * job.graph.num_train // job.graph.num_nodes
+        if "loss" in job.products:
+            num_train = job.products["loss"].out_rows.num_own(self.part, self.replica)
+            output = self._adjacency("loss", node_id, torch.arange(num_train, device=device))
+        adj = self._adjacency("adj", node_id, None, output)
+        masks = torch.zeros(3, num_own, dtype=torch.bool)
+        masks[0, :num_train] = True
+        features = torch.zeros(num_own, job.graph.num_features, dtype=job.dtype, device=device)
+        if self.context.pads_rows:
+            features = zero_padded(num_own, job.graph.num_features, like=features)
+        aggregated = job.cfg.optimizations.cache_aggregation
+        if not aggregated and not job.cfg.optimizations.skip_input_gradient:
+            features.requires_grad_()
+        return ShardedGraph(
+            adj=adj,
+            train_adj=None if output is None else adj,
+            features=Aggregated(features) if aggregated else features,
+            labels=torch.zeros(num_own, dtype=torch.int64),
+            masks=masks,
+            num_features=job.graph.num_features,
+            num_classes=job.graph.num_classes,
+            num_split_nodes=(max(1, num_train), 0, 0),
+        )
+
+    def _adjacency(self, name: str, node_id: Tensor, row_index: Tensor | None, output: Any = None) -> Adjacency:
+        """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
+        forward = self._operator(name)
+        if self.job.graph.symmetric and name == "adj":
+            backward = copy.copy(forward)
+            backward.name = "adj_t"
+        else:
+            backward = self._operator(f"{name}_t")
+        return Adjacency(forward, backward, node_id, row_index, output)
+
+    def _operator(self, name: str) -> _TracedOperator:
+        product = self.job.products[name]
+        matrices = [self._block(product, product.source(self.part, stage)) for stage in product.stages[self.replica]]
+        slice_ = self.replica if product.in_rows.num_slices > 1 else 0
+        counts = np.zeros(product.num_parts, np.int64) if product.halo is None else product.halo[:, self.part, slice_]
+        boundary = [np.arange(count) for count in counts]
+        made = _TracedOperator(self.context, _Nothing(), product, matrices, boundary, True, self.job.dtype)
+        made.name, made.products = name, self.products
+        if not self.job.folded:
             return made
-        return made.scaled(np.ones(product.out_rows.block_size(context.part)), np.ones(own(product.in_rows)))
+        num_own = product.in_rows.num_own(self.part, self.replica)
+        return made.scaled(np.ones(product.out_rows.block_size(self.part)), np.ones(num_own))
 
-    def adjacency(forward: str, backward: str, index: Tensor | None, output: Any = None) -> Adjacency:
-        made = operator(forward)
-        made_t = made if graph.symmetric and forward == "adj" else operator(backward)
-        pair = (_Traced(forward, made, products), _Traced(backward, made_t, products))
-        return Adjacency(*pair, node_id, index, output)  # type: ignore[arg-type]
-
-    num_own = own(job.rows)
-    num_train, loss = num_own * graph.num_train // graph.num_nodes, job.products.get("loss")
-    node_id, masks = torch.arange(num_own, device=device), torch.zeros(3, num_own, dtype=torch.bool)
-    output = None
-    if loss is not None:
-        num_train = own(loss.out_rows)
-        output = adjacency("loss", "loss_t", torch.arange(num_train, device=device))
-    adj = adjacency("adj", "adj_t", None, output)
-    masks[0, :num_train] = True
-    features = torch.zeros(num_own, graph.num_features, dtype=job.dtype, device=device)
-    if context.pads_rows:
-        features = zero_padded(num_own, graph.num_features, like=features)
-    if not optimizations.cache_aggregation and not optimizations.skip_input_gradient:
-        features.requires_grad_()
-    return ShardedGraph(
-        adj=adj,
-        train_adj=None if loss is None else adj,
-        features=Aggregated(features) if optimizations.cache_aggregation else features,
-        labels=torch.zeros(num_own, dtype=torch.int64),
-        masks=masks,
-        num_features=graph.num_features,
-        num_classes=graph.num_classes,
-        num_split_nodes=(max(1, num_train), 0, 0),
-    )
-
-
-def _blocks(job: PlannedJob, name: str, part: int, replica: int) -> tuple[list[csr_array], list[np.ndarray]]:
-    """A matrix for each stage of the rank, with all its entries in one row, and what the others read here."""
-    product, halo = job.products[name], job.halo[name]
-    num_rows, matrices = product.out_rows.block_size(part), []
-    for stage in product.stages[replica]:
-        source = product.source(part, stage)
-        num_columns = product.in_rows.block_size(source)
+    def _block(self, product: PlannedProduct, source: int) -> csr_array:
+        """A matrix with an entry in each column that the block reads, all in its first row."""
+        num_rows, num_columns = product.out_rows.block_size(self.part), product.in_rows.block_size(source)
         columns = np.arange(min(1, num_columns))
-        if halo is not None:
-            parts = zip(product.in_rows.slices(source), halo[part, source])
-            columns = np.concatenate([rows.start + np.arange(count) for rows, count in parts])
+        if product.halo is not None:
+            counts = zip(product.in_rows.slices(source), product.halo[self.part, source])
+            columns = np.concatenate([rows.start + np.arange(count) for rows, count in counts])
         if num_rows == 0:
             columns = columns[:0]
         indptr = np.full(num_rows + 1, len(columns), np.int32)
         indptr[0] = 0
         entries = np.ones(len(columns), np.int8), columns.astype(np.int32), indptr
-        matrices.append(csr_array(entries, (num_rows, num_columns)))
-    slice_ = replica if product.in_rows.num_slices > 1 else 0
-    counts = np.zeros(job.grid.num_parts, np.int64) if halo is None else halo[:, part, slice_]
-    return matrices, [np.arange(count) for count in counts]
+        return csr_array(entries, (num_rows, num_columns))

@@ -18,6 +18,9 @@ class Structure:
 
     ``cell_nnz_*`` count the entries of the graph as it was loaded, without the self-loops that a run sets;
     ``block_nnz`` counts the entries of the normalised adjacency, which the ranks multiply.
+
+    Raises:
+        ValueError: the shapes of the arrays do not fit each other, as in a damaged file.
     """
 
     cell_bounds: np.ndarray  # (cells + 1,) int64, GLOBAL node ids
@@ -25,6 +28,12 @@ class Structure:
     cell_nnz_after: np.ndarray  # (cells, cells) int64, in the order of the run
     part_bounds: np.ndarray  # (b + 1,) int64, GLOBAL node ids of the block rows in the order of the run
     block_nnz: np.ndarray  # (b, b) int64
+
+    def __post_init__(self) -> None:
+        cells, parts = len(self.cell_bounds) - 1, len(self.part_bounds) - 1
+        shapes = self.cell_nnz_before.shape, self.cell_nnz_after.shape, self.block_nnz.shape
+        if shapes != ((cells, cells), (cells, cells), (parts, parts)):
+            raise ValueError("the arrays of the structure do not fit each other")
 
 
 def cells(num_nodes: int) -> Partition:

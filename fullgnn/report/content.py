@@ -12,8 +12,8 @@ Block = tuple[str, Any]
 ``plot`` (``Plot``), ``table`` (``Table``), ``numbers`` (``Table``, folded where it is long), ``paragraph`` and ``note``
 (text), ``listing`` (heading, text).
 """
-Rows = Sequence[Sequence[str]]
-"""Cells of a table; the first cell of a row is its heading."""
+Cells = Sequence[Sequence[str]]
+"""The rows of a table; the first cell of a row is its heading."""
 Show = Callable[[Any], str]
 """Writes a value as the text of a cell."""
 
@@ -21,7 +21,7 @@ Show = Callable[[Any], str]
 class Table(NamedTuple):
     caption: str
     header: Sequence[str]
-    rows: Rows | Mapping[str, Rows]  # or several groups of rows, by their headings
+    rows: Cells | Mapping[str, Cells]  # or several groups of rows, by their headings
 
 
 NOTHING = "–"

@@ -33,12 +33,11 @@ def write_page(runs: list[Run], left_out: list[str], folder: Path) -> Path:
         stale.unlink()
     here = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"images": partial(write_images, figures), "deed": _deed}
+    environment.filters |= {"images": partial(write_images, figures), "num_ranks": num_ranks}
     origins: dict[str, list[str]] = {}  # runs of the same origin share a line
     for run in runs:
         if run.record:
             origins.setdefault(_origin(run.record), []).append(run.name)
-    page = folder / "report.html"
     text = environment.get_template("page.html.j2").render(
         runs=runs,
         colors=RUN_COLORS,
@@ -46,17 +45,8 @@ def write_page(runs: list[Run], left_out: list[str], folder: Path) -> Path:
         sections={title: list(make(runs)) for title, make in SECTIONS.items()},
         origins=origins,
     )
-    write_text(page, text)
-    return page
-
-
-def _deed(record: dict[str, Any]) -> str:
-    """What a run did."""
-    known = dict.fromkeys(("model", "dataset", "scheme", "world_size", "device", "reorder"), "?") | record
-    sizes = {"nodes": record.get("num_nodes"), "non-zeros": record.get("nnz")}
-    graph = ", ".join([str(known["dataset"]), *(f"{size:,} {what}" for what, size in sizes.items() if size)])
-    where = f"{known['scheme']} on {num_ranks(known['world_size'])} ({known['device']})"
-    return f"{known['model']} on {graph}; {where}, order {known['reorder']}."
+    write_text(folder / "report.html", text)
+    return folder / "report.html"
 
 
 def _origin(record: dict[str, Any]) -> str:

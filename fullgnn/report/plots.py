@@ -60,7 +60,8 @@ class Plot(NamedTuple):
     name: str  # of its files
     title: str
     alt: str  # what the plot says, for those who do not see it
-    draw: Callable[[Axes], None]
+    draw: Callable[..., None]  # takes the axes and the ``data``
+    data: Mapping[str, Any]
     size: tuple[float, float] = WIDE  # inches
 
 
@@ -102,7 +103,7 @@ def drawn(plot: Plot, theme: str) -> Iterator[Figure]:
         FigureCanvasAgg(figure)
         axes, title = figure.add_subplot(), plot.title
         axes.set_title("\n".join(map(_wrapped, title.rsplit(": ", 1))) if len(title) > MAX_NAME else title)
-        plot.draw(axes)
+        plot.draw(axes, **plot.data)
         _add_legend(figure, axes)
         yield figure
 

@@ -18,6 +18,7 @@ from yaml import YAMLError
 from fullgnn.errors import ConfigError
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.sweep import TABLE_FILE, distinguishing
+from fullgnn.storage.record import read_epochs
 
 GIVE = "give the run_dir of a run or of a sweep"
 DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, KeyError, AttributeError, EOFError)
@@ -101,7 +102,7 @@ def _read(path: Path, position: int, name: str, prefix: str) -> Run:
             record = json.loads(file.read_text())
         if not isinstance(record, dict) or not isinstance(record.get("epoch_time_ms"), dict):
             raise ConfigError(f"{file} is not of a training run: {GIVE}")
-    epochs, damaged = _read_epochs(path / "epochs.jsonl")
+    epochs, damaged = read_epochs(path)
     notes = []
     if not record:
         notes.append(f"It has not finished: there is no record.json, and the curves end with epoch {len(epochs)}.")
@@ -111,7 +112,10 @@ def _read(path: Path, position: int, name: str, prefix: str) -> Run:
     with _reading(file):
         config = file.read_text() if file.is_file() else ""
         settings = _flat(OmegaConf.to_container(OmegaConf.create(config), resolve=False))
-    structure = _read_structure(path / "structure.npz")
+    file, structure = path / "structure.npz", None
+    if file.is_file():
+        with _reading(file), np.load(file, allow_pickle=False) as arrays:
+            structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
     return Run(position, name, prefix, path, config, settings, record, epochs, structure, tuple(notes))
 
 
@@ -122,31 +126,6 @@ def _reading(path: Path, advice: str = "remove it, or leave this run out") -> It
         yield
     except DAMAGE as error:
         raise ConfigError(f"{path} cannot be read: {advice}") from error
-
-
-def _read_epochs(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """The lines, and whether one could not be read; a killed run leaves half a line at the end."""
-    epochs: list[dict[str, Any]] = []
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
-        try:
-            epoch = json.loads(line)
-            epochs.append({"epoch": int(epoch["epoch"]), **epoch})
-        except (ValueError, TypeError, KeyError):
-            return epochs, True
-    return epochs, False
-
-
-def _read_structure(path: Path) -> Structure | None:
-    if not path.is_file():
-        return None
-    with _reading(path):
-        with np.load(path, allow_pickle=False) as arrays:
-            structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
-        cells, parts = len(structure.cell_bounds) - 1, len(structure.part_bounds) - 1
-        shapes = structure.cell_nnz_before.shape, structure.cell_nnz_after.shape, structure.block_nnz.shape
-        if shapes != ((cells, cells), (cells, cells), (parts, parts)):
-            raise ValueError("arrays that do not fit each other")
-    return structure
 
 
 def _flat(node: Any, prefix: str = "") -> dict[str, str]:

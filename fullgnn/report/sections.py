@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ PHASE_NAMES = {"spmm": "SpMM", "comm": "communication", "dense": "dense", "other
 BYTE_UNITS = ("B", "kB", "MB", "GB")
 NNZ_UNITS = ("non-zeros", "thousand", "million", "thousand million")
 
-Spent = Mapping[Run, Sequence[tuple[float, Mapping[str, float]]]]
-"""What each rank of a run spent: the whole, and its parts by name, which are the same ones on all ranks of a run."""
+Spent = Mapping[Run, Sequence[Mapping[str, float]]]
+"""What each rank of a run spent, by heading: first the whole, then its parts, the same ones on all ranks of a run."""
 
 
 def loss_and_accuracy(runs: list[Run]) -> Iterator[Block]:
@@ -44,8 +43,8 @@ def loss_and_accuracy(runs: list[Run]) -> Iterator[Block]:
         if lines:
             texts = {run.name: [shown(value, show) for value in points.values()] for run, points in lines.items()}
             ends = "; ".join(f"{name} from {values[0]} to {values[-1]}" for name, values in texts.items())
-            draw = partial(curves, series=lines, in_percent=key != "loss")
-            yield "plot", Plot(key, title, f"{title.capitalize()} by epoch: {ends}.", draw)
+            data = {"series": lines, "in_percent": key != "loss"}
+            yield "plot", Plot(key, title, f"{title.capitalize()} by epoch: {ends}.", curves, data)
     epochs = sorted({epoch for points, _ in columns.values() for epoch in points})
     if epochs:
         rows = [[str(at), *(shown(points.get(at), show) for points, show in columns.values())] for at in epochs]
@@ -54,13 +53,13 @@ def loss_and_accuracy(runs: list[Run]) -> Iterator[Block]:
 
 
 def time_by_phase(runs: list[Run]) -> Iterator[Block]:
-    times = {run: [rank["time_ms"] for rank in ranks] for run, ranks in _ranks(runs, "time_ms").items()}
+    columns = {"epoch": "epoch", **PHASE_NAMES}
     spent = {
-        run: [(rank["epoch"], {name: rank[phase] for phase, name in PHASE_NAMES.items()}) for rank in ranks]
-        for run, ranks in times.items()
+        run: [{name: rank["time_ms"][phase] for phase, name in columns.items()} for rank in ranks]
+        for run, ranks in _ranks(runs, "time_ms").items()
     }
-    caption, header = "Milliseconds of an epoch by rank", ["", "epoch", *PHASE_NAMES.values()]
-    yield from _parts_by_rank("time", "time of an epoch", spent, ("ms",), caption, header, RATIO)
+    table = Table("Milliseconds of an epoch by rank", ["", *columns.values()], [])
+    yield from _parts_by_rank("time", "time of an epoch", spent, ("ms",), table, RATIO)
     yield from missing(runs, spent, "what each rank spent")
 
 
@@ -72,43 +71,39 @@ def bytes_by_collective(runs: list[Run]) -> Iterator[Block]:
     spent = {}
     for run, ranks in received.items():
         used = [name for name in names if any(rank.get(name) for rank in ranks)]
-        spent[run] = [(sum(rank.values()), {name: rank.get(name, 0) for name in used}) for rank in ranks]
+        spent[run] = [{"all": sum(rank.values()), **{name: rank.get(name, 0) for name in used}} for rank in ranks]
         if not used:
             yield "paragraph", f"{run.prefix}Nothing arrived: there is one rank."
-    caption, header = "Bytes received in an epoch by rank", ["", "all", *names]
-    yield from _parts_by_rank("bytes", "received in an epoch", spent, BYTE_UNITS, caption, header, COUNT)
+    table = Table("Bytes received in an epoch by rank", ["", "all", *names], [])
+    yield from _parts_by_rank("bytes", "received in an epoch", spent, BYTE_UNITS, table, COUNT)
     yield from missing(runs, spent, "what each rank received")
 
 
 def _parts_by_rank(
-    name: str, title: str, spent: Spent, units: Sequence[str], caption: str, header: Sequence[str], show: Show
+    name: str, title: str, spent: Spent, units: Sequence[str], table: Table, show: Show
 ) -> Iterator[Block]:
-    """A plot for each run that spent anything, runs of one dataset on one scale, and a table of all runs.
-
-    Args:
-        header: of the table: the columns of the rank and the whole, then the names of the parts.
-    """
+    """A plot for each run that spent anything, runs of one dataset on one scale, and the ``table`` of all runs."""
     tops: dict[Any, float] = {}
     for run, ranks in spent.items():
-        dataset = run.record.get("dataset")
-        tops[dataset] = max(tops.get(dataset, 0), *(sum(parts.values()) for _, parts in ranks))
+        highest = max(sum(list(rank.values())[1:]) for rank in ranks)
+        tops[run.record.get("dataset")] = max(tops.get(run.record.get("dataset"), 0), highest)
     for run, ranks in spent.items():
-        top = tops[run.record.get("dataset")]
-        scale, unit_name = unit(top, units)
-        heights = {part: [parts[part] / scale for _, parts in ranks] for part in ranks[0][1]}
-        if heights:
-            most = f"{max(whole for whole, _ in ranks) / scale:.2f} {unit_name}"
+        whole, *parts = ranks[0]
+        if parts:
+            top = tops[run.record.get("dataset")]
+            scale, unit_name = unit(top, units)
+            heights = {part: [rank[part] / scale for rank in ranks] for part in parts}
+            most = f"{max(rank[whole] for rank in ranks) / scale:.2f} {unit_name}"
             alt = f"{run.name}: {title}, by part, on {num_ranks(len(ranks))}; {most} at most."
-            axis = Axis(_ordinals(ranks), "rank", unit_name)
-            draw = partial(stacked, axis=axis, parts=heights, top=top / scale)
-            yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, draw)
+            data = {"axis": Axis(_ordinals(ranks), "rank", unit_name), "parts": heights, "top": top / scale}
+            yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, stacked, data)
     rows = [
-        [f"{run.prefix}rank {k}", show(whole), *(show(parts.get(part, 0)) for part in header[2:])]
+        [f"{run.prefix}rank {k}", *(show(rank.get(column, 0)) for column in table.header[1:])]
         for run, ranks in spent.items()
-        for k, (whole, parts) in enumerate(ranks)
+        for k, rank in enumerate(ranks)
     ]
     if rows:
-        yield "numbers", Table(caption, header, rows)
+        yield "numbers", table._replace(rows=rows)
 
 
 def adjacency(runs: list[Run]) -> Iterator[Block]:
@@ -126,8 +121,9 @@ def adjacency(runs: list[Run]) -> Iterator[Block]:
                 f"{run.name}: density of the adjacency {when} ordering, in {len(nnz)} by {len(nnz)} cells; "
                 f"{on_diagonal} of the non-zeros are in cells on the diagonal; {num_parts} block rows."
             )
-            draw = partial(density_map, structure=structure, density=nnz / area, limits=limits)
-            yield "plot", Plot(f"density_{run.position}_{when}", f"{run.prefix}{when} ordering", alt, draw, SQUARE)
+            data = {"structure": structure, "density": nnz / area, "limits": limits}
+            name, title = f"density_{run.position}_{when}", f"{run.prefix}{when} ordering"
+            yield "plot", Plot(name, title, alt, density_map, data, SQUARE)
             first = list(map(str, bounds[:-1]))
             yield "numbers", _matrix(f"{run.prefix}Non-zeros by cell {when} ordering", "", first, nnz)
     yield from missing(runs, structures, "structure.npz")
@@ -138,12 +134,11 @@ def blocks(runs: list[Run]) -> Iterator[Block]:
     blocks = {run: run.structure.block_nnz for run in runs if run.structure}
     for run, nnz in blocks.items():
         alt = f"{run.name}: non-zeros of {len(nnz)} by {len(nnz)} blocks, {COUNT(nnz.min())} to {COUNT(nnz.max())}."
-        draw = partial(block_map, nnz=nnz)
-        yield "plot", Plot(f"blocks_{run.position}", f"{run.prefix}non-zeros by block", alt, draw, SQUARE)
+        title = f"{run.prefix}non-zeros by block"
+        yield "plot", Plot(f"blocks_{run.position}", title, alt, block_map, {"nnz": nnz}, SQUARE)
         yield "numbers", _matrix(f"{run.prefix}Non-zeros by block", "row / column", _ordinals(nnz), nnz)
     ranks = _ranks(runs, "nnz")
-    caption = "Non-zeros that a rank multiplies in one product"
-    yield from _by_rank(ranks, "nnz", "non-zeros by rank", caption, NNZ_UNITS)
+    yield from _by_rank(ranks, "nnz", "non-zeros by rank", "Non-zeros that a rank multiplies in one product", NNZ_UNITS)
     yield from missing(runs, blocks, "structure.npz")
     yield from missing(runs, ranks, "the non-zeros of each rank")
 
@@ -156,9 +151,9 @@ def tile_density(runs: list[Run]) -> Iterator[Block]:
         most = {run.name: max((share, name) for name, share in shares.items()) for run, shares in found.items()}
         fullest = "; ".join(f"{run} has most, {percent(share)}, at {name} %" for run, (share, name) in most.items())
         series = {run: [100 * shares.get(name, 0) for name in bins] for run, shares in found.items()}
-        draw = partial(grouped, axis=Axis(bins, "% of the tile", "% of the non-zeros"), series=series)
+        data = {"axis": Axis(bins, "% of the tile", "% of the non-zeros"), "series": series}
         alt = f"Non-zeros by the density of their tile: {fullest}."
-        yield "plot", Plot("tiles", "non-zeros by density of their tile", alt, draw)
+        yield "plot", Plot("tiles", "non-zeros by density of their tile", alt, grouped, data)
         rows = [[run.name, *(percent(shares.get(name)) for name in bins)] for run, shares in found.items()]
         caption = "Share of the non-zeros by the density of their tile, in per cent"
         yield "numbers", Table(caption, ["", *bins], rows)
@@ -181,45 +176,43 @@ def predicted_and_measured(runs: list[Run]) -> Iterator[Block]:
         if not run.record:
             yield "paragraph", f"{run.prefix}Not recorded: the run has not finished."
         elif not expected:
-            reason = "No prediction was made for this run: scheme=auto asks the planner for one."
-            yield "paragraph", run.prefix + reason
+            yield "paragraph", f"{run.prefix}No prediction was made for this run: scheme=auto asks the planner for one."
         else:
-            times = expected.get("time_ms")
-            measured = [run.record.get(f"{phase}_time_ms") for phase in PHASE_NAMES]
-            if times and None not in measured:
-                parts = {name: [times[phase], real] for (phase, name), real in zip(PHASE_NAMES.items(), measured)}
-                axis, top = Axis(["predicted", "measured"], "", "ms"), max(map(sum, zip(*parts.values())))
-                draw = partial(stacked, axis=axis, parts=parts, top=top)
-                alt = f"{run.name}: time of an epoch by phase, predicted and measured; the table has the numbers."
-                yield "plot", Plot(f"predicted_{run.position}", f"{run.prefix}time of an epoch", alt, draw)
-            hardware = expected.get("hardware") or "hardware that is not named"
-            header = ["", "predicted", "measured", "measured / predicted"]
-            caption = f"{run.prefix}Predicted for {hardware}, and measured"
-            yield "numbers", Table(caption, header, _prediction_rows(expected, run.record))
+            yield from _prediction(run, expected)
 
 
-def _prediction_rows(expected: Mapping[str, Any], record: Mapping[str, Any]) -> list[list[str]]:
-    """Rows: quantity, predicted, measured, their ratio. Bytes are the mean over the ranks."""
-    times = expected.get("time_ms") or {}
+def _prediction(run: Run, expected: Mapping[str, Any]) -> Iterator[Block]:
+    """Two bars of the phases, and a table of all quantities. Bytes are the mean over the ranks."""
+    record, times = run.record, expected.get("time_ms") or {}
+    phases = {name: [times.get(key), record.get(f"{key}_time_ms")] for key, name in PHASE_NAMES.items()}
+    if not any(None in pair for pair in phases.values()):
+        top = max(map(sum, zip(*phases.values())))
+        data = {"axis": Axis(["predicted", "measured"], "", "ms"), "parts": phases, "top": top}
+        alt = f"{run.name}: time of an epoch by phase, predicted and measured; the table has the numbers."
+        yield "plot", Plot(f"predicted_{run.position}", f"{run.prefix}time of an epoch", alt, stacked, data)
     planned, received = (one.get("comm_bytes_per_epoch") or {} for one in (expected, record))
-    names = sorted(planned | received)
-    pairs: list[tuple[str, Any, Any, Show]] = [
+    rows: list[tuple[str, Any, Any, Show]] = [
         ("epoch, ms", expected.get("epoch_time_ms"), record["epoch_time_ms"].get("median"), RATIO),
-        *((f"{name}, ms", times.get(key), record.get(f"{key}_time_ms"), RATIO) for key, name in PHASE_NAMES.items()),
-        *((f"{name}, bytes", planned.get(name, 0), received.get(name, 0), COUNT) for name in names),
+        *((f"{name}, ms", plan, real, RATIO) for name, (plan, real) in phases.items()),
+        *(
+            (f"{name}, bytes", planned.get(name, 0), received.get(name, 0), COUNT)
+            for name in sorted(planned | received)
+        ),
         ("peak of tensors, bytes", expected.get("peak_tensor_bytes"), record.get("peak_tensor_bytes"), COUNT),
     ]
-    return [
+    cells = [
         [name, shown(plan, show), shown(real, show), RATIO(real / plan) if plan and real is not None else NOTHING]
-        for name, plan, real, show in pairs
+        for name, plan, real, show in rows
     ]
+    caption = f"{run.prefix}Predicted for {expected.get('hardware') or 'hardware that is not named'}, and measured"
+    yield "numbers", Table(caption, ["", "predicted", "measured", "measured / predicted"], cells)
 
 
 def configuration(runs: list[Run]) -> Iterator[Block]:
     """``config.yaml`` of each run as it is."""
     for run in runs:
         if run.config:
-            yield "listing", (run.name if len(runs) > 1 else "", run.config)
+            yield "listing", (run.name if run.prefix else "", run.config)
     yield from missing(runs, [run for run in runs if run.config], "config.yaml")
 
 
@@ -240,8 +233,8 @@ def _by_rank(
     series = {run: [value / scale for value in of_run] for run, of_run in values.items()}
     labels = _ordinals(max(values.values(), key=len))
     ranges = "; ".join(f"{run.name} {COUNT(min(of_run))} to {COUNT(max(of_run))}" for run, of_run in values.items())
-    draw = partial(grouped, axis=Axis(labels, "rank", unit_name), series=series)
-    yield "plot", Plot(key.removesuffix("_bytes"), title, f"{title.capitalize()} by rank: {ranges}.", draw)
+    data = {"axis": Axis(labels, "rank", unit_name), "series": series}
+    yield "plot", Plot(key.removesuffix("_bytes"), title, f"{title.capitalize()} by rank: {ranges}.", grouped, data)
     rows = [
         [f"rank {k}", *(COUNT(of_run[k]) if k < len(of_run) else NOTHING for of_run in values.values())]
         for k in range(len(labels))

@@ -13,67 +13,71 @@ MILLISECONDS: Show = "{:.3f} ms".format
 SECONDS: Show = "{:.2f} s".format
 
 
-class Row(NamedTuple):
+class Quantity(NamedTuple):
     label: str
-    key: str  # of record.json, dotted
+    key: str  # of record.json
     show: Show = str
     best: Callable[[Sequence[float]], float] | None = None  # ``min`` or ``max``; None: no value is better
 
 
 SETUP = (
-    Row("dataset", "dataset"),
-    Row("nodes", "num_nodes", COUNT),
-    Row("stored non-zeros", "num_edges", COUNT),
-    Row("non-zeros, normalised", "nnz", COUNT),
-    Row("model", "model"),
-    Row("parameters", "num_parameters", COUNT),
-    Row("scheme", "scheme"),
-    Row("ranks, p", "world_size"),
-    Row("replicas, r", "replication"),
-    Row("partition", "partition"),
-    Row("order", "reorder"),
-    Row("scope of the order", "reorder_scope"),
-    Row("kernel", "kernel"),
-    Row("exchange", "exchange"),
-    Row("device", "device"),
-    Row("type of numbers", "dtype"),
-    Row("threads a rank", "threads"),
-    Row("seed", "seed"),
+    Quantity("dataset", "dataset"),
+    Quantity("nodes", "num_nodes", COUNT),
+    Quantity("stored non-zeros", "num_edges", COUNT),
+    Quantity("non-zeros, normalised", "nnz", COUNT),
+    Quantity("model", "model"),
+    Quantity("parameters", "num_parameters", COUNT),
+    Quantity("scheme", "scheme"),
+    Quantity("ranks, p", "world_size"),
+    Quantity("replicas, r", "replication"),
+    Quantity("partition", "partition"),
+    Quantity("order", "reorder"),
+    Quantity("scope of the order", "reorder_scope"),
+    Quantity("kernel", "kernel"),
+    Quantity("exchange", "exchange"),
+    Quantity("device", "device"),
+    Quantity("type of numbers", "dtype"),
+    Quantity("threads a rank", "threads"),
+    Quantity("seed", "seed"),
 )
 RESULTS = (
-    Row("epochs", "epochs"),
-    Row("epoch, median", "epoch_time_ms.median", MILLISECONDS, min),
-    Row("epoch, 20th percentile", "epoch_time_ms.p20", MILLISECONDS),
-    Row("epoch, 80th percentile", "epoch_time_ms.p80", MILLISECONDS),
-    Row("SpMM", "spmm_time_ms", MILLISECONDS, min),
-    Row("communication, exposed", "comm_time_ms", MILLISECONDS, min),
-    Row("dense", "dense_time_ms", MILLISECONDS, min),
-    Row("other", "other_time_ms", MILLISECONDS, min),
-    Row("communication hidden", "comm_hidden", percent, max),
-    Row("received, rank and epoch", "comm_bytes_per_epoch", lambda received: num_bytes(sum(received.values()))),
-    Row("non-zeros, max / mean", "nnz_imbalance", RATIO, min),
-    Row("the same, where stages wait", "stage_imbalance", RATIO, min),
-    Row("edge cut", "edge_cut", percent, min),
-    Row("needed rows", "needed_row_ratio", percent, min),
-    Row("peak memory, process", "peak_memory_bytes", num_bytes, min),
-    Row("peak memory, tensors", "peak_tensor_bytes", num_bytes, min),
-    Row("set-up", "setup_time_s", SECONDS, min),
-    Row("last training loss", "final_loss", DIGITS, min),
-    Row("best epoch", "best_epoch"),
-    Row("train accuracy, best epoch", "train_accuracy", percent, max),
-    Row("validation accuracy, best epoch", "val_accuracy", percent, max),
-    Row("test accuracy, best epoch", "test_accuracy", percent, max),
-    Row("test accuracy, last epoch", "final_test_accuracy", percent, max),
+    Quantity("epochs", "epochs"),
+    Quantity("epoch, median", "epoch_time_ms.median", MILLISECONDS, min),
+    Quantity("epoch, 20th percentile", "epoch_time_ms.p20", MILLISECONDS),
+    Quantity("epoch, 80th percentile", "epoch_time_ms.p80", MILLISECONDS),
+    Quantity("SpMM", "spmm_time_ms", MILLISECONDS, min),
+    Quantity("communication, exposed", "comm_time_ms", MILLISECONDS, min),
+    Quantity("dense", "dense_time_ms", MILLISECONDS, min),
+    Quantity("other", "other_time_ms", MILLISECONDS, min),
+    Quantity("communication hidden", "comm_hidden", percent, max),
+    Quantity("received, rank and epoch", "comm_bytes_per_epoch", lambda received: num_bytes(sum(received.values()))),
+    Quantity("non-zeros, max / mean", "nnz_imbalance", RATIO, min),
+    Quantity("the same, if every stage waits for all ranks", "stage_imbalance", RATIO, min),
+    Quantity("edge cut", "edge_cut", percent, min),
+    Quantity("needed rows", "needed_row_ratio", percent, min),
+    Quantity("peak memory, process", "peak_memory_bytes", num_bytes, min),
+    Quantity("peak memory, tensors", "peak_tensor_bytes", num_bytes, min),
+    Quantity("set-up", "setup_time_s", SECONDS, min),
+    Quantity("last training loss", "final_loss", DIGITS, min),
+    Quantity("best epoch", "best_epoch"),
+    Quantity("train accuracy, best epoch", "train_accuracy", percent, max),
+    Quantity("validation accuracy, best epoch", "val_accuracy", percent, max),
+    Quantity("test accuracy, best epoch", "test_accuracy", percent, max),
+    Quantity("test accuracy, last epoch", "final_test_accuracy", percent, max),
 )
 
 
 def summary(runs: list[Run]) -> Iterator[Block]:
     """Tables with a column for each run."""
     header = ["", *(run.name for run in runs)]
+    records = [
+        run.record | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
+        for run in runs
+    ]
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     groups = {
-        heading: [[row.label, *_cells(row, runs, comparable)] for row in rows]
-        for heading, rows in (("Set-up", SETUP), ("Result", RESULTS))
+        heading: [[quantity.label, *_cells(quantity, records, comparable)] for quantity in quantities]
+        for heading, quantities in (("Set-up", SETUP), ("Result", RESULTS))
     }
     if len(runs) == 1:
         yield "tables", [Table(heading, header, rows) for heading, rows in groups.items()]
@@ -99,21 +103,13 @@ def differences(runs: list[Run]) -> list[list[str]]:
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _cells(row: Row, runs: list[Run], comparable: bool) -> list[str]:
-    """The row's value of each run, the best in bold where the runs are comparable."""
-    values = [_value(run.record, row.key) for run in runs]
+def _cells(quantity: Quantity, records: list[dict[str, Any]], comparable: bool) -> list[str]:
+    """The quantity in each record, the best in bold where the runs are comparable."""
+    values = [record.get(quantity.key) for record in records]
     known = [value for value in values if isinstance(value, (int, float))]
-    best = row.best(known) if row.best and comparable and len(set(known)) > 1 else None
-    texts = [NOTHING if value in (None, "") else row.show(value) for value in values]
+    best = quantity.best(known) if quantity.best and comparable and len(set(known)) > 1 else None
+    texts = [NOTHING if value in (None, "") else quantity.show(value) for value in values]
     return [
         Markup("<b>{}</b>").format(text) if best is not None and value == best else text
         for value, text in zip(values, texts)
     ]
-
-
-def _value(record: dict[str, Any], key: str) -> Any:
-    """The value at a dotted key; None where it was not recorded."""
-    node: Any = record
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, dict) else None
-    return node

@@ -319,9 +319,7 @@ class Exchange:
         key = (width, dtype)
         if key not in self._slots:
             context = self.context
-            num_rows = []
-            for rank in range(context.num_parts * context.replication):
-                own = self.rows.own(*divmod(rank, context.replication))
-                num_rows.append(own.stop - own.start)
+            places = [divmod(rank, context.replication) for rank in range(context.num_parts * context.replication)]
+            num_rows = [self.rows.num_own(part, replica) for part, replica in places]
             self._slots[key] = SharedSlots(num_rows, width, dtype, context.timeout_s, context.rank, context.dry)
         return self._slots[key]

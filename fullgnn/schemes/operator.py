@@ -14,7 +14,7 @@ M is A, some rows of it, or the transpose of either; its rows and columns may li
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ class Operator:
         csr = _local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.context.device)
         return _Piece(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
 
-    def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> "Operator":
+    def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> Self:
         """Return the operator diag(row_scale) M diag(col_scale), which shares its blocks and exchange with this one.
 
         Args:

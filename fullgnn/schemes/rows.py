@@ -25,6 +25,11 @@ class RowDistribution:
     def total(self) -> int:
         return int(self.bounds[-1, -1])
 
+    @property
+    def block_sizes(self) -> np.ndarray:
+        """(b,) int64, the number of rows of each block row."""
+        return self.bounds[:, -1] - self.bounds[:, 0]
+
     def block(self, part: int) -> slice:
         """Global rows of block ``part``."""
         return slice(int(self.bounds[part, 0]), int(self.bounds[part, -1]))
@@ -41,6 +46,11 @@ class RowDistribution:
         """The rows that rank (part, replica) holds, counted from the first row of its block."""
         return self.slices(part)[replica if self.num_slices > 1 else 0]
 
+    def num_own(self, part: int, replica: int) -> int:
+        """The number of rows that rank (part, replica) holds."""
+        held = self.own(part, replica)
+        return held.stop - held.start
+
     def holders(self, part: int, replica: int, replication: int) -> list[tuple[int, slice]]:
         """The ranks from which replica ``replica`` of any block row fetches block ``part``, and the rows of each."""
         first = part * replication
@@ -52,6 +62,10 @@ class RowDistribution:
         """Keep only the rows that the (num_rows,) ``mask`` selects, renumbered in order; each keeps its holder."""
         before = np.concatenate([[0], np.cumsum(mask)])
         return RowDistribution(before[self.bounds])
+
+    def scaled(self, factor: float) -> "RowDistribution":
+        """The same distribution of ``factor`` times the rows, rounded."""
+        return RowDistribution(np.rint(self.bounds * factor).astype(np.int64))
 
 
 def slice_rows(partition: Partition, num_slices: int) -> RowDistribution:

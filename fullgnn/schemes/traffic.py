@@ -144,8 +144,7 @@ class Halos:
 
     def only(self, chosen: np.ndarray) -> "Halos":
         """Keep only the rows that are read in the blocks that (b, b) bool ``chosen`` marks."""
-        block_sizes = np.diff(self.in_rows.bounds[:, [0, -1]], axis=1)[:, 0]
-        kept = [rows[np.repeat(chosen[part], block_sizes)[rows]] for part, rows in enumerate(self.rows)]
+        kept = [rows[np.repeat(chosen[part], self.in_rows.block_sizes)[rows]] for part, rows in enumerate(self.rows)]
         return Halos(kept, self.in_rows)
 
     def _by_slice(self, rows: np.ndarray) -> np.ndarray:
@@ -180,7 +179,7 @@ def choose_ways(rows: RowDistribution, counts: np.ndarray | None, stage_order: s
         counts: ``Halos.counts``; None if only whole blocks travel.
         exchange: ``broadcast``, ``needed_rows`` or ``auto``.
     """
-    sizes = np.diff(rows.bounds[:, [0, -1]], axis=1)[:, 0]
+    sizes = rows.block_sizes
     num_parts, broadcast = len(sizes), stage_order == "broadcast"
     if exchange == "broadcast" or counts is None:
         sparse = np.zeros((num_parts, num_parts), bool)

@@ -155,6 +155,23 @@ def strict_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
+def read_epochs(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Read the lines of ``epochs.jsonl`` in folder ``path``; there are none if the file does not exist.
+
+    Returns:
+        the lines up to the first one that cannot be read, and whether there is such a line: a run that was killed
+        leaves half a line at the end.
+    """
+    file, epochs = path / "epochs.jsonl", []
+    for line in file.read_text(errors="replace").splitlines() if file.is_file() else []:
+        try:
+            epoch = json.loads(line)
+            epochs.append({"epoch": int(epoch["epoch"]), **epoch})
+        except (ValueError, TypeError, KeyError):
+            return epochs, True
+    return epochs, False
+
+
 def read_record(path: Path) -> RunRecord:
     """Read the record of a finished run in folder ``path``; fields of an earlier version are renamed."""
     values = json.loads((path / "record.json").read_text())

@@ -17,7 +17,7 @@ from fullgnn.plan.auto import choose
 from fullgnn.plan.hardware import Hardware, Link
 from fullgnn.plan.measure import Sizes, measure
 from fullgnn.plan.predict import predict
-from fullgnn.plan.search import MAX_RANKS, Option, Search, best, from_numbers
+from fullgnn.plan.search import MAX_RANKS, Option, Search, best
 from fullgnn.plan.simulate import prepare_for, simulate
 from fullgnn.plan.statistics import GraphStatistics, counted_job, estimated_job
 from fullgnn.plan.trace import SAMPLE_ROWS, Gemm, trace_epoch
@@ -26,7 +26,7 @@ from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 
 ENDLESS = 10**18
-GRAPH = GraphStatistics("made up", 100_000, 5_000_000, 128, 16, 60_000)
+GRAPH = GraphStatistics(100_000, 5_000_000, 128, 16, 60_000)
 
 
 def machine(bandwidth: float = float(ENDLESS), latency_s: float = 0.0, memory_bytes: int = ENDLESS) -> Hardware:
@@ -46,7 +46,7 @@ def found(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphSta
 
 
 def search(hardware: Hardware, *overrides: str, graph: GraphStatistics = GRAPH) -> Search:
-    return Search(run_of(*overrides), from_numbers(graph), lambda _: hardware)
+    return Search(run_of(*overrides), graph, lambda _: hardware)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,10 @@ def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> 
     counted = counted_job(cfg, world_size, prepared)
     estimated = estimated_job(cfg, world_size, counted.graph)
     for name in ("adj", "adj_t", "loss", "loss_t"):
-        assert estimated.nnz[name].sum() == pytest.approx(counted.nnz[name].sum(), rel=0.35)
-        assert counted.rank_nnz(name).sum() == counted.nnz[name].sum()
-    assert estimated.nnz["adj"].sum() == pytest.approx(prepared.adj.nnz, abs=len(estimated.nnz["adj"]) ** 2)
+        assert estimated.products[name].nnz.sum() == pytest.approx(counted.products[name].nnz.sum(), rel=0.35)
+        assert counted.products[name].rank_nnz.sum() == counted.products[name].nnz.sum()
+    nnz = estimated.products["adj"].nnz
+    assert nnz.sum() == pytest.approx(prepared.adj.nnz, abs=nnz.size)
     of = [traffic.products["adj"].bytes_received(None, 7, 4, 4) for traffic in (counted, estimated)]
     for name in of[0]:  # replicas may share their stages otherwise
         assert of[0][name].sum() == pytest.approx(of[1][name].sum(), abs=7 * 4 * len(of[0][name]))
@@ -205,8 +206,8 @@ def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> 
 def test_the_distinct_columns_of_a_random_block() -> None:
     rng = np.random.default_rng(0)
     n, nnz = 2000, 3000
-    graph = GraphStatistics("random", n, nnz + n, 4, 2, n)
-    halo = estimated_job(config("scheme.exchange=needed_rows"), 2, graph).halo["adj"]
+    graph = GraphStatistics(n, nnz + n, 4, 2, n)
+    halo = estimated_job(config("scheme.exchange=needed_rows"), 2, graph).products["adj"].halo
     half = n // 2
     drawn = [len(np.unique(rng.integers(0, half, nnz // 4))) for _ in range(20)]
     assert halo is not None and halo[0, 1, 0] == pytest.approx(np.mean(drawn), rel=0.02)
@@ -229,7 +230,7 @@ def test_time_is_about_that_of_the_run() -> None:
     alone = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
     hardware = measure(alone, Sizes(tables=(1 << 19, 1 << 24), num_edges=1_000_000, num_rows=30_000, round_s=0.01))
     prepared = prepare_for(cfg, 1)
-    measured = simulate(cfg, 1, epochs=4, prepared=prepared).compute_ms
+    measured = simulate(cfg, 1, epochs=4, prepared=prepared).ranks[0].time_ms["epoch"]
     planned = predict(counted_job(cfg, 1, prepared[0]), hardware)
     assert measured / 10 < planned.epoch_time_ms < measured * 10
 

@@ -5,7 +5,6 @@ import pytest
 
 matplotlib = pytest.importorskip("matplotlib")
 
-from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -36,7 +35,7 @@ def run(position: int, name: str) -> Run:
 
 
 def axes_of(draw: Any, *data: Any, title: str = "", theme: str = "light") -> Axes:
-    with drawn(Plot("plot", title, "alt", lambda axes: draw(axes, *data)), theme) as figure:
+    with drawn(Plot("plot", title, "alt", lambda axes: draw(axes, *data), {}), theme) as figure:
         figure.draw_without_rendering()
     return figure.axes[0]
 
@@ -144,8 +143,8 @@ def test_colours_on_dark_paper_are_lighter() -> None:
 
 
 def test_a_picture_is_written_for_light_and_for_dark(tmp_path) -> None:
-    draw = partial(curves, series={run(0, "$a$ & \\b"): {1: 1.0, 2: 0.5}}, in_percent=False)
-    images = write_images(tmp_path, Plot("loss", "loss", "what it says", draw, (2, 1)))
+    data = {"series": {run(0, "$a$ & \\b"): {1: 1.0, 2: 0.5}}, "in_percent": False}
+    images = write_images(tmp_path, Plot("loss", "loss", "what it says", curves, data, (2, 1)))
     papers = {"loss.png": "#ffffff", "loss_dark.png": "#14171a"}
     assert {path.name for path in tmp_path.iterdir()} == papers.keys()
     for name, paper in papers.items():
