@@ -37,10 +37,11 @@ class Work:
         self, tensor: Tensor, work: dist.Work | None, meter: Meter, arrives: bool = True, host: Tensor | None = None
     ):
         self._tensor, self._work, self._meter, self._arrives = tensor, work, meter, arrives
-        self._host = host  # the host copy that travels instead of ``tensor``; None: ``tensor`` itself
+        self._host = host  # the host tensor that travels instead of ``tensor``; None: ``tensor`` itself travels
         self._flight = meter.start("flight") if work is not None and arrives else None
 
     def wait(self) -> Tensor:
+        """Wait for the transfer and return its tensor."""
         if self._work is None:
             return self._tensor
         late = self._meter.start("late") if self._arrives else None
@@ -67,11 +68,11 @@ class Axis:
         self.group, self.meter = group, meter
         self.size = dist.get_world_size(group)
         self.index = dist.get_rank(group)
-        # gloo accepts GPU tensors in collectives, but not in point-to-point messages.
+        # gloo accepts GPU tensors in collectives, but not in point-to-point messages, which go through the host.
         self._by_host = "cuda:gloo" in dist.get_backend_config(group)
 
     def broadcast(self, tensor: Tensor, source: int) -> Work:
-        """Start sending ``tensor`` of axis index ``source`` into the ``tensor`` of the same shape on the others."""
+        """Start to copy the ``tensor`` of axis index ``source`` into the equally shaped ``tensor`` of the others."""
         if self.size == 1 or tensor.numel() == 0:
             return Work(tensor, None, self.meter)
         if self.index != source:
@@ -85,7 +86,7 @@ class Axis:
     ) -> tuple[list[Work], list[Work]]:
         """Start point-to-point sends and receives, each a pair of a contiguous tensor and the peer's axis index.
 
-        Between two ranks messages arrive in the order in which they are started; empty ones are not sent.
+        Between two ranks, messages arrive in the order in which they were started. Empty tensors are not sent.
 
         Args:
             name: the name under which the received bytes are counted.
@@ -128,7 +129,7 @@ class Axis:
         return pending(sent, arrive=False), pending(received, arrive=True)
 
     def _travelling(self, tensor: Tensor, filled: bool) -> Tensor:
-        """The tensor that travels instead of ``tensor``: itself, or a host tensor, with its values if ``filled``."""
+        """``tensor`` itself, or the host tensor that travels instead, with the values of ``tensor`` if ``filled``."""
         if not self._by_host:
             return tensor
         if filled:
@@ -136,7 +137,7 @@ class Axis:
         return torch.empty(tensor.shape, dtype=tensor.dtype)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Add ``tensor`` over the axis, in place. The gradient of a sum over ranks is the same sum."""
+        """Sum ``tensor`` over the ranks of the axis, in place. The gradient of a sum over ranks is the same sum."""
         if self.size > 1 and tensor.numel():
             self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
             with self.meter.phase("comm"):
@@ -147,8 +148,8 @@ class Axis:
 def from_rank0(compute: Callable[[], T]) -> T | None:
     """Run ``compute`` on rank 0 alone and return its result there, None elsewhere.
 
-    A ``FullGNNError`` from ``compute`` is raised on every rank, so that no rank keeps waiting. In a dry run the only
-    process calls ``compute``.
+    A ``FullGNNError`` from ``compute`` is raised on every rank, so that no rank keeps waiting. In a dry run, which is
+    a single process, that process calls ``compute`` itself.
     """
     if _dry():
         return compute()
@@ -166,7 +167,7 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
 
 
 def broadcast_object(value: T | None) -> T:
-    """Return rank 0's small, picklable ``value`` on every rank; a dry run returns its own."""
+    """Return rank 0's small, picklable ``value`` on every rank; in a dry run, return ``value`` itself."""
     if _dry():
         assert value is not None
         return value
@@ -176,7 +177,7 @@ def broadcast_object(value: T | None) -> T:
 
 
 def all_gather_objects(value: T) -> list[T]:
-    """Return every rank's small, picklable ``value``, in rank order, on every rank; a dry run returns only its own."""
+    """Return every rank's small, picklable ``value``, in rank order, on every rank; in a dry run, only its own."""
     if _dry():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
@@ -185,7 +186,7 @@ def all_gather_objects(value: T) -> list[T]:
 
 
 def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:
-    """Send named host arrays to one rank, which calls ``receive_arrays``; any size is possible, and dtypes are kept."""
+    """Send named host arrays of any size and dtype to one rank, which receives them with ``receive_arrays``."""
     header = [[(name, array.shape, array.dtype.str) for name, array in arrays.items()]]
     dist.send_object_list(header, dst=destination)
     for array in arrays.values():
@@ -216,5 +217,5 @@ def _bytes(array: np.ndarray) -> Tensor:
 
 
 def _chunks(flat: Tensor) -> tuple[Tensor, ...]:
-    """Split ``flat`` into pieces below gloo's 2 GiB limit on one message; an empty tensor has none."""
+    """Split ``flat`` into pieces below gloo's limit of 2 GiB for one message; an empty tensor has no piece."""
     return flat.split(_CHUNK_BYTES) if flat.numel() else ()

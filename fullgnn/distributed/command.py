@@ -1,4 +1,4 @@
-"""The common ``main`` of all commands: arguments, help, errors and exit status, in one process or on many ranks."""
+"""The ``main`` that all commands share: arguments, help, errors and exit status, in one process or on many ranks."""
 
 import logging
 import os
@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]) -> None:
     """The ``main`` of a command: call ``run`` with the command's arguments.
 
-    ``-h`` and ``--help`` print ``help_text()`` instead. A user error ends the process with one line and status 1, on
-    every rank; a bug ends it with its traceback.
+    ``-h`` and ``--help`` print ``help_text()`` instead. A user error ends the process with a message of one line and
+    status 1, on every rank; a bug ends the process with a traceback.
     """
     setup_logging(int(os.environ.get("RANK", 0)))
     arguments = sys.argv[1:]
@@ -63,5 +63,5 @@ def make_folder(path: str | Path, key: str = "out") -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{key}={path} cannot be made ({error.strerror}): choose another folder") from error
+        raise ConfigError(f"{key}={path} cannot be created ({error.strerror}): choose another folder") from error
     return folder

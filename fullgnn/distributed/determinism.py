@@ -1,18 +1,18 @@
 """``runtime.deterministic``: the same bits in every run of the same configuration on the same machines.
 
-On a CPU every run is deterministic without this option: every sum has a fixed order, which threads do not change. On a
-GPU the option requires
+On a CPU every run is deterministic without this option: every sum has a fixed order, whatever the number of threads. On
+a GPU the option requires
 
     sparse products    kernels whose sums have a fixed order, chosen by a fixed rule (``kernels/spmm/fixed_choice.py``)
                        instead of by timing; cuSPARSE is refused, since its CSR product guarantees no order
-    NCCL               no NVLS: NVLink switches add in an order that may differ between calls. Ring and tree add in an
-                       order that depends only on the ranks and the size
+    NCCL               no NVLS algorithm: with it, NVLink switches add in an order that may differ between calls. The
+                       ring and tree algorithms add in an order that depends only on the ranks and the size
     cuBLAS             a workspace of fixed size; without it, sums may differ if several streams use cuBLAS
                        (docs.nvidia.com/cuda/cublas, "Results reproducibility")
 
 The other GPU operations of a step either add nothing (copies, masks, comparisons, the optimizer), add in a fixed order
-(sums over a dim), or add atomically to places that occur once each: the gradient of ``index_select`` by the training
-rows, and the 1 that the loss subtracts from each row if it has more classes than its kernel supports.
+(sums over a dim), or add atomically, but only once to each element: the gradient of ``index_select`` by the training
+rows, and the loss, which subtracts 1 from an element of each row if there are more classes than its kernel supports.
 """
 
 import os

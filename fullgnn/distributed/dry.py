@@ -1,8 +1,8 @@
-"""Dry run: the real program of one rank of a job, without the other ranks, over torch's fake process group.
+"""Dry run: the program of one rank of a job, run without the other ranks, over torch's fake process group.
 
-Collectives return at once and move nothing, but their bytes are counted. The process computes for itself the data that
-rank 0 would distribute. So the memory, the bytes and the work are those of the real rank, while the computed numbers
-have no meaning.
+Collectives return at once and move nothing, but their bytes are counted. The process itself computes the data that
+rank 0 would distribute. So the memory, the bytes and the work are those of the rank in a real job, while the computed
+numbers have no meaning.
 """
 
 import sys
@@ -21,7 +21,7 @@ from fullgnn.telemetry.meter import Meter
 
 @contextmanager
 def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
-    """Join a dry run as ``rank`` of ``size`` ranks, with ``runtime.nproc`` ranks on each machine; None: all on one.
+    """Enter a dry run as ``rank`` of ``size`` ranks, with ``runtime.nproc`` ranks on each machine; None: all on one.
 
     On a CPU, ranks on one machine share memory. This process then allocates the other ranks' buffers too, but does not
     count them as its tensors.
@@ -44,7 +44,7 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
 
 
 class CountingAxis(Axis):
-    """Collectives that only count. They need no process group, so that a job may already run in this process.
+    """Collectives that only count bytes. They need no process group, so this process may take part in a job as well.
 
     Args:
         size: number of ranks on the axis.

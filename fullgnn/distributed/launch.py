@@ -25,7 +25,7 @@ from fullgnn.errors import FullGNNError
 
 
 class WorkerError(FullGNNError):
-    """A job's workers failed. ``is_logged``: a rank has logged the reason itself before it ended."""
+    """A job's workers failed. ``is_logged`` tells whether a rank has logged the reason itself before it ended."""
 
     def __init__(self, message: str, is_logged: bool):
         super().__init__(message)
@@ -41,11 +41,11 @@ def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> 
     """Run ``python arguments...`` as ``nproc`` ranks on this machine and wait for them.
 
     Raises:
-        WorkerError: a rank failed. The message is the first failing rank's.
+        WorkerError: a rank failed. The message is that of the rank that failed first.
         KeyboardInterrupt, SystemExit: this process received a signal to stop, and the ranks have been stopped.
     """
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks log their own errors
-    threads = {"OMP_NUM_THREADS": str(num_threads(runtime, nproc))}  # libraries read it at import
+    threads = {"OMP_NUM_THREADS": str(num_threads(runtime, nproc))}  # libraries read this variable at import
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), environment(threads):
         config = LaunchConfig(
             min_nodes=1,
@@ -87,7 +87,7 @@ def report_failure(error: BaseException) -> None:
 def wait_for_others(timeout_s: float = 5.0) -> None:
     """Wait, for at most ``timeout_s``, until every rank is about to fail.
 
-    The launcher ends all ranks as soon as one exits; this wait lets each rank log its error before.
+    The launcher ends all ranks as soon as one exits. Thanks to this wait, each rank logs its error before that.
     """
     size = int(os.environ["WORLD_SIZE"])
     deadline = time.monotonic() + timeout_s
@@ -101,7 +101,7 @@ def wait_for_others(timeout_s: float = 5.0) -> None:
 
 @contextmanager
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set ``variables`` in ``os.environ`` inside the ``with`` block, for the processes started there; None: unset."""
+    """Set ``variables`` in ``os.environ``, and unset those that are None, for processes that the block starts."""
     before = dict(os.environ)
     for key, value in variables.items():
         os.environ.pop(key, None)
@@ -116,7 +116,7 @@ def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Put back the signal handlers that the elastic launcher replaces and leaves behind."""
+    """Restore the signal handlers at the end of the ``with`` block, since the elastic launcher replaces them."""
     if threading.current_thread() is not threading.main_thread():
         yield  # in other threads the launcher replaces no handlers
         return
@@ -129,7 +129,7 @@ def _own_handlers() -> Iterator[None]:
 
 
 def _worker_error(message: str | dict, exitcode: int) -> WorkerError:
-    if isinstance(message, dict):  # the rank wrote it with report_failure
+    if isinstance(message, dict):  # the rank wrote the message with report_failure
         return WorkerError(" ".join(message.get("message", "").split()), is_logged=True)
     if exitcode == -signal.SIGKILL:
         return WorkerError(

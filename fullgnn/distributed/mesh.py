@@ -33,7 +33,7 @@ class World:
 
     rank: int
     size: int
-    local_size: int
+    local_size: int  # number of ranks on this machine
     device: torch.device
     backend: str
     """Backend of collectives on ``device``; host objects always travel over gloo."""
@@ -57,7 +57,7 @@ class World:
     def mesh(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> DeviceMesh:
         """Arrange the ranks, row-major, as a mesh with named ``axes``. The same arguments return the same mesh.
 
-        The device type of the mesh only selects the backend of its groups: tensors of ``device`` can use them anyway.
+        The device type of the mesh only selects the backend of its groups: they accept tensors on ``device`` anyway.
         """
         key: tuple[int | str, ...] = (*shape, *axes)
         if key not in self._meshes:
@@ -86,7 +86,7 @@ def open_connections(group: dist.ProcessGroup, device: torch.device) -> None:
 
 @contextmanager
 def init_world(runtime: RuntimeConfig) -> Iterator[World]:
-    """Join the job that torchrun's environment describes, and leave it at the end. A process may join repeatedly.
+    """Join the job that torchrun's environment describes, and leave it at the end. A process may do so repeatedly.
 
     Every rank first publishes in the key-value store whether its machine supports ``runtime``. The process group is
     created only if all machines do, so that a problem on one node raises the same error on all ranks at once.
@@ -168,7 +168,7 @@ def num_threads(runtime: RuntimeConfig, local_size: int) -> int:
 
 
 def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNNError | None]:
-    """Decide device type and backend; the error says what this machine lacks for them."""
+    """Return the device type, the backend, and an error if this machine does not support them."""
     num_gpus = torch.cuda.device_count()
     device = runtime.device if runtime.device != "auto" else ("cuda" if num_gpus else "cpu")
     backend = runtime.backend if runtime.backend != "auto" else ("nccl" if device == "cuda" else "gloo")
@@ -181,14 +181,14 @@ def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNN
         problem = UnsupportedError("runtime.backend=nccl but this torch has no NCCL: use runtime.backend=gloo")
     elif backend == "nccl" and local_size > num_gpus:
         problem = ConfigError(
-            f"{local_size} ranks on a machine with {num_gpus} visible GPUs, and NCCL wants a GPU for each: start at "
-            f"most {num_gpus} here, or let ranks share with runtime.backend=gloo"
+            f"{local_size} ranks on a machine with {num_gpus} visible GPUs, but NCCL needs a GPU for each: start at "
+            f"most {num_gpus} here, or let ranks share a GPU with runtime.backend=gloo"
         )
     return device, backend, problem
 
 
 def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None) -> None:
-    """Raise the lowest rank's problem on every rank, or return on every rank."""
+    """Raise the problem of the lowest rank that has one, on every rank; if no rank has a problem, return."""
     kind = type(problem).__name__ if problem else ""
     store.set(f"problem/{rank}", f"{kind}|{problem or ''}")
     for other in range(size):

@@ -4,7 +4,7 @@ Each rank has two slots in memory that all ranks have mapped. In round q a rank 
 its counter ``ready`` to q. A reader waits for this counter, reads in place, and sets its own counter ``done`` to q when
 its product is complete. Before a slot is written again, two rounds later, all readers must be done with it. Every
 counter has one writer, so that no locks are necessary. The protocol needs a processor that keeps the order of a rank's
-stores, and is therefore available on x86 only.
+writes, and is therefore available on x86 only.
 """
 
 import logging
@@ -31,22 +31,24 @@ _NAP_S = 20e-6
 
 
 def can_share_memory(world: World) -> bool:
-    """Whether the ranks of ``world`` may read each other's CPU memory: all on one x86 Linux machine."""
+    """Whether the ranks of ``world`` can read each other's rows in place: all use the CPUs of one x86 Linux machine."""
     one_machine = 1 < world.size == world.local_size and world.device.type == "cpu"
     return one_machine and sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 class SharedSlots:
-    """Two (rows, width) slots for each rank, mapped by all; every row begins a cache line. All ranks construct it.
+    """Two (rows, width) slots for each rank, in memory that all ranks map. Every row begins at a cache line.
+
+    The constructor is a collective.
 
     Args:
-        num_rows: rows of each rank.
+        num_rows: number of rows of each rank.
         timeout_s: seconds after which a wait raises TimeoutError.
         rank: rank of this process.
-        alone: this process is the only one, see ``dry.py``.
+        alone: whether this process is the only one, see ``dry.py``.
 
     Raises:
-        OSError: one rank could not map the memory of the others; raised on every rank.
+        OSError: a rank could not map the memory of another one; this is raised on every rank.
     """
 
     def __init__(
@@ -96,14 +98,14 @@ class SharedSlots:
             polls += 1
             time.sleep(0 if polls < _YIELDS else _NAP_S)
             if polls % 1024 == 0 and time.monotonic() > deadline:
-                raise TimeoutError(f"rank {rank} did not come to round {value} within {self.timeout_s} s")
+                raise TimeoutError(f"rank {rank} did not reach round {value} within {self.timeout_s} s")
 
 
 def _own_all(sizes: list[int], rank: int) -> list[Tensor]:
     """Buffers of ``sizes[i]`` bytes for every rank i, all owned by this process.
 
-    The buffers of the other ranks are filled with 0x3F: these bytes are small floats, but huge counters, so that
-    waits return at once.
+    The buffers of the other ranks are filled with the byte 0x3F. Their rows are then small floats, but their counters
+    are huge, so that waits return at once.
     """
     return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
 

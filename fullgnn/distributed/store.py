@@ -1,8 +1,8 @@
 """The key-value store in which the ranks of a job find each other.
 
 torchrun keeps one store while its ranks run, and keys that are written there stay. A script may train several times, so
-each use of the store has its own key prefix: the name of the use and a counter. All ranks make the same uses in the
-same order, so that their counters agree.
+each use of the store has its own key prefix: the name of the use and a counter. All ranks use the store for the same
+purposes in the same order, so that their counters agree.
 """
 
 import os
@@ -11,12 +11,12 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-_connection: dist.Store | None = None  # kept, because a store that rank 0 hosts lives only as long as this object
+_connection: dist.Store | None = None  # kept, because a store that rank 0 hosts lives as long as this object
 _uses: Counter[str] = Counter()
 
 
 def job_store(use: str, timeout_s: float) -> dist.Store:
-    """Connect to the store of the job that torchrun's environment describes, with unused keys for this ``use``.
+    """Connect to the store of the job that torchrun's environment describes, with a new key prefix for this ``use``.
 
     Args:
         timeout_s: seconds after which connecting, or waiting for a key, raises RuntimeError.

@@ -1,4 +1,4 @@
-"""Models: ordinary modules with ``forward(x, adj)``."""
+"""Models: ordinary ``torch.nn.Module``s with ``forward(x, adj)``."""
 
 from fullgnn.models.gcn import GCN
 from fullgnn.models.mlp import MLP

@@ -9,21 +9,21 @@ from fullgnn.schemes.base import Aggregated, ShardedAdjacency
 
 
 class GCN(torch.nn.Module):
-    """``num_layers`` graph convolutions, dropout on the input of each, ReLU between them.
+    """``num_layers`` graph convolutions with dropout on the input of each one and ReLU between them.
 
     Args:
-        in_channels: features of a node.
-        out_channels: classes.
+        in_channels: number of features of a node.
+        out_channels: number of classes.
         hidden_channels: width of the hidden layers.
-        dropout: probability for the input of every layer.
-        input_dropout: probability for the first layer's input; None takes ``dropout``.
+        dropout: dropout probability for the input of every layer.
+        input_dropout: dropout probability for the input of the first layer; None: the same as ``dropout``.
         seed: seed of the initial weights and of the dropout masks.
 
     Raises:
         ConfigError: a width, depth or probability is out of range.
     """
 
-    restricts_output = True  # nothing after the last convolution mixes rows, so that one may compute only some rows
+    restricts_output = True  # nothing after the last convolution mixes rows, so it may compute only the requested ones
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class GCN(torch.nn.Module):
 
     @property
     def aggregates_input(self) -> bool:
-        """Whether the input is used only as A @ X, which may then be computed once."""
+        """Whether the input X is used only in A @ X, which may then be computed once for all epochs."""
         return self._input_dropout == 0
 
     def forward(self, x: Tensor | Aggregated, adj: ShardedAdjacency) -> Tensor:
-        """(num_local_nodes, in_channels) to (num_local_rows, out_channels) logits of ``adj.output``'s rows."""
+        """Map (num_local_nodes, in_channels) to the (num_local_rows, out_channels) logits of ``adj.output``'s rows."""
         *inner, last = self.convs
         x = self.dropouts[0](x, adj.node_id)
         for conv, dropout in zip(inner, self.dropouts[1:]):

@@ -1,4 +1,4 @@
-"""A baseline without the graph: a GCN's accuracy above that of the MLP is due to the graph."""
+"""A baseline that does not use the graph: if a GCN is more accurate than the MLP, this is due to the graph."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from fullgnn.schemes.base import ShardedAdjacency
 
 
 class MLP(torch.nn.Module):
-    """``num_layers`` dense layers; arguments, dropout and initialisation as in ``GCN``."""
+    """``num_layers`` dense layers. Arguments, dropout, ReLU and initialisation are those of ``GCN``."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class MLP(torch.nn.Module):
         )
 
     def forward(self, x: Tensor, adj: ShardedAdjacency) -> Tensor:
-        """(num_local_nodes, in_channels) to (num_local_nodes, out_channels) logits; reads only ``adj.node_id``."""
+        """Map (num_local_nodes, in_channels) to (num_local_nodes, out_channels) logits; reads only ``adj.node_id``."""
         *inner, last = self.linears
         x = self.dropouts[0](x, adj.node_id)
         for linear, dropout in zip(inner, self.dropouts[1:]):

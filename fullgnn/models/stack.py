@@ -1,4 +1,4 @@
-"""Builds the layers and dropouts that layered models have in common."""
+"""Builds the layers and dropouts that all layered models have in common."""
 
 from collections.abc import Callable
 
@@ -20,12 +20,12 @@ def stack(
     input_dropout: float | None,
     seed: int,
 ) -> tuple[torch.nn.ModuleList, torch.nn.ModuleList]:
-    """``num_layers`` layers from ``in_channels`` via ``hidden_channels`` to ``out_channels``, and a dropout for the
-    input of each layer.
+    """Build ``num_layers`` layers from ``in_channels`` via ``hidden_channels`` to ``out_channels``, and a dropout for
+    the input of each layer.
 
     Args:
-        layer: (in_channels, out_channels, generator) -> module.
-        input_dropout: probability for the first layer's input; None takes ``dropout``.
+        layer: function or class that builds a layer: (in_channels, out_channels, generator) -> module.
+        input_dropout: dropout probability for the input of the first layer; None: the same as ``dropout``.
         seed: seed of the initial weights and of the dropout masks.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Layers. A layer gets local rows and an ``adj`` that multiplies them; no layer knows the number of ranks."""
+"""Layers. A layer gets local rows and an ``adj`` that multiplies them. No layer knows the number of ranks."""
 
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.loss.cross_entropy import cross_entropy

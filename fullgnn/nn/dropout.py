@@ -1,4 +1,4 @@
-"""Dropout whose mask depends on the run, not on how it is distributed."""
+"""Dropout whose mask does not depend on how the run is distributed over ranks."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ class Dropout(torch.nn.Module):
 
     Args:
         p: probability of dropping, in [0, 1).
-        layer: position in the model; two layers never share a mask.
+        layer: number of the dropout in the model. Dropouts of different numbers have independent masks.
         seed: seed of the run.
     """
 
@@ -27,13 +27,13 @@ class Dropout(torch.nn.Module):
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor, node_id: Tensor) -> Tensor:
-        """(num_local_nodes, F) ``x`` with the (num_local_nodes,) original ids of its rows, to (num_local_nodes, F)."""
+        """Map (num_local_nodes, F) ``x``, whose rows have the original ids ``node_id``, to (num_local_nodes, F)."""
         if not self.training or self.p == 0:
             return x
         return dropout(x, node_id, self.p, self.seed, self.epoch, self.layer)
 
     def mask(self, node_id: Tensor) -> Mask | None:
-        """The mask that ``forward`` applies to a matrix with these rows; None where it drops nothing."""
+        """The mask that ``forward`` applies to a matrix with these rows; None if ``forward`` drops nothing."""
         return Mask(node_id, self.p, self.seed, self.epoch, self.layer) if self.training and self.p else None
 
     def extra_repr(self) -> str:

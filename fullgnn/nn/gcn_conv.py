@@ -10,7 +10,7 @@ from fullgnn.kernels.dense.dense import (
     fuses_scale,
     linear_gradients,
     matmul,
-    matmul_lines,
+    matmul_aligned,
     matmul_nt,
     weight_gradient,
 )
@@ -25,16 +25,17 @@ SPMM_ORDERS = ("width", "transform", "propagate")
 class GCNConv(torch.nn.Module):
     """Z = A H W + b, with the normalised adjacency A.
 
-    The products with A and with W may be done in either order. Multiplying by A costs most of the time and all of the
-    communication, so the narrower matrix should be multiplied by A. With f = in_channels, g = out_channels and the
-    gradient G of Z, the matrices that A or A^T multiplies have these widths:
+    The products with A and with W may be computed in either order. The product with A takes most of the time and all of
+    the communication, so A should multiply the narrower matrix. With f = in_channels, g = out_channels and the gradient
+    G of Z, the matrices that A or A^T multiplies have these widths:
 
                            forward     gradient of W        gradient of H
         A (H W)            g           A^T G first: g       then (A^T G) W^T: 0 more
         (A H) W            f           (A H)^T G: 0         A^T (G W^T): f, or (A^T G) W^T: g
 
-    ``spmm_order`` chooses: ``width`` takes the order with the least sum of forward and backward widths; ``transform``
-    takes A (H W), as the code of Miao et al. 2023 does; ``propagate`` takes (A H) W and (A^T G) W^T, as CAGNET does.
+    ``spmm_order`` chooses the order: ``width`` takes the one with the least sum of forward and backward widths;
+    ``transform`` takes A (H W), as the code of Miao et al. 2023 does; ``propagate`` takes (A H) W and (A^T G) W^T, as
+    CAGNET does.
 
     Shapes:
         x: (num_local_nodes, in_channels), output: (num_local_rows, out_channels).
@@ -50,7 +51,10 @@ class GCNConv(torch.nn.Module):
     def forward(
         self, x: Tensor | Aggregated, adj: ShardedAdjacency, relu: bool = False, dropout: Dropout | None = None
     ) -> Tensor:
-        """Z, or with ``relu`` relu(Z) after the next layer's ``dropout``, if given; ``dropout`` needs ``relu``."""
+        """Return Z, or relu(Z) with ``relu``, to which the next layer's ``dropout`` is applied if given.
+
+        ``dropout`` is possible only with ``relu``.
+        """
         weight, bias = self.linear.weight, self.bias
         activation = Activation(relu)
         if dropout is not None:
@@ -62,14 +66,14 @@ class GCNConv(torch.nn.Module):
             return linear(adj.spmm(x), weight, bias, activation)
         return _Convolve.apply(x, weight, bias, adj, propagate_first, activation)
 
-    def _order(self, f: int, g: int, wants_input: bool) -> tuple[bool, int]:
-        """Whether A H is computed first, and the width that A^T then multiplies for the gradient of H."""
+    def _order(self, f: int, g: int, needs_input_gradient: bool) -> tuple[bool, int]:
+        """Whether A H is computed first, and how wide a matrix A^T then multiplies for the gradient of H."""
         if self.spmm_order != "width":
             return self.spmm_order == "propagate", g
         gradient_width = min(f, g)
         if not torch.is_grad_enabled():
             return f < g, gradient_width
-        return f + (gradient_width if wants_input else 0) < 2 * g, gradient_width
+        return f + (gradient_width if needs_input_gradient else 0) < 2 * g, gradient_width
 
 
 def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
@@ -80,7 +84,7 @@ def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
 
 
 def _rows_of(adj: ShardedAdjacency, tensor: Tensor) -> Tensor:
-    """The rows of ``tensor`` (this rank's rows, local) that ``adj`` has."""
+    """The local rows of ``tensor`` for which ``adj`` has rows."""
     return tensor if adj.row_index is None else tensor.index_select(0, adj.row_index)
 
 
@@ -103,7 +107,7 @@ class _Convolve(torch.autograd.Function):
             y = matmul(x, weight, activation.epilogue(bias))
         else:
             scale = adj.input_scale if fuses_scale(x) else None
-            product = matmul_lines(x.detach(), weight, scale)
+            product = matmul_aligned(x.detach(), weight, scale)
             y = adj.multiply(product, activation.epilogue(bias), scaled=scale is not None)
         ctx.save_for_backward(x, weight, y if activation.relu else None)
         ctx.scale = activation.scale
@@ -111,15 +115,15 @@ class _Convolve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, weight, output = ctx.saved_tensors  # x is A X where that product came first
-        wants_x = ctx.needs_input_grad[0]
+        x, weight, output = ctx.saved_tensors  # x is A X if this product was computed first
+        needs_grad_x = ctx.needs_input_grad[0]
         if ctx.propagated:
-            grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=wants_x)
+            grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=needs_grad_x)
             grad_x = None if masked is None else matmul_nt(ctx.adj.multiply_t(masked), weight)
         else:
             scale = ctx.adj.gradient_scale if fuses_scale(grad) else None
             masked, grad_bias = activation_gradients(grad, output, ctx.scale, scale)
             product = ctx.adj.multiply_t(masked, scaled=scale is not None)
             grad_weight = weight_gradient(x, product)
-            grad_x = matmul_nt(product, weight) if wants_x else None
+            grad_x = matmul_nt(product, weight) if needs_grad_x else None
         return grad_x, grad_weight, grad_bias, None, None, None

@@ -1,4 +1,4 @@
-"""A dense layer with Glorot initialisation, the same in every precision."""
+"""A dense layer with Glorot initialisation, which starts from the same weights in every precision."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ class Linear(torch.nn.Module):
     """Y = X W + b, with Glorot-uniform W (Glorot and Bengio, 2010) and b = 0.
 
     The weights are drawn in float64 and then rounded, so that float32 and float64 runs start from the same point.
-    ``W`` is (in_channels, out_channels), as in the papers' formulas.
+    W is (in_channels, out_channels), as in the papers' formulas, and not transposed as in ``torch.nn.Linear``.
 
     Args:
-        generator: CPU generator that the weights are drawn from.
+        generator: CPU generator from which the weights are drawn.
     """
 
     def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, bias: bool = True):
@@ -29,21 +29,21 @@ class Linear(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
     def forward(self, x: Tensor, activation: Activation = IDENTITY) -> Tensor:
-        """(num_local_nodes, in_channels) to (num_local_nodes, out_channels)."""
+        """Map (num_local_nodes, in_channels) to (num_local_nodes, out_channels)."""
         return linear(x, self.weight, self.bias, activation)
 
 
 def linear(
     x: Tensor | HostRows, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY
 ) -> Tensor:
-    """The activation of X W + b, differentiable; (n, f), (f, g) and (g,) to (n, g)."""
+    """Return ``activation`` of X W + b, differentiable; X is (n, f), W is (f, g), b is (g,), the result is (n, g)."""
     if isinstance(x, HostRows):
         return streamed_linear(x, weight, bias, activation)
     return _Linear.apply(x, weight, bias, activation)
 
 
 class _Linear(torch.autograd.Function):
-    """Bias and activation are fused into the products, forward and backward; see ``dense.py``."""
+    """X W + b with its activation. Bias and activation are fused into the products of both passes; see ``dense.py``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:
@@ -55,7 +55,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, output = ctx.saved_tensors
-        wants_x, _, wants_bias, _ = ctx.needs_input_grad
-        grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=wants_x)
+        needs_grad_x, _, needs_grad_bias, _ = ctx.needs_input_grad
+        grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=needs_grad_x)
         grad_x = matmul_nt(masked, weight) if masked is not None else None
-        return grad_x, grad_weight, grad_bias if wants_bias else None, None
+        return grad_x, grad_weight, grad_bias if needs_grad_bias else None, None

@@ -41,7 +41,7 @@ class Adjacency:
 
 
 class _SpMM(torch.autograd.Function):
-    """Y = A X; its gradient is A^T times the gradient of Y."""
+    """Y = A X. The gradient of X is A^T times the gradient of Y."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, adj: Adjacency) -> Tensor:

@@ -1,7 +1,7 @@
 """The interface between distributed algorithms and models.
 
 A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A model sees only ``forward(x, adj)`` with
-an ``adj`` that multiplies and knows the original ids of its rows; it never learns how many ranks there are.
+an ``adj`` that multiplies and knows the original ids of its rows; a model never learns how many ranks there are.
 """
 
 from dataclasses import dataclass, field
@@ -24,19 +24,19 @@ class ShardedAdjacency(Protocol):
     """This rank's share of the normalised adjacency A, or of some rows of it."""
 
     node_id: Tensor  # (num_local_nodes,) int64, original ids of this rank's nodes
-    row_index: Tensor | None  # (num_local_rows,) int64, the local nodes whose rows A has here; None: all, in order
-    output: "ShardedAdjacency"  # for a model's last layer: only the requested rows; itself if all are
+    row_index: Tensor | None  # (num_local_rows,) int64, the local nodes whose rows of A are here; None: all, in order
+    output: "ShardedAdjacency"  # for a model's last layer: only the requested rows of A; ``self`` if all are requested
     input_scale: Tensor | None  # (num_local_nodes,) column scale, which a producer of X may pre-apply; None: no scale
-    gradient_scale: Tensor | None  # (num_local_rows,) the same for ``multiply_t`` and G
+    gradient_scale: Tensor | None  # (num_local_rows,) column scale of A^T, which a producer of G may pre-apply
 
     def spmm(self, x: Tensor) -> Tensor:
         """Return the local rows of A @ X, differentiable: (num_local_nodes, F) to (num_local_rows, F)."""
 
     def multiply(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
-        """``spmm`` outside autograd. ``epilogue`` is applied as the local rows are stored; it must not scale rows.
+        """Return ``spmm(x)``, outside autograd, after ``epilogue``, whose ``scale`` must be None.
 
         Args:
-            scaled: ``x`` is diag(input_scale) X already. A producer that fuses the scaling saves a pass over X.
+            scaled: whether ``x`` is diag(input_scale) X already. A producer that fuses the scaling saves a pass over X.
         """
 
     def multiply_t(self, g: Tensor, *, scaled: bool = False) -> Tensor:
@@ -45,7 +45,7 @@ class ShardedAdjacency(Protocol):
         This is the conjugate of ``multiply``.
 
         Args:
-            scaled: ``g`` is diag(gradient_scale) G already.
+            scaled: whether ``g`` is diag(gradient_scale) G already.
         """
 
     def release(self) -> None:
@@ -76,11 +76,11 @@ class Aggregated:
 class ShardedGraph:
     """One rank's part of the graph, on its device. Row i of every tensor is the node ``adj.node_id[i]``.
 
-    A scheme may leave the features on the host: ``set_up`` then moves them, or A @ H0, to where they are multiplied.
+    A scheme may leave the features on the host: the engine then moves them, or A @ H0, to where they are multiplied.
     """
 
     adj: ShardedAdjacency
-    train_adj: ShardedAdjacency | None  # its ``output`` has only the rows with loss; None: not requested
+    train_adj: ShardedAdjacency | None  # an ``adj`` whose ``output`` has only the rows with loss; None: not requested
     features: Tensor | Aggregated  # (num_local_nodes, num_features)
     labels: Tensor  # (num_local_nodes,) int64
     masks: Tensor  # (3, num_local_nodes) bool: train, val, test
@@ -130,7 +130,7 @@ class Scheme(Protocol):
     balance: "Balance"  # for the graph of the last ``shard``
 
     def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
-        """Distribute the blocks. Rank 0 passes the prepared graph, the other ranks pass None.
+        """Distribute the blocks to the ranks. Rank 0 passes the prepared graph, the other ranks pass None.
 
         Args:
             loss_rows: also build ``ShardedGraph.train_adj``, which multiplies only the rows with loss.
@@ -141,16 +141,16 @@ class Scheme(Protocol):
         """Name of the kernel that multiplies the blocks; known after ``shard``."""
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
-        """Sum over the ranks, in place, what each computed from its rows. Every global row counts once."""
+        """Sum ``tensor``, computed from the rows of each rank, over the ranks in place. Each global row counts once."""
 
     def gather(self, rows: Tensor) -> Tensor | None:
-        """Gather all (num_nodes, F) rows in original node order on the host of rank 0; None on other ranks."""
+        """Return all (num_nodes, F) rows in original node order on the host of rank 0; None on other ranks."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """Load balance of one forward product over the ranks; 1 is even."""
+    """Load balance of one forward product over the ranks; 1 is perfect."""
 
-    nnz: float  # most loaded rank's multiplied non-zeros / the mean
+    nnz: float  # non-zeros that the most loaded rank multiplies, divided by the mean over the ranks
     stage_nnz: float  # the same if every stage waits for its most loaded rank
     rank_nnz: tuple[int, ...] = ()  # non-zeros that each rank multiplies, in rank order

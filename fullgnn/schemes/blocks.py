@@ -1,7 +1,7 @@
-"""Cut the prepared matrix for 1.5D: the list of products, and each rank's arrays for them.
+"""Cut the prepared matrix for 1.5D: list the products, and build the arrays that each rank needs for them.
 
-These functions need only the grid and rank 0's data, and no process group: ``one_and_half_d.py`` sends their result
-to the ranks, and a planner counts it.
+These functions use only the grid and rank 0's data, and no process group: ``one_and_half_d.py`` sends their results
+to the ranks, and the planner (``fullgnn/plan``) counts the bytes and non-zeros that follow from the layout.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_ways
 
 @dataclass(frozen=True)
 class Grid:
-    """The (b, r) mesh and the rules of 1.5D on it."""
+    """The (b, r) mesh, and the options of 1.5D that decide what each of its ranks holds and receives."""
 
     num_parts: int  # block rows b
     replication: int  # ranks that share a block row, r
-    split_rows: bool  # each replica holds 1/r of its block's rows; otherwise all of them
+    split_rows: bool  # whether each replica holds 1/r of its block's rows; otherwise it holds all of them
     stage_order: str  # diagonal or broadcast
     exchange: str  # auto, broadcast or needed_rows
 
@@ -43,20 +43,20 @@ class Grid:
 
 @dataclass(frozen=True)
 class Layout:
-    """The part of the cut that every rank knows. ``products`` holds
+    """Which rank holds and multiplies what, as every rank knows it. The keys of ``products`` name the matrices:
 
-    adj, adj_t      A and A^T; a symmetric matrix has the same blocks for both
+    adj, adj_t      A and A^T; if A is symmetric, both have the same blocks
     loss, loss_t    A[train, :] and its transpose, if requested
     """
 
     grid: Grid
     rows: RowDistribution
     products: dict[str, DistributedProduct]
-    symmetric: bool
-    pattern: bool
+    symmetric: bool  # whether A and A^T have the same blocks; their scales may differ
+    pattern: bool  # whether every stored entry of the matrix is 1
     dtype: torch.dtype
     num_classes: int
-    num_split_nodes: tuple[int, int, int]
+    num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
     balance: Balance
 
 
@@ -72,13 +72,13 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
         raise PartitionError(f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes")
     rows = slice_rows(prepared.partition, grid.num_slices)
     forward_nnz, backward_nnz = stage_nnz(nnz, grid.stage_order), stage_nnz(nnz.T, grid.stage_order)
-    forward = assign_stages(forward_nnz, grid.replication)
-    backward = forward if adj.symmetric else assign_stages(backward_nnz, grid.replication)
+    forward_stages = assign_stages(forward_nnz, grid.replication)
+    backward_stages = forward_stages if adj.symmetric else assign_stages(backward_nnz, grid.replication)
 
-    counted = grid.exchange != "broadcast" and grid.num_ranks > 1
+    needs_halos = grid.exchange != "broadcast" and grid.num_ranks > 1
     halos: dict[str, Halos] = {}
     train_rows = rows.restrict(graph.train_mask) if loss_rows else rows
-    if counted:
+    if needs_halos:
         halos["adj"] = find_halos(adj.matrix, rows)
         halos["adj_t"] = halos["adj"] if adj.matrix_t is None else find_halos(adj.matrix_t, rows)
         if loss_rows:
@@ -88,14 +88,15 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
     def product(
         name: str, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]]
     ) -> DistributedProduct:
-        counts = halos[name].counts if counted else None
+        counts = halos[name].counts if needs_halos else None
         ways = choose_ways(in_rows, counts, grid.stage_order, grid.exchange)
         return DistributedProduct(in_rows, out_rows, stages, grid.stage_order, ways)
 
-    products = {"adj": product("adj", rows, rows, forward), "adj_t": product("adj_t", rows, rows, backward)}
+    products = {"adj": product("adj", rows, rows, forward_stages)}
+    products["adj_t"] = product("adj_t", rows, rows, backward_stages)
     if loss_rows:
-        products["loss"] = product("loss", rows, train_rows, forward)
-        products["loss_t"] = product("loss_t", train_rows, rows, backward)
+        products["loss"] = product("loss", rows, train_rows, forward_stages)
+        products["loss_t"] = product("loss_t", train_rows, rows, backward_stages)
     num_split_nodes = (int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum()))
     layout = Layout(
         grid,
@@ -106,14 +107,14 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
         getattr(torch, prepared.dtype.name),
         graph.num_classes,
         num_split_nodes,
-        _balance(forward_nnz, forward),
+        _balance(forward_nnz, forward_stages),
     )
     return layout, halos
 
 
 def rank_arrays(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos], rank: int) -> dict[str, np.ndarray]:
-    """Return the arrays of ``rank``: its rows of H and labels, one CSR triple for each block that it multiplies, and
-    its boundary rows: the rows of its own that other block rows read."""
+    """Return the arrays of ``rank``: its rows of the features and labels, the CSR arrays of each block that it
+    multiplies, and the indices of its boundary rows, the rows of its own that other block rows read."""
     grid = layout.grid
     part, replica = grid.place(rank)
     graph, adj, block = prepared.graph, prepared.adj, layout.rows.block(part)
@@ -150,7 +151,12 @@ def rank_arrays(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos]
 
 
 def _balance(nnz: np.ndarray, shares: list[list[int]]) -> Balance:
-    """Balance of a product from its (b, b) non-zeros by block row and stage; ``shares`` lists each replica's stages."""
+    """The balance of a product.
+
+    Args:
+        nnz: (b, b) non-zeros of each block row (first index) in each stage (second).
+        shares: the stages of each replica.
+    """
     load = rank_sums(nnz, shares)
     if not nnz.any():
         return Balance(1.0, 1.0, (0,) * load.size)

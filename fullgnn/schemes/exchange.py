@@ -1,21 +1,21 @@
 """Bring each rank the rows of H that it multiplies, one stage after the other.
 
-``traffic.py`` decides how the rows of each stage reach the rank that reads them:
+``traffic.py`` decides how the rows of each stage reach the rank that reads them, in one of four ways:
 
     OWN         the rank holds the rows already
     BROADCAST   the owner broadcasts the whole block along ``row``, after it has gathered the slices of its replicas
     WHOLE       every holder sends all its rows to each reader, point to point
     HALO        every holder sends each reader only the rows for which the reader's block has a column; the columns of
-                the reader's block are renumbered to count the rows that arrive
+                the reader's block are renumbered, so that column c multiplies the c-th row that arrives
 
 HALO is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
-rank never receives rows that it holds. The next stage's rows travel while the current stage multiplies: two buffers
-take turns. On one machine without GPUs nothing is sent: with ``shared_memory`` the ranks read each other's rows in
+rank never receives rows that it holds. The next stage's rows travel while the current stage is multiplied: two buffers
+take turns. With ``shared_memory``, on one machine without GPUs, nothing is sent: the ranks read each other's rows in
 place.
 
-On a GPU, products read rows that each begin a memory line (``aligned.py``), while rows travel without gaps. Rows that
-have arrived are copied to lines before their product, while the next stage's rows arrive. A rank's own rows lie in
-lines; where it sends whole blocks, it sends a copy without gaps.
+On a GPU, a product reads rows that are padded, so that each begins at a memory line (``aligned.py``), while rows travel
+without padding. The rows that have arrived are copied to a padded matrix before their product, while the next stage's
+rows arrive. A rank's own rows are padded; where the rank sends whole blocks, it sends a copy without padding.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
 class MeshAxes:
     """The groups of this rank on the mesh."""
 
-    row: Axis  # one replica of each block row
+    row: Axis  # the ranks of all block rows with this rank's replica number
     replica: Axis  # the ranks that share this rank's block row
     world: Axis  # all ranks
 
@@ -52,7 +52,7 @@ class RankContext:
     wire_dtype: torch.dtype | None  # dtype in which rows travel; None: unchanged
     shared_memory: bool  # whether the ranks may read each other's rows in place
     timeout_s: float
-    pads_rows: bool  # whether rows are padded to memory lines, see ``aligned.py``
+    pads_rows: bool  # whether rows are padded so that each begins at a memory line, see ``aligned.py``
     dry: bool = False  # dry run: no other rank exists
 
     @property
@@ -62,7 +62,7 @@ class RankContext:
 
 @dataclass(frozen=True, eq=False)
 class _Send:
-    rank: int
+    rank: int  # the receiver
     index: Tensor | None  # (num_sent,) int64, the local rows that are sent; None: all
 
 
@@ -70,30 +70,30 @@ class _Send:
 class StagePlan:
     """How the rows of one stage reach this rank."""
 
-    source: int
-    way: int
+    source: int  # block column that the stage multiplies
+    way: int  # OWN, BROADCAST, WHOLE or HALO
     columns: np.ndarray | None  # (num_rows,) ascending rows of block ``source`` that arrive; None: all
-    num_rows: int
-    parts: list["_Part"] = field(default_factory=list)  # the senders, if rows come point to point
+    num_rows: int  # number of rows that arrive
+    parts: list["_HeldRows"] = field(default_factory=list)  # the rows of each holder, if rows travel point to point
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _HeldRows:
     """The rows of one stage that one rank holds."""
 
-    rank: int
+    rank: int  # the holder
     index: Tensor | None  # (num,) int64, the holder's local rows; None: all
-    where: slice  # their place among the rows that arrive in the stage
+    where: slice  # position of these rows among those that arrive in the stage
 
 
 class Exchange:
     """The sends and receives of this rank in one product: their plan and their execution.
 
     Args:
-        halo: for each of this rank's stages, the (num_halo,) ascending rows of the source block that this rank
-            reads; those of other ranks are its halo rows.
-        boundary: for each block row, the boundary rows of this rank that the block row reads, int64 and ascending;
-            empty where all or none travel.
+        halo: for each of this rank's stages, the (num_read,) ascending rows of the source block that this rank reads.
+            Those that other ranks hold are its halo rows.
+        boundary: for each block row, the ascending int64 boundary rows of this rank that the block row reads. Only
+            those of block rows with the way HALO are used.
     """
 
     def __init__(
@@ -104,44 +104,47 @@ class Exchange:
         self.plans = [self._plan(product, product.source(context.part, s), rows) for s, rows in zip(stages, halo)]
         self._sends = self._plan_sends(product, boundary)
         self._readers = sorted({send.rank for sends in self._sends for send in sends})
-        self._root = product.gathering_replica(context.part)
-        own = all(plan.way == OWN for plan in self.plans)
-        self._needs_no_other = own and not any(self._sends) and self._root is None
-        broadcasts = self._root is not None or any(plan.way == BROADCAST for plan in self.plans)
+        self._gathering_replica = product.gathering_replica(context.part)
+        all_own = all(plan.way == OWN for plan in self.plans)
+        self._is_local = all_own and not any(self._sends) and self._gathering_replica is None
+        broadcasts = self._gathering_replica is not None or any(plan.way == BROADCAST for plan in self.plans)
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
         self._reads_in_place = context.shared_memory and not (product.ways == BROADCAST).any()
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
-        self._lines: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._padded_buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
 
     def arrivals(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         """Yield, for each stage of this rank in turn, the stage's position and its (num_rows, F) rows of H.
 
         Args:
-            x: (num_local_rows, F), this rank's rows of H, not yet scaled.
-            scale: (num_local_rows,) a factor for each row; None: all 1.
+            x: (num_local_rows, F), this rank's rows of H, to which ``scale`` has not been applied.
+            scale: (num_local_rows,) a factor for each row; None: no scaling.
         """
         if self._reads_in_place:
             yield from self._read(x, scale)
-        elif self._needs_no_other:
+        elif self._is_local:
             yield from enumerate([self._own(x, scale)] * len(self.plans))
         else:
             yield from self._receive(self._own(x, scale))
 
     def _own(self, x: Tensor, scale: Tensor | None) -> Tensor:
-        """Return ``x`` times ``scale``. A new tensor has rows that each begin a memory line, except that without
-        ``pads_rows`` a tensor that is sent whole is contiguous, so that it can be sent without a copy."""
+        """Return this rank's rows times ``scale``.
+
+        The rows of a scaled tensor begin at memory lines, unless the tensor is sent whole without ``pads_rows``: then
+        it is contiguous, so that it can be sent without a copy.
+        """
         pads_rows = self.context.pads_rows
         contiguous = self._sends_whole and not pads_rows
         if scale is None and pads_rows:
             return to_aligned(as_rows(x), x.device)
         if scale is None:
             return x.contiguous() if contiguous else as_rows(x)
-        lies = x.new_empty(x.shape) if contiguous else empty_aligned(len(x), x.shape[1], like=x)
-        return torch.mul(x, scale[:, None], out=lies)
+        out = x.new_empty(x.shape) if contiguous else empty_aligned(len(x), x.shape[1], like=x)
+        return torch.mul(x, scale[:, None], out=out)
 
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-        """``arrivals`` through shared memory: each rank writes its own rows there and reads the others' in place."""
+        """Implement ``arrivals`` with shared memory, where each rank writes its own rows and reads those of others."""
         context, meter = self.context, self.context.axes.world.meter
         slots = self._shared_slots(x.shape[1], context.wire_dtype or x.dtype)
         with meter.phase("comm"):
@@ -153,8 +156,8 @@ class Exchange:
         slots.publish()
         for step, plan in enumerate(self.plans):
             if plan.way == OWN:
-                exact = wire.dtype == x.dtype
-                yield step, wire if exact else x if scale is None else x * scale[:, None]
+                unrounded = wire.dtype == x.dtype
+                yield step, wire if unrounded else x if scale is None else x * scale[:, None]
                 continue
             held = {}
             for part in plan.parts:
@@ -177,7 +180,7 @@ class Exchange:
         slots.end()
 
     def _receive(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """``arrivals`` through messages. ``x`` must stay unchanged until the last stage was yielded."""
+        """Implement ``arrivals`` with messages. ``x`` must not change until the last stage has been yielded."""
         wire = x if self.context.wire_dtype is None else x.to(self.context.wire_dtype)
         wire = wire.contiguous() if self._sends_whole else wire
         buffers = self._receive_buffers(wire)
@@ -189,21 +192,21 @@ class Exchange:
                 in_flight.append(self._start(step, wire, whole, buffers[step % 2], sent))
             if 0 < step <= len(self.plans):
                 plan = self.plans[step - 1]
-                for pending in in_flight[step - 1]:
-                    pending.wait()
+                for work in in_flight[step - 1]:
+                    work.wait()
                 if plan.way == OWN:
                     yield step - 1, x
                 elif plan.way == BROADCAST and plan.source == self.context.part:
                     yield step - 1, x if self.rows.num_slices == 1 else self._to_aligned(whole, x.dtype)
                 else:
                     yield step - 1, self._to_aligned(buffers[(step - 1) % 2, : plan.num_rows], x.dtype)
-        for pending in sent:
-            pending.wait()
+        for work in sent:
+            work.wait()
 
     def release(self) -> None:
-        """Free the buffers of all widths used so far. Every rank calls it, between products."""
+        """Free the buffers of all widths used so far. Every rank calls this function, between products."""
         self._buffers.clear()
-        self._lines.clear()
+        self._padded_buffers.clear()
         self._slots.clear()
 
     def tensors(self) -> list[Tensor]:
@@ -211,7 +214,7 @@ class Exchange:
         sent = [send.index for sends in self._sends for send in sends]
         read = [part.index for plan in self.plans for part in plan.parts]
         slots = [slot for slots in self._slots.values() for slot in slots.own]
-        buffers = [*self._buffers.values(), *self._lines.values()]
+        buffers = [*self._buffers.values(), *self._padded_buffers.values()]
         return [*(index for index in (*sent, *read) if index is not None), *buffers, *slots]
 
     # ---- the plan ------------------------------------------------------------------------------------------------
@@ -229,11 +232,11 @@ class Exchange:
                 first, stop = np.searchsorted(columns, [held.start, held.stop]).tolist()
                 index, where = columns[first:stop] - held.start, slice(first, stop)
             if where.stop > where.start:
-                plan.parts.append(_Part(rank, None if index is None else self._tensor(index), where))
+                plan.parts.append(_HeldRows(rank, None if index is None else self._tensor(index), where))
         return plan
 
     def _plan_sends(self, product: DistributedProduct, boundary: list[np.ndarray]) -> list[list[_Send]]:
-        """The sends of each step, which match the receives in the other ranks' plans."""
+        """List this rank's sends in each step. They match the receives in the plans of the other ranks."""
         context = self.context
         own = self.rows.own(context.part, context.replica)
         sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
@@ -252,7 +255,7 @@ class Exchange:
     def _tensor(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(index).to(self.context.device)
 
-    # ---- its execution -------------------------------------------------------------------------------------------
+    # ---- the execution of the plan -----------------------------------------------------------------------------------
 
     def _start(self, step: int, wire: Tensor, whole: Tensor, buffer: Tensor, sent: list[Work]) -> list[Work]:
         sends = [
@@ -264,8 +267,8 @@ class Exchange:
             plan = self.plans[step]
             receives = [(buffer[part.where], part.rank) for part in plan.parts if part.rank != self.context.rank]
             if plan.way == BROADCAST:
-                here = plan.source == self.context.part
-                tensor = whole if here else buffer[: plan.num_rows]
+                is_owner = plan.source == self.context.part
+                tensor = whole if is_owner else buffer[: plan.num_rows]
                 arriving.append(self.context.axes.row.broadcast(tensor, plan.source))
             for part in plan.parts:
                 if part.rank == self.context.rank:
@@ -275,8 +278,8 @@ class Exchange:
         return [*arriving, *received]
 
     def _gather(self, wire: Tensor, sent: list[Work]) -> Tensor:
-        """Gather the replicas' slices to the whole block row if this rank broadcasts it; otherwise return ``wire``."""
-        root, part = self._root, self.context.part
+        """Return the whole block row, gathered from the replicas, if this rank broadcasts it; otherwise ``wire``."""
+        root, part = self._gathering_replica, self.context.part
         if root is None:
             return wire
         slices = self.rows.slices(part)
@@ -287,33 +290,33 @@ class Exchange:
         whole = wire.new_empty(self.rows.block_size(part), wire.shape[1])
         whole[slices[root]] = wire
         others = [(whole[rows], replica) for replica, rows in enumerate(slices) if replica != root]
-        for pending in self.context.axes.replica.exchange([], others, "gather")[1]:
-            pending.wait()
+        for work in self.context.axes.replica.exchange([], others, "gather")[1]:
+            work.wait()
         return whole
 
     def _receive_buffers(self, wire: Tensor) -> Tensor:
-        """Double buffer (2, most rows that arrive in a stage, F): one stage arrives while the other is read."""
+        """Return the double buffer (2, most rows of a stage, F): one stage's rows arrive while the other's are read."""
         key = (wire.shape[1], wire.dtype)
         if key not in self._buffers:
             self._buffers[key] = wire.new_zeros(2, self._most_arriving(), wire.shape[1])
         return self._buffers[key]
 
     def _most_arriving(self) -> int:
-        """The most rows that arrive in a stage."""
+        """The largest number of rows that arrive in a stage."""
         return max((plan.num_rows for plan in self.plans if plan.way != OWN), default=0)
 
     def _to_aligned(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """Convert the (num, F) ``rows`` that have arrived to the dtype and row padding that products read.
 
-        The result is valid until the next stage's rows are converted.
+        The next call may overwrite the result.
         """
         if not self.context.pads_rows or (rows.dtype == dtype and is_aligned(rows)):
             return rows.to(dtype)
         key = (rows.shape[1], dtype)
-        if key not in self._lines:
+        if key not in self._padded_buffers:
             like = rows.new_empty(0, dtype=dtype)
-            self._lines[key] = zero_padded(self._most_arriving(), rows.shape[1], like)
-        return self._lines[key][: len(rows)].copy_(rows)
+            self._padded_buffers[key] = zero_padded(self._most_arriving(), rows.shape[1], like)
+        return self._padded_buffers[key][: len(rows)].copy_(rows)
 
     def _shared_slots(self, width: int, dtype: torch.dtype) -> SharedSlots:
         key = (width, dtype)

@@ -1,22 +1,23 @@
-"""1D and 1.5D: block rows, stages, partial sums over replicas.
+"""1D and 1.5D: A is cut into block rows, multiplied in stages, and the partial sums of the replicas are added.
 
 p ranks form a (p/r, r) mesh with the axes ``row`` and ``replica``. With b = p/r block rows,
 
     rank (i, k)   holds slice k of the rows of block i, and the blocks A_ij of its stages
-    stage s       rank (i, k), for the stages s of replica k, receives H_j and adds A_ij H_j to its partial sum
-    at the end    the r partial sums of block row i are added, each rank keeping its slice
+    stage s       if s is a stage of replica k, rank (i, k) receives H_j and adds A_ij H_j to its partial sum
+    at the end    the r partial sums of block row i are added, and each rank keeps its slice
 
 In the stage order ``broadcast``, stage s multiplies source column j = s everywhere: the owner broadcasts H_s along
 ``row``. In the stage order ``diagonal``, rank (i, k) multiplies j = i + s mod b. With r = 1 this is 1D. The backward
 pass is the same product with the blocks of A^T, which equal those of A if A is symmetric. ``split_rows=False`` is the
-published 1.5D: all r replicas hold the same rows, do the same dense work, and all-reduce.
+published 1.5D: all r replicas hold the same rows, do the same dense work, and all-reduce the partial sums.
 
 Sources: CAGNET (Tripathy, Yelick, Buluc, SC'20), sections IV-A and IV-B; Miao et al. 2023, Algorithm 1. This differs
 from CAGNET's 1.5D in:
-1. any r that divides p works, not only r^2 | p: the stages are shared within one, by non-zeros (``stages.py``);
+1. any r that divides p works, not only one with r^2 | p: the stages are assigned to the replicas by non-zeros, and the
+   replicas' stage counts differ by at most one (``stages.py``);
 2. a rank stores only the blocks that it multiplies, not its whole block row;
 3. rows are split over the replicas, so that dense work and activations are divided by r;
-4. rows that a block has no column for need not travel (``exchange.py``).
+4. rows for which a block has no column need not travel (``exchange.py``).
 """
 
 import logging
@@ -66,7 +67,10 @@ def one_and_half_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -
 
 
 class OneAndHalfD:
-    """This rank's part in 1.5D, see the docstring of this module. ``one_d`` and ``one_and_half_d`` build it."""
+    """The ``Scheme`` 1.5D on this rank, as the docstring of this module explains it.
+
+    ``one_d`` and ``one_and_half_d`` build it.
+    """
 
     mesh_axes = ("row", "replica")
 
@@ -76,7 +80,7 @@ class OneAndHalfD:
         self.replication, self.num_parts = self.grid.replication, self.grid.num_parts
         self.balance = Balance(1.0, 1.0)
         if options.wire_dtype is not None:
-            log.info("scheme.wire_dtype=%s rounds what travels: the run is not exact", options.wire_dtype)
+            log.info("scheme.wire_dtype=%s rounds the rows that ranks send: the run is not exact", options.wire_dtype)
         mesh = world.mesh((self.num_parts, self.replication), self.mesh_axes)
         self.context = RankContext(
             *self.grid.place(world.rank),
@@ -107,9 +111,7 @@ class OneAndHalfD:
         layout = broadcast_object(planned[0] if planned else None)
         self._rows, self.balance = layout.rows, layout.balance
         self._dtype = layout.dtype
-        self.kernel.name_for(
-            self.world.device, self._dtype
-        )  # raises on every rank if the kernel does not support the dtype
+        self.kernel.name_for(self.world.device, self._dtype)  # if the kernel lacks the dtype, every rank raises here
         if planned is not None and prepared is not None:
             for rank in self.world.others:
                 send_arrays(rank_arrays(prepared, layout, planned[1], rank), rank)
@@ -150,7 +152,7 @@ class OneAndHalfD:
         return self.context.axes.world.all_reduce(tensor)
 
     def gather(self, rows: Tensor) -> Tensor | None:
-        """See ``Scheme.gather``. The ranks send their rows to rank 0; of equal replicas only replica 0 sends."""
+        """See ``Scheme.gather``. Ranks send their rows to rank 0; of replicas with equal rows only replica 0 does."""
         local = {"node_id": self._node_id.cpu().numpy(), "rows": rows.detach().cpu().numpy()}
         sources = range(0, self.world.size, self.replication if not self.grid.split_rows else 1)
         if self.world.rank != 0:
@@ -169,7 +171,7 @@ class OneAndHalfD:
         return lay_out(prepared, self.grid, loss_rows)
 
     def _operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
-        """The operators A and A^T. For a symmetric matrix they share their blocks; only their scales may differ."""
+        """Build the operators A and A^T. For a symmetric matrix they share blocks, and only their scales may differ."""
         row, col = arrays.get("row_scale"), arrays.get("col_scale")
         forward = self._operator(layout, arrays, "adj", self._matrices(layout, arrays, "adj"))
         forward = forward.scaled(row, _take(col, own))
@@ -179,7 +181,7 @@ class OneAndHalfD:
         return forward, backward.scaled(col, _take(row, own))
 
     def _loss_operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
-        """The operators A[train, :] and its transpose."""
+        """Build the operators A[train, :] and its transpose."""
         row, col, mask = arrays.get("row_scale"), arrays.get("col_scale"), arrays["train_mask"]
         rows, block = layout.rows, layout.rows.block(self.context.part)
         local = np.flatnonzero(mask[block])
@@ -200,13 +202,13 @@ class OneAndHalfD:
     def _operator(
         self, layout: Layout, arrays: dict[str, np.ndarray], name: str, matrices: list[csr_array]
     ) -> Operator:
-        """The operator of ``layout.products[name]``, from one matrix for each stage of this rank."""
+        """Build the operator of ``layout.products[name]`` from one matrix for each stage of this rank."""
         boundary = np.split(arrays[f"{name}.boundary"], np.cumsum(arrays[f"{name}.num_boundary"])[:-1])
         product = layout.products[name]
         return Operator(self.context, self.kernel, product, matrices, boundary, layout.pattern, layout.dtype)
 
     def _matrices(self, layout: Layout, arrays: dict[str, np.ndarray], name: str) -> list[csr_array]:
-        """The blocks of A (``adj``) or A^T (``adj_t``), one for each stage, from the arrays that ``cut`` returned."""
+        """Build the blocks of A (``adj``) or A^T (``adj_t``), one for each stage, from ``rank_arrays``' result."""
         matrices, product = [], layout.products[name]
         for stage in product.stages[self.context.replica]:
             indptr, indices = arrays[f"{name}.{stage}.indptr"], arrays[f"{name}.{stage}.indices"]

@@ -2,14 +2,14 @@
 
 With block rows i, block columns j and the rank at (i, k) of the (b, r) mesh:
 
-    1. X_own is scaled by ``col_scale``, unless its producer did; the rows of the stage's source block arrive
-       (``exchange.py``)
-    2. T += M_ij X_j, with ``row_scale`` in the epilogue of the last stage
-    3. r > 1: the r partial sums T of block row i are added. Where replicas share the rows, each receives the others'
-       partial sums of its own slice and adds them in replica order (a reduce-scatter, (r-1) n_i F/r words); each
-       slice leaves while the next one multiplies. Where replicas hold the same rows, it is an all-reduce.
+    1. The rank's own rows of X are scaled by ``col_scale``, unless the producer of X has scaled them. The rows of the
+       stage's source block arrive (``exchange.py``).
+    2. T += M_ij X_j. ``row_scale`` is applied in the epilogue of the last stage.
+    3. If r > 1, the r partial sums T of block row i are added. If each replica holds a slice of the rows, it receives
+       the others' partial sums of its slice and adds them in replica order (a reduce-scatter, (r-1) n_i F/r words);
+       each slice is sent while the next one is multiplied. If the replicas hold the same rows, this is an all-reduce.
 
-M is A, some rows of it, or the transpose of either; its rows and columns may lie differently on the ranks.
+M is A, some rows of it, or the transpose of either; its rows and columns may be distributed differently.
 """
 
 import copy
@@ -31,17 +31,19 @@ from fullgnn.schemes.traffic import DistributedProduct
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    rows: slice  # its rows within the block row
+    """Some rows of the matrix of a stage."""
+
+    rows: slice  # which rows of the block row
     block: Any  # prepared by the kernel; None if it has no non-zeros
 
 
 class Operator:
-    """This rank's part of M.
+    """The blocks of M that this rank multiplies, and the exchange that brings it the rows of X.
 
     Args:
-        matrices: one for each stage of this replica, (rows of block i, rows of the source block), on the host.
+        matrices: one for each stage of this rank, (rows of block row i, rows of the source block), on the host.
         boundary: this rank's boundary rows, see ``Exchange``.
-        pattern: every stored entry is 1.
+        pattern: whether every stored entry is 1.
     """
 
     def __init__(
@@ -57,10 +59,10 @@ class Operator:
         out_rows = product.out_rows
         self.context, self._kernel, self._meter, self._dtype = context, kernel, context.axes.world.meter, dtype
         self._num_rows = out_rows.block_size(context.part)
-        self._num_multiplied = min(out_rows.total, product.in_rows.total)
+        self._num_forward_rows = min(out_rows.total, product.in_rows.total)  # also if M is a transpose
         self._slices, self._replica = out_rows.slices(context.part), context.replica
         own = context.replica % len(self._slices)
-        self._leaving = [*self._slices[own + 1 :], *self._slices[: own + 1]]
+        self._send_order = [*self._slices[own + 1 :], *self._slices[: own + 1]]
         self._row_scale: Tensor | None = None
         self._col_scale: Tensor | None = None
 
@@ -71,8 +73,8 @@ class Operator:
             if plan.columns is not None:
                 matrix = _compact(matrix, plan.columns)
             last = step == len(matrices) - 1
-            cuts = self._leaving if last else [slice(0, self._num_rows)]
-            self._stages.append([self._piece(matrix, rows, pattern) for rows in cuts])
+            slices = self._send_order if last else [slice(0, self._num_rows)]
+            self._stages.append([self._piece(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
 
     def _piece(self, matrix: csr_array, rows: slice, pattern: bool) -> _Piece:
@@ -83,8 +85,8 @@ class Operator:
         """Return the operator diag(row_scale) M diag(col_scale), which shares its blocks and exchange with this one.
 
         Args:
-            row_scale: (rows of block i,); None: all 1.
-            col_scale: (own rows of X,).
+            row_scale: (rows of block row i,); None: all 1.
+            col_scale: (own rows of X,); None: all 1.
         """
 
         def tensor(scale: np.ndarray | None) -> Tensor | None:
@@ -109,30 +111,30 @@ class Operator:
         """Map (own rows of X, F) to (own rows of Y, F) and apply ``epilogue``, outside autograd. ``x`` is not changed.
 
         Args:
-            scaled: ``x`` is diag(input_scale) X already.
+            scaled: whether ``x`` is diag(input_scale) X already.
         """
         assert epilogue.scale is None
         assert self._col_scale is not None or not scaled
         self._meter.count("spmm_columns", x.shape[1])
-        self._meter.count("spmm_rows", self._num_multiplied)
+        self._meter.count("spmm_rows", self._num_forward_rows)
         out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
-        whole = self.context.replication == 1  # without replicas the sums need no reduction
-        at_end = replace(epilogue if whole else NO_EPILOGUE, scale=self._row_scale)
+        complete = self.context.replication == 1  # without replicas the sums need no reduction
+        last_epilogue = replace(epilogue if complete else NO_EPILOGUE, scale=self._row_scale)
         written = False
         for step, h in self.exchange.arrivals(x, None if scaled else self._col_scale):
             last = step == len(self._stages) - 1
             for piece in self._stages[step]:
-                self._multiply(piece, h, out, written, at_end.of(piece.rows) if last else NO_EPILOGUE)
+                self._multiply(piece, h, out, written, last_epilogue.of(piece.rows) if last else NO_EPILOGUE)
                 if last:
-                    reduction.leave(piece.rows)
+                    reduction.send(piece.rows)
             written = True
         if not self._stages:
             out.zero_()
-            for rows in self._leaving:
-                reduction.leave(rows)
+            for rows in self._send_order:
+                reduction.send(rows)
         total = reduction.finish()
-        return total if whole else apply_epilogue_(total, epilogue)
+        return total if complete else apply_epilogue_(total, epilogue)
 
     def _multiply(self, piece: _Piece, h: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         target = out[piece.rows]
@@ -144,7 +146,7 @@ class Operator:
 
 
 class _Reduction:
-    """Sums the replicas' partial sums ``out``; each slice is sent as soon as it is complete.
+    """Adds the replicas' partial sums ``out``. Each slice of a partial sum is sent as soon as it is complete.
 
     In round d, replica k sends slice k + d to its owner and receives its own slice from replica k - d (mod r): every
     send meets its receive in the same round, as NCCL requires.
@@ -154,10 +156,10 @@ class _Reduction:
         self._axis, self._slices, self._out = operator.context.axes.replica, operator._slices, out
         self._replica, self._round = operator._replica, 0
         self._sent: list[Work] = []
-        self._arriving: dict[int, Work] = {}  # by replica
+        self._arriving: dict[int, Work] = {}  # by the replica that sends
 
-    def leave(self, rows: slice) -> None:
-        """Send the complete partial sum of ``rows``. Slices leave in the order k + 1, k + 2, ..., k (mod r)."""
+    def send(self, rows: slice) -> None:
+        """Send the complete partial sum of ``rows``. Replica k sends the slices k + 1, k + 2, ..., k (mod r)."""
         self._round += 1
         num_replicas = len(self._slices)
         if self._round >= num_replicas:  # this rank's own slice, or the only one, is not sent
@@ -170,7 +172,7 @@ class _Reduction:
         self._arriving[sender] = arriving[0]
 
     def finish(self) -> Tensor:
-        """Return the (own rows, F) sum, added in replica order."""
+        """Return the (own rows, F) sum over the replicas, added in replica order."""
         if len(self._slices) == 1:
             return self._axis.all_reduce(self._out)
         own = self._out[self._slices[self._replica]]
@@ -178,8 +180,8 @@ class _Reduction:
         total = parts[0] + parts[1]
         for part in parts[2:]:
             total += part
-        for pending in self._sent:
-            pending.wait()
+        for work in self._sent:
+            work.wait()
         return total
 
 

@@ -31,16 +31,16 @@ class SchemeOptions:
     replication: int = 2
     """Ranks that share a block row, r."""
     stage_order: str = "diagonal"
-    """``diagonal``: rank i multiplies block (i, i+s) in stage s; ``broadcast``: block (i, s)."""
+    """``diagonal``: block row i multiplies block (i, i+s mod b) in stage s; ``broadcast``: block (i, s)."""
     exchange: str = "auto"
     """``broadcast``: whole blocks of H travel; ``needed_rows``: only the rows that are read travel; ``auto``: the
     cheaper of the two for each block."""
     split_rows: bool = True
-    """Each replica holds 1/r of its block's rows; otherwise every replica holds all of them, as published."""
+    """Whether each replica holds 1/r of its block's rows; otherwise it holds all of them, as in the published 1.5D."""
     wire_dtype: str | None = None
-    """``bfloat16`` halves the bytes with which H and its gradients travel; the run is then not exact."""
+    """``bfloat16`` halves the bytes of the rows of H and its gradients that ranks send; the run is then not exact."""
     shared_memory: bool = True
-    """If all ranks run on one machine without GPUs, they read each other's rows in place."""
+    """Whether ranks read each other's rows in place where ``can_share_memory`` allows it: on one machine, on CPUs."""
 
     def __post_init__(self) -> None:
         for key, choices in CHOICES.items():
@@ -75,7 +75,7 @@ class SchemeOptions:
 
 
 def replications(world_size: int) -> list[int]:
-    """The replications r that leave every replica at least one stage: r divides p, and r^2 <= p."""
+    """The replications r that give every replica at least one of the p/r stages: r divides p, and r^2 <= p."""
     return [r for r in range(1, world_size + 1) if world_size % r == 0 and r * r <= world_size]
 
 

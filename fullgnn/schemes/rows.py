@@ -1,4 +1,4 @@
-"""Which rank holds which rows of a matrix. Every rank computes this alone."""
+"""Which rank holds which rows of a matrix. Every rank computes this distribution without communication."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from fullgnn.partition import Partition
 class RowDistribution:
     """The distribution of the rows of a matrix (all nodes, or only those with loss) over a (b, r) mesh.
 
-    Block row i is cut into m consecutive slices. With m = r, rank (i, k) holds slice k; with m = 1 every rank of block
-    row i holds all of it.
+    Block row i is cut into m consecutive slices. With m = r, rank (i, k) holds slice k; with m = 1, every rank of block
+    row i holds the whole block row.
     """
 
     bounds: np.ndarray  # (b, m + 1) int64 GLOBAL, non-decreasing: slice q of block i is bounds[i, q] .. bounds[i, q+1]

@@ -20,7 +20,7 @@ def stage_nnz(block_nnz: np.ndarray, stage_order: str) -> np.ndarray:
 
 
 def assign_stages(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
-    """Assign every stage to one replica; the replicas' stage counts differ by at most one.
+    """Assign every stage to one replica, so that the replicas' stage counts differ by at most one.
 
     In stage j, block row i multiplies the ``block_nnz[i, j]`` non-zeros of its block. Two assignments are compared:
     runs of consecutive stages, and a greedy one that gives each stage, the heaviest first, to the least loaded replica.

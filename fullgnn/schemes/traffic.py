@@ -1,12 +1,12 @@
 """How the rows of X reach the ranks in Y = M X. Rank 0, which has the whole matrix M, computes a table of ways.
 
-Every rank acts on the same table, so that no rank has to ask another, and a plan without a run counts the same rows.
-Block row i gets the rows of block j in one of four ways:
+Every rank follows the same table, so that no rank has to ask another one, and the planner, which runs no training,
+counts the same rows. Block row i gets the rows of block j in one of four ways:
 
     OWN         block row i holds the rows: nothing moves
     BROADCAST   the owner sends the whole block along ``row``, after it has gathered the slices of its replicas
     WHOLE       every holder sends all its rows to the reader, point to point
-    HALO        every holder sends the rows that block row i has columns for (the halo rows of the reader)
+    HALO        every holder sends the rows for which block row i has columns (the halo rows of the reader)
 """
 
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ from fullgnn.schemes.stages import rank_sums, stage_source, stage_sources
 OWN, BROADCAST, WHOLE, HALO = range(4)
 
 HALO_SHARE = 0.75
-"""``exchange=auto`` sends only the rows that a block reads if they are less than this fraction of all rows: above it,
-packing costs as much as it saves."""
+"""``exchange=auto`` sends only the rows that a block reads if they are less than this fraction of the rows of their
+block. Above this fraction, packing the rows costs as much as it saves."""
 
 
 @dataclass(frozen=True, eq=False)
 class DistributedProduct:
     """One distributed product on a (b, r) mesh, as every rank knows it."""
 
-    in_rows: RowDistribution  # how the rows of X lie on the ranks
-    out_rows: RowDistribution  # how the rows of Y lie on the ranks
+    in_rows: RowDistribution  # of X
+    out_rows: RowDistribution  # of Y
     stages: list[list[int]]  # the stages of each replica, ascending
     stage_order: str  # diagonal or broadcast
-    ways: np.ndarray  # (b, b) int8, how the rows of block j come to block row i
+    ways: np.ndarray  # (b, b) int8, entry [i, j]: the way in which the rows of block j reach block row i
 
     @property
     def num_parts(self) -> int:
@@ -41,6 +41,7 @@ class DistributedProduct:
 
     @property
     def num_steps(self) -> int:
+        """Number of steps of the product: in step t each replica multiplies the t-th of its stages, if it has one."""
         return max(map(len, self.stages))
 
     def source(self, part: int, stage: int) -> int:
@@ -48,12 +49,12 @@ class DistributedProduct:
         return stage_source(part, stage, self.num_parts, self.stage_order)
 
     def reader(self, part: int, source: int) -> tuple[int, int]:
-        """The replica of block row ``part`` that multiplies block column ``source``, and in which of its steps."""
+        """The replica of block row ``part`` that multiplies block column ``source``, and the step in which it does."""
         stage = source if self.stage_order == "broadcast" else (source - part) % self.num_parts
-        return next((replica, list_.index(stage)) for replica, list_ in enumerate(self.stages) if stage in list_)
+        return next((replica, own.index(stage)) for replica, own in enumerate(self.stages) if stage in own)
 
     def sends_halo(self, part: int, source: int) -> bool:
-        """Whether block row ``part`` receives only those rows of block ``source`` that it has columns for."""
+        """Whether block row ``part`` receives only those rows of block ``source`` for which it has columns."""
         return bool(self.ways[part, source] == HALO)
 
     def gathering_replica(self, part: int) -> int | None:
@@ -69,9 +70,8 @@ class DistributedProduct:
             halo: ``Halos.counts``; None if no way is HALO.
         """
         sizes = np.diff(self.in_rows.bounds, axis=1)  # (b, m)
-        travelling = np.broadcast_to(
-            sizes, (self.num_parts, *sizes.shape)
-        ).copy()  # (b, b, m): rows of each slice that travel to each block row
+        # (b, b, m): entry [i, j, q] counts the rows of slice q of block j that travel to block row i
+        travelling = np.broadcast_to(sizes, (self.num_parts, *sizes.shape)).copy()
         if halo is not None:
             chosen = self.ways == HALO
             travelling[chosen] = halo[chosen]
@@ -87,8 +87,8 @@ class DistributedProduct:
         np.fill_diagonal(broadcast, 0)
         exchanged = blocks * ((self.ways == WHOLE) | (self.ways == HALO))
         return {
-            "broadcast": self._of_ranks(broadcast),
-            "exchange": self._of_ranks(exchanged),
+            "broadcast": self._sum_by_rank(broadcast),
+            "exchange": self._sum_by_rank(exchanged),
             "gather": gathered,
         }
 
@@ -96,6 +96,7 @@ class DistributedProduct:
         """Count, for each collective, the (b, r) int64 bytes that each rank receives in one product.
 
         Args:
+            halo: ``Halos.counts``; None if no way is HALO.
             width: columns of X.
             itemsize: bytes of one element of Y.
             wire: bytes of one element of X as it travels.
@@ -105,11 +106,11 @@ class DistributedProduct:
         if out.shape[1] > 1:
             received["reduce_scatter"] = (replication - 1) * out * width * itemsize
         else:
-            of_block = 2 * (replication - 1) * out * width * itemsize // replication
-            received["all_reduce"] = np.repeat(of_block, replication, axis=1)
+            each = 2 * (replication - 1) * out * width * itemsize // replication
+            received["all_reduce"] = np.repeat(each, replication, axis=1)
         return received
 
-    def _of_ranks(self, blocks: np.ndarray) -> np.ndarray:
+    def _sum_by_rank(self, blocks: np.ndarray) -> np.ndarray:
         """Sum a (b, b) quantity by block row and block column over the blocks that each rank multiplies: (b, r)."""
         by_stage = np.take_along_axis(blocks, stage_sources(self.num_parts, self.stage_order), axis=1)
         return rank_sums(by_stage, self.stages)
@@ -117,7 +118,7 @@ class DistributedProduct:
 
 @dataclass(frozen=True, eq=False)
 class Halos:
-    """The rows of X that each block row of a matrix reads, that is, has columns for."""
+    """The rows of X that each block row of a matrix reads: those for which it has columns."""
 
     rows: list[np.ndarray]  # for each block row (num_read,) int32, GLOBAL and ascending
     in_rows: RowDistribution
@@ -143,7 +144,7 @@ class Halos:
         return Halos([number[rows[mask[rows]]] for rows in self.rows], in_rows)
 
     def only(self, chosen: np.ndarray) -> "Halos":
-        """Keep only the rows that are read in the blocks that (b, b) bool ``chosen`` marks."""
+        """Keep only the rows that are read in the blocks [i, j] that the (b, b) bool ``chosen`` marks."""
         kept = [rows[np.repeat(chosen[part], self.in_rows.block_sizes)[rows]] for part, rows in enumerate(self.rows)]
         return Halos(kept, self.in_rows)
 
@@ -153,7 +154,7 @@ class Halos:
 
 
 def find_halos(matrix: csr_array, rows: RowDistribution, mask: np.ndarray | None = None) -> Halos:
-    """Find the rows of X that each block row of the square ``matrix`` reads. X and ``matrix`` are laid out as ``rows``.
+    """Find the rows of X that each block row of the square ``matrix`` reads; ``rows`` distributes the rows of both.
 
     Args:
         mask: (num_rows,) bool, the rows of ``matrix`` that are multiplied; None: all rows.
@@ -172,10 +173,10 @@ def find_halos(matrix: csr_array, rows: RowDistribution, mask: np.ndarray | None
 def choose_ways(rows: RowDistribution, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
     """Choose how the rows of block j reach block row i: (b, b) int8.
 
-    In the stage order ``broadcast`` all readers of a block get it the same way: by one broadcast, or point to point.
+    In the stage order ``broadcast`` all readers of a block get it in the same way: by one broadcast, or point to point.
 
     Args:
-        rows: how the rows of X lie.
+        rows: distribution of the rows of X.
         counts: ``Halos.counts``; None if only whole blocks travel.
         exchange: ``broadcast``, ``needed_rows`` or ``auto``.
     """
@@ -188,8 +189,8 @@ def choose_ways(rows: RowDistribution, counts: np.ndarray | None, stage_order: s
     else:
         halo = counts.sum(axis=2)
         if broadcast:
-            of_others = halo.sum(axis=0) - np.diag(halo)
-            sparse = np.tile(of_others < HALO_SHARE * sizes * (num_parts - 1), (num_parts, 1))
+            halo_of_others = halo.sum(axis=0) - np.diag(halo)
+            sparse = np.tile(halo_of_others < HALO_SHARE * sizes * (num_parts - 1), (num_parts, 1))
         else:
             sparse = halo < HALO_SHARE * sizes
     ways = np.where(sparse, HALO, BROADCAST if broadcast else WHOLE).astype(np.int8)

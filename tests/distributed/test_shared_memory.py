@@ -44,7 +44,7 @@ def waits_for_nobody(world: World) -> str:
 
 
 def test_a_wait_ends_with_the_timeout(ranks) -> None:
-    assert ranks(2)(waits_for_nobody)[0] == "rank 1 did not come to round 1 within 0.2 s"
+    assert ranks(2)(waits_for_nobody)[0] == "rank 1 did not reach round 1 within 0.2 s"
 
 
 def counted(world: World) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import FLOAT32
-from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_lines
+from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_aligned
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import dropout_
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
@@ -65,7 +65,7 @@ def test_products(depth: int, columns: int) -> None:
     bound = torch.where(kept, 2 * (magnitude + bias.double().abs()), 0)
     assert error_of(matmul(x, weight, Epilogue(None, bias, True, mask)), expected, bound) <= DOT
     by_row = scale.double()[:, None]
-    assert error_of(matmul_lines(x, weight, scale), exact * by_row, magnitude * by_row.abs()) <= DOT
+    assert error_of(matmul_aligned(x, weight, scale), exact * by_row, magnitude * by_row.abs()) <= DOT
 
 
 def check_gradients(x: Tensor, g: Tensor, output: Tensor) -> None:
@@ -131,7 +131,7 @@ def test_offsets() -> None:
     weight, scale = randoms((width, 8), (num_rows,))
     end, by_row = x[-CORNER:].double(), scale[-CORNER:].double()[:, None]
     bound = end.abs() @ weight.double().abs() * by_row.abs()
-    assert error_of(matmul_lines(x, weight, scale)[-CORNER:], end @ weight.double() * by_row, bound) <= DOT
+    assert error_of(matmul_aligned(x, weight, scale)[-CORNER:], end @ weight.double() * by_row, bound) <= DOT
     masked, _ = activation_gradients(x, x, 1.0, scale)
     expected = end.relu() * by_row
     assert error_of(masked[-CORNER:], expected, expected.abs()) <= FLOAT32

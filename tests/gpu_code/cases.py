@@ -113,7 +113,7 @@ def _dense_cases(model: Lookalike) -> Iterator[Case]:
         return dense.linear_gradients(tall(f, stride), tall(h), tall(h), 2.0, keep_masked=False)
 
     def scaled(width: int) -> Tensor:
-        return dense.matmul_lines(tall(h), torch.zeros(h, width), ones)
+        return dense.matmul_aligned(tall(h), torch.zeros(h, width), ones)
 
     def gradient(width: int) -> Tensor:
         return dense.weight_gradient(tall(h), tall(width))

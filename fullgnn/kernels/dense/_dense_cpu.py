@@ -34,7 +34,7 @@ from fullgnn.kernels.support.vectors import (
     registers,
     store,
     times,
-    unless_negative,
+    where_positive,
     zeros,
 )
 
@@ -249,7 +249,7 @@ def _accumulator(
                         at = min(k * g_lanes * size, g_last)
                         gradient = load(g + row * g_stride + at, 0, vector)
                         if has_output:
-                            gradient = unless_negative(gradient, load(output + row * output_stride + at, 0, vector))
+                            gradient = where_positive(gradient, load(output + row * output_stride + at, 0, vector))
                             gradient = times(gradient, factor)
                             store(kept + (row if keeps_all else row - first) * kept_stride + at, 0, gradient)
                         total = chain_address + k * g_lanes * size

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.epilogue._epilogue_gpu import EPILOGUE_TYPES, NO_STREAM, epilogue_arguments, finish
+from fullgnn.kernels.epilogue._epilogue_gpu import EPILOGUE_TYPES, NO_DROPOUT, epilogue_arguments, finish
 from fullgnn.kernels.epilogue.epilogue import Epilogue
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned
 from fullgnn.kernels.support.gpu import row_unit, vector_unit
@@ -190,6 +190,6 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         constants |= {"X_UNIT": 4, "OUT_UNIT": 4, "COLUMN_TILES": triton.cdiv(num_columns, tile.columns)}
         constants |= dict(zip(("ROWS", "COLUMNS", "DEPTH"), tile))
         constants |= {name: None for name in ("scale", "bias") if name not in parts}
-        constants |= {} if "dropout" in parts else NO_STREAM
+        constants |= {} if "dropout" in parts else NO_DROPOUT
         signature = {name: kind for name, kind in signature.items() if name not in constants}
         yield _matmul, signature, constants, {"num_warps": tile.num_warps, "num_stages": tile.num_stages}

@@ -31,7 +31,7 @@ def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tenso
     return y if epilogue.dropout is None else drop_(y, epilogue.dropout)
 
 
-def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
+def matmul_aligned(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
     """diag(scale) X W in rows that begin at cache lines: (n, g), a view of a wider matrix if g fills no whole lines.
 
     A sparse product reads such rows faster. Whole vectors take neither oneDNN nor a GPU longer than parts do.
@@ -55,7 +55,7 @@ def matmul_lines(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tens
 
 
 def fuses_scale(x: Tensor) -> bool:
-    """Whether ``matmul_lines`` and ``activation_gradients`` of ``x`` fuse the scale of rows, at no cost."""
+    """Whether ``matmul_aligned`` and ``activation_gradients`` of ``x`` fuse the scale of rows, at no cost."""
     return gpu.runs_triton(x.device) and x.dtype == torch.float32
 
 

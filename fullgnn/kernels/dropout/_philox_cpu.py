@@ -9,8 +9,8 @@ from fullgnn.kernels.support.threads import even_slices, parallel_for
 MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL_0, WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 LOW, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
-PARALLEL_ELEMENTS = 1 << 16  # below, handing work to a thread costs more than it saves
-CHUNKS_PER_THREAD = 4  # so that a core that is busy elsewhere delays only a quarter of its share
+PARALLEL_ELEMENTS = 1 << 16  # with fewer elements, starting work on a thread costs more than it saves
+CHUNKS_PER_THREAD = 4  # so that a core that is busy elsewhere delays only a quarter of a thread's rows
 TILE = 512  # Philox calls per tile: 16 KB of counters and words, half of a 32 KB L1 cache
 
 
@@ -24,7 +24,7 @@ def dropout_cpu(
     epoch: int,
     layer: int,
 ) -> None:
-    """Write ``scale * x`` where the word of (node, column) is at least ``threshold``, else 0, to ``out``.
+    """Write to ``out``: ``scale * x`` where the random word of (node, column) is at least ``threshold``, else 0.
 
     Args:
         x, out: (num_local_nodes, F) float32 or float64, C-contiguous; they may be the same array.
@@ -40,7 +40,7 @@ def dropout_cpu(
 
 @numba.njit(inline="always")
 def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
-    """The ten rounds, on 32-bit words in 64-bit lanes: when vectorised, each product is one widening multiply."""
+    """The ten rounds of Philox, on 32-bit words in 64-bit lanes: a vectorised product is one widening multiply."""
     for _ in range(10):
         product_0, product_1 = counter_0 * MULTIPLIER_0, counter_2 * MULTIPLIER_1
         counter_0, counter_1, counter_2, counter_3 = (
@@ -55,10 +55,10 @@ def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
 
 @numba.njit(cache=True, nogil=True)
 def _dropout(x, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer):
-    """Process tile by tile: write the counters of a few rows, compute all their words in one vectorised loop, then
-    write the rows.
+    """Process ``x`` in tiles of a few rows.
 
-    A tile spans several rows, so that the loop stays long, and vectorised, for narrow matrices as well.
+    For each tile: write the counters, compute all random words in one vectorised loop, then write the rows of ``out``.
+    A tile spans several rows, so that the loop is long, and is vectorised, for narrow matrices as well.
     """
     num_rows, num_columns = x.shape
     num_groups = (num_columns + 3) // 4  # Philox calls per row
@@ -82,7 +82,7 @@ def _dropout(x, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer
             word[4 * call + 2] = word_2
             word[4 * call + 3] = word_3
         for row in range(first, stop):
-            # Row views and an unconditional product: LLVM turns this loop into masked vector code.
+            # With row views and an unconditional product, LLVM turns this loop into masked vector code.
             x_row, out_row, word_row = x[row], out[row], word[(row - first) * num_groups * 4 :]
             for column in range(num_columns):
                 scaled = x_row[column] * scale

@@ -1,4 +1,4 @@
-"""The dropout of ``philox.py`` on a GPU, as a kernel and fused into others. Importing this module imports triton.
+"""The dropout of ``philox.py`` on a GPU, as a kernel or fused into another one. Importing this module imports Triton.
 
 A kernel that ends with a dropout takes the arguments ``stream(mask)`` and calls ``drop`` on its tile.
 """
@@ -14,12 +14,12 @@ from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.support.gpu import vector_unit
 
 ELEMENTS = 1024  # elements of a program's tile: two Philox calls per thread
-MAX_COLUMNS = 128  # columns of that tile, at most
+MAX_COLUMNS = 128  # columns of this tile, at most
 
 Stream = tuple[Tensor | None, Tensor | None, int, int, int, float]
-"""node_id, epoch, seed, layer, threshold and scale, as ``drop`` takes them."""
+"""The arguments of a dropout in a kernel: node_id, epoch, seed, layer, threshold and drop_scale."""
 
-STREAM_TYPES = {
+DROPOUT_TYPES = {
     "node_id": "*i64:16",
     "epoch": "*i64:16",
     "seed": "i64",
@@ -27,7 +27,7 @@ STREAM_TYPES = {
     "threshold": "i64",
     "drop_scale": "fp64",
 }
-"""The signature of a stream, for ``variants``."""
+"""The types of these arguments, for ``variants``."""
 
 
 def stream(mask: Mask | None) -> Stream:
@@ -69,7 +69,10 @@ def kept(node, column, seed, epoch, layer, threshold):
 
 @triton.jit
 def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.constexpr):
-    """[ROWS, COLUMNS] ``kept`` of [ROWS] ``node`` and COLUMNS columns from ``first_column`` on; both multiples of 4."""
+    """The [ROWS, COLUMNS] result of ``kept`` for [ROWS] ``node`` and the COLUMNS columns from ``first_column`` on.
+
+    COLUMNS and ``first_column`` are multiples of 4.
+    """
     group = first_column // 4 + tl.arange(0, COLUMNS // 4)
     word_0, word_1, word_2, word_3 = _words(node[:, None], group[None, :], seed, epoch, layer)
     least = tl.cast(threshold, tl.uint32)
@@ -80,7 +83,7 @@ def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.con
 
 @triton.jit
 def drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale):
-    """Apply the dropout to the [ROWS, COLUMNS] tile ``y`` of [ROWS] rows ``row``; no dropout if ``node_id`` is None."""
+    """Apply the dropout to the [ROWS, COLUMNS] tile ``y`` of the [ROWS] rows ``row``; none if ``node_id`` is None."""
     if node_id is not None:
         node = tl.load(node_id + row, mask=row < num_rows, other=0)
         keep = kept_tile(node, first_column, seed, tl.load(epoch), layer, threshold, y.shape[1])
@@ -90,7 +93,10 @@ def drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold,
 
 @triton.jit
 def _words(node, group, seed, epoch, layer):
-    """The four random words of each (node, group). The first rounds compute broadcast operands only once."""
+    """The four random words of each (node, group of four columns). ``node`` and ``group`` broadcast against each other.
+
+    In the first rounds, a number that depends on only one of the two is computed once and then broadcast.
+    """
     counter = (
         tl.cast(node, tl.uint32),
         tl.cast(group, tl.uint32),
@@ -118,7 +124,7 @@ def _dropout(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Strides and the number of columns are in units; see ``vector_unit``."""
+    """Write the dropout of ``x`` to ``out``. Strides and the number of columns are in units, see ``vector_unit``."""
     x_stride *= UNIT
     out_stride *= UNIT
     num_columns *= UNIT
@@ -143,7 +149,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
             "out_stride": "i32",
             "num_rows": "i64",
             "num_columns": "i32",
-            **STREAM_TYPES,
+            **DROPOUT_TYPES,
         }
         constants = {"UNIT": unit, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
         yield _dropout, signature, constants, {"num_warps": 4}

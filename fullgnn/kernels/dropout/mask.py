@@ -1,4 +1,4 @@
-"""A dropout mask as data: the parameters from which ``philox.py`` computes which elements are kept."""
+"""A dropout mask, described by the parameters from which ``philox.py`` computes which elements are kept."""
 
 from dataclasses import dataclass, replace
 
@@ -9,17 +9,17 @@ LOW = 0xFFFFFFFF  # the low 32 bits
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Parameters that determine which elements of a matrix a dropout zeroes, and the factor of the others."""
+    """The parameters that determine which elements of a matrix a dropout zeroes, and how it scales the others."""
 
     node_id: Tensor  # (num_rows,) int64, original ids of the rows
-    p: float  # in [0, 1)
+    p: float  # probability of zeroing an element, in [0, 1)
     seed: int
     epoch: Tensor  # () int64, on the device of the matrix; its value may change between two uses
     layer: int
 
     @property
     def scale(self) -> float:
-        """Factor of the elements that are kept."""
+        """Factor by which the kept elements are scaled."""
         return 1 / (1 - self.p)
 
     @property

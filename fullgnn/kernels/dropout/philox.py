@@ -1,17 +1,17 @@
-"""Dropout whose mask depends on the node, not on the layout: it is the same for every number of ranks, replication,
-order and device.
+"""Dropout whose mask depends on the nodes, not on their distribution: it is the same for every number of ranks,
+replication, order and device.
 
-Random words come from a counter-based generator instead of one with state. Element (node v, column c) of layer
-``l`` in epoch ``e`` under seed ``s`` uses word ``c % 4`` of
+The random words come from a counter-based generator, not from a generator with a state. Element (node v, column c) of
+layer ``l`` in epoch ``e`` with seed ``s`` uses word ``c % 4`` of
 
     Philox4x32-10(counter = (v, c // 4, l, e), key = (s mod 2^32, s div 2^32))
 
 (Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11), where v is the id of
-the node in the dataset. The element is kept if its word is at least ``round(p * 2^32)``, and divided by
-``1 - p``. Backward computes the mask again, so that no mask is stored.
+the node in the dataset. If its word is at least ``round(p * 2^32)``, the element is kept and divided by ``1 - p``;
+otherwise it becomes 0. The backward pass computes the mask again, so that no mask is stored.
 
-The paths for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) are compiled; other devices and dtypes compute the
-same integers with torch operations.
+The code for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) is compiled; for other devices and dtypes, torch
+operations compute the same integers.
 """
 
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from fullgnn.kernels.support.aligned import as_rows
 
 Words = TypeVar("Words", np.ndarray, Tensor)
 
-MAX_CALLS = 1 << 20  # Philox calls per chunk of the torch path, which bounds its temporaries to about 0.1 GB
+MAX_CALLS = 1 << 20  # Philox calls per chunk of the torch operations; it limits their temporaries to about 0.1 GB
 
 
 def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
@@ -38,10 +38,11 @@ def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor
     Args:
         x: (num_local_nodes, F) this rank's rows, in any order.
         node_id: (num_local_nodes,) int64 GLOBAL original id of each row, below 2^32.
-        p: in [0, 1).
-        seed: 64 bits.
-        epoch: 32 bits; or a () int64 tensor on the device of ``x``, which a GPU reads without the host.
-        layer: 32 bits.
+        p: probability of zeroing an element, in [0, 1).
+        seed: an integer, of which 64 bits are used.
+        epoch: an integer, of which 32 bits are used, or a () int64 tensor with it on the device of ``x``, which a GPU
+            reads without the host.
+        layer: an integer, of which 32 bits are used.
 
     Returns:
         (num_local_nodes, F).
@@ -66,7 +67,7 @@ class _Dropout(torch.autograd.Function):
 
 
 def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
-    """:func:`dropout` without a gradient, in one pass over ``x``. A dropped inf or nan is 0 like the rest."""
+    """:func:`dropout` without a gradient, in one pass over ``x``. An inf or nan that is dropped becomes 0 as well."""
     x = x.detach()
     return _dropout_into(x.new_empty(x.shape), x, node_id, p, seed, epoch, layer)
 
@@ -90,7 +91,7 @@ def _dropout_into(
     if gpu.runs_triton(x.device) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
         from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 
-        # Filled on the device, since a tensor from a Python number would wait for a copy from the host.
+        # The tensor is filled on the device: torch.tensor(epoch) would wait for a copy from the host.
         where = epoch if isinstance(epoch, Tensor) else torch.full((), epoch, device=x.device)
         return dropout_gpu(as_rows(x), out, Mask(node_id, p, seed, where, layer))
     threshold = min(round(p * 2**32), LOW)
@@ -123,10 +124,10 @@ def _dropout_torch(
     epoch: int | Tensor,
     layer: int,
 ) -> Tensor:
-    """The result of ``_philox_cpu.dropout_cpu``, to the bit, with torch operations on a chunk of rows at a time."""
+    """Compute the same bits as ``_philox_cpu.dropout_cpu``, with torch operations on a chunk of rows at a time."""
     num_rows, num_columns = x.shape
     group = torch.arange((num_columns + 3) // 4, device=x.device)
-    constants = [  # filled on the device, as above
+    constants = [  # filled on the device, as in ``_dropout_into``
         value.reshape(1, 1) if isinstance(value, Tensor) else torch.full((1, 1), value, device=x.device)
         for value in (layer, epoch)
     ]
@@ -140,7 +141,7 @@ def _dropout_torch(
 
 
 def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Philox4x32-10 on many counters at once: the reference for the fast paths.
+    """Compute Philox4x32-10 on many counters at once. This function is the reference for the compiled code.
 
     Args:
         counter: (..., 4) uint32.
@@ -155,7 +156,7 @@ def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def _rounds(counter: tuple[Words, ...], key: tuple[Any, ...]) -> list[Words]:
-    """The ten rounds, on 32-bit words in 64-bit integers that broadcast against each other.
+    """The ten rounds of Philox, on 32-bit words in 64-bit integers that broadcast against each other.
 
     Products wrap around in torch's signed int64; the masks extract the same bits as in uint64.
     """

@@ -1,4 +1,4 @@
-"""The ``Epilogue`` on a GPU, as a kernel and fused into others. Importing this module imports triton.
+"""The ``Epilogue`` on a GPU, as a kernel or fused into another one. Importing this module imports Triton.
 
 A kernel with a fused epilogue takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
 """
@@ -10,19 +10,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.dropout._philox_gpu import ELEMENTS, MAX_COLUMNS, STREAM_TYPES, drop, stream
+from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES, ELEMENTS, MAX_COLUMNS, drop, stream
 from fullgnn.kernels.epilogue.epilogue import Epilogue
 from fullgnn.kernels.support.gpu import vector_unit
 
-EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **STREAM_TYPES}
-"""The signature of an epilogue that has every part, in float32, for ``variants``; ``relu`` is a constant."""
+EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **DROPOUT_TYPES}
+"""The types of the arguments of an epilogue with all parts, in float32, for ``variants``; ``relu`` is a constant."""
 
-NO_STREAM: dict[str, Any] = {"node_id": None, "epoch": None}
-"""The constants that replace the types of the stream in an epilogue without a dropout."""
+NO_DROPOUT: dict[str, Any] = {"node_id": None, "epoch": None}
+"""The constants that replace types in ``EPILOGUE_TYPES`` if the epilogue has no dropout."""
 
 
 def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
-    """scale, bias, relu, and the stream of the dropout, as ``finish`` takes them."""
+    """The arguments of ``finish`` for ``epilogue``: scale, bias, relu, and those of the dropout."""
 
     def packed(vector: Tensor | None) -> Tensor | None:
         return None if vector is None else vector.contiguous()
@@ -31,7 +31,7 @@ def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
 
 
 def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:
-    """Apply ``epilogue`` to ``y`` in place, in one pass; (n, F) float32 or float64, any row stride."""
+    """Apply ``epilogue`` in place, in one pass, to ``y``: (n, F) float32 or float64, any row stride."""
     num_rows, num_columns = y.shape
     if y.numel():
         assert num_columns == 1 or y.stride(1) == 1, y.stride()
@@ -61,8 +61,11 @@ def finish(
     threshold,
     drop_scale,
 ):
-    """Apply the epilogue to the [ROWS, COLUMNS] tile ``y`` of the [ROWS] int64 ``row`` and the columns from
-    ``first_column`` on, a multiple of 4; elements outside the matrix are undefined."""
+    """Apply the epilogue to the [ROWS, COLUMNS] tile ``y``, and return the result.
+
+    The tile has the rows ``row``, [ROWS] int32 or int64, and the columns from ``first_column`` on, a multiple of 4.
+    Elements outside the matrix are undefined.
+    """
     if scale is not None:
         y = y * tl.load(scale + row, mask=row < num_rows, other=0.0)[:, None]
     if bias is not None:
@@ -76,7 +79,7 @@ def finish(
 @triton.jit
 def store_rows(
     y,  # [ROWS, COLUMNS] sums
-    row,  # [ROWS] int32 rows of ``out``; num_rows: no row
+    row,  # [ROWS] int32 rows of ``out``; ``num_rows`` stands for no row
     num_rows,
     first_column,  # a multiple of 4
     width,
@@ -92,8 +95,8 @@ def store_rows(
     threshold,
     drop_scale,
     ACCUMULATE: tl.constexpr,
-    WIDE: tl.constexpr,  # offsets pass 2^31
-    EVICTION: tl.constexpr = "",  # policy of the store
+    WIDE: tl.constexpr,  # whether offsets need 64 bits
+    EVICTION: tl.constexpr = "",  # cache eviction policy of the store
 ):
     """Apply the epilogue to ``y``, or with ACCUMULATE to y + out, and store the result to some rows of ``out``."""
     column = first_column + tl.arange(0, y.shape[1])
@@ -126,7 +129,7 @@ def _apply(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Stride and the number of columns are in units; see ``vector_unit``."""
+    """Apply an epilogue to ``y`` in place. The stride and the number of columns are in units, see ``vector_unit``."""
     y_stride *= UNIT
     num_columns *= UNIT
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -159,5 +162,5 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     signature = {"y": "*fp32:16", "y_stride": "i32", "num_rows": "i64", "num_columns": "i32", **EPILOGUE_TYPES}
     constants = {"relu": True, "UNIT": 4, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
     yield _apply, signature, constants, {"num_warps": 4}
-    without = {name: kind for name, kind in signature.items() if name not in NO_STREAM}
-    yield _apply, without, constants | NO_STREAM, {"num_warps": 4}
+    without = {name: kind for name, kind in signature.items() if name not in NO_DROPOUT}
+    yield _apply, without, constants | NO_DROPOUT, {"num_warps": 4}

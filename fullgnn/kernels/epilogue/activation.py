@@ -10,7 +10,7 @@ from fullgnn.kernels.epilogue.epilogue import Epilogue
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """relu(Z), optionally with dropout after it; or Z unchanged.
+    """The function that follows a product Z: relu(Z), dropout(relu(Z)), or Z itself.
 
     ReLU and dropout are fused into the product that computes Z, or follow it in place. The gradient needs neither Z
     nor the mask: the result is positive exactly where Z is positive and the dropout keeps the element.
@@ -24,7 +24,7 @@ class Activation:
 
     @property
     def scale(self) -> float:
-        """Factor of the elements that the dropout keeps."""
+        """Factor by which the dropout scales the elements that it keeps."""
         return 1.0 if self.dropout is None else self.dropout.scale
 
     def epilogue(self, bias: Tensor | None) -> Epilogue:

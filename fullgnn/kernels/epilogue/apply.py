@@ -1,4 +1,4 @@
-"""Applies an epilogue after a product that could not fuse it."""
+"""Applies an epilogue after a product whose kernel could not fuse it."""
 
 import torch
 from torch import Tensor

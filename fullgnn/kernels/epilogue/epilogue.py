@@ -21,7 +21,7 @@ class Epilogue:
         return self.scale is None and self.bias is None and not self.relu and self.dropout is None
 
     def of(self, rows: slice) -> "Epilogue":
-        """The epilogue of some rows."""
+        """The same epilogue for some rows of the product."""
         scale = None if self.scale is None else self.scale[rows]
         return replace(self, scale=scale, dropout=None if self.dropout is None else self.dropout.of(rows))
 

@@ -1,1 +1,1 @@
-"""The loss and its gradient in one pass."""
+"""The loss and its gradient, computed in one pass over the logits."""

@@ -14,12 +14,12 @@ from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
 
 MAX_CLASSES = 12 * LINE_BYTES // 4  # so that a row fits into registers
-MIN_ROWS, MAX_RANGES = 1024, 32  # ranges of rows for threads; their losses are added in order
-ROWS_OF_A_LOG = 64  # rows per logarithm: a float64 holds the product of their sums, each at most MAX_CLASSES
+MIN_ROWS, MAX_RANGES = 1024, 32  # threads take ranges of rows, whose losses are added in a fixed order
+ROWS_OF_A_LOG = 64  # rows per logarithm: a float64 can hold the product of their sums, each at most MAX_CLASSES
 
 
 def cross_entropy_cpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """See :func:`cross_entropy`. The number of threads does not change a bit of the result.
+    """See :func:`fullgnn.kernels.loss.cross_entropy.cross_entropy`. The number of threads changes no bit of the result.
 
     Args:
         logits: (n, C) float32, any row stride, 0 < C <= MAX_CLASSES.
@@ -51,7 +51,7 @@ def _cross_entropy(num_classes: int) -> Callable[..., Any]:
         """Write the gradient of some rows, and return their loss without the factor ``scale``."""
         like, factor = zeros(32, lanes, num_vectors), np.float32(scale)
         row_address, gradient_address = logits.ctypes.data, gradient.ctypes.data
-        loss, weight = 0.0, 1.0
+        loss, product = 0.0, 1.0  # log(a) + log(b) + ... is computed as log(a b ...)
         for row in range(len(logits)):
             values = load(row_address, last, like)
             top = largest(values)
@@ -60,12 +60,12 @@ def _cross_entropy(num_classes: int) -> Callable[..., Any]:
             store(gradient_address, last, times(exponentials, factor / row_total))
             gradient[row, labels[row]] -= factor
             loss += top - logits[row, labels[row]]
-            weight *= row_total
+            product *= row_total
             if row % ROWS_OF_A_LOG == ROWS_OF_A_LOG - 1:
-                loss += math.log(weight)
-                weight = 1.0
+                loss += math.log(product)
+                product = 1.0
             row_address += logits.strides[0]
             gradient_address += gradient.strides[0]
-        return loss + math.log(weight)
+        return loss + math.log(product)
 
     return cross_entropy

@@ -1,4 +1,4 @@
-"""The cross-entropy of :mod:`fullgnn.kernels.loss.cross_entropy` on a GPU. Importing this module imports triton."""
+"""The cross-entropy of :mod:`fullgnn.kernels.loss.cross_entropy` on a GPU. Importing this module imports Triton."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +18,10 @@ ELEMENTS = 2048  # elements of a program's tile
 def cross_entropy_gpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """See :func:`fullgnn.kernels.loss.cross_entropy.cross_entropy`.
 
-    The losses of rows are added in float64, in blocks that depend on the shape alone: every run gives the same bits,
-    and the error does not grow with the number of rows. The gradient's rows begin at lines, so that the last layer's
-    gradients, which read them next, load 16 bytes at once even if the number of classes is no multiple of 4.
+    The losses of the rows are added in float64, in blocks that depend on the shape alone: every run gives the same
+    bits, and the error does not grow with the number of rows. The rows of the gradient begin at lines, so that the
+    backward pass of the last layer, which reads them next, loads 16 bytes at once even if the number of classes is not
+    a multiple of 4.
 
     Args:
         logits: (n, C) float32 or float64, any row stride, 0 < C <= MAX_CLASSES.
@@ -60,8 +61,8 @@ def _cross_entropy(
 ):
     """Write the gradient of some rows, and their loss without ``factor``.
 
-    Strides, and ``logits_columns``, the columns that may be read, are in units. Whole lines are written: the padding
-    gets zeros.
+    The strides and ``logits_columns``, the number of columns that may be read, are in units, see ``vector_unit``. Whole
+    lines of the gradient are written, with zeros in the padding.
     """
     logits_stride *= UNIT
     logits_columns *= UNIT
@@ -76,9 +77,9 @@ def _cross_entropy(
     values -= tl.max(values, 1)[:, None]
     exponentials = tl.exp(values)
     total = tl.sum(exponentials, 1)
-    share = exponentials / total[:, None]
-    share = tl.where(chosen, share - 1, share) * tl.full([1, 1], factor, share.dtype)
-    tl.store(gradient + row[:, None] * gradient_stride + column, share, mask=exists & (column < gradient_stride))
+    softmax = exponentials / total[:, None]
+    difference = tl.where(chosen, softmax - 1, softmax) * tl.full([1, 1], factor, softmax.dtype)
+    tl.store(gradient + row[:, None] * gradient_stride + column, difference, mask=exists & (column < gradient_stride))
     loss = tl.log(total) - tl.sum(tl.where(chosen, values, 0.0), 1)
     tl.store(losses + tl.program_id(0), tl.sum(tl.where(row < num_rows, loss, 0.0).to(tl.float64), 0))
 

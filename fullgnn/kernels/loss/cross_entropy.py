@@ -5,18 +5,18 @@ from torch import Tensor
 
 from fullgnn.kernels.support import gpu
 
-MIN_ELEMENTS = 1 << 15  # elements of the logits from which the compiled CPU loop is called
+MIN_ELEMENTS = 1 << 15  # the compiled CPU loop is called for logits of at least this many elements
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """``scale`` times the sum of -log softmax(logits)[label] over the rows, and its gradient; outside autograd.
+    """Return ``scale`` times the sum of -log softmax(logits)[label] over the rows, and its gradient, outside autograd.
 
     Args:
         logits: (n, C).
         labels: (n,) int64 in [0, C).
 
     Returns:
-        the loss, a scalar, and its (n, C) gradient for ``logits.backward``; without rows, 0 and an empty gradient.
+        the loss, a scalar, and its (n, C) gradient, to be passed to ``logits.backward``; without rows, the loss is 0.
     """
     logits = logits.detach()
     if gpu.runs_triton(logits.device) and logits.dtype in (torch.float32, torch.float64):

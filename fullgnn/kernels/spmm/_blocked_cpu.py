@@ -15,8 +15,8 @@ from fullgnn.kernels.support.vectors import (
     rounding_error,
     store,
     times,
-    unless_negative,
     unpredictable,
+    where_positive,
     zeros,
 )
 
@@ -37,7 +37,7 @@ def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # ty
 
 @functools.cache
 def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weighted: bool) -> Callable[..., None]:
-    """The product for rows of ``Lines(bits, lanes, num_vectors)`` and a ``ColumnBlocks`` of these types."""
+    """The product for rows of ``RowVectors(bits, lanes, num_vectors)`` and a ``ColumnBlocks`` of these types."""
     lookahead = min(PADDING, 128 // num_vectors)  # edges; more for narrow rows, since each takes less time
 
     @compiled(bits, lanes, num_vectors, column_type, "weighted" if weighted else "pattern")
@@ -114,7 +114,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                 if biased:
                     total = add(total, load(bias, last, zero))
                 if rectified:
-                    total = unless_negative(total, total)
+                    total = where_positive(total, total)
                 store(out + row * out_stride, last, total)
 
     return multiply

@@ -16,8 +16,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from fullgnn.kernels.dropout._philox_gpu import STREAM_TYPES
-from fullgnn.kernels.epilogue._epilogue_gpu import NO_STREAM, store_rows
+from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES
+from fullgnn.kernels.epilogue._epilogue_gpu import NO_DROPOUT, store_rows
 from fullgnn.kernels.spmm.reading import CHAIN, split_columns
 
 MAX_CHAIN = tl.constexpr(CHAIN)
@@ -167,9 +167,9 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
                 types[name] = f"*{of_out}:16"
             else:
                 constants[name] = None
-        dropout: dict[str, Any] = dict(STREAM_TYPES)
+        dropout: dict[str, Any] = dict(DROPOUT_TYPES)
         if not finished:
             del dropout["node_id"], dropout["epoch"]
-            constants |= NO_STREAM
+            constants |= NO_DROPOUT
         num_warps = -(-rows * edges * columns.total // 1024)
         yield sum_rows, signature | types | dropout, constants, {"num_warps": 1 << (num_warps - 1).bit_length()}

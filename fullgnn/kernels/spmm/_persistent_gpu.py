@@ -17,8 +17,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from fullgnn.kernels.dropout._philox_gpu import STREAM_TYPES
-from fullgnn.kernels.epilogue._epilogue_gpu import NO_STREAM, store_rows
+from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES
+from fullgnn.kernels.epilogue._epilogue_gpu import NO_DROPOUT, store_rows
 from fullgnn.kernels.spmm._csr_gpu import add_lanes
 from fullgnn.kernels.spmm.persistent_passes import lanes_of, max_registers, split_passes
 from fullgnn.kernels.spmm.reading import FULL_PIECE
@@ -224,9 +224,9 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
                 types[name] = f"*{of_out}:16"
             else:
                 constants[name] = None
-        dropout: dict[str, Any] = dict(STREAM_TYPES)
+        dropout: dict[str, Any] = dict(DROPOUT_TYPES)
         if not finished:
             del dropout["node_id"], dropout["epoch"]
-            constants |= NO_STREAM
+            constants |= NO_DROPOUT
         options = {"num_warps": tuning.num_warps, "maxnreg": max_registers(tuning, of_out == "fp64")}
         yield walk_rows, signature | types | dropout, constants, options

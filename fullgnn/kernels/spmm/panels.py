@@ -36,7 +36,7 @@ from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.panel_plan import PanelPlan
-from fullgnn.kernels.spmm.reading import check_mode, check_served, rounded
+from fullgnn.kernels.spmm.reading import check_mode, check_supported, rounded
 from fullgnn.kernels.spmm.tiles import Panels
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support import gpu
@@ -75,7 +75,7 @@ class PanelKernel:
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         if not BlockedCSR.supports(device, dtype):
-            check_served(self._name, device, dtype)
+            check_supported(self._name, device, dtype)
         return f"{self._name} {self.mode}" + (" planes" if self.planes else "")
 
 

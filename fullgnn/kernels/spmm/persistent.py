@@ -24,7 +24,16 @@ from torch import Tensor
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.persistent_passes import lanes_of, max_registers, programs_a_processor, split_passes
-from fullgnn.kernels.spmm.reading import CHAIN, FULL_PIECE, MIN_PIECE, Reading, check_mode, check_served, rounded, wide
+from fullgnn.kernels.spmm.reading import (
+    CHAIN,
+    FULL_PIECE,
+    MIN_PIECE,
+    Reading,
+    check_mode,
+    check_supported,
+    rounded,
+    wide,
+)
 from fullgnn.kernels.spmm.triton_csr import split_levels
 from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
@@ -62,7 +71,7 @@ class PersistentCSR:
         return block.tensors()
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
-        check_served("persistent", device, dtype)
+        check_supported("persistent", device, dtype)
         passes = "" if self.columns_a_pass is None else f" {self.columns_a_pass} columns a pass"
         return ("persistent" if self.mode == "ieee" else f"persistent {self.mode}") + passes
 

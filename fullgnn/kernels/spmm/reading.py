@@ -21,7 +21,7 @@ CHAIN = 16  # float32 numbers that are added one after the other at most: the er
 VECTOR_BYTES = 16  # bytes of one load of one thread
 
 
-def check_served(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
+def check_supported(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
     """Refuse devices and dtypes that the Triton kernel ``kernel`` does not support."""
     if device.type == "cuda" and not gpu.has_triton():
         raise UnsupportedError(f"kernel={kernel} needs Triton: pip install triton, or choose kernel=torch")

@@ -30,7 +30,7 @@ from fullgnn.kernels.spmm.reading import (
     FULL_PIECE,
     Reading,
     check_mode,
-    check_served,
+    check_supported,
     rounded,
     split_columns,
     wide,
@@ -65,7 +65,7 @@ class TritonCSR:
         return block.tensors()
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
-        check_served("csr", device, dtype)
+        check_supported("csr", device, dtype)
         return "csr" if self.mode == "ieee" else f"csr {self.mode}"
 
 

@@ -1,1 +1,1 @@
-"""Support for all kernels: threads, vectors, rows in cache lines, CUDA graphs, tuning, availability of Triton."""
+"""What all kernels use: threads, vectors, rows aligned to cache lines, CUDA graphs, tuning, availability of Triton."""

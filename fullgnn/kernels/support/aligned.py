@@ -1,6 +1,7 @@
-"""Matrices whose rows begin at cache lines: a sparse product, which reads rows at random, touches fewer lines.
+"""Matrices whose rows begin at memory lines, so that a sparse product, which reads rows at random, reads fewer lines.
 
-A GPU reads memory in sectors of a cache line, so on a GPU "line" means a sector.
+A line is a cache line on a CPU. A GPU reads memory in sectors of a cache line, so on a GPU a line is a sector. Rows are
+padded up to the next line.
 """
 
 import torch
@@ -11,8 +12,8 @@ SECTOR_BYTES = 32  # sector of a GPU's cache line
 
 PADDED_DEVICES = ("cuda",)
 """Types of devices on which every matrix that sparse products read, or that is kept for all epochs, has rows that begin
-at lines, since the kernels load 16 bytes at a time from such rows. On other devices only those matrices have such rows
-that can be written in this way at no cost."""
+at lines, since the kernels load 16 bytes at a time from such rows. On other devices a matrix has such rows only where
+writing them costs nothing."""
 
 
 def aligned_stride(device: torch.device, width: int, dtype: torch.dtype) -> int:
@@ -27,7 +28,7 @@ def pads_rows(device: torch.device) -> bool:
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """(n, f) ``x`` with contiguous columns, as compiled loops require; the row stride may exceed f."""
+    """(n, f) ``x`` with contiguous rows, as compiled loops require; the row stride may exceed f."""
     return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
 
 
@@ -37,10 +38,10 @@ def empty_aligned(num_rows: int, width: int, like: Tensor) -> Tensor:
 
 
 def zero_padded(num_rows: int, width: int, like: Tensor) -> Tensor:
-    """``empty_aligned`` with zeros in the padding behind every row, so that whole lines may be read."""
-    lines = empty_aligned(num_rows, width, like)
-    with_padding(lines)[:, width:].zero_()
-    return lines
+    """``empty_aligned``, with zeros in the padding behind every row, so that whole lines may be read."""
+    matrix = empty_aligned(num_rows, width, like)
+    with_padding(matrix)[:, width:].zero_()
+    return matrix
 
 
 def with_padding(lines: Tensor) -> Tensor:
@@ -57,14 +58,14 @@ def is_aligned(x: Tensor) -> bool:
 
 
 def to_aligned(x: Tensor, device: torch.device) -> Tensor:
-    """(n, f) ``x`` on ``device``; where ``pads_rows``, its rows begin at lines, and it is copied only if necessary."""
+    """(n, f) ``x`` on ``device``; if ``pads_rows``, its rows begin at lines. ``x`` is copied only if necessary."""
     if not pads_rows(device) or (x.device == device and is_aligned(x)):
         return x.to(device)
     return zero_padded(len(x), x.shape[1], like=x.new_empty(0, device=device)).copy_(x)
 
 
 def select_rows(x: Tensor, index: Tensor) -> Tensor:
-    """The rows ``index``, (num,) int64, of (n, f) ``x``; where ``pads_rows``, the rows begin at lines."""
+    """Copy the rows ``index``, (num,) int64, of (n, f) ``x``; if ``pads_rows``, the rows of the copy begin at lines."""
     if not pads_rows(x.device):
         return x.index_select(0, index)
     return torch.index_select(x, 0, index, out=zero_padded(len(index), x.shape[1], like=x))

@@ -1,4 +1,4 @@
-"""A CUDA graph: capture, replay, size of the private memory pool, and cleanup after a failed capture."""
+"""A CUDA graph: its capture and replay, the size of its memory pool, and the cleanup after a failed capture."""
 
 import logging
 from collections.abc import Callable
@@ -9,10 +9,10 @@ log = logging.getLogger(__name__)
 
 
 class CudaGraph:
-    """A CUDA graph: launches on the current stream of a GPU, captured once and replayed as a whole."""
+    """Launches on the current stream of a GPU, captured once and then replayed as a whole."""
 
     def __init__(self) -> None:
-        self._graph, self._pool, self._whole = torch.cuda.CUDAGraph(), GraphPool(), False
+        self._graph, self._pool, self._captured = torch.cuda.CUDAGraph(), GraphPool(), False
 
     def capture(self, launch: Callable[[], None]) -> None:
         """Capture the launches of ``launch`` without running them. The current stream must not be the default one."""
@@ -20,7 +20,7 @@ class CudaGraph:
         stream, mode = torch.cuda.current_stream(), "thread_local"
         with torch.cuda.graph(self._graph, pool=self._pool.id, stream=stream, capture_error_mode=mode):
             launch()
-        self._whole = True
+        self._captured = True
 
     def replay(self) -> None:
         """Launch the captured graph on the current stream."""
@@ -33,12 +33,12 @@ class CudaGraph:
     def reset(self) -> None:
         """Free the graph, also after a failed capture. The graph cannot be replayed afterwards."""
         self._graph.reset()
-        if not self._whole:
+        if not self._captured:
             self._pool.abandon()
 
 
 class GraphPool:
-    """A pool that one capture on the current GPU allocates from."""
+    """A memory pool from which one capture on the current GPU allocates."""
 
     def __init__(self) -> None:
         self.id = torch.cuda.graph_pool_handle()
@@ -62,14 +62,16 @@ class GraphPool:
             if end is not None:
                 end(self._device, self.id)
         except RuntimeError:
-            pass  # the allocator was notified, or the capture had not begun
+            pass  # the allocator had been notified, or the capture had not begun
         torch.cuda.empty_cache()
-        if self._segments():  # a released pool has none
+        if self._segments():  # a released pool has no segments
             try:
                 torch._C._cuda_releasePool(self._device, self.id)
                 torch.cuda.empty_cache()
             except RuntimeError as error:
-                log.warning("memory of a failed capture stays reserved: %s", " ".join(str(error).split())[:200])
+                reason = " ".join(str(error).split())[:200]
+                log.warning("the memory of a failed CUDA graph capture stays reserved: %s", reason)
 
     def _segments(self) -> list[dict]:
+        """The memory that the allocator has reserved for the pool, as ``torch.cuda.memory_snapshot`` describes it."""
         return [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) == tuple(self.id)]

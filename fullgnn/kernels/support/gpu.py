@@ -7,11 +7,11 @@ import os
 import torch
 from torch import Tensor
 
-INTERPRETED = False  # tests set it to run Triton kernels on a CPU, in the interpreter that TRITON_INTERPRET=1 selects
+INTERPRETED = False  # tests set it to run kernels on a CPU, in Triton's interpreter, which TRITON_INTERPRET=1 selects
 
 
 def runs_triton(device: torch.device) -> bool:
-    """Whether kernels in Triton can work on ``device``: a GPU, where Triton is installed."""
+    """Whether Triton kernels can run on ``device``: it is a GPU, and Triton is installed."""
     return (device.type == "cuda" or (INTERPRETED and device.type == "cpu")) and has_triton()
 
 
@@ -21,24 +21,24 @@ def interpreting() -> bool:
 
 
 def vector_unit(x: Tensor, *numbers: int) -> int:
-    """Number of elements of ``x`` in 16 bytes if all ``numbers``, strides and widths, are multiples of it, else 1.
+    """The unit, in elements of ``x``, of which all ``numbers`` (strides, widths) are multiples: 16 bytes, or 1 element.
 
     The caller passes such numbers to a kernel divided by the unit, and the kernel multiplies them by the unit, a
-    compile-time constant. The compiler on its own detects only multiples of 16; so it sees that it may load and store
-    16 bytes at once.
+    compile-time constant. So the compiler sees that it may load and store 16 bytes at once; on its own it detects only
+    arguments that are multiples of 16.
     """
     unit = 16 // x.element_size()
     return 1 if any(number % unit for number in numbers) else unit
 
 
 def row_unit(*matrices: Tensor) -> int:
-    """``vector_unit`` for kernels that also read the padding behind the last column, whatever the padding holds.
+    """The ``vector_unit`` for kernels that also read the padding behind the last column, whatever the padding holds.
 
     The result is the number of elements in 16 bytes if, in each matrix, every row begins at a multiple of 16 bytes and
     its end, rounded up to such a multiple, lies before the next row and inside the memory of the matrix; else 1.
 
     Args:
-        matrices: (n, f) of one dtype with contiguous columns, n > 0; f may differ.
+        matrices: (n, f) of one dtype with contiguous rows, n > 0; f may differ.
     """
     unit = 16 // matrices[0].element_size()
     for x in matrices:

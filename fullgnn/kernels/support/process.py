@@ -1,4 +1,4 @@
-"""Keeps freed memory in the process."""
+"""Keeps freed memory in the process instead of returning it to the system."""
 
 import ctypes
 import sys
@@ -7,10 +7,10 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # parameters of glibc's
 
 
 def keep_freed_memory() -> bool:
-    """Keep freed memory in this process. Returns whether that is possible: only on Linux with glibc.
+    """Keep freed memory in this process, and return whether that is possible: only on Linux with glibc.
 
     Every epoch frees and allocates the same tensors. By default glibc returns large ones to the system, which then
-    provides zeroed pages one page fault at a time: an epoch on a CPU can spend a third of its time on that.
+    provides zeroed pages one page fault at a time: an epoch on a CPU can spend a third of its time on these faults.
     """
     if sys.platform != "linux":
         return False

@@ -14,16 +14,16 @@ Task = TypeVar("Task")
 def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
     """Call ``function(task)`` for every task, on as many threads as torch may use.
 
-    The calling thread is one of these threads. Each thread takes the next task when it has finished one, so that tasks
-    of unequal size, or a core that is busy elsewhere, balance out. Any thread may run any task.
+    The calling thread is one of these threads. Each thread takes the next task when it has finished one, which balances
+    tasks of unequal size and cores that are busy elsewhere. Any thread may run any task.
 
     numba's own threads are not used: numba's OpenMP layer resets the thread count of the whole process, torch's
-    included, and its ``workqueue`` threads poll while idle, a tenth of a core each. torch's threads poll as well, for
-    milliseconds after each torch operation, and take a core from these tasks, unless OMP_WAIT_POLICY is ``passive``
-    when torch is loaded: ``fullgnn`` and its launcher set it.
+    included, and its ``workqueue`` threads poll while idle, which takes a tenth of a core each. torch's threads poll as
+    well, for milliseconds after each torch operation, and take a core from these tasks, unless OMP_WAIT_POLICY is
+    ``passive`` when torch is loaded: ``fullgnn`` and its launcher set this variable.
 
     Raises:
-        BaseException: what a task raised, after the running tasks have ended; waiting tasks are dropped.
+        BaseException: the exception of a task, after the running tasks have ended. Tasks that wait are not run.
     """
     waiting = deque(tasks)
     num_threads = min(torch.get_num_threads(), len(waiting))
@@ -45,7 +45,7 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
         work()
     finally:
         # Helpers that have not begun are cancelled, since no task is left. So the caller never waits for threads that
-        # are busy with other work or that a fork has lost.
+        # are busy with other work, or that do not exist in this process because it was forked.
         errors = [helper.exception() for helper in helpers if not helper.cancel()]
     for error in errors:
         if error is not None:
@@ -53,7 +53,7 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
 
 
 def even_slices(length: int, count: int) -> list[slice]:
-    """``count`` consecutive slices of ``length`` rows, whose lengths differ by at most one."""
+    """Cut ``length`` rows into ``count`` consecutive slices whose lengths differ by at most one."""
     return [slice(length * k // count, length * (k + 1) // count) for k in range(count)]
 
 

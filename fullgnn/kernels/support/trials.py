@@ -1,8 +1,9 @@
-"""Accounts for memory that only trials use: ``kernel=auto`` builds formats of a block to time them, then frees the
-slower ones.
+"""Keeps the memory of trials out of a run's statistics.
+
+In a trial, ``kernel=auto`` converts a block to several formats, times their kernels, and frees the slower formats.
 
 A counter of a run's memory is notified when a trial begins and ends, so that it can exclude the trial's memory. A trial
-may keep formats for later trials of the same block with another width; ``free_kept_formats`` frees them.
+may keep formats for later trials of the same block with another width; ``free_kept_formats`` frees these formats.
 """
 
 import weakref
@@ -15,14 +16,14 @@ class Counter(Protocol):
     """Counts the memory of a run."""
 
     def begin_trial(self) -> None:
-        """Memory that is allocated from now on belongs to a trial."""
+        """A trial begins: memory that is allocated from now on belongs to the trial."""
 
     def end_trial(self, kept_bytes: int) -> None:
-        """The trial is over. Memory that it leaves allocated belongs to the run, except ``kept_bytes`` for others."""
+        """The trial is over. Memory that it leaves allocated is the run's, except ``kept_bytes`` for later trials."""
 
 
 class FormatHolder(Protocol):
-    """Keeps formats that only a later trial may use."""
+    """An object that keeps formats which only a later trial may use."""
 
     def kept_bytes(self) -> int:
         """Size of the kept formats."""
@@ -52,7 +53,7 @@ def kept_bytes() -> int:
 
 @contextmanager
 def trial() -> Iterator[None]:
-    """Memory that is allocated inside a trial and freed before its end is not the run's. Trials do not nest."""
+    """A context in which memory that is allocated and freed again does not count as the run's. Trials do not nest."""
     counters = list(_counters)
     for counter in counters:
         counter.begin_trial()
@@ -65,8 +66,11 @@ def trial() -> Iterator[None]:
 
 
 def free_kept_formats() -> None:
-    """Free the formats that trials have kept, since no other width is expected. Called after the first epoch and the
-    first evaluation, and so before a capture."""
+    """Free the formats that trials have kept.
+
+    This function is called after the first epoch and after the first evaluation, when no other width is expected, and
+    therefore before a CUDA graph is captured.
+    """
     if kept_bytes():
         with trial():
             for holder in list(_holders):

@@ -1,4 +1,4 @@
-"""The tuning constants of the GPU kernels, whose best values only a measurement on a GPU can tell.
+"""The tuning constants of the GPU kernels. Only a measurement on a GPU can tell their best values.
 
 The defaults below are guesses until they are measured. ``./launch/gpu_bench --part products`` sweeps them and writes
 the best values as YAML. A file ``conf/tuning/<name of the GPU>.yaml`` replaces the defaults on every GPU of that name:
@@ -6,9 +6,12 @@ the best values as YAML. A file ``conf/tuning/<name of the GPU>.yaml`` replaces 
     csr:
       elements: 8192             # for every width
       widths:
-        16: {elements: 2048}     # for widths up to 16: the smallest bound that holds the width is taken
+        16: {elements: 2048}     # for widths up to 16; the smallest listed bound that is not below the width applies
 
 The constants do not change what is computed, only how the work is distributed over the GPU and thus the order of sums.
+
+Words: a program is one instance of a Triton kernel. An item is a row of A or a part of a row. The lanes of an item take
+turns on its edges; at the end the sums of the lanes are added. ptxas is the assembler of CUDA, which assigns registers.
 """
 
 import functools
@@ -29,22 +32,22 @@ class CSRTuning:
     """Constants of ``triton_csr.py``."""
 
     bins: tuple[int, ...] = (4, 16, 64)
-    """Largest number of edges of a row in each bin; the last bin has the rest."""
+    """Largest number of edges of a row in each bin. A last bin holds the rows with more edges, up to ``heavy``."""
     heavy: int = 512
-    """Largest number of edges of a row that is not cut into parts; reduced where a lane would add too many numbers, see
-    ``reading.CHAIN``."""
+    """Largest number of edges of a row that is not cut into parts. It is reduced where a lane would add too many
+    numbers, see ``CHAIN`` in ``kernels/spmm/reading.py``."""
     part: int = 512
-    """Largest number of edges of one part; reduced in the same way."""
+    """Largest number of edges of one part. It is reduced in the same way as ``heavy``."""
     elements: int = 4096
-    """Numbers in the sums of one program: 32 registers of each of 128 threads."""
+    """Numbers in the running sums of one program: 32 registers of each of 128 threads."""
     min_lanes: int = 16
     max_lanes: int = 128
-    """Bounds on the lanes of a program; the lanes of an item take turns on its edges."""
+    """Bounds on the number of lanes of a program."""
     elements_per_warp: int = 1024
-    """Numbers in the sums of one warp, at most."""
+    """Numbers in the running sums of one warp, at most."""
     registers: int = 96
     """Limit on the registers of a thread where columns come in several pieces and X is float32. Without this limit,
-    ptxas takes fewer registers, to run more programs at a time, and spills a word."""
+    ptxas assigns fewer registers, so that more programs run at a time, and spills a word to memory."""
 
 
 @dataclass(frozen=True)
@@ -52,39 +55,39 @@ class PersistentTuning:
     """Constants of ``persistent.py``. Numbers of lanes are powers of two."""
 
     short_edges: int = 32
-    """Edges of a short row, at most; several short rows share a program."""
+    """Edges of a short row, at most. One program multiplies several short rows."""
     short_lanes: int = 4
-    """Lanes that share a short row, at most."""
+    """Lanes of a short row, at most."""
     heavy: int = 512
-    """Largest number of edges of a row that is not cut, and of a part of a row that is; reduced as ``csr.heavy`` is."""
+    """Largest number of edges of a row that is not cut into parts, and of a part. It is reduced as ``csr.heavy`` is."""
     columns_a_pass: int = 0
-    """Columns of X in one pass, a multiple of 8 up to 128; 0: 128."""
+    """Columns of X in one pass, a multiple of 8 up to 128; 0 stands for 128."""
     elements: int = 2048
-    """Numbers in the sums of one program."""
+    """Numbers in the running sums of one program."""
     min_lanes: int = 16
     max_lanes: int = 64
-    """Bounds on the lanes of a program; the upper one is half its threads. With more lanes, one thread reads an index
-    for others, which wait for it."""
+    """Bounds on the number of lanes of a program. The upper bound is half the number of its threads: with more lanes,
+    one thread reads an index for other threads, which wait for it."""
     programs_a_processor: int = 5
-    """Programs that run at one time on a multiprocessor. They limit the registers of a thread: 96 for five programs."""
+    """Programs that run at one time on a multiprocessor. Their number limits the registers of a thread: 96 with 5."""
     num_stages: int = 1
-    """Stages of the pipeline of rows of X through shared memory; 1: rows of X go to registers, and no thread waits for
-    another."""
+    """Stages of the pipeline that loads rows of X into shared memory. With 1, rows of X are loaded into registers, and
+    no thread waits for another one."""
     num_warps: int = 4
 
 
 @dataclass(frozen=True)
 class PanelTuning:
-    """Constants of ``panels.py``."""
+    """Constants of ``panels.py``. A group is 32 columns of a panel, see the glossary."""
 
     split_groups: int = 96
     """Panels with more groups are cut into parts."""
     part_groups: int = 64
-    """Groups of one part: 2,048 rows of X."""
+    """Groups of one part. 64 groups read 2,048 rows of X."""
     chain_groups: int = 4
-    """Groups that tensor cores add up before their sum is added in float32: at most 8, since they may truncate."""
+    """Groups that tensor cores add before their sum is added in float32: at most 8, since tensor cores may truncate."""
     piece: int = 64
-    """Columns of one program: 64, or 128, which has few registers to spare."""
+    """Columns of one program: 64, or 128, which leaves few registers unused."""
     num_stages: int = 3
     num_warps: int = 4
     """Warps of a program for panels of up to 64 rows; panels of 128 rows take twice as many."""
@@ -95,8 +98,8 @@ class PanelTuning:
     planes_warps: int = 4
     """Warps of such a program, for panels of any number of rows."""
     planes_registers: int = 96
-    """Limit on the registers of a thread of such a program, for panels of 32 rows. Without this limit, ptxas takes
-    fewer registers, to run more programs at a time, and spills words at some widths."""
+    """Limit on the registers of a thread of such a program, for panels of 32 rows. Without this limit, ptxas assigns
+    fewer registers, so that more programs run at a time, and spills words to memory at some widths."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class DenseTuning:
     product_rows: int = 128
     """Rows of a tile of X W."""
     product_rows_with_dropout: int = 64
-    """Rows of a tile of ``product_columns`` columns that ends with a dropout, whose random words take registers too."""
+    """Rows of a tile of ``product_columns`` columns if a dropout follows: its random words need registers as well."""
     product_columns: int = 128
     """Columns of a tile of X W, at most; where W is wider, a tile has this number of columns or half of it."""
     product_depth: int = 32
@@ -130,7 +133,7 @@ class DenseTuning:
     gradient_stages: int = 3
     """Pipeline stages, at most: steps whose operands are loaded at the same time."""
     gradient_shared_bytes: int = 98304
-    """Shared memory for these operands. Where they would take more, there are fewer stages, but at least 2."""
+    """Shared memory for these operands, at most: if they need more, there are fewer stages, but at least 2."""
     mask_elements: int = 2048
     """Elements of a tile when only the mask is applied to G."""
     mask_columns: int = 64
@@ -140,7 +143,7 @@ class DenseTuning:
     sum_parts: int = 256
     """Parts of a sum that a program adds at once, at most."""
     sum_elements: int = 4096
-    """Numbers that such a program adds at once, over all of these parts."""
+    """Numbers that such a program adds at once, in all of these parts together."""
 
 
 T = TypeVar("T", CSRTuning, PersistentTuning, PanelTuning, DenseTuning)
@@ -148,11 +151,11 @@ T = TypeVar("T", CSRTuning, PersistentTuning, PanelTuning, DenseTuning)
 
 @dataclass(frozen=True)
 class ByWidth(Generic[T]):
-    """The constants of one kernel: general ones, and others for some widths."""
+    """The constants of one kernel: general constants, and special ones for some widths."""
 
     general: T
     widths: Mapping[int, T] = field(default_factory=dict)
-    """Constants by the largest width that they apply to."""
+    """Special constants by the largest width to which they apply."""
 
     def at(self, width: int) -> T:
         """The constants for matrices of ``width`` columns."""
@@ -170,12 +173,12 @@ class Tuning:
     dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
 
 
-_used: list[Tuning] = []
+_override: list[Tuning] = []
 
 
 def use(tuning: Tuning | None) -> None:
     """Make every kernel of this process use ``tuning``; None: use the constants of the GPU again."""
-    _used[:] = [] if tuning is None else [tuning]
+    _override[:] = [] if tuning is None else [tuning]
 
 
 def tuning_for(device: torch.device) -> Tuning:
@@ -184,18 +187,18 @@ def tuning_for(device: torch.device) -> Tuning:
     Raises:
         ConfigError: the file of this GPU cannot be read.
     """
-    if _used:
-        return _used[0]
-    return _of_gpu(torch.cuda.get_device_name(device)) if device.type == "cuda" else Tuning()
+    if _override:
+        return _override[0]
+    return _tuning_of_gpu(torch.cuda.get_device_name(device)) if device.type == "cuda" else Tuning()
 
 
 def file_name(gpu_name: str) -> str:
-    """The name of the file for a GPU: "NVIDIA H200" is ``nvidia-h200.yaml``."""
+    """The name of the tuning file of a GPU: ``nvidia-h200.yaml`` for "NVIDIA H200"."""
     return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-") + ".yaml"
 
 
 @functools.cache
-def _of_gpu(name: str) -> Tuning:
+def _tuning_of_gpu(name: str) -> Tuning:
     path = conf_dir() / "tuning" / file_name(name)
     return read_tuning(path) if path.exists() else Tuning()
 
@@ -204,10 +207,10 @@ def read_tuning(path: Path) -> Tuning:
     """Read a tuning file.
 
     Raises:
-        ConfigError: the file is no YAML, or names an unknown kernel or constant; or PyYAML is not installed.
+        ConfigError: the file is not YAML or names an unknown kernel or constant, or PyYAML is not installed.
     """
     try:
-        import yaml  # imported here: only a tuning file needs it, so other machines may lack it
+        import yaml  # imported here: without a tuning file, PyYAML need not be installed
     except ImportError as error:
         raise ConfigError(f"{path} is YAML, and PyYAML is not installed: pip install pyyaml") from error
     try:
@@ -218,10 +221,10 @@ def read_tuning(path: Path) -> Tuning:
 
 
 def tuning_of(tree: Mapping[str, Any], where: str = "the tuning") -> Tuning:
-    """The defaults, overridden by the values of ``tree``, whose format the head of this file shows.
+    """The default constants, overridden by the values of ``tree``, whose format the head of this file shows.
 
     Args:
-        where: origin of ``tree``, for messages.
+        where: origin of ``tree``, for error messages.
     """
     default = Tuning()
     kernels = {one.name: getattr(default, one.name) for one in fields(default)}
@@ -240,6 +243,7 @@ def _by_width(general: T, part: Any, where: str) -> ByWidth[T]:
 def _changed(general: T, values: Mapping[str, Any], where: str) -> T:
     known = {one.name for one in fields(general)}
     if unknown := sorted(values.keys() - known):
-        raise ConfigError(f"{where} names {', '.join(unknown)}: choose from {', '.join(sorted(known))}")
+        choices = ", ".join(sorted(known))
+        raise ConfigError(f"{where} names unknown constants, {', '.join(unknown)}: choose from {choices}")
     changes: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return replace(general, **changes)

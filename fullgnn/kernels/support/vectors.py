@@ -1,8 +1,8 @@
-"""Rows of vectors for compiled loops: the numba types and operations that keep a row in registers.
+"""Rows of a matrix as vectors: the numba types and operations with which a compiled loop keeps a row in registers.
 
-numba's own loops over a row of a matrix keep a running sum in memory. Here a row is one value of the type ``Lines``,
-which consists of generic LLVM vectors that stay in registers: a vector of 64 bytes is one register with AVX-512, two
-with AVX2 and four with NEON. Importing this module imports numba.
+If numba compiles an ordinary loop over a row of a matrix, a running sum stays in memory. Here a row is one value of the
+type ``RowVectors``, which consists of generic LLVM vectors that stay in registers: a vector of 64 bytes is one register
+with AVX-512, two with AVX2 and four with NEON. Importing this module imports numba.
 """
 
 import inspect
@@ -21,35 +21,35 @@ from numba.core import types
 from numba.extending import intrinsic, models, register_model
 
 I32 = ir.IntType(32)
-LOG_2_HIGH = 0.693359375  # log 2 in nine bits
+LOG_2_HIGH = 0.693359375  # log 2, rounded to nine bits
 _FINGERPRINT = zlib.crc32(inspect.getsource(sys.modules[__name__]).encode())
 
 
-class Lines(types.Type):
-    """The numba type of a row in ``num_vectors`` vectors of ``lanes`` floats of ``bits`` bits each.
+class RowVectors(types.Type):
+    """The numba type of a row: ``num_vectors`` vectors of ``lanes`` floats of ``bits`` bits each.
 
-    The width of a row need not be a multiple of ``lanes``: the last vector holds the LAST ``lanes`` columns, some of
-    which the vector before it may hold as well. So no vector reaches beyond the row, and no vector needs a mask.
+    The width of a row need not be a multiple of ``lanes``: the last vector holds the LAST ``lanes`` columns, and the
+    vector before it may hold some of them as well. So no vector reaches beyond the row, and no vector needs a mask.
     """
 
     def __init__(self, bits: int, lanes: int, num_vectors: int):
-        super().__init__(f"Lines({bits}, {lanes}, {num_vectors})")
+        super().__init__(f"RowVectors({bits}, {lanes}, {num_vectors})")
         self.bits, self.lanes, self.num_vectors = bits, lanes, num_vectors
         self.number = types.float32 if bits == 32 else types.float64
         self.vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
         self.vector_bytes = lanes * bits // 8
 
 
-@register_model(Lines)
+@register_model(RowVectors)
 class _LinesModel(models.PrimitiveModel):
-    def __init__(self, dmm: Any, fe_type: Lines):
+    def __init__(self, dmm: Any, fe_type: RowVectors):
         super().__init__(dmm, fe_type, ir.ArrayType(fe_type.vector, fe_type.num_vectors))
 
 
 @intrinsic(prefer_literal=True)
 def zeros(_, bits, lanes, num_vectors):
-    """A ``Lines`` of zeros. The arguments are compile-time constants."""
-    lines = Lines(bits.literal_value, lanes.literal_value, num_vectors.literal_value)
+    """A ``RowVectors`` of zeros. The arguments are compile-time constants."""
+    lines = RowVectors(bits.literal_value, lanes.literal_value, num_vectors.literal_value)
 
     def codegen(context, builder, signature, args):
         return ir.Constant(context.get_value_type(lines), None)
@@ -59,7 +59,7 @@ def zeros(_, bits, lanes, num_vectors):
 
 @intrinsic
 def load(_, address, last, like):
-    """The row at ``address``, with its last vector at ``address + last``, as a ``Lines`` of the type of ``like``."""
+    """Load the row at ``address``, with its last vector at ``address + last``, as a value of the type of ``like``."""
 
     def codegen(context, builder, signature, args):
         address, last, row = args
@@ -72,7 +72,7 @@ def load(_, address, last, like):
 
 @intrinsic
 def store(_, address, last, row):
-    """Write ``row`` to where ``load`` would have read it."""
+    """Write ``row`` to the place from which ``load`` with the same arguments reads it."""
     lines = row
 
     def codegen(context, builder, signature, args):
@@ -86,7 +86,7 @@ def store(_, address, last, row):
 
 @intrinsic
 def prefetch(_, address, like):
-    """Prefetch the cache lines of the row at ``address``. Any address is safe, since a prefetch reads nothing."""
+    """Prefetch the cache lines of the row at ``address``. Any address is safe, since a prefetch never faults."""
 
     def codegen(context, builder, signature, args):
         byte = ir.IntType(8).as_pointer()
@@ -103,7 +103,7 @@ def prefetch(_, address, like):
 
 @intrinsic
 def add(_, a, b):
-    """``a + b`` of two ``Lines``."""
+    """``a + b`` of two ``RowVectors``."""
 
     def codegen(context, builder, signature, args):
         return _each_vector(builder, a, lambda u, v: builder.fadd(u, v, flags=("contract",)), *args)
@@ -113,7 +113,7 @@ def add(_, a, b):
 
 @intrinsic
 def rounding_error(_, a, b):
-    """The exact rounding error of ``add(a, b)``: a + b = add(a, b) + lost(a, b).
+    """The exact rounding error of ``add(a, b)``: a + b = add(a, b) + rounding_error(a, b).
 
     Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2, theorem B.
     """
@@ -132,8 +132,10 @@ def rounding_error(_, a, b):
 
 @intrinsic
 def add_rounding_errors(_, row, missing):
-    """``row + missing``, where ``missing`` is a sum of results of ``rounding_error``; ``row`` where ``missing`` is nan,
-    as after additions to an infinity."""
+    """``row + missing``, where ``missing`` is a sum of results of ``rounding_error``.
+
+    Where ``missing`` is nan, as after an addition to an infinity, the result is ``row``.
+    """
 
     def codegen(context, builder, signature, args):
         def choose(u: ir.Value, v: ir.Value) -> ir.Value:
@@ -146,7 +148,7 @@ def add_rounding_errors(_, row, missing):
 
 @intrinsic
 def times(_, row, factor):
-    """``factor * row`` for a scalar factor. With an ``add`` after it, this may become one fused operation."""
+    """``factor * row`` for a scalar factor. If ``add`` follows, the compiler may fuse both into one operation."""
 
     def codegen(context, builder, signature, args):
         factors = _broadcast(builder, row, args[1])
@@ -156,8 +158,8 @@ def times(_, row, factor):
 
 
 @intrinsic
-def unless_negative(_, row, sign):
-    """``row``, with 0 where the row ``sign`` is 0 or less; where ``sign`` is nan, ``row`` stays, as in torch."""
+def where_positive(_, row, sign):
+    """``row``, but 0 where the row ``sign`` is 0 or less. Where ``sign`` is nan, ``row`` is unchanged, as in torch."""
 
     def codegen(context, builder, signature, args):
         zero = ir.Constant(row.vector, None)
@@ -172,9 +174,10 @@ def unless_negative(_, row, sign):
 
 @intrinsic
 def add_outer(_, tile, address, row):
-    """``tile`` plus the outer product of the numbers at ``address`` and ``row``.
+    """``tile`` plus the outer product of some numbers and ``row``.
 
-    The numbers are consecutive, and ``tile`` has as many vectors for each of them as ``row``.
+    The numbers are consecutive in memory, from ``address`` on. For each of them, ``tile`` has as many vectors as
+    ``row``.
     """
 
     def codegen(context, builder, signature, args):
@@ -198,8 +201,9 @@ def add_outer(_, tile, address, row):
 def unpredictable(_, number):
     """``number``, in a form in which the compiler cannot predict its value.
 
-    A loop that counts in this way is not unrolled and needs no test for an odd number of iterations. Where the
-    iterations are few and their number varies, the processor would mispredict that test half the time.
+    A loop whose counter passes through this function is not unrolled, and so needs no test for an odd number of
+    iterations. Where the iterations are few and their number varies, the processor would mispredict that test half the
+    time.
     """
 
     def codegen(context, builder, signature, args):
@@ -210,7 +214,7 @@ def unpredictable(_, number):
 
 @intrinsic
 def largest(_, row):
-    """The largest number of ``row``; if ``row`` has a nan, any of its numbers."""
+    """The largest number of ``row``; if ``row`` contains a nan, any of its numbers."""
 
     def codegen(context, builder, signature, args):
         vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
@@ -224,14 +228,14 @@ def largest(_, row):
 
 @intrinsic(prefer_literal=True)
 def total(_, row, width):
-    """The sum of ``row``. The compile-time constant ``width`` tells which columns its last two vectors both hold."""
+    """The sum of ``row``. The compile-time constant ``width`` tells which columns the last two vectors both hold."""
 
     def codegen(context, builder, signature, args):
         vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
         shared = row.num_vectors * row.lanes - width.literal_value
         zero = ir.Constant(row.vector, None)
         fresh = [k if k >= shared else row.lanes + k for k in range(row.lanes)]  # the second operand is all 0
-        counted = [*vectors[:-1], builder.shuffle_vector(vectors[-1], zero, _mask(fresh))]
+        counted = [*vectors[:-1], builder.shuffle_vector(vectors[-1], zero, _shuffle_mask(fresh))]
         subtotal = counted[0]
         for vector in counted[1:]:
             subtotal = builder.fadd(subtotal, vector)
@@ -242,8 +246,9 @@ def total(_, row, width):
 
 @intrinsic
 def exp_minus(_, row, number):
-    """exp(``row - number``) in float32, where ``number`` is not below any of ``row``; 0 to working precision below
-    exp(-87).
+    """exp(``row - number``) in float32, where no number of ``row`` exceeds ``number``.
+
+    Results below exp(-87) are replaced by exp(-87), which is 0 to working precision.
 
     exp(z) = 2^n exp(r) with n = round(z / log 2). For r, log 2 is split into two numbers such that n times the first is
     exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980); exp(r) is its power series.
@@ -281,14 +286,14 @@ def exp_minus(_, row, number):
     return row(row, row.number), codegen
 
 
-def _broadcast(builder: ir.IRBuilder, lines: Lines, number: ir.Value) -> ir.Value:
-    """A vector of ``number`` in every lane."""
+def _broadcast(builder: ir.IRBuilder, lines: RowVectors, number: ir.Value) -> ir.Value:
+    """A vector that holds ``number`` in every lane."""
     undefined = ir.Constant(lines.vector, ir.Undefined)
     first = builder.insert_element(undefined, number, I32(0))
-    return builder.shuffle_vector(first, undefined, _mask([0] * lines.lanes))
+    return builder.shuffle_vector(first, undefined, _shuffle_mask([0] * lines.lanes))
 
 
-def _mask(lanes: list[int]) -> ir.Constant:
+def _shuffle_mask(lanes: list[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
 
 
@@ -297,8 +302,8 @@ def _float32(number: float) -> float:
     return float(np.float32(number))
 
 
-def _reduce(builder: ir.IRBuilder, operation: str, lines: Lines, args: list[ir.Value]) -> ir.Value:
-    """The sum or maximum of the lanes of a vector."""
+def _reduce(builder: ir.IRBuilder, operation: str, lines: RowVectors, args: list[ir.Value]) -> ir.Value:
+    """The sum or the maximum of the lanes of a vector."""
     number, vector = lines.vector.element, lines.vector
     kind = ir.FunctionType(number, [*([number] if len(args) > 1 else []), vector])
     name = f"llvm.vector.reduce.{operation}.v{lines.lanes}f{lines.bits}"
@@ -307,19 +312,21 @@ def _reduce(builder: ir.IRBuilder, operation: str, lines: Lines, args: list[ir.V
 
 
 def registers() -> tuple[int, int]:
-    """How many vector registers this processor has, and the bytes of each."""
+    """Number of vector registers of this processor, and the bytes of each."""
     if platform.machine() in ("aarch64", "arm64"):
         return 32, 16
     return (32, 64) if llvmlite.binding.get_host_cpu_features().get("avx512f") else (16, 32)
 
 
-def _pointers(builder: ir.IRBuilder, lines: Lines, address: ir.Value, last: ir.Value) -> list[ir.Value]:
+def _pointers(builder: ir.IRBuilder, lines: RowVectors, address: ir.Value, last: ir.Value) -> list[ir.Value]:
     """Pointers to the vectors of a row at ``address``."""
     offsets = [address.type(k * lines.vector_bytes) for k in range(lines.num_vectors - 1)]
     return [builder.inttoptr(builder.add(address, at), lines.vector.as_pointer()) for at in (*offsets, last)]
 
 
-def _each_vector(builder: ir.IRBuilder, lines: Lines, function: Callable[..., ir.Value], *rows: ir.Value) -> ir.Value:
+def _each_vector(
+    builder: ir.IRBuilder, lines: RowVectors, function: Callable[..., ir.Value], *rows: ir.Value
+) -> ir.Value:
     """Apply ``function`` to ``rows`` vector by vector."""
     result = rows[0]
     for k in range(lines.num_vectors):
@@ -328,13 +335,13 @@ def _each_vector(builder: ir.IRBuilder, lines: Lines, function: Callable[..., ir
 
 
 def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function to run without the GIL, and cache the result on disk where a folder is writable.
+    """Compile a function to run without the GIL, and cache the result on disk if a folder is writable.
 
     Args:
-        variant: distinguishes this function from others of its name, including by its types. Each variant gets cache
-            files of its own: if several shared one file, two processes that compile at the same time could load each
-            other's. The files carry the fingerprint of this module, since numba checks the age of a function's own
-            source file, but not of this one.
+        variant: values that distinguish the function from others of the same name and from its versions for other
+            types. Each variant has its own cache files: if several variants shared one file, two processes that
+            compile at the same time could load each other's code. The names of the files contain a fingerprint of this
+            module, since numba checks the age of the function's own source file, but not of this one.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

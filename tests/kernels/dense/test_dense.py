@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense import _dense_cpu, dense
-from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_lines, matmul_nt
+from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_aligned, matmul_nt
 from fullgnn.kernels.spmm import Epilogue
 from fullgnn.nn import Activation, Dropout
 from fullgnn.nn.linear import linear
@@ -100,7 +100,7 @@ def test_products(f: int, g: int, dtype: torch.dtype) -> None:
         bias, gradient = integers(g, dtype=dtype, seed=2), integers(n, g, dtype=dtype, seed=3)
         exact = (x.double() @ weight.double()).to(dtype)
         assert torch.equal(matmul(x, weight), exact)
-        assert torch.equal(matmul_lines(x, weight), exact)
+        assert torch.equal(matmul_aligned(x, weight), exact)
         assert torch.equal(matmul_nt(gradient, weight), (gradient.double() @ weight.double().t()).to(dtype))
         if dtype != torch.bfloat16:  # which rounds between the product and the sum
             assert torch.equal(matmul(x, weight, Epilogue(None, bias)), exact + bias)
@@ -110,7 +110,7 @@ def test_products(f: int, g: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_rows_begin_a_line(device: str, dtype: torch.dtype) -> None:
-    y = matmul_lines(torch.ones(10, 3, dtype=dtype, device=device), torch.ones(3, 37, dtype=dtype, device=device))
+    y = matmul_aligned(torch.ones(10, 3, dtype=dtype, device=device), torch.ones(3, 37, dtype=dtype, device=device))
     line = 64 if device == "cpu" else 32
     stride = -(-37 * dtype.itemsize // line) * line // dtype.itemsize
     assert (y.shape, y.stride()) == ((10, 37), (stride, 1)) and (y == 3).all()
@@ -120,7 +120,7 @@ def test_rows_begin_a_line(device: str, dtype: torch.dtype) -> None:
 def test_scaled_rows() -> None:
     x, weight, scale = (integers(*shape, dtype=torch.float32, seed=3) for shape in ((30, 7), (7, 37), (30,)))
     for dtype in DTYPES:
-        y = matmul_lines(x.to(dtype), weight.to(dtype), scale.to(dtype))
+        y = matmul_aligned(x.to(dtype), weight.to(dtype), scale.to(dtype))
         assert torch.equal(y.double(), scale.double()[:, None] * (x.double() @ weight.double()))
 
 

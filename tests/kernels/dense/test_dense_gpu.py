@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense import dense
-from fullgnn.kernels.dense.dense import activation_gradients, fuses_scale, linear_gradients, matmul, matmul_lines
+from fullgnn.kernels.dense.dense import activation_gradients, fuses_scale, linear_gradients, matmul, matmul_aligned
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
@@ -89,7 +89,7 @@ def test_products(f: int, g: int, products: list[str]) -> None:
             y = matmul(within(x, 3 * number), weight, epilogue)
             assert torch.equal(y.cpu().double(), expected(x, weight, epilogue)), (n, epilogue)
             assert y.is_contiguous()
-        rows = matmul_lines(x.t().contiguous().t(), weight.t().contiguous().t(), scale)
+        rows = matmul_aligned(x.t().contiguous().t(), weight.t().contiguous().t(), scale)
         assert torch.equal(rows.cpu().double(), expected(x, weight, Epilogue(scale))), n
         line = 32 if DEVICE.type == "cuda" else 64
         assert rows.stride() == (-(-g * 4 // line) * line // 4, 1) and rows.data_ptr() % line == 0
@@ -112,16 +112,16 @@ def test_who_makes_which_product(products: list[str]) -> None:
     x, weight = whole(40, 16, seed=0), whole(16, 32, seed=1)
     exact = expected(x, weight, NO_EPILOGUE)
     assert torch.equal(matmul(x, weight).cpu().double(), exact)
-    assert torch.equal(matmul_lines(x, weight).cpu().double(), exact)  # whole lines as it is
+    assert torch.equal(matmul_aligned(x, weight).cpu().double(), exact)  # whole lines as it is
     assert not products, "a plain product is a library's"
-    matmul_lines(x, weight[:, :5])
+    matmul_aligned(x, weight[:, :5])
     assert products, "but not into lines"
     del products[:]
     for dtype in (torch.float64, torch.bfloat16):
         many = Epilogue(None, whole(32, seed=2).to(dtype), relu=True)
         y = matmul(x.to(dtype), weight.to(dtype), many)
         assert y.dtype == dtype and not fuses_scale(x.to(dtype))
-        assert matmul_lines(x.to(dtype), weight.to(dtype), whole(40, seed=3).to(dtype)).dtype == dtype
+        assert matmul_aligned(x.to(dtype), weight.to(dtype), whole(40, seed=3).to(dtype)).dtype == dtype
     assert not products, "other types are torch's"
 
 
@@ -131,7 +131,7 @@ def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
     x, weight, epilogue = whole(n, f, seed=0), whole(f, g, seed=1), Epilogue(None, whole(g, seed=2), True)
     assert torch.equal(matmul(x, weight, epilogue).cpu().double(), expected(x, weight, epilogue))
     scale = whole(n, seed=3)
-    assert torch.equal(matmul_lines(x, weight, scale).cpu().double(), expected(x, weight, Epilogue(scale)))
+    assert torch.equal(matmul_aligned(x, weight, scale).cpu().double(), expected(x, weight, Epilogue(scale)))
 
 
 @pytest.mark.parametrize(("f", "g"), [(602, 41), (41, 47), (3, 128)])

@@ -19,7 +19,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr(loss_module, "MIN_ELEMENTS", 1)
     if request.param == "compiled":
         return torch.device("cpu")
-    request.getfixturevalue("triton_serves")
+    request.getfixturevalue("triton_on_cpu")
     return DEVICE
 
 

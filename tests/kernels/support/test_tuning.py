@@ -34,8 +34,8 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
     [
         ("[1]", "must hold one mapping for each of csr, persistent, panels"),
         ("spmm: {}", "must hold one mapping for each of csr, persistent, panels"),
-        ("csr: {lanes: 3}", "names lanes: choose from bins, elements"),
-        ("csr: {widths: {8: {lanes: 3}}}", "names lanes: choose from bins"),
+        ("csr: {lanes: 3}", "names unknown constants, lanes: choose from bins, elements"),
+        ("csr: {widths: {8: {lanes: 3}}}", "names unknown constants, lanes: choose from bins"),
         ("csr: {", "cannot be read"),
     ],
 )
@@ -54,10 +54,10 @@ def test_the_file_of_a_gpu_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(
         torch.cuda, "get_device_name", lambda device: {0: "NVIDIA H200", 1: "NVIDIA A100"}[device.index]
     )
-    tuning._of_gpu.cache_clear()
+    tuning._tuning_of_gpu.cache_clear()
     assert tuning_for(torch.device("cuda", 0)).csr.general.elements == 8192
     assert tuning_for(torch.device("cuda", 1)) == tuning_for(torch.device("cpu")) == Tuning()
-    tuning._of_gpu.cache_clear()
+    tuning._tuning_of_gpu.cache_clear()
 
 
 def test_a_process_may_be_given_other_constants() -> None:
