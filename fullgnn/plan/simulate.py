@@ -51,18 +51,16 @@ class Simulation:
 def simulate(
     cfg: Config,
     world_size: int,
-    graph: Graph | None = None,
+    prepared: Prepared,
     epochs: int = 5,
     hardware: Hardware | None = None,
-    prepared: Prepared | None = None,
 ) -> Simulation:
     """Run every rank of a job of ``world_size`` in this process, which is in no job itself.
 
     Args:
-        graph: the one that ``cfg.dataset`` would load; None: it is loaded.
+        prepared: what ``prepare_for`` returned for ``cfg``.
         epochs: how many each rank runs; the first is not counted.
         hardware: the machine whose collectives are predicted; None: no collectives are.
-        prepared: what ``prepare_for`` returned; then ``graph`` is not used.
 
     Raises:
         FullGNNError: a user error in ``cfg``.
@@ -70,8 +68,6 @@ def simulate(
     assert epochs > 1, "the first epoch is not counted"
     keep_freed_memory()
     cfg = with_supported_optimizations(cfg)
-    if prepared is None:
-        prepared = prepare_for(cfg, world_size, graph)
     # All ranks are on one machine. An epoch that is replayed as a CUDA graph would have no phases.
     cfg = replace(cfg, runtime=replace(cfg.runtime, nproc=None, cuda_graph="never"))
     ranks = []

@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from fullgnn.api import train_graph
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
-from fullgnn.engine.prepare import Preparation
+from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.plan.hardware import Hardware, load_hardware
@@ -24,8 +23,7 @@ from fullgnn.plan.simulate import prepare_for, simulate
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin
-from fullgnn.schemes.base import PreparedGraph
-from fullgnn.storage.record import RunRecord
+from fullgnn.storage.record import RunRecord, read_epochs
 
 _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "train.weight_decay=0")
 """Without dropout, so that losses can be compared; Adam with learning rate 0.01, the default of every run."""
@@ -34,8 +32,6 @@ SPMM, COMPUTATION, EPOCH = "SpMM", "computation", "epoch"
 """What is timed of a job, always of its slowest rank; the computation is the epoch without waiting for data."""
 
 ONE_RANK = JobShape("1d", 1, 1)
-
-Prepared = tuple[PreparedGraph, Preparation]
 
 
 @dataclass(frozen=True)
@@ -158,7 +154,8 @@ def time_job(
         training = [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
         record, _ = train_processes(cfg, case.graph, case.hidden, shape.p, *own, *training)
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
-    run = simulate(run_config(cfg, case.hidden, *own), shape.p, case.graph, epochs, links, prepared)
+    config = run_config(cfg, case.hidden, *own)
+    run = simulate(config, shape.p, prepared or prepare_for(config, shape.p, case.graph), epochs, links)
     comm_ms = run.comm_ms or [0.0]
     epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
     origin: Origin = "simulated" if run.simulated else "measured"
@@ -172,7 +169,7 @@ def train_processes(
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         runtime = [f"runtime.nproc={nproc}", f"run_dir={quote(folder)}"]
         record = train_graph(graph, *overrides(cfg, hidden, *own), *runtime)
-        return record, list(map(json.loads, (Path(folder) / "epochs.jsonl").read_text().splitlines()))
+        return record, read_epochs(Path(folder))[0]
 
 
 @contextmanager

@@ -159,7 +159,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
     graph = load_dataset(cfg.dataset)
     assert graph.num_nodes / world_size > 2 * SAMPLE_ROWS
     prepared = prepare_for(cfg, world_size, graph)
-    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, world_size, epochs=2, prepared=prepared).ranks)
+    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, world_size, prepared, epochs=2).ranks)
     planned = predict(counted_job(cfg, world_size, prepared[0]), replace(machine(), device="cpu"))
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
 
@@ -175,7 +175,7 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
         )
     )  # fmt: skip
     prepared = prepare_for(cfg, 2)
-    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, epochs=2, prepared=prepared).ranks)
+    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, prepared, epochs=2).ranks)
     job = counted_job(cfg, 2, prepared[0])
 
     def planned() -> int:
@@ -230,7 +230,7 @@ def test_time_is_about_that_of_the_run() -> None:
     alone = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
     hardware = measure(alone, Sizes(tables=(1 << 19, 1 << 24), num_edges=1_000_000, num_rows=30_000, round_s=0.01))
     prepared = prepare_for(cfg, 1)
-    measured = simulate(cfg, 1, epochs=4, prepared=prepared).ranks[0].time_ms["epoch"]
+    measured = simulate(cfg, 1, prepared, epochs=4).ranks[0].time_ms["epoch"]
     planned = predict(counted_job(cfg, 1, prepared[0]), hardware)
     assert measured / 10 < planned.epoch_time_ms < measured * 10
 
