@@ -64,6 +64,12 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
 
 
 @pytest.fixture
+def every_case(request: pytest.FixtureRequest) -> bool:
+    """Whether a test goes through all values of its loops, and not only through a sample of them."""
+    return request.config.getoption("--all")
+
+
+@pytest.fixture
 def triton_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no GPU is visible, kernels in Triton are used on the CPU, by its interpreter; see ``triton_device.py``."""
     monkeypatch.setattr(gpu, "INTERPRETED", not torch.cuda.is_available())

@@ -68,4 +68,4 @@ def test_the_reason_of_a_failure(monkeypatch, script: str, expected: str, said: 
     with pytest.raises(WorkerError) as caught:
         launch_workers(["-c", script], 1, runtime())
     assert expected in str(caught.value)
-    assert caught.value.said is said
+    assert caught.value.is_logged is said

@@ -39,7 +39,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "dtype", "f", "h"), CASES)
 def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_dense_cpu, "registers", lambda: REGISTERS[kind])

@@ -92,7 +92,7 @@ STREAMS = [
 @needs_triton
 @pytest.mark.parametrize("num_columns", [1, 3, 16, 41, 128, 129])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, triton_on_cpu) -> None:
+def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, every_case: bool, triton_on_cpu) -> None:
     """Bit for bit what the paths of a CPU give, from and to rows in any place, in place as well."""
     from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 
@@ -104,7 +104,8 @@ def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, tr
     streams = STREAMS
     if dtype == torch.bfloat16 and DEVICE.type == "cpu":  # the interpreter cuts bits off where they should be rounded
         streams = [stream for stream in STREAMS if stream["p"] == 0.5]  # a factor of 2
-    for stream in streams if num_columns == 41 else streams[:1]:
+    takes_all = num_columns == 41 and (every_case or dtype == torch.float32)
+    for stream in streams if takes_all else streams[:1]:
         expected = torch_path(x, node_id, **stream)
         if dtype != torch.bfloat16:
             assert torch.equal(expected, reference(x, node_id, **stream))
