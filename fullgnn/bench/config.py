@@ -65,8 +65,8 @@ def load_bench(*overrides: str) -> BenchConfig:
 
 
 def presets() -> list[str]:
-    """Names of our presets: the experiments, or the default run if there are none."""
-    return choices("experiment") or [DEFAULT_PRESET]
+    """Names of our presets: the experiments."""
+    return choices("experiment")
 
 
 def run_config(cfg: BenchConfig, *overrides: str) -> Config:

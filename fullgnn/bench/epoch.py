@@ -74,7 +74,8 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
 
 def peers(cfg: BenchConfig, problem: Problem) -> Found:
     """The peers of the chosen libraries, on this process."""
-    steps, missing = set_up(EPOCH, cfg.peers, problem, first_weights(problem.widths, cfg.seed))
+    makers = {library: EPOCH[library] for library in cfg.peers}
+    steps, missing = set_up(makers, problem, first_weights(problem.widths, cfg.seed))
     device = problem.features.device
     methods = [
         Method(name, "peer", timed(step, device), details={"setup_s": setup_s})

@@ -153,7 +153,8 @@ def measure(
         shuffled.shuffle(todo)
         for label in broadcast_object(todo):
             time.sleep(_PAUSE_S)
-            _meet()
+            if world.size > 1:
+                dist.all_reduce(torch.zeros(1))  # all ranks meet on the host, over gloo: a barrier of NCCL would spin
             if label in mine:
                 one_round, _, reason = attempt(mine[label].run, Exception if mine[label].kind == "peer" else ())
                 if reason:
@@ -210,9 +211,3 @@ def compare(measurements: list[Measurement], name: str | None) -> Measurement | 
 def loss_error(one: Measurement, base: Measurement) -> float:
     """Largest difference of the losses over the epochs that both ran."""
     return max(abs(a - b) for a, b in zip(one.values, base.values))
-
-
-def _meet() -> None:
-    """Wait for all ranks on the host, over gloo: on a GPU a barrier of NCCL would spin."""
-    if dist.get_world_size() > 1:
-        dist.all_reduce(torch.zeros(1))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fullgnn.bench.problem import Problem
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
-from fullgnn.kernels.spmm import LocalCSR
 
 
 def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:
@@ -41,13 +41,13 @@ def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
     assert next(remaining, None) is None
 
 
-def product(cfg: Config, block: LocalCSR) -> Callable[[Tensor], Tensor]:
-    """x -> A @ x by ``cfg.kernel``, in float32, for a square block A whose entries are all 1.
+def product(cfg: Config, problem: Problem) -> Callable[[Tensor], Tensor]:
+    """x -> (A + I) @ x by ``cfg.kernel``, in float32, all entries of A + I being 1.
 
     As in training, the result is written where that of the last call of the same width was.
     """
     kernel = build(cfg.kernel)
-    prepared = kernel.prepare(block, torch.float32)
+    prepared = kernel.prepare(problem.block, torch.float32)
     out: dict[int, Tensor] = {}
 
     def multiply(x: Tensor) -> Tensor:

@@ -1,21 +1,18 @@
 """What is measured: one graph, the same for every method."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from scipy.sparse import eye_array
 from torch import Tensor
 
+from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.config import Config, build
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, is_symmetric, load_dataset
 from fullgnn.graph.workloads import WORKLOADS, load_workload
 from fullgnn.kernels.spmm import LocalCSR
-
-if TYPE_CHECKING:
-    from fullgnn.bench.config import BenchConfig  # needs Hydra, and the peers do not
 
 _HIDDEN = 128
 
@@ -56,14 +53,12 @@ class Problem:
         return {key: getattr(self if key in ("nnz", "hidden") else self.graph, key) for key in keys}
 
 
-def load_graph(cfg: "BenchConfig") -> Graph:
+def load_graph(cfg: BenchConfig) -> Graph:
     """The graph of ``cfg``, in the order ``cfg.order``.
 
     Raises:
         UnsupportedError: the graph is directed or weighted, which the methods would treat differently.
     """
-    from fullgnn.bench.config import run_config
-
     graph = load_workload(cfg.graph, cfg.cache_dir) if cfg.graph in WORKLOADS else load_dataset(run_config(cfg).dataset)
     if graph.weight is not None or not is_symmetric(graph.adjacency(np.int8)):
         raise UnsupportedError(
@@ -75,7 +70,7 @@ def load_graph(cfg: "BenchConfig") -> Graph:
     return graph
 
 
-def as_problem(cfg: "BenchConfig", graph: Graph, device: torch.device) -> Problem:
+def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
     """The problem of ``cfg`` on ``device``."""
     hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
     return make_problem(graph, hidden, device)

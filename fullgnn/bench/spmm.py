@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.bench.config import BenchConfig, choices, run_config
+from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.bench.exact import exact_rows
 from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, measure, timed
 from fullgnn.bench.ours import product
 from fullgnn.bench.peers import SPMM, Made, Makers, set_up
 from fullgnn.bench.problem import Problem, as_problem, load_graph, whole_graph_order
+from fullgnn.config.keys import choices
 from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
@@ -91,13 +92,9 @@ def run_orders(cfg: BenchConfig, world: World) -> Outcome:
 
 def make_products(cfg: BenchConfig, problem: Problem, peers: Makers) -> tuple[dict[str, Made], list[Missing]]:
     """Functions x -> (A + I) @ x of our kernels and of ``peers``, by name; see :func:`set_up`."""
-
-    def maker(kernel: str) -> Callable[[Problem], Callable[[Tensor], Tensor]]:
-        run_cfg = run_config(cfg, kernel)
-        return lambda problem: product(run_cfg, problem.block)
-
-    ours = {kernel: maker(kernel) for kernel in (f"kernel={name}" for name in cfg.kernels or choices("kernel"))}
-    return set_up({"fullgnn": ours, **peers}, ["fullgnn", *peers], problem)
+    names = [f"kernel={name}" for name in cfg.kernels or choices("kernel")]
+    ours = {name: functools.partial(product, run_config(cfg, name)) for name in names}
+    return set_up({"fullgnn": ours, **peers}, problem)
 
 
 def product_method(name: str, multiply: Callable, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:

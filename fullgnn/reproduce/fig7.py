@@ -81,7 +81,7 @@ def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training
     model = build_model(run_config(cfg, hidden), graph.num_features, graph.num_classes, device)
     weights = [parameter.detach() for parameter in model.parameters() if parameter.dim() == 2]
     plain = gcn(problem, weights, torch.matmul, "A(HW)")
-    step = trainer(plain.parameters(), plain, problem)
+    step = trainer(plain, problem)
     test = torch.from_numpy(np.flatnonzero(graph.test_mask)).to(device)
 
     run = Training([], [], [], time.perf_counter() - begin)

@@ -17,14 +17,14 @@ def problem() -> Problem:
 
 def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Problem) -> None:
     weights = first_weights(problem.widths, seed=0)
-    steps, missing = set_up(EPOCH, ["torch"], problem, weights)
+    steps, missing = set_up({"torch": EPOCH["torch"]}, problem, weights)
     assert not missing
     adj = torch_sparse.normalized(problem)
     convs = [torch.nn.Linear(*weight.shape) for weight in weights]
     for conv in convs:
         torch.nn.init.zeros_(conv.bias)
     model = TwoLayers(problem, weights, convs, lambda conv: conv.weight.T, lambda conv, h: conv(adj @ h))
-    step = trainer(model.parameters(), model, problem)
+    step = trainer(model, problem)
     expected = [step() for _ in range(4)]
     assert expected[-1] < expected[0]
     for step, _ in steps.values():
@@ -37,7 +37,7 @@ def test_dropout_on_the_hidden_layer_alone(problem: Problem) -> None:
     for rate in (0.0, 0.5):
         torch.manual_seed(0)
         model = torch_sparse.gcn(problem, weights, torch_sparse.symmetric, "(AH)W", rate)
-        losses[rate] = launcher(model.parameters(), model, problem)()
+        losses[rate] = launcher(model, problem)()
     assert isinstance(losses[0.5], torch.Tensor) and not losses[0.5].requires_grad
     assert losses[0.5] != losses[0.0]
 

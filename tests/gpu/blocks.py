@@ -6,7 +6,7 @@ In Triton's interpreter the blocks are tiny.
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.lookalikes import Lookalike, generate
+from fullgnn.graph.lookalikes import Lookalike, generate
 from fullgnn.kernels.spmm import LocalCSR
 from tests.triton_device import DEVICE
 

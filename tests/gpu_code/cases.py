@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, Lookalike
+from fullgnn.graph.lookalikes import LOOKALIKES, Lookalike
 from fullgnn.kernels.dense import dense
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue.apply import apply_epilogue_

@@ -23,12 +23,12 @@ import torch
 
 from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.items import Runner
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS
 from fullgnn.bench.gpu.page import make_headline
 from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
-from fullgnn.bench.gpu.tunables import TUNING_FILE, tuning_file
+from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.graph.lookalikes import LOOKALIKES, TOYS
 from fullgnn.kernels.support.tuning import read_tuning
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 
@@ -91,7 +91,7 @@ def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str 
     """One part: its items, the most wanted first, and its record after every result."""
     minutes = options.minutes or (_TOY_MINUTES if options.toy else MINUTES[name])
     budget = Budget(60 * minutes - _MARGIN_S)
-    record = Record(options.out, name, not options.toy, tuning_file if name == "products" else lambda tree: {})
+    record = Record(options.out, name, measured=not options.toy)
 
     def say(line: str) -> None:
         print(f"[{name}, {budget.left:4.0f} s left] {line}", flush=True)

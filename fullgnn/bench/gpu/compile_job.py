@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate
 from fullgnn.bench.gpu.product import WIDTHS
 from fullgnn.bench.gpu.products import Products
 from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, Trials, changes
 from fullgnn.bench.gpu.tunables import Changed
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.graph.lookalikes import LOOKALIKES, generate
 
 _GRAPH, _SCALE = "reddit-like", 0.02
 _DENSE_ROWS = 100_003

@@ -11,7 +11,6 @@ from importlib.util import find_spec
 import torch
 
 from fullgnn.bench.gpu import training
-from fullgnn.bench.gpu.launches import EPOCHS, launch_table, profiled
 from fullgnn.bench.gpu.made_graph import MadeGraph
 from fullgnn.bench.gpu.training import LATER, OURS, PEERS, Step
 from fullgnn.bench.gpu.worker import Report, Task
@@ -19,6 +18,7 @@ from fullgnn.bench.problem import Problem
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.trials import free_kept_formats
+from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.timing import device_ms, synchronize
 
 DROPOUTS = (0.0, 0.5)
@@ -29,6 +29,7 @@ EPOCHS_AT_ONCE = 10
 
 WARM_UP = EAGER_EPOCHS + 3  # the capture of a step and the first replays are in it
 _LEAST_ROUNDS, _MOST_ROUNDS, _ROUNDS_S = 3, 12, 1.5
+_PROFILED_EPOCHS = 5
 _HOST_S_PER_ENTRY = len(OURS) * 3e-8  # each of our presets shards the adjacency on the host, for one process
 
 
@@ -91,7 +92,7 @@ def run_preset(preset: str, problem: Problem, made: MadeGraph) -> None:
             }
             made.add("epoch", entry)
             if preset == "full":
-                table = launch_table(profiled(step, device), EPOCHS)
+                table = launch_table(profiled(step, device, _PROFILED_EPOCHS), _PROFILED_EPOCHS)
                 made.add("launches", {"preset": preset, "dropout": dropout, **table})
             del step, settings
             start_memory(device)
@@ -120,11 +121,6 @@ def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[
     return times, losses
 
 
-def largest_error(losses: list[float], expected: list[float]) -> float:
-    """The largest relative difference of two curves."""
-    return max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
-
-
 def start_memory(device: torch.device) -> int:
     """Start to count the peak of memory, and return the bytes of the tensors that are there; 0 on a CPU, which does not
     count."""
@@ -137,7 +133,7 @@ def start_memory(device: torch.device) -> int:
 
 
 def _loss_error(preset: str, dropout: float, losses: list[float], made: MadeGraph) -> float | None:
-    """The error over the losses of the first preset that ran on the graph, in whichever process.
+    """The largest relative difference from the losses of the first preset that ran on the graph, in whichever process.
 
     With dropout, ours are compared with each other alone: the peers draw other masks.
     """
@@ -146,4 +142,4 @@ def _loss_error(preset: str, dropout: float, losses: list[float], made: MadeGrap
     kept = made.scratch / f"losses-{dropout}.json"
     if not kept.exists():
         kept.write_text(json.dumps(losses))
-    return largest_error(losses, json.loads(kept.read_text()))
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, json.loads(kept.read_text())))

@@ -20,9 +20,9 @@ import torch
 
 from fullgnn.bench.gpu.command import finished
 from fullgnn.bench.gpu.contestants import FIRST
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, generate
 from fullgnn.bench.gpu.timing import rotated
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.graph.lookalikes import LOOKALIKES, generate
 
 METRIC = "lts__t_sector_hit_rate.pct"
 METRICS = {
@@ -43,13 +43,14 @@ _PREFIX = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e
 def run(task: Task, report: Report) -> None:
     """Arguments of the task: ``graph`` and ``scale``."""
 
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        report.put(["hits"], {"reason": "ncu is not on the PATH"})
+        return
+
     def count() -> None:
-        ncu = shutil.which("ncu")
         try:
-            if ncu is None:
-                raise ValueError("ncu is not on the PATH")
-            watched_by_ncu = command(ncu, task.arguments, metrics=tuple(METRICS))
-            found = counted(watched_by_ncu, max(5.0, report.budget.left - 3))
+            found = counted(command(ncu, task.arguments, metrics=tuple(METRICS)), max(5.0, report.budget.left - 3))
             report.put(["hits"], {"metrics": METRICS, "launches": found})
         except ValueError as error:
             report.put(["hits"], {"reason": str(error)})

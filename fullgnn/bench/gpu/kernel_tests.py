@@ -1,7 +1,7 @@
-"""The kernels' tests of this checkout on this machine's GPU: pytest in a process of its own.
+"""The checks: pytest, in a process of its own, runs the tests of this checkout on this machine's GPU.
 
-The tests at the size of a GPU (``tests/gpu``) come first. With the argument ``tool``, compute-sanitizer watches a
-sample of small tests.
+The tests at the size of a GPU, of NCCL and of several ranks (``tests/gpu``) come first, then those of the kernels. With
+the argument ``tool``, compute-sanitizer watches a sample of small tests.
 """
 
 import os
@@ -21,6 +21,9 @@ from fullgnn.bench.gpu.worker import Report, Task
 
 ROOT = Path(__file__).parents[3]
 TESTS, TOY_TESTS = ("tests/gpu", "tests/kernels"), ("tests/gpu",)
+NAMED = ("tests.gpu.test_nccl", "tests.gpu.test_ranks", "tests.gpu.test_replay")
+"""The record names every test of these modules: one that passed is a check, and one that was skipped is missing."""
+
 NOT = ("-k", "not test_every_width")  # which compiles for hundreds of widths
 SANITIZED = (
     "tests/kernels/spmm/test_gpu_kernels.py::test_weights_and_double_precision",
@@ -55,17 +58,19 @@ def run(task: Task, report: Report) -> None:
         command += [*parallel, *NOT, *TESTS]
 
     def once() -> None:
-        checks, output = tested(command, report.budget.left - _END_S)
+        checks, skipped, output = tested(command, report.budget.left - _END_S)
         if tool is not None:
             checks.append(verdict(tool, output))
         for check in checks:
             report.add(["checks"], asdict(check))
+        for test, reason in skipped.items():
+            report.missing(test, reason)
 
     report.item(name, once, limit_s=report.budget.left + 1)
 
 
-def tested(command: list[str], seconds: float) -> tuple[list[Check], str]:
-    """Run a command of pytest for at most ``seconds``: its checks, and all that was printed.
+def tested(command: list[str], seconds: float) -> tuple[list[Check], dict[str, str], str]:
+    """Run a command of pytest for at most ``seconds``: what :func:`summary` returns, and all that was printed.
 
     Raises:
         RuntimeError: pytest left no results; the message has its last words.
@@ -78,28 +83,40 @@ def tested(command: list[str], seconds: float) -> tuple[list[Check], str]:
             output, errors, in_time = "", f"it was interrupted after {seconds:.0f} s", False
         if not results.exists():
             raise RuntimeError(f"pytest left no results: {' '.join((output + errors).split())[-300:]}")
-        return summary(results.read_text(), in_time), output + errors
+        return *summary(results.read_text(), in_time), output + errors
 
 
-def summary(junit_xml: str, in_time: bool) -> list[Check]:
-    """A check for all tests, with their counts, and one for each test that failed."""
+def summary(junit_xml: str, in_time: bool) -> tuple[list[Check], dict[str, str]]:
+    """The outcome of a run of pytest.
+
+    Returns:
+        a check for all tests, with their counts, and one for each test that failed or that ``NAMED`` asks for; and the
+        reasons of the skipped tests that ``NAMED`` asks for, by name.
+    """
     counts: Counter[str] = Counter()
-    failed = []
+    checks: list[Check] = []
+    skipped: dict[str, str] = {}
     for case in ElementTree.fromstring(junit_xml).iter("testcase"):
+        name = ".".join(filter(None, (case.get("classname"), case.get("name"))))  # a skipped module has no class name
         found = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
         if found is None:
             over = not in_time and not float(case.get("time", 0))
-            counts["interrupted" if over else "passed"] += 1
-        elif found.tag == "skipped":
-            counts["skipped"] += 1
+            state = "interrupted" if over else "passed"
         else:
-            counts["failed"] += 1
-            said = " ".join((found.get("message") or "").split())[:300]
-            failed.append(Check(f"{case.get('classname')}.{case.get('name')}", "test", said=said))
+            state = "skipped" if found.tag == "skipped" else "failed"
+        counts[state] += 1
+        said = "" if found is None else found.get("message") or ""
+        if found is not None and said == "collection skipped":  # a whole module; the text has the reason
+            said = found.text or ""
+        said = " ".join(said.split())[:300]
+        if state == "failed" or (state == "passed" and name.startswith(NAMED)):
+            checks.append(Check(name, "test", passed=state == "passed", said=said))
+        elif state == "skipped" and name.startswith(NAMED):
+            skipped[name] = said
     counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     counted += "" if in_time else "; then time was over"
-    passed = not failed and counts["passed"] > 0
-    return [Check("pytest", "all tests", counted, passed=passed), *failed]
+    passed = counts["failed"] == 0 and counts["passed"] > 0
+    return [Check("pytest", "all tests", counted, passed=passed), *checks], skipped
 
 
 def verdict(tool: str, output: str) -> Check:

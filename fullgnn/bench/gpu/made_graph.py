@@ -13,9 +13,9 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, Lookalike, generate
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.graph.generate_on_device import RandomGraph
+from fullgnn.graph.lookalikes import LOOKALIKES, TOYS, Lookalike, generate
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.spmm.tiles import tile_density
 from fullgnn.telemetry.machine import available_memory

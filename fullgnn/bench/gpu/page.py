@@ -36,7 +36,7 @@ def _render(tree: dict[str, Any], title: bool) -> str:
 def _environment() -> Environment:
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, undefined=ChainableUndefined, trim_blocks=True, lstrip_blocks=True)
-    own = (cell, table, by_subject, densities, products, named, over_naive, over_defaults, beside_measured, troubles)
+    own = (cell, table, densities, products, named, over_naive, over_defaults, beside_measured, troubles)
     environment.filters |= {function.__name__: function for function in (*own, giga)}
     return environment
 
@@ -75,23 +75,11 @@ def giga(value: Any) -> Any:
 
 def _numbers(*values: Any) -> bool:
     """Whether all of them are numbers, not words in their place."""
-    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return all(isinstance(value, (int, float)) for value in values)
 
 
 def _ratio(one: Any, other: Any, digits: int = 2) -> str | None:
     return f"{one / other:.{digits}f}" if _numbers(one, other) else None
-
-
-def by_subject(checks: Iterable[Entry]) -> list[Entry]:
-    """By subject and what was compared, the check that came nearest to its tolerance, with ``num_passed``."""
-    groups: dict[tuple[str, str], list[Entry]] = {}
-    for check in checks:
-        groups.setdefault((check["subject"], check["what"]), []).append(check)
-    rows: list[Entry] = []
-    for group in groups.values():
-        worst = max(group, key=lambda one: (not one["passed"], one["error"] or 0.0))
-        rows.append({**worst, "num_passed": f"{sum(one['passed'] for one in group)} of {len(group)}"})
-    return rows
 
 
 def densities(graph: Entry) -> list[Entry]:

@@ -1,11 +1,11 @@
 """The record of one part: a tree of results, written to ``<part>.json`` and, as a page, to ``<part>.md``."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fullgnn.bench.gpu.page import make_page
+from fullgnn.bench.gpu.tunables import TUNING_FILE, tuning_text
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.record import strict_json
 
@@ -16,16 +16,13 @@ _TIMES = ("_ms", "_s", "_gb_s", "_tflop_s", "_per_second", "_seconds", "speed_up
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison, or one test, as the list ``checks`` of a record holds it."""
+    """One test, or the sum of several, as the list ``checks`` of a record holds it."""
 
     subject: str
-    what: str  # that was compared
-    case: str = ""  # of inputs
-    width: int | None = None
-    error: float | None = None  # None: equality was asked for
-    tolerance: float = 0.0
+    what: str
+    case: str = ""  # which tests, or how many
     passed: bool = False
-    said: str = ""
+    said: str = ""  # why it failed
 
 
 class Record:
@@ -33,19 +30,12 @@ class Record:
 
     Args:
         folder: where its files go; made here.
-        part: their name.
+        part: their name; the part ``products`` also writes the tuning file of the sweep's winners.
         measured: whether times mean anything; otherwise every time is written as not measured.
-        further: more files that are made of the tree: text by name.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        part: str,
-        measured: bool,
-        further: Callable[[dict[str, Any]], dict[str, str]] = lambda tree: {},
-    ):
-        self.folder, self._part, self._measured, self._further = folder, part, measured, further
+    def __init__(self, folder: Path, part: str, measured: bool):
+        self._folder, self._part, self._measured = folder, part, measured
         self.tree: dict[str, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -61,8 +51,10 @@ class Record:
         """Write all files, each in one step: they are whole whenever the program ends."""
         tree = self.tree if self._measured else _without_times(self.tree)
         texts = {f"{self._part}.json": strict_json(tree, indent=1) + "\n", f"{self._part}.md": make_page(tree)}
-        for name, text in (texts | self._further(tree)).items():
-            write_text(self.folder / name, text)
+        if self._part == "products":
+            texts[TUNING_FILE] = tuning_text(tree.get("sweep", []), tree.get("gpu", {}).get("name"))
+        for name, text in texts.items():
+            write_text(self._folder / name, text)
 
     def _node(self, way: list[str]) -> dict[str, Any]:
         node = self.tree

@@ -16,7 +16,7 @@ L2_MULTIPLE = 4
 """Rotated inputs take at least this many times the L2 cache."""
 
 _MAX_INPUTS = 64
-_LEAST_RUNS, _CPU_RUNS = 5, 2
+_LEAST_RUNS, _MOST_RUNS, _CPU_RUNS = 5, 40, 2
 _CPU_L2_BYTES = 1 << 16  # small, so that a toy run on a CPU rotates as well
 
 
@@ -40,20 +40,18 @@ def rotated(num_rows: int, width: int, device: torch.device, seed: int = 0) -> l
     return [x.normal_(generator=generator) for x in inputs]
 
 
-def measure(
-    run: Callable[[T], object], inputs: list[T], device: torch.device, seconds: float = 0.5, most: int = 40
-) -> Times:
+def measure(run: Callable[[T], object], inputs: list[T], device: torch.device, seconds: float = 0.5) -> Times:
     """Times of ``run`` on one input after the other, after a warm-up; see ``fullgnn.telemetry.timing.device_ms``.
 
     A CPU serves toys alone, so there are two runs on a CPU and no warm-up.
 
     Args:
-        seconds: duration of the timed runs; they are 5 at least and ``most`` at most.
+        seconds: duration of the timed runs; they are 5 at least and 40 at most.
     """
     count = _CPU_RUNS
     if device.type == "cuda":
         for x in inputs[:2]:  # the first call compiles
             run(x)
         once_s = wall_ms(partial(run, inputs[-1]), device) / 1e3
-        count = num_repeats(seconds, once_s, _LEAST_RUNS, most)
+        count = num_repeats(seconds, once_s, _LEAST_RUNS, _MOST_RUNS)
     return Times(device_ms((partial(run, inputs[turn % len(inputs)]) for turn in range(count)), device))

@@ -15,8 +15,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.bench import config as bench_config
-from fullgnn.bench.gpu.lookalikes import COMMON, Lookalike
+from fullgnn.bench.config import load_bench, preset_config
 from fullgnn.bench.ours import set_weights
 from fullgnn.bench.peers import pyg, torch_sparse
 from fullgnn.bench.peers.training import launcher
@@ -29,6 +28,7 @@ from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import Graph, NormalizedAdjacency
 from fullgnn.graph.generate_on_device import RandomGraph
+from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
@@ -69,7 +69,7 @@ _PEERS: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
 PEERS = tuple(_PEERS)
 
 
-def make_problem(graph: RandomGraph, csr: LocalCSR, perm: Tensor, shape: Lookalike, seed: int = 0) -> Problem:
+def make_problem(graph: RandomGraph, csr: LocalCSR, perm: Tensor, shape: Lookalike) -> Problem:
     """What is trained on a look-alike: features are the centre of the node's class, which is its community, plus noise.
 
     The training nodes are drawn at random. The tensors of the problem are on the device; its ``graph`` has the nodes
@@ -79,7 +79,7 @@ def make_problem(graph: RandomGraph, csr: LocalCSR, perm: Tensor, shape: Lookali
         csr, perm: the pattern of A + I in the order ``perm``.
     """
     n, device = csr.num_rows, perm.device
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(0)
     labels = graph.community[perm] % shape.num_classes
     centre = torch.randn(shape.num_classes, shape.num_features, device=device, generator=generator)
     centre /= centre.norm(dim=1, keepdim=True)
@@ -92,33 +92,27 @@ def make_problem(graph: RandomGraph, csr: LocalCSR, perm: Tensor, shape: Lookali
     return Problem(nodes, shape.hidden, csr.indptr, csr.indices, features, labels, train_mask.nonzero().squeeze(1))
 
 
-def preset_config(preset: str, device: torch.device, hidden: int, cache_dir: str | None = None) -> Config:
-    """The configuration of one of ``OURS`` on one process, for the task of ``fullgnn.bench``.
+@contextmanager
+def started(preset: str, problem: Problem, cache_dir: str) -> Iterator[Start]:
+    """One of ``OURS`` or ``PEERS``, ready to be trained at any rate of dropout, for the task of ``fullgnn.bench``.
 
     Args:
         cache_dir: where the kernel that was found to be fastest is remembered.
     """
-    overrides = ["scheme.replication=1", *([] if cache_dir is None else [f"runtime.cache_dir={quote(cache_dir)}"])]
-    bench = bench_config.load_bench(f"device={device.type}", "backend=gloo")
-    choice = f"{preset.split(',')[0]} {LATER.get(preset, '')}"
-    return bench_config.preset_config(replace(bench, overrides=overrides), choice, hidden)
-
-
-@contextmanager
-def started(preset: str, problem: Problem, cache_dir: str | None = None) -> Iterator[Start]:
-    """One of ``OURS`` or ``PEERS``, ready to be trained at any rate of dropout."""
     if preset in PEERS:
         yield partial(_peer, preset, problem)
-    else:
-        cfg = preset_config(preset, problem.features.device, problem.hidden, cache_dir)
-        with world_of_one(cfg.runtime) as world:
-            yield ours(cfg, problem, world)
+        return
+    bench = load_bench(f"device={problem.features.device.type}", "backend=gloo")
+    bench = replace(bench, overrides=["scheme.replication=1", f"runtime.cache_dir={quote(cache_dir)}"])
+    cfg = preset_config(bench, f"{preset.split(',')[0]} {LATER.get(preset, '')}", problem.hidden)
+    with world_of_one(cfg.runtime) as world:
+        yield ours(cfg, problem, world)
 
 
 def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Settings]:
     make, settings = _PEERS[name]
     model = make(problem, first_weights(problem.widths, 0), dropout=dropout)
-    launch = launcher(model.parameters(), model, problem)
+    launch = launcher(model, problem)
     return lambda: launch().item, lambda: settings
 
 

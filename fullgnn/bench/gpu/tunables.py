@@ -111,11 +111,6 @@ def tuning_text(rows: Iterable[Row], gpu_name: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def tuning_file(tree: dict[str, Any]) -> dict[str, str]:
-    """The file of the winners in a record, by name; there is always one, so that whoever names it finds it."""
-    return {TUNING_FILE: tuning_text(tree.get("sweep", []), tree.get("gpu", {}).get("name"))}
-
-
 def _by_width(section: str, cases: Mapping[tuple[str, str, int], list[Row]]) -> dict[str, Any]:
     """The fastest combination at each width, where it gains; kernels that share a section have constants of their own
     in it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.bench.gpu.command import finished
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, TOYS, Lookalike
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.graph.lookalikes import LOOKALIKES, TOYS, Lookalike
 
 TARGETS = ("fig8", "fig10", "table4", "table5")
 """The targets of the reproduction that this part makes."""

@@ -27,8 +27,7 @@ Made = tuple[Any, float]
 
 def _training(make: Callable[..., torch.nn.Module], problem: Problem, weights: list[Tensor]) -> Callable[[], float]:
     """The epochs of the model that ``make`` makes."""
-    model = make(problem, weights)
-    return trainer(model.parameters(), model, problem)
+    return trainer(make(problem, weights), problem)
 
 
 _LIBRARIES = {"torch": torch_sparse, "pyg": pyg, "dgl": dgl}
@@ -43,13 +42,13 @@ EPOCH: Makers = {
 _MODULE = {"pyg": "torch_geometric"}
 
 
-def set_up(makers: Makers, libraries: list[str], *arguments: Any) -> tuple[dict[str, Made], list[Missing]]:
-    """Call the makers of ``libraries`` with ``arguments``; a maker that fails is missing."""
+def set_up(makers: Makers, *arguments: Any) -> tuple[dict[str, Made], list[Missing]]:
+    """Call all ``makers`` with ``arguments``; the method of a maker that fails is missing."""
     made: dict[str, Made] = {}
     missing = []
-    for library in libraries:
+    for library, methods in makers.items():
         attempt(functools.partial(import_module, _MODULE.get(library, library)))  # not a part of any set-up time
-        for name, maker in makers[library].items():
+        for name, maker in methods.items():
             result, setup_s, reason = attempt(functools.partial(maker, *arguments))
             if reason:
                 missing.append(Missing(name, reason))

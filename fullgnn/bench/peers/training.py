@@ -41,24 +41,24 @@ class TwoLayers(torch.nn.Module):
         return self.call(second, F.dropout(F.relu(self.call(first, self.features)), self.dropout))
 
 
-def trainer(parameters: Iterable[Tensor], forward: Callable[[], Tensor], problem: Problem) -> Callable[[], float]:
+def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
     """One epoch a call, which returns the loss before the update; see :func:`launcher`."""
-    launch = launcher(parameters, forward, problem)
+    launch = launcher(model, problem)
     return lambda: launch().item()
 
 
-def launcher(parameters: Iterable[Tensor], forward: Callable[[], Tensor], problem: Problem) -> Callable[[], Tensor]:
-    """One epoch a call: forward, mean cross-entropy of the training nodes, backward, Adam.
+def launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Tensor]:
+    """One epoch of ``model`` a call: forward, mean cross-entropy of the training nodes, backward, Adam.
 
     A call returns the loss, on the device, and does not wait for it. ``index_select`` takes a third of the time of
     ``logits[mask]`` and computes the same.
     """
-    optimizer = torch.optim.Adam(list(parameters), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     target = problem.labels[problem.train_index]
 
     def launch() -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(forward().index_select(0, problem.train_index), target)
+        loss = F.cross_entropy(model().index_select(0, problem.train_index), target)
         loss.backward()
         optimizer.step()
         return loss.detach()

@@ -16,20 +16,21 @@ from fullgnn.bench.gpu.__main__ import check_options, parse
 from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.items import Runner
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES
+from fullgnn.bench.gpu.kernel_tests import NAMED
 from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.training import LATER, OURS
 from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
 from fullgnn.errors import FullGNNError
+from fullgnn.graph.lookalikes import LOOKALIKES
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.tuning import Tuning, read_tuning
 from fullgnn.plan.config import load_plan
 from tests.commands import ROOT
 
 ABSENT = ("hydra", "omegaconf", "pymetis", "tqdm", "networkx", "sklearn", "pytest")
-TRAINING = {"epoch", "launches", "ranks", "training"}
+TRAINING = {"epoch", "training"}
 """Modules that need Hydra."""
 COMMAND = [str(ROOT / "launch" / "gpu_bench")]
 
@@ -58,7 +59,7 @@ def read(folder, part):
 def toy(tmp_path_factory):
     """The folder of a toy run of all parts, and what it printed. Products run on a machine with little installed."""
     tmp_path = tmp_path_factory.mktemp("toy")
-    full = bare_environment(tmp_path, ("pytest",), "no pytest")  # whose tests take longer than all the rest
+    full = bare_environment(tmp_path, (), "full")
     tuned = ["epochs", "--tuning", str(tmp_path / "found" / TUNING_FILE)]
     # Two commands at the same time take half as long; epochs use what products found.
     first = [(["checks"], full), (["products"], bare_environment(tmp_path))]
@@ -77,7 +78,7 @@ def toy(tmp_path_factory):
         ]
         outputs += [process.communicate(timeout=400)[0] for process in running]
         assert not any(process.returncode for process in running), "\n".join(outputs)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "found", "no pytest"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "found", "full"]
     return tmp_path / "found", "\n".join(outputs)
 
 
@@ -96,11 +97,15 @@ def test_a_toy_run_leaves_a_few_small_files(toy):
 
 
 def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
+    """What is named is there, passed or missing."""
     record = read(toy[0], "checks")
     assert all(check["passed"] for check in record["checks"])
-    assert {check["subject"] for check in record["checks"]} == {"all-reduce", "training"}
-    missing = [(entry["item"], entry["reason"]) for entry in record["items"] if entry["state"] == "missing"]
-    assert missing == [("pytest", "pytest is not installed")]
+    missing = [entry["item"] for entry in record["items"] if entry["state"] == "missing"]
+    passed = [check["subject"] for check in record["checks"]]
+    assert passed[0] == "pytest" and any(name.startswith("tests.gpu.test_ranks") for name in passed)
+    page = (toy[0] / "checks.md").read_text()
+    assert all(any(name.startswith(module) for name in passed + missing) for module in NAMED)
+    assert all(name in page for name in passed + missing)
 
 
 def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
@@ -167,7 +172,7 @@ def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
     assert all(json.dumps(asdict(item)) for item in items)
     graphs = [item.name for item in items if item.name in LOOKALIKES]
     if name == "checks":
-        assert [item.name for item in found[0]] == ["collectives", "kernel_tests", "ranks"]
+        assert [item.name for item in found[0]] == ["kernel_tests"]
     elif name == "products":
         assert graphs == list(LOOKALIKES) and [found[0][0].name, found[-1][0].name] == ["rates", "hits"]
         assert len(found[1]) == min(part.parallel, len(found[1])) and found[1][0].name == "compile"
@@ -177,20 +182,20 @@ def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
 
 @pytest.mark.parametrize("stop", ["kill", "terminate"])
 def test_what_was_found_outlives_the_run(tmp_path, stop):
-    """The end comes after the first check, while the ranks train."""
-    env = {**bare_environment(tmp_path, ("pytest",)), "TRITON_INTERPRET": "1"}
-    command = [*COMMAND, "--toy", "--part", "checks", "--out", "found"]
+    """The end comes after the first rate, while others are measured."""
+    env = {**bare_environment(tmp_path), "TRITON_INTERPRET": "1"}
+    command = [*COMMAND, "--toy", "--part", "products", "--out", "found"]
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    found, page = tmp_path / "found", tmp_path / "found/checks.md"
+    found, page = tmp_path / "found", tmp_path / "found/products.md"
     begin = time.monotonic()
-    while not (page.exists() and "## Checks" in page.read_text() and read(found, "checks")["items"]):
+    while not (page.exists() and "## Rates" in page.read_text() and read(found, "products")["items"]):
         assert process.poll() is None and time.monotonic() - begin < 150
         time.sleep(0.05)
     getattr(process, stop)()
     process.wait(timeout=20)
-    record = read(found, "checks")
-    assert not record["finished"] and record["checks"] and record["items"]
-    assert "## Checks" in page.read_text() and not (found / "products.json").exists()
+    record = read(found, "products")
+    assert not record["finished"] and record["rates"] and record["items"]
+    assert "## Rates" in page.read_text() and not (found / "checks.json").exists()
 
 
 def test_the_plan_is_asked_and_read(tmp_path):

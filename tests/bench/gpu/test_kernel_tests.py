@@ -1,4 +1,4 @@
-"""The kernels' tests as a job of the GPU benchmark: what fails is found, and what there is no time for is said."""
+"""The tests as an item of the GPU benchmark: what fails is found, and what there is no time for is said."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fullgnn.bench.gpu import kernel_tests
-from fullgnn.bench.gpu.kernel_tests import ROOT, SANITIZED, TESTS, verdict
+from fullgnn.bench.gpu.kernel_tests import NAMED, ROOT, SANITIZED, TESTS, verdict
 from fullgnn.bench.gpu.record import Check
 
 SOME = """
@@ -33,6 +33,17 @@ def test_failures_and_counts(tmp_path: Path) -> None:
     assert whole.passed
 
 
+def test_some_tests_are_named_whatever_their_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["test_some.test_right", "test_some.test_elsewhere", "test_absent"]
+    monkeypatch.setattr(kernel_tests, "NAMED", tuple(names))
+    (tmp_path / "test_some.py").write_text(SOME)
+    (tmp_path / "test_absent.py").write_text("import pytest\npytest.importorskip('no_such_library')\n")
+    command = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", str(tmp_path)]
+    (_, *named), skipped, _ = kernel_tests.tested(command, 100)
+    assert {check.subject: check.passed for check in named} == {names[0]: True, "test_some.test_wrong": False}
+    assert "No module named" in skipped.pop("test_absent") and skipped == {names[1]: "no CUDA device is visible"}
+
+
 def test_what_has_run_counts_when_time_is_over(tmp_path: Path) -> None:
     (whole,) = run_tests(tmp_path, SOME.replace("assert 1 == 2", "time.sleep(600)"), 15)
     assert whole.passed and whole.case.endswith("1 passed; then time was over"), whole
@@ -44,7 +55,7 @@ def test_no_results() -> None:
 
 
 def test_the_tests_are_there() -> None:
-    for name in (*TESTS, *SANITIZED):
+    for name in (*TESTS, *SANITIZED, *(f"{module.replace('.', '/')}.py" for module in NAMED)):
         file, _, function = name.partition("::")
         assert (ROOT / file).exists() and (not function or f"def {function}(" in (ROOT / file).read_text())
 
@@ -58,18 +69,3 @@ def test_verdicts_of_compute_sanitizer() -> None:
     assert not verdict("racecheck", races).passed
     with pytest.raises(RuntimeError, match="did not finish"):
         verdict("memcheck", "device not supported")
-
-
-@pytest.mark.gpu
-def test_nccl_with_one_rank_on_a_gpu(tmp_path: Path) -> None:
-    import torch
-    import torch.distributed as dist
-
-    from fullgnn.bench.gpu import collectives
-
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
-    try:
-        assert all(check.passed for check in collectives.check_captured(torch.device("cuda"), capture=True))
-    finally:
-        dist.destroy_process_group()

@@ -18,8 +18,7 @@ def epoch(preset, median_ms, dropout, **more):
 
 
 def check(passed=True, **more):
-    entry = {"subject": "csr ieee", "what": "product", "case": "ragged", "width": 41, "error": 1e-7, "tolerance": 1e-6}
-    return entry | {"passed": passed, "said": ""} | more
+    return {"subject": "pytest", "what": "all tests", "case": "3 passed", "passed": passed, "said": ""} | more
 
 
 def swept(median_ms, **changed):
@@ -36,7 +35,7 @@ def swept(median_ms, **changed):
 
 TREE = {
     "run": {"part": "products", "gpu": "H200", "minutes": 8.0, "versions": {"torch": "2.13"}},
-    "checks": [check(), check(False, width=8, case="thin", error=0.5, said="an empty row"), check(what="repeats")],
+    "checks": [check(), check(False, subject="test_sparse.test_product", what="test", case="", said="an empty row")],
     "rates": {"copy_gb_s": 4000.0, "gather": [
         {"row_bytes": 64, "resident": True, "gathered_gb_s": 5000.0, "index_select_gb_s": 2000.0}]},
     "graphs": {"reddit-like": {
@@ -87,13 +86,13 @@ def test_speed_ups_are_over_torch_on_the_same_graph():
     assert "- rates: failed: no (1: copy)" in page
 
 
-def test_checks_are_grouped_and_failures_named():
+def test_checks_are_counted_and_failures_named():
     page = make_page(TREE)
-    assert "2 of 3 passed" in page
-    assert row(page, "csr ieee", "product") == ["csr ieee", "product", "1 of 2", "0.5", "1.0e-06", "8", "thin"]
-    assert "- FAILED: csr ieee, product, width 8, thin: error 0.5: an empty row" in page
-    unknown = make_page({"checks": [check(False, error=None, width=None)]})
-    assert "0 of 1 passed" in unknown and "FAILED" in unknown
+    assert "1 of 2 passed" in page and row(page, "pytest") == ["pytest", "all tests", "yes", "3 passed"]
+    assert row(page, "test_sparse.test_product") == ["test_sparse.test_product", "test", "no", ""]
+    assert "- FAILED: test_sparse.test_product, test: an empty row" in page
+    unknown = make_page({"checks": [check(False)]})
+    assert "0 of 1 passed" in unknown and "- FAILED: pytest, all tests, 3 passed" in unknown
 
 
 def test_the_sweep_the_launches_the_counts_and_the_plan():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fullgnn.bench.gpu.launches import Launch, launch_table, profiled
+from fullgnn.telemetry.launches import Launch, launch_table, profiled
 
 
 def test_time_by_kernel_and_by_gap():

@@ -1,17 +1,15 @@
 """What a GPU does in an epoch, from torch's profiler: time by kernel, and the gaps in which it is idle."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import DeviceType
 
-from fullgnn.bench.gpu.training import Step
 from fullgnn.telemetry.timing import synchronize
 
-EPOCHS = 5
 _NAME = 90  # characters of a kernel's
 _MOST_ROWS = 40
 
@@ -24,8 +22,12 @@ class Launch(NamedTuple):
     end_us: float
 
 
-def profiled(step: Step, device: torch.device, epochs: int = EPOCHS) -> list[Launch]:
-    """What ``epochs`` epochs launched, without waiting between them; on a CPU, the operators."""
+def profiled(step: Callable[[], Callable[[], float]], device: torch.device, epochs: int) -> list[Launch]:
+    """What ``epochs`` epochs launched, without waiting between them; on a CPU, the operators.
+
+    Args:
+        step: launches one epoch; what it returns waits for the loss, and reads it.
+    """
     kind = "CUDA" if device.type == "cuda" else "CPU"
     step()()
     synchronize(device)

@@ -1,20 +1,14 @@
-"""Graphs as large as known ones: their sizes, and what is trained on them."""
+"""The graph of an item: what is trained on it, and how large it may be."""
 
 import pytest
 import torch
 
-from fullgnn.bench.gpu.lookalikes import LOOKALIKES, Lookalike
 from fullgnn.bench.gpu.made_graph import SCALES, largest_scale
 from fullgnn.bench.gpu.training import make_problem
 from fullgnn.graph.generate_on_device import random_graph
+from fullgnn.graph.lookalikes import LOOKALIKES
 
 NUM_NODES, NUM_ENTRIES = 6000, 180_000
-
-
-def test_sizes_are_those_of_the_configuration():
-    shape = LOOKALIKES["products-like"]
-    assert shape == Lookalike(2_449_029, 126_167_181, 100, 47, 64)
-    assert shape.scaled(1.0) == (shape.num_nodes, (shape.num_edges - shape.num_nodes) // 2 * 2)
 
 
 def test_labels_follow_the_nodes():
