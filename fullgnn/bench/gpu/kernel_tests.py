@@ -55,7 +55,7 @@ def run(task: Task, report: Report) -> None:
         command += TOY_TESTS
     else:
         parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
-        command += [*parallel, *NOT, *TESTS]
+        command += ["--all", *parallel, *NOT, *TESTS]
 
     def once() -> None:
         checks, skipped, output = tested(command, report.budget.left - _END_S)

@@ -73,9 +73,9 @@ class MadeGraph:
         csr = self._report.item("build", partial(self._build, graph, perm), limit_s=90)
         return None if csr is None else (graph, csr, perm)
 
-    def put(self, key: str, value: Any, *further: str) -> None:
+    def put(self, key: str, value: Any) -> None:
         """Set a leaf of the record of this graph."""
-        self._report.put(["graphs", self.name, key, *further], value)
+        self._report.put(["graphs", self.name, key], value)
 
     def add(self, key: str, value: Any) -> None:
         """Append to a list of the record of this graph."""

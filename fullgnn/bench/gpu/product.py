@@ -30,8 +30,7 @@ def run(task: Task, report: Report) -> None:
 
     def time_one(one: Contestant, width: int) -> None:
         made.add("spmm", products.time(one, width, seconds))
-        for name, setup in products.setup.items():
-            made.put("setup", setup, name)
+        made.put("setup", products.setup)
 
     def time_all(contestants: list[Contestant], widths: list[int]) -> None:
         for width in widths:

@@ -27,7 +27,7 @@ def l2_bytes(device: torch.device) -> int:
 
 def num_inputs(bytes_of_one: int, l2: int) -> int:
     """How many inputs take turns: by the time that one is read again, the L2 has seen several times its size."""
-    return min(_MAX_INPUTS, max(2, -(-L2_MULTIPLE * l2 // max(1, bytes_of_one)) + 1))
+    return min(_MAX_INPUTS, max(2, -(-L2_MULTIPLE * l2 // bytes_of_one) + 1))
 
 
 def rotated(num_rows: int, width: int, device: torch.device, seed: int = 0) -> list[Tensor]:

@@ -40,7 +40,7 @@ class Task:
     toy: bool  # a CPU, Triton's interpreter and tiny sizes
     arguments: dict[str, Any] = field(default_factory=dict)
     name: str = ""  # as the record has it; several items may share one
-    begun: float = 0.0  # time.time() when its process was started; 0: it has no process of its own
+    begun: float = 0.0  # time.time() when its process was started
     tuning: str | None = None  # a file with the kernels' constants; None: those of this GPU
 
     @property
@@ -53,7 +53,7 @@ class Report:
 
     def __init__(self, task: Task, stream: TextIO):
         self._toy, self._stream, self._parent = task.toy, stream, os.getppid()
-        self.budget = Budget(task.seconds - (time.time() - task.begun if task.begun else 0.0))
+        self.budget = Budget(task.seconds - (time.time() - task.begun))
 
     def put(self, path: list[str], value: Any) -> None:
         """Set the leaf at ``path`` of the record."""
