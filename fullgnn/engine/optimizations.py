@@ -26,7 +26,7 @@ def applicable(optimizations: OptimizationConfig, model: torch.nn.Module) -> Opt
             )
         elif not getattr(model, "aggregates_input", False):
             reasons["cache_aggregation"] = (
-                "the model does not use the features only as A @ H0 (a GCN does with model.input_dropout=0)"
+                "the model needs the features themselves (a GCN with model.input_dropout=0 does not)"
             )
     if optimizations.loss_rows_only and not getattr(model, "restricts_output", False):
         reasons["loss_rows_only"] = "the last layer of this model cannot compute some rows alone"

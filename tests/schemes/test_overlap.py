@@ -12,10 +12,10 @@ from tests.schemes.training import prepare
 
 
 def traced_product(world: World, cfg: Config) -> list[str]:
-    """What this rank does in one product: the start of a step, a multiplication, a slice that leaves."""
+    """What this rank does in one product: the start of a step, a multiplication, a slice that is sent."""
     _, _, job = prepare(world, cfg, "symmetric")
     trace: list[str] = []
-    patches = {(Exchange, "_start"): "start", (Operator, "_multiply"): "multiply", (_Reduction, "leave"): "leave"}
+    patches = {(Exchange, "_start"): "start", (Operator, "_multiply"): "multiply", (_Reduction, "send"): "send"}
     originals = {place: getattr(*place) for place in patches}
     for (owner, name), word in patches.items():
 
@@ -40,15 +40,15 @@ def test_the_next_rows_travel_while_a_block_multiplies(ranks, stage_order: str, 
     choices = [f"scheme.stage_order={stage_order}", f"scheme.exchange={exchange}", "scheme.shared_memory=false"]
     cfg = config("scheme=1d", *choices, "runtime.dtype=float64")
     for trace in ranks(3)(traced_product, cfg):
-        assert trace == ["start", "start", "multiply", "start", "multiply", "multiply", "leave"]
+        assert trace == ["start", "start", "multiply", "start", "multiply", "multiply", "send"]
 
 
-def test_slices_leave_while_the_others_multiply(ranks) -> None:
+def test_slices_are_sent_while_the_others_multiply(ranks) -> None:
     cfg = config(*layout_overrides(3), "runtime.dtype=float64")
     traces = [trace for trace in ranks(6)(traced_product, cfg) if "multiply" in trace]
     assert len(traces) == 4  # two stages for three replicas
     for trace in traces:
-        assert trace[-6:] == ["multiply", "leave"] * 3
+        assert trace[-6:] == ["multiply", "send"] * 3
 
 
 @pytest.mark.parametrize(("world_size", "replication"), [(2, 2), (8, 4)])
@@ -56,4 +56,4 @@ def test_a_replica_without_stages_contributes_zero(ranks, world_size: int, repli
     cfg = config(*layout_overrides(replication), "runtime.dtype=float64")
     traces = ranks(world_size)(traced_product, cfg)
     assert any("multiply" not in trace for trace in traces)
-    assert all(trace.count("leave") == replication for trace in traces)
+    assert all(trace.count("send") == replication for trace in traces)
