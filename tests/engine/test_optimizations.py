@@ -80,10 +80,10 @@ def test_the_first_layer_goes_where_forward_and_backward_together_are_least(rank
 @pytest.mark.parametrize(("f", "g"), [(3, 9), (9, 3), (5, 5)])
 def test_spmm_order_of_a_layer(f: int, g: int) -> None:
     conv = GCNConv(f, g, generator=__import__("torch").Generator())
-    assert conv._order(f, g, wants_input=True) == (f < g, min(f, g))
+    assert conv._order(f, g, needs_input_gradient=True) == (f < g, min(f, g))
     for order, first in (("transform", False), ("propagate", True)):
         set_spmm_order(conv, order)
-        assert conv._order(f, g, wants_input=True) == (first, g)
+        assert conv._order(f, g, needs_input_gradient=True) == (first, g)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from fullgnn.bench.gpu.record import Check
 from fullgnn.bench.gpu.worker import Report, Task
 
 ROOT = Path(__file__).parents[3]
-TESTS, TOY_TESTS = ("tests/gpu", "tests/kernels"), ("tests/gpu",)
+TESTS = ("tests/gpu", "tests/kernels")
+TOY_TESTS = ("tests/gpu/test_nccl.py", "tests/gpu/test_ranks.py", "tests/gpu/test_replay.py")
 NAMED = ("tests.gpu.test_nccl", "tests.gpu.test_ranks", "tests.gpu.test_replay")
 """The record names every test of these modules: one that passed is a check, and one that was skipped is missing."""
 

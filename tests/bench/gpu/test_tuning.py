@@ -186,5 +186,5 @@ def test_kernels_that_share_a_section_have_constants_of_their_own():
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     path = tmp_path / "tuning.yaml"
     path.write_text("csr: {lanes: 3}")
-    with pytest.raises(ConfigError, match="names lanes"):
+    with pytest.raises(ConfigError, match="names unknown constants, lanes"):
         read_tuning(path)
