@@ -31,6 +31,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (kept if sample is None or number % sample.args[0] == 0 else deselected).append(item)
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
+    # Files of tests that start commands take longest. They come first, so that no worker is left with one at the end.
+    items.sort(key=lambda item: {"run_command", "ROOT"}.isdisjoint(dir(getattr(item, "module", None))))
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():  # not a keyword: a folder has that name
             item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
