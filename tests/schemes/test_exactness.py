@@ -43,7 +43,7 @@ def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int
         assert_training_is_exact(ranks(world_size), cfg, kind)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, preset: str) -> None:
