@@ -57,7 +57,7 @@ def cell(value: Any) -> str:
 
 
 def table(rows: Iterable[Entry], columns: Mapping[str, str] | None = None) -> str:
-    """A table with a line for each row; nothing if there are no rows.
+    """Format a Markdown table with one line for each row; return an empty string if there are no rows.
 
     Args:
         columns: the expression of each column, by its header; None: every field of the rows is a column.

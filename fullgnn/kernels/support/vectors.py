@@ -41,7 +41,7 @@ class RowVectors(types.Type):
 
 
 @register_model(RowVectors)
-class _LinesModel(models.PrimitiveModel):
+class _RowVectorsModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: RowVectors):
         super().__init__(dmm, fe_type, ir.ArrayType(fe_type.vector, fe_type.num_vectors))
 
