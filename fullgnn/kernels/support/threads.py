@@ -25,17 +25,18 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
     Raises:
         BaseException: the exception of a task, after the running tasks have ended. Tasks that wait are not run.
     """
-    waiting = deque(tasks)
+    # The pool may hold ``work`` a little longer than this call: only ``waiting``, empty by then, may hold tensors.
+    waiting = deque(functools.partial(function, task) for task in tasks)
     num_threads = min(torch.get_num_threads(), len(waiting))
 
     def work() -> None:
         try:
             while True:
                 try:
-                    task = waiting.popleft()
+                    call = waiting.popleft()
                 except IndexError:
                     return
-                function(task)
+                call()
         except BaseException:
             waiting.clear()
             raise

@@ -1,5 +1,7 @@
 import threading
 import time
+import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -27,6 +29,16 @@ def test_the_calling_thread_works_beside_others() -> None:
 
     parallel_for(meet, range(2))
     assert len(threads) == 2 and threading.get_ident() in threads
+
+
+def test_what_the_tasks_hold_is_free_at_the_end() -> None:
+    torch.set_num_threads(2)
+    for _ in range(300):
+        held = torch.zeros(8)
+        freed = weakref.ref(held)
+        parallel_for(partial(held.add), range(4))
+        del held
+        assert freed() is None
 
 
 def test_one_thread_is_the_calling_one() -> None:
