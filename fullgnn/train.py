@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 4 -m fullgnn.train scheme=1.5d scheme.replication=2 reorder=rcm
     python -m fullgnn.train -m scheme=1d,1.5d reorder=none,rcm,metis runtime.nproc=4
 
-Without torchrun the command starts its ranks itself. Each rank runs this same command, so all three end in ``run``.
+Without torchrun the command starts its ranks itself. In all three, each rank calls ``run``.
 """
 
 import logging
@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import hydra
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -24,8 +25,10 @@ from fullgnn.config.compose import explain, is_user_error, load_config
 from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
 from fullgnn.distributed import (
     World,
+    can_fork,
     default_nproc,
     dry_world,
+    fork_workers,
     from_rank0,
     init_world,
     launch_workers,
@@ -135,12 +138,28 @@ def epoch_line(epoch: EpochRecord) -> dict:
     }
 
 
-def start(cfg: Config, overrides: list[str]) -> RunRecord:
-    """Start the ranks of one job on this machine, wait for them, and read their record."""
+def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
+    """Start the ranks of one job on this machine, wait for them, and read their record.
+
+    Args:
+        overrides: the command-line arguments with which a new process composes ``cfg``.
+        fork: whether the ranks are forks of this process; see ``can_fork``.
+    """
     check_preparation(cfg)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
-    launch_workers(["-m", "fullgnn.train", *overrides], nproc, cfg.runtime)
+    if fork:
+        fork_workers(_forked_rank, cfg, nproc=nproc, runtime=cfg.runtime)
+    else:
+        launch_workers(["-m", "fullgnn.train", *overrides], nproc, cfg.runtime)
     return read_record(Path(cfg.run_dir))
+
+
+def _forked_rank(cfg: Config) -> None:
+    setup_logging(int(os.environ["RANK"]))
+    try:
+        run(cfg)
+    except FullGNNError as error:
+        fail(error)
 
 
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
@@ -158,7 +177,7 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
             composed.run_dir = launcher.runtime.output_dir
         cfg = load_config(composed)
         cfg.run_dir = os.path.abspath(cfg.run_dir)
-        return start(cfg, worker_arguments(launcher, cfg.run_dir))
+        return start(cfg, worker_arguments(launcher, cfg.run_dir), fork=can_fork())
     except FullGNNError as error:
         return error if sweep else fail(error)
     except Exception as error:  # a bug
@@ -175,6 +194,8 @@ def main() -> None:
     sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
     if under_torchrun():
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher forwards Ctrl-C: end silently, even while waiting
+    else:
+        torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
     try:
         _job()
     except KeyboardInterrupt:

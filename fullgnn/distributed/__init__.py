@@ -10,7 +10,15 @@ from fullgnn.distributed.collectives import (
     send_arrays,
 )
 from fullgnn.distributed.dry import CountingAxis, dry_world
-from fullgnn.distributed.launch import WorkerError, launch_workers, report_failure, under_torchrun, wait_for_others
+from fullgnn.distributed.launch import (
+    WorkerError,
+    can_fork,
+    fork_workers,
+    launch_workers,
+    report_failure,
+    under_torchrun,
+    wait_for_others,
+)
 from fullgnn.distributed.mesh import World, default_nproc, init_world, world_of_one
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 
@@ -27,6 +35,8 @@ __all__ = [
     "dry_world",
     "from_rank0",
     "init_world",
+    "can_fork",
+    "fork_workers",
     "launch_workers",
     "receive_arrays",
     "report_failure",

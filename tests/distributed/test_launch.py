@@ -2,6 +2,9 @@
 
 import os
 import signal
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,9 @@ import pytest
 import torch
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed import WorkerError, default_nproc, launch_workers
+from fullgnn.distributed import WorkerError, can_fork, default_nproc, fork_workers, launch_workers
 from fullgnn.distributed.mesh import num_threads
+from tests.commands import ROOT, run_command
 
 
 def runtime(**changes: Any) -> RuntimeConfig:
@@ -47,6 +51,67 @@ def test_ranks_are_numbered_share_the_cores_and_leave_no_trace(monkeypatch, tmp_
     assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["2 3", "2 3"]
     assert "OMP_NUM_THREADS" not in os.environ
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def write_environment() -> None:
+    handlers = {signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
+    assert handlers == {signal.SIG_DFL}  # not those of the launcher, which would wait for more ranks
+    names = ("WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS")
+    Path(os.environ["RANK"]).write_text(" ".join(os.environ[name] for name in names))
+
+
+def test_forked_ranks_are_as_started_ones(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.chdir(tmp_path)
+    fork_workers(write_environment, nproc=2, runtime=runtime())
+    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == ["2 0 3", "2 1 3"]
+    assert "OMP_NUM_THREADS" not in os.environ
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def sums_in_several_threads(size: int) -> None:
+    torch.set_num_threads(2)
+    assert torch.ones(size).sum() == size
+
+
+def test_torch_computes_in_several_threads_of_a_fork() -> None:
+    """A process that may fork has not started threads of OpenMP, which a fork would wait for forever."""
+    run = "from tests.distributed.test_launch import *; torch.set_num_threads(1); torch.ones(10**6).sum()"
+    check = "assert can_fork(); fork_workers(sums_in_several_threads, 10**6, nproc=2, runtime=runtime())"
+    done = run_command([sys.executable, "-c", f"{run}; {check}"], cwd=ROOT)
+    assert done.status == 0, done.output
+
+
+@pytest.mark.parametrize(("num_threads", "num_gpus", "expected"), [(1, 0, True), (2, 0, False), (1, 1, False)])
+def test_what_a_fork_would_lack(monkeypatch, num_threads: int, num_gpus: int, expected: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    assert can_fork() is expected
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def failing() -> None:
+    raise ValueError("one\ntwo")
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "said"),
+    [
+        (partial(sys.exit, 7), "a worker exited with status 7", False),
+        (killed, "a worker was killed, as the system does when memory runs out", False),
+        (failing, "ValueError: one two", True),
+    ],
+)
+def test_the_reason_why_a_fork_failed(function: Callable[[], None], expected: str, said: bool) -> None:
+    with pytest.raises(WorkerError) as caught:
+        fork_workers(function, nproc=2, runtime=runtime())
+    assert expected in str(caught.value)
+    assert caught.value.is_logged is said
 
 
 @pytest.mark.parametrize(
