@@ -1,9 +1,13 @@
 """Real command lines, as a user types them, run from a folder of their own."""
 
+import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -11,6 +15,10 @@ TIMEOUT_S = 150
 
 OWN = [sys.executable, "-m", "fullgnn.train"]
 """Starts its own ranks."""
+
+PRELOADED = ("scipy.sparse.csgraph", "networkx", "numba", "hydra.main", "torch.distributed.run", "fullgnn.train")
+"""Imported once, in the process that commands and ranks of tests are forked from. Nothing runs in it, so a fork behaves
+as a new process does that has imported these modules."""
 
 
 def torchrun(nproc: int) -> list[str]:
@@ -35,17 +43,44 @@ def environment(*folders: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def run_command(
-    command: list[str], *arguments: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
-) -> Finished:
-    """Run ``command arguments...`` in ``cwd`` to its end."""
-    done = subprocess.run(
-        [*command, *arguments],
-        cwd=cwd,
-        env=environment() if env is None else env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout_s,
-    )
-    return Finished(done.returncode, done.stdout)
+def forkserver() -> ForkServerContext:
+    """Starts processes as forks of one that has imported ``PRELOADED``."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED])
+    return context
+
+
+def run_command(command: list[str], *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Finished:
+    """Run ``command arguments...`` in ``cwd`` to its end.
+
+    A command ``python -m module`` that runs in this checkout, so without ``env``, is forked: most of its time would be
+    imports. Any other is a new process.
+    """
+    line = [*command, *arguments]
+    with tempfile.NamedTemporaryFile("r+") as output:
+        if line[:2] == [sys.executable, "-m"] and env is None:
+            process = forkserver().Process(target=_run_module, args=(line[2:], cwd, environment(), output.name))
+            process.start()
+            process.join(TIMEOUT_S)
+            status = process.exitcode
+            process.kill()
+            assert status is not None, f"{line} did not end in {TIMEOUT_S} s:\n{output.read()}"
+        else:
+            env = environment() if env is None else env
+            status = subprocess.run(line, cwd=cwd, env=env, stdout=output, stderr=output, timeout=TIMEOUT_S).returncode
+        output.seek(0)
+        return Finished(status, output.read())
+
+
+def _run_module(line: list[str], cwd: Path, env: dict[str, str], output: str) -> None:
+    """Run ``python -m line...`` in this new process."""
+    with open(output, "a") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[:0] = [str(cwd), *env["PYTHONPATH"].split(os.pathsep)]
+    module, *sys.argv[1:] = line
+    sys.modules.pop(module, None)  # runs again, as __main__
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

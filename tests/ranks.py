@@ -1,7 +1,6 @@
 """Ranks for tests: started once for each world size, then handed one function after another."""
 
 import gc
-import multiprocessing
 import os
 import socket
 import time
@@ -9,10 +8,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-TIMEOUT_S = 120
+from tests.commands import forkserver
 
-PRELOADED = ("scipy.sparse.csgraph", "networkx", "hydra", "numba", "fullgnn.engine")
-"""Imported once, in the process that all ranks are forked from."""
+TIMEOUT_S = 120
 
 
 class Ranks:
@@ -23,8 +21,7 @@ class Ranks:
     """
 
     def __init__(self, world_size: int, backend: str = "gloo"):
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*PRELOADED])
+        context = forkserver()
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
             port = probe.getsockname()[1]

@@ -10,7 +10,9 @@ import pytest
 
 from fullgnn.distributed import World
 from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.report import page as page_module
 from fullgnn.report.__main__ import parse, report
+from fullgnn.report.plots import Plot
 from fullgnn.report.runs import read_runs
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
@@ -37,6 +39,16 @@ SECTIONS = [
 
 def page_of(*folders: Path, out: Path | None = None) -> Page:
     return Page(report([*map(str, folders), *([f"out={out}"] if out else [])]).read_text())
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images stay empty, for tests of what else is on a page: drawing them takes most of its time."""
+
+    def two_images(folder: Path, plot: Plot) -> list[dict[str, str]]:
+        return [{"src": "", "alt": plot.alt, "class": theme} for theme in ("light", "dark")]
+
+    monkeypatch.setattr(page_module, "write_images", two_images)
 
 
 def numbers(section: Section, caption: str) -> dict[str, list[str]]:
@@ -144,7 +156,7 @@ def test_what_differs_comes_first(two_runs) -> None:
     assert configuration.count("hidden_channels:") == 2 and "name: rcm" in configuration
 
 
-def test_the_best_is_bold_only_among_runs_of_one_dataset(tmp_path: Path) -> None:
+def test_the_best_is_bold_only_among_runs_of_one_dataset(undrawn, tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", record())
     second = write_run(tmp_path / "b", record(final_loss=0.125, test_accuracy=0.5, epoch_time_ms={"median": 11.5}))
     page = page_of(first, second, out=tmp_path / "page")
@@ -172,14 +184,14 @@ def test_one_run_has_its_page_in_its_folder(tmp_path: Path) -> None:
     assert page.sections["Configuration"].text.strip().startswith("seed: 0")
 
 
-def test_one_rank_receives_nothing(tmp_path: Path) -> None:
+def test_one_rank_receives_nothing(undrawn, tmp_path: Path) -> None:
     rank = record()["ranks"][0] | {"bytes_received": {}}
     section = page_of(write_run(tmp_path / "run", record(ranks=[rank]))).sections["Bytes by collective"]
     assert "Nothing arrived: there is one rank." in section.text and section.images == []
     assert section.tables["Bytes received in an epoch by rank"] == [["", "all"], ["rank 0", "0"]]
 
 
-def test_predicted_stands_beside_measured(tmp_path: Path) -> None:
+def test_predicted_stands_beside_measured(undrawn, tmp_path: Path) -> None:
     expected = {
         "hardware": "a profile",
         "epoch_time_ms": 10.0,
@@ -240,7 +252,11 @@ def test_a_run_that_has_not_finished_is_shown_as_far_as_it_came(tmp_path: Path) 
         assert f"Not recorded: {what} of killed." in page.sections[name].text
     assert "Not recorded: structure.npz of whole." in page.sections["Adjacency"].text
     assert "killed: Not recorded: the run has not finished." in page.sections["Predicted and measured"].text
-    assert "the curves end with epoch 4" in page_of(unfinished).sections[""].text
+
+
+def test_the_curves_of_a_run_alone_end_where_it_was_killed(undrawn, tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path / "killed", None))
+    assert "the curves end with epoch 4" in page.sections[""].text
 
 
 def test_a_record_of_an_earlier_version_is_shown(tmp_path: Path) -> None:
@@ -264,7 +280,7 @@ def sweep(folder: Path, statuses: list[str]) -> Path:
     return folder
 
 
-def test_a_sweep_stands_for_its_finished_jobs(tmp_path: Path) -> None:
+def test_a_sweep_stands_for_its_finished_jobs(undrawn, tmp_path: Path) -> None:
     folder = sweep(tmp_path / "sweep", ["ok"] * 11 + ["failed", "ok"])
     page = page_of(folder)
     assert (folder / "report.html").exists()
