@@ -27,14 +27,17 @@ def case(replication: int, *overrides: str) -> Config:
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
-def test_logits_loss_and_gradients_equal_the_oracle(ranks, world_size: int, replication: int) -> None:
-    for normalization, order in (("sym", "none"), ("row", "shuffle"), ("none", "rcm"), ("sym", "metis")):
+def test_logits_loss_and_gradients_equal_the_oracle(ranks, world_size: int, replication: int, every_case) -> None:
+    choices = [("row", "shuffle"), ("sym", "metis")]
+    if every_case:
+        choices += [("sym", "none"), ("none", "rcm")]
+    for normalization, order in choices:
         cfg = case(replication, f"normalization={normalization}", f"reorder={order}", "reorder.cluster_size=3")
         for kind in KINDS:
             assert_one_step_is_exact(ranks(world_size), cfg, kind)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, optimizer: str) -> None:

@@ -30,7 +30,7 @@ def test_the_table_covers_every_pair() -> None:
         assert met == {(a, b) for a in first for b in second}, (list(OPTIONS)[i], list(OPTIONS)[j])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(7)
 @ON_LAYOUTS
 @ROWS
 def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
@@ -65,7 +65,7 @@ def plain(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, [curve_case(dtype, *overrides)], graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @ON_LAYOUTS
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_loss_after_50_epochs(ranks, graph: Graph, plain, world_size: int, replication: int, dtype: str) -> None:
