@@ -48,10 +48,9 @@ from fullgnn.engine import (
     replay_for,
     with_input,
 )
-from fullgnn.engine.summary import closing_table, make_record
+from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.plan.auto import planned, predicted_run
-from fullgnn.plan.page import comparison_table
+from fullgnn.costs.auto import planned, predicted_run
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles

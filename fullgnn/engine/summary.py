@@ -205,3 +205,23 @@ def closing_table(record: RunRecord) -> str:
     if record.dry_run_rank is not None:
         title = f"dry run of rank {record.dry_run_rank}, which learns nothing: {title}"
     return title + "\n" + format_table(("", "value", "share"), rows)
+
+
+def comparison_table(record: RunRecord) -> str:
+    """What was predicted for a run beside what was measured, and their ratio."""
+    predicted = record.predicted
+    assert predicted is not None
+    planned_bytes, received_bytes = predicted["comm_bytes_per_epoch"], record.comm_bytes_per_epoch
+    times = {"epoch": (predicted["epoch_time_ms"], record.epoch_time_ms["median"])}
+    times |= {f"  {phase}": (ms, getattr(record, f"{phase}_time_ms")) for phase, ms in predicted["time_ms"].items()}
+    sizes = {
+        f"received per rank and epoch, {name}": (planned_bytes.get(name, 0), received_bytes.get(name, 0))
+        for name in sorted({*planned_bytes, *received_bytes})
+    }
+    sizes["peak tensor memory"] = predicted["peak_tensor_bytes"], record.peak_tensor_bytes
+    rows = [
+        [title, show(expected), show(measured), f"{expected / measured:.2f}" if measured else "-"]
+        for pairs, show in ((times, "{:.2f} ms".format), (sizes, num_bytes))
+        for title, (expected, measured) in pairs.items()
+    ]
+    return format_table((f"by hardware={predicted['hardware']}", "predicted", "measured", "ratio"), rows)

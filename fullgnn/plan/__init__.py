@@ -1,1 +1,1 @@
-"""What a run will cost before it is made: the hardware, and the predictions from it."""
+"""``python -m fullgnn.plan``: the options of a run, with their predicted costs."""

@@ -22,9 +22,9 @@ from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan
-from fullgnn.plan.hardware import Hardware, load_hardware
+from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.plan.page import page, scaling_page
-from fullgnn.plan.search import Search, best
+from fullgnn.costs.search import Search, best
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.record import strict_json
 

@@ -1,8 +1,7 @@
-"""Plans as Markdown, and a prediction beside what was measured."""
+"""Plans as Markdown."""
 
-from fullgnn.plan.hardware import Hardware
-from fullgnn.plan.search import Option
-from fullgnn.storage.record import RunRecord
+from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.search import Option
 from fullgnn.telemetry.table import format_table, num_bytes
 
 
@@ -79,23 +78,3 @@ def _scaling_cells(option: Option) -> dict[str, str]:
         "Memory a rank": num_bytes(predicted.peak_tensor_bytes),
         "Received a rank and epoch": num_bytes(sum(predicted.comm_bytes_per_epoch.values())),
     }
-
-
-def comparison_table(record: RunRecord) -> str:
-    """What was predicted for a run beside what was measured, and their ratio."""
-    predicted = record.predicted
-    assert predicted is not None
-    planned_bytes, received_bytes = predicted["comm_bytes_per_epoch"], record.comm_bytes_per_epoch
-    times = {"epoch": (predicted["epoch_time_ms"], record.epoch_time_ms["median"])}
-    times |= {f"  {phase}": (ms, getattr(record, f"{phase}_time_ms")) for phase, ms in predicted["time_ms"].items()}
-    sizes = {
-        f"received per rank and epoch, {name}": (planned_bytes.get(name, 0), received_bytes.get(name, 0))
-        for name in sorted({*planned_bytes, *received_bytes})
-    }
-    sizes["peak tensor memory"] = predicted["peak_tensor_bytes"], record.peak_tensor_bytes
-    rows = [
-        [title, show(expected), show(measured), f"{expected / measured:.2f}" if measured else "-"]
-        for pairs, show in ((times, "{:.2f} ms".format), (sizes, num_bytes))
-        for title, (expected, measured) in pairs.items()
-    ]
-    return format_table((f"by hardware={predicted['hardware']}", "predicted", "measured", "ratio"), rows)

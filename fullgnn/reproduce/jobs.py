@@ -18,8 +18,8 @@ from fullgnn.config.overrides import quote
 from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
-from fullgnn.plan.hardware import Hardware, load_hardware
-from fullgnn.plan.simulate import prepare_for, simulate
+from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.simulate import prepare_for, simulate
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin

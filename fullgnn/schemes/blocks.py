@@ -1,7 +1,7 @@
 """Cut the prepared matrix for 1.5D: list the products, and build the arrays that each rank needs for them.
 
 These functions use only the grid and rank 0's data, and no process group: ``one_and_half_d.py`` sends their results
-to the ranks, and the planner (``fullgnn/plan``) counts the bytes and non-zeros that follow from the layout.
+to the ranks, and the cost model (``fullgnn/costs``) counts the bytes and non-zeros that follow from the layout.
 """
 
 from dataclasses import dataclass

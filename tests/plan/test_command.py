@@ -9,7 +9,7 @@ import pytest
 from fullgnn.errors import ConfigError
 from fullgnn.plan.__main__ import run
 from fullgnn.plan.config import load_plan
-from fullgnn.plan.hardware import load_hardware
+from fullgnn.costs.hardware import load_hardware
 from fullgnn.storage.record import read_record
 from tests.cases import config
 from tests.commands import OWN, run_command

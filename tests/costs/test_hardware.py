@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.errors import ConfigError
-from fullgnn.plan import hardware
-from fullgnn.plan.hardware import (
+from fullgnn.costs import hardware
+from fullgnn.costs.hardware import (
     Hardware,
     Link,
     cache_path,
@@ -156,7 +156,7 @@ def test_auto_measures_once_for_each_number_of_ranks_and_threads(tmp_path: Path,
     started: list[int] = []
 
     def launch(arguments: list[str], nproc: int, _: RuntimeConfig) -> None:
-        assert arguments[:2] == ["-m", "fullgnn.plan.measure"]
+        assert arguments[:2] == ["-m", "fullgnn.costs.measure"]
         started.append(nproc)
         write_hardware(replace(SMALL, name=f"measured-{nproc}"), Path(arguments[2]))
 

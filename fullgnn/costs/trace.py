@@ -28,7 +28,7 @@ from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
-from fullgnn.plan.statistics import PlannedJob, PlannedProduct, estimated_job
+from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.exchange import MeshAxes, RankContext

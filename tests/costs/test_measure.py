@@ -14,9 +14,9 @@ from fullgnn.config import RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import Axis, World, can_share_memory, launch_workers
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.plan import hardware, measure
-from fullgnn.plan.hardware import Hardware, Link, cached_hardware, load_hardware
-from fullgnn.plan.measure import Sizes, line, measured_hardware, random_pattern
+from fullgnn.costs import hardware, measure
+from fullgnn.costs.hardware import Hardware, Link, cached_hardware, load_hardware
+from fullgnn.costs.measure import Sizes, line, measured_hardware, random_pattern
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock
@@ -173,14 +173,14 @@ def test_a_machine_that_hides_its_caches_is_refused(monkeypatch) -> None:
 TINY_RANK = """
 import functools
 from fullgnn.distributed.command import run_command
-from fullgnn.plan import measure
+from fullgnn.costs import measure
 measure.measure = functools.partial(measure.measure, sizes=measure.{tiny!r})
 run_command(measure.run, str)
 """
 
 
 def launch_tiny(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> None:
-    assert arguments[:2] == ["-m", "fullgnn.plan.measure"]
+    assert arguments[:2] == ["-m", "fullgnn.costs.measure"]
     launch_workers(["-c", TINY_RANK.format(tiny=TINY), *arguments[2:]], nproc, runtime)
 
 

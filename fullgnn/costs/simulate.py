@@ -18,10 +18,10 @@ from fullgnn.engine.prepare import Prepared, prepare
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.plan.hardware import Hardware
-from fullgnn.plan.predict import communication_s
-from fullgnn.plan.statistics import counted_job
-from fullgnn.plan.trace import trace_epoch
+from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.predict import communication_s
+from fullgnn.costs.statistics import counted_job
+from fullgnn.costs.trace import trace_epoch
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.storage.cache import Cache

@@ -33,12 +33,12 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.plan.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
+from fullgnn.costs.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock, copy_rate
 
-log = logging.getLogger("fullgnn.plan.measure")  # also when this file is __main__
+log = logging.getLogger("fullgnn.costs.measure")  # also when this file is __main__
 
 WIDTH, DEGREE = 64, 50  # float32 columns of a table, and mean edges of a row, in the sparse products
 IN_CHANNELS, OUT_CHANNELS = 128, 64  # shape of W

@@ -147,7 +147,7 @@ def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int) -> Hardware:
     log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         path = Path(folder) / "hardware.yaml"
-        launch_workers(["-m", "fullgnn.plan.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
+        launch_workers(["-m", "fullgnn.costs.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
         found = read_hardware(path)
     keep_hardware(found, runtime, nproc)
     return found

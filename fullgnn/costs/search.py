@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from fullgnn.config import Config
 from fullgnn.engine.prepare import prepare
 from fullgnn.graph import Graph
-from fullgnn.plan.hardware import Hardware
-from fullgnn.plan.predict import Prediction, predict
-from fullgnn.plan.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
+from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.predict import Prediction, predict
+from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.options import replications

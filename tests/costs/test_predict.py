@@ -13,14 +13,14 @@ from fullgnn.engine.job import distribute, make_scheme, with_input, with_support
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import aligned
-from fullgnn.plan.auto import choose
-from fullgnn.plan.hardware import Hardware, Link
-from fullgnn.plan.measure import Sizes, measure
-from fullgnn.plan.predict import predict
-from fullgnn.plan.search import MAX_RANKS, Option, Search, best
-from fullgnn.plan.simulate import prepare_for, simulate
-from fullgnn.plan.statistics import GraphStatistics, counted_job, estimated_job
-from fullgnn.plan.trace import SAMPLE_ROWS, Gemm, trace_epoch
+from fullgnn.costs.auto import choose
+from fullgnn.costs.hardware import Hardware, Link
+from fullgnn.costs.measure import Sizes, measure
+from fullgnn.costs.predict import predict
+from fullgnn.costs.search import MAX_RANKS, Option, Search, best
+from fullgnn.costs.simulate import prepare_for, simulate
+from fullgnn.costs.statistics import GraphStatistics, counted_job, estimated_job
+from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.schemes.options import replications
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides

@@ -19,9 +19,9 @@ import torch
 from fullgnn.config import Config, build
 from fullgnn.kernels.spmm.blocked import held_bytes
 from fullgnn.kernels.support.aligned import pads_rows
-from fullgnn.plan.hardware import Hardware
-from fullgnn.plan.statistics import PlannedJob
-from fullgnn.plan.trace import Trace, trace_epoch
+from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.statistics import PlannedJob
+from fullgnn.costs.trace import Trace, trace_epoch
 from fullgnn.schemes.traffic import BROADCAST, OWN
 
 OPTIMIZER_PASSES = 7

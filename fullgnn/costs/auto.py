@@ -11,11 +11,11 @@ from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import Kernel
-from fullgnn.plan.hardware import Hardware, load_hardware
-from fullgnn.plan.measure import measured_hardware
-from fullgnn.plan.predict import predict
-from fullgnn.plan.search import Option, Search, best, locality
-from fullgnn.plan.statistics import counted_job
+from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.measure import measured_hardware
+from fullgnn.costs.predict import predict
+from fullgnn.costs.search import Option, Search, best, locality
+from fullgnn.costs.statistics import counted_job
 from fullgnn.schemes.options import replications, takes_options
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.table import num_bytes
