@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import explain, is_user_error, load_config
 from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
+from fullgnn.costs.auto import planned, predicted_run
 from fullgnn.distributed import (
     World,
     can_fork,
@@ -50,7 +51,6 @@ from fullgnn.engine import (
 )
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.costs.auto import planned, predicted_run
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles

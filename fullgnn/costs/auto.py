@@ -5,17 +5,17 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple, NoReturn
 
 from fullgnn.config import Config
+from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.measure import measured_hardware
+from fullgnn.costs.predict import predict
+from fullgnn.costs.search import Option, Search, best, locality
+from fullgnn.costs.statistics import counted_job
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import Job, with_supported_optimizations
 from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import Kernel
-from fullgnn.costs.hardware import Hardware, load_hardware
-from fullgnn.costs.measure import measured_hardware
-from fullgnn.costs.predict import predict
-from fullgnn.costs.search import Option, Search, best, locality
-from fullgnn.costs.statistics import counted_job
 from fullgnn.schemes.options import replications, takes_options
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.table import num_bytes

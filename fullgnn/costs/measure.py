@@ -27,13 +27,13 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.costs.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, init_world
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.costs.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock, copy_rate

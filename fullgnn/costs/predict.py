@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config, build
-from fullgnn.kernels.spmm.blocked import held_bytes
-from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.statistics import PlannedJob
 from fullgnn.costs.trace import Trace, trace_epoch
+from fullgnn.kernels.spmm.blocked import held_bytes
+from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.schemes.traffic import BROADCAST, OWN
 
 OPTIMIZER_PASSES = 7
@@ -118,7 +118,7 @@ def _gradient_bytes(job: PlannedJob, trace: Trace) -> int:
 def _reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:
     """Whether the ranks read each other's rows where they are in product ``name``, see ``Exchange``."""
     offered = job.local and hardware.device == "cpu" and job.grid.num_ranks > 1 and job.options.shared_memory
-    return offered and not (job.products[name].ways == BROADCAST).any()
+    return offered and not (job.products[name].transports == BROADCAST).any()
 
 
 def _multiply_s(job: PlannedJob, name: str, width: int, hardware: Hardware) -> np.ndarray:
@@ -161,7 +161,7 @@ def _exposed_s(job: PlannedJob, name: str, width: int, multiply_s: np.ndarray, h
         else:
             link = hardware.link(collective, size)
             travel_s += received[collective] / link.bytes_per_s + link.latency_s * steps
-    first_is_own = bool((np.diag(product.ways) == OWN).all()) and product.stage_order == "diagonal"
+    first_is_own = bool((np.diag(product.transports) == OWN).all()) and product.stage_order == "diagonal"
     arriving = steps - 1 if first_is_own else steps
     each, product_s = travel_s / np.maximum(arriving, 1), multiply_s / steps
     exposed = (steps - 1) * np.maximum(each - product_s, 0) + (0 if first_is_own else each)

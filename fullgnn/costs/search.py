@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fullgnn.config import Config
-from fullgnn.engine.prepare import prepare
-from fullgnn.graph import Graph
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
+from fullgnn.engine.prepare import prepare
+from fullgnn.graph import Graph
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.options import replications

@@ -11,6 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fullgnn.config import Config
+from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.predict import communication_s
+from fullgnn.costs.statistics import counted_job
+from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.memory import TensorPeak
@@ -18,10 +22,6 @@ from fullgnn.engine.prepare import Prepared, prepare
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.costs.hardware import Hardware
-from fullgnn.costs.predict import communication_s
-from fullgnn.costs.statistics import counted_job
-from fullgnn.costs.trace import trace_epoch
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.storage.cache import Cache

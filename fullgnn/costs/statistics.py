@@ -20,7 +20,7 @@ from fullgnn.schemes.blocks import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
-from fullgnn.schemes.traffic import DistributedProduct, choose_ways
+from fullgnn.schemes.traffic import DistributedProduct, choose_transports
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     def product(out_rows: RowDistribution, in_rows: RowDistribution) -> PlannedProduct:
         nnz = expected_nnz(out_rows, in_rows)
         halo = None if grid.exchange == "broadcast" else _expected_halo(nnz, in_rows)
-        ways = choose_ways(in_rows, halo, grid.stage_order, grid.exchange)
-        return PlannedProduct(in_rows, out_rows, stages, grid.stage_order, ways, nnz, halo)
+        transports = choose_transports(in_rows, halo, grid.stage_order, grid.exchange)
+        return PlannedProduct(in_rows, out_rows, stages, grid.stage_order, transports, nnz, halo)
 
     products = {"adj": product(rows, rows), "adj_t": product(rows, rows)}
     if cfg.optimizations.loss_rows_only:

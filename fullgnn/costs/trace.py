@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
@@ -28,7 +29,6 @@ from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
-from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.schemes.adjacency import Adjacency
 from fullgnn.schemes.base import Aggregated, ShardedGraph
 from fullgnn.schemes.exchange import MeshAxes, RankContext

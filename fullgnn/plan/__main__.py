@@ -18,13 +18,13 @@ from dataclasses import asdict, replace
 import torch
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.search import Search, best
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan
-from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.plan.page import page, scaling_page
-from fullgnn.costs.search import Search, best
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.record import strict_json
 

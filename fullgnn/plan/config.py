@@ -9,9 +9,9 @@ from omegaconf import MISSING
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
+from fullgnn.costs.statistics import GraphStatistics
 from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.errors import ConfigError
-from fullgnn.costs.statistics import GraphStatistics
 from fullgnn.schemes.options import CHOICES
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from fullgnn.errors import UnsupportedError
 from fullgnn.costs.hardware import Hardware
+from fullgnn.errors import UnsupportedError
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases

@@ -15,11 +15,11 @@ from fullgnn.api import train_graph
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
+from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.simulate import prepare_for, simulate
 from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
-from fullgnn.costs.hardware import Hardware, load_hardware
-from fullgnn.costs.simulate import prepare_for, simulate
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin

@@ -14,7 +14,7 @@ from fullgnn.partition.counts import imbalance
 from fullgnn.schemes.base import Balance, PreparedGraph
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
-from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_ways, find_halos
+from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports, find_halos
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
         name: str, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]]
     ) -> DistributedProduct:
         counts = halos[name].counts if needs_halos else None
-        ways = choose_ways(in_rows, counts, grid.stage_order, grid.exchange)
-        return DistributedProduct(in_rows, out_rows, stages, grid.stage_order, ways)
+        transports = choose_transports(in_rows, counts, grid.stage_order, grid.exchange)
+        return DistributedProduct(in_rows, out_rows, stages, grid.stage_order, transports)
 
     products = {"adj": product("adj", rows, rows, forward_stages)}
     products["adj_t"] = product("adj_t", rows, rows, backward_stages)
@@ -143,7 +143,7 @@ def rank_arrays(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos]
                 arrays[f"{name}.{stage}.values"] = stored.data
     for name, product in layout.products.items():
         boundary = [np.empty(0, np.int64)] * grid.num_parts
-        if (product.ways[:, part] == HALO).any():
+        if (product.transports[:, part] == HALO).any():
             boundary = halos[name].boundary(part, product.in_rows.own(part, replica))
         arrays[f"{name}.boundary"] = np.concatenate(boundary)
         arrays[f"{name}.num_boundary"] = np.array([len(index) for index in boundary])

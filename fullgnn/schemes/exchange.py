@@ -1,6 +1,6 @@
 """Bring each rank the rows of H that it multiplies, one stage after the other.
 
-``traffic.py`` decides how the rows of each stage reach the rank that reads them, in one of four ways:
+``traffic.py`` decides how the rows of each stage reach the rank that reads them, by one of four transports:
 
     OWN         the rank holds the rows already
     BROADCAST   the owner broadcasts the whole block along ``row``, after it has gathered the slices of its replicas
@@ -71,7 +71,7 @@ class StagePlan:
     """How the rows of one stage reach this rank."""
 
     source: int  # block column that the stage multiplies
-    way: int  # OWN, BROADCAST, WHOLE or HALO
+    transport: int  # OWN, BROADCAST, WHOLE or HALO
     columns: np.ndarray | None  # (num_rows,) ascending rows of block ``source`` that arrive; None: all
     num_rows: int  # number of rows that arrive
     parts: list["_HeldRows"] = field(default_factory=list)  # the rows of each holder, if rows travel point to point
@@ -93,7 +93,7 @@ class Exchange:
         halo: for each of this rank's stages, the (num_read,) ascending rows of the source block that this rank reads.
             Those that other ranks hold are its halo rows.
         boundary: for each block row, the ascending int64 boundary rows of this rank that the block row reads. Only
-            those of block rows with the way HALO are used.
+            those of block rows with the transport HALO are used.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class Exchange:
         self._sends = self._plan_sends(product, boundary)
         self._readers = sorted({send.rank for sends in self._sends for send in sends})
         self._gathering_replica = product.gathering_replica(context.part)
-        all_own = all(plan.way == OWN for plan in self.plans)
+        all_own = all(plan.transport == OWN for plan in self.plans)
         self._is_local = all_own and not any(self._sends) and self._gathering_replica is None
-        broadcasts = self._gathering_replica is not None or any(plan.way == BROADCAST for plan in self.plans)
+        broadcasts = self._gathering_replica is not None or any(plan.transport == BROADCAST for plan in self.plans)
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
-        self._reads_in_place = context.shared_memory and not (product.ways == BROADCAST).any()
+        self._reads_in_place = context.shared_memory and not (product.transports == BROADCAST).any()
         self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._padded_buffers: dict[tuple[int, torch.dtype], Tensor] = {}
         self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
@@ -155,7 +155,7 @@ class Exchange:
             torch.mul(x, scale[:, None], out=wire)
         slots.publish()
         for step, plan in enumerate(self.plans):
-            if plan.way == OWN:
+            if plan.transport == OWN:
                 unrounded = wire.dtype == x.dtype
                 yield step, wire if unrounded else x if scale is None else x * scale[:, None]
                 continue
@@ -194,9 +194,9 @@ class Exchange:
                 plan = self.plans[step - 1]
                 for work in in_flight[step - 1]:
                     work.wait()
-                if plan.way == OWN:
+                if plan.transport == OWN:
                     yield step - 1, x
-                elif plan.way == BROADCAST and plan.source == self.context.part:
+                elif plan.transport == BROADCAST and plan.source == self.context.part:
                     yield step - 1, x if self.rows.num_slices == 1 else self._to_aligned(whole, x.dtype)
                 else:
                     yield step - 1, self._to_aligned(buffers[(step - 1) % 2, : plan.num_rows], x.dtype)
@@ -220,12 +220,12 @@ class Exchange:
     # ---- the plan ------------------------------------------------------------------------------------------------
 
     def _plan(self, product: DistributedProduct, source: int, halo: np.ndarray) -> StagePlan:
-        way, columns = int(product.ways[self.context.part, source]), None
-        if way in (OWN, BROADCAST):
-            return StagePlan(source, way, None, self.rows.block_size(source))
-        if way == HALO:
+        transport, columns = int(product.transports[self.context.part, source]), None
+        if transport in (OWN, BROADCAST):
+            return StagePlan(source, transport, None, self.rows.block_size(source))
+        if transport == HALO:
             columns = halo
-        plan = StagePlan(source, way, columns, self.rows.block_size(source) if columns is None else len(columns))
+        plan = StagePlan(source, transport, columns, self.rows.block_size(source) if columns is None else len(columns))
         for rank, held in self.rows.holders(source, self.context.replica, self.context.replication):
             index, where = None, held
             if columns is not None:
@@ -241,15 +241,15 @@ class Exchange:
         own = self.rows.own(context.part, context.replica)
         sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
         for part, index in enumerate(boundary):
-            way = product.ways[part, context.part]
-            if way in (OWN, BROADCAST):
+            transport = product.transports[part, context.part]
+            if transport in (OWN, BROADCAST):
                 continue
             replica, step = product.reader(part, context.part)
             rank = part * context.replication + replica
             holds = self.rows.num_slices > 1 or replica == context.replica
-            if rank == context.rank or not holds or not (len(index) if way == HALO else own.stop - own.start):
+            if rank == context.rank or not holds or not (len(index) if transport == HALO else own.stop - own.start):
                 continue
-            sends[step].append(_Send(rank, self._tensor(index) if way == HALO else None))
+            sends[step].append(_Send(rank, self._tensor(index) if transport == HALO else None))
         return sends
 
     def _tensor(self, index: np.ndarray) -> Tensor:
@@ -266,7 +266,7 @@ class Exchange:
         if step < len(self.plans):
             plan = self.plans[step]
             receives = [(buffer[part.where], part.rank) for part in plan.parts if part.rank != self.context.rank]
-            if plan.way == BROADCAST:
+            if plan.transport == BROADCAST:
                 is_owner = plan.source == self.context.part
                 tensor = whole if is_owner else buffer[: plan.num_rows]
                 arriving.append(self.context.axes.row.broadcast(tensor, plan.source))
@@ -303,7 +303,7 @@ class Exchange:
 
     def _most_arriving(self) -> int:
         """The largest number of rows that arrive in a stage."""
-        return max((plan.num_rows for plan in self.plans if plan.way != OWN), default=0)
+        return max((plan.num_rows for plan in self.plans if plan.transport != OWN), default=0)
 
     def _to_aligned(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """Convert the (num, F) ``rows`` that have arrived to the dtype and row padding that products read.

@@ -1,7 +1,7 @@
-"""How the rows of X reach the ranks in Y = M X. Rank 0, which has the whole matrix M, computes a table of ways.
+"""How the rows of X reach the ranks in Y = M X. Rank 0, which has the whole matrix M, computes a table of transports.
 
 Every rank follows the same table, so that no rank has to ask another one, and the planner, which runs no training,
-counts the same rows. Block row i gets the rows of block j in one of four ways:
+counts the same rows. Block row i gets the rows of block j by one of four transports:
 
     OWN         block row i holds the rows: nothing moves
     BROADCAST   the owner sends the whole block along ``row``, after it has gathered the slices of its replicas
@@ -33,11 +33,11 @@ class DistributedProduct:
     out_rows: RowDistribution  # of Y
     stages: list[list[int]]  # the stages of each replica, ascending
     stage_order: str  # diagonal or broadcast
-    ways: np.ndarray  # (b, b) int8, entry [i, j]: the way in which the rows of block j reach block row i
+    transports: np.ndarray  # (b, b) int8, entry [i, j]: how the rows of block j reach block row i
 
     @property
     def num_parts(self) -> int:
-        return len(self.ways)
+        return len(self.transports)
 
     @property
     def num_steps(self) -> int:
@@ -55,11 +55,11 @@ class DistributedProduct:
 
     def sends_halo(self, part: int, source: int) -> bool:
         """Whether block row ``part`` receives only those rows of block ``source`` for which it has columns."""
-        return bool(self.ways[part, source] == HALO)
+        return bool(self.transports[part, source] == HALO)
 
     def gathering_replica(self, part: int) -> int | None:
         """The replica that gathers the slices of block ``part`` and broadcasts it; None if no gather is necessary."""
-        if self.in_rows.num_slices == 1 or self.ways[part, part] != BROADCAST:
+        if self.in_rows.num_slices == 1 or self.transports[part, part] != BROADCAST:
             return None
         return self.reader(part, part)[0]
 
@@ -67,13 +67,13 @@ class DistributedProduct:
         """Count, for each collective, the (b, r) int64 rows of X that each rank receives in one product.
 
         Args:
-            halo: ``Halos.counts``; None if no way is HALO.
+            halo: ``Halos.counts``; None if no transport is HALO.
         """
         sizes = np.diff(self.in_rows.bounds, axis=1)  # (b, m)
         # (b, b, m): entry [i, j, q] counts the rows of slice q of block j that travel to block row i
         travelling = np.broadcast_to(sizes, (self.num_parts, *sizes.shape)).copy()
         if halo is not None:
-            chosen = self.ways == HALO
+            chosen = self.transports == HALO
             travelling[chosen] = halo[chosen]
         gathered = np.zeros((self.num_parts, len(self.stages)), np.int64)
         for part in range(self.num_parts):
@@ -83,9 +83,9 @@ class DistributedProduct:
             if self.gathering_replica(part) is not None:
                 gathered[part, replica] = sizes[part].sum() - sizes[part, own]
         blocks = travelling.sum(axis=2)
-        broadcast = blocks * (self.ways == BROADCAST)
+        broadcast = blocks * (self.transports == BROADCAST)
         np.fill_diagonal(broadcast, 0)
-        exchanged = blocks * ((self.ways == WHOLE) | (self.ways == HALO))
+        exchanged = blocks * ((self.transports == WHOLE) | (self.transports == HALO))
         return {
             "broadcast": self._sum_by_rank(broadcast),
             "exchange": self._sum_by_rank(exchanged),
@@ -96,7 +96,7 @@ class DistributedProduct:
         """Count, for each collective, the (b, r) int64 bytes that each rank receives in one product.
 
         Args:
-            halo: ``Halos.counts``; None if no way is HALO.
+            halo: ``Halos.counts``; None if no transport is HALO.
             width: columns of X.
             itemsize: bytes of one element of Y.
             wire: bytes of one element of X as it travels.
@@ -170,10 +170,11 @@ def find_halos(matrix: csr_array, rows: RowDistribution, mask: np.ndarray | None
     return Halos(found, rows)
 
 
-def choose_ways(rows: RowDistribution, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
+def choose_transports(rows: RowDistribution, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
     """Choose how the rows of block j reach block row i: (b, b) int8.
 
-    In the stage order ``broadcast`` all readers of a block get it in the same way: by one broadcast, or point to point.
+    In the stage order ``broadcast`` all readers of a block get it by the same transport: one broadcast, or point to
+    point.
 
     Args:
         rows: distribution of the rows of X.
@@ -193,8 +194,8 @@ def choose_ways(rows: RowDistribution, counts: np.ndarray | None, stage_order: s
             sparse = np.tile(halo_of_others < HALO_SHARE * sizes * (num_parts - 1), (num_parts, 1))
         else:
             sparse = halo < HALO_SHARE * sizes
-    ways = np.where(sparse, HALO, BROADCAST if broadcast else WHOLE).astype(np.int8)
+    transports = np.where(sparse, HALO, BROADCAST if broadcast else WHOLE).astype(np.int8)
     if rows.num_slices == 1:
         diagonal = np.eye(num_parts, dtype=bool)
-        ways[diagonal & (ways != BROADCAST)] = OWN
-    return ways
+        transports[diagonal & (transports != BROADCAST)] = OWN
+    return transports

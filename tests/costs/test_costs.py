@@ -3,14 +3,14 @@
 import pytest
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, dry_world
-from fullgnn.engine import fit
-from fullgnn.engine.job import with_supported_optimizations
-from fullgnn.engine.train_step import TrainStep
 from fullgnn.costs.predict import received_bytes
 from fullgnn.costs.simulate import prepare_for
 from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
+from fullgnn.distributed import World, dry_world
+from fullgnn.engine import fit
+from fullgnn.engine.job import with_supported_optimizations
+from fullgnn.engine.train_step import TrainStep
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import prepare
 

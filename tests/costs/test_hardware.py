@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.config.compose import compose, load_config
-from fullgnn.errors import ConfigError
 from fullgnn.costs import hardware
 from fullgnn.costs.hardware import (
     Hardware,
@@ -21,6 +20,7 @@ from fullgnn.costs.hardware import (
     read_hardware,
     write_hardware,
 )
+from fullgnn.errors import ConfigError
 
 SHIPPED = sorted(path.stem for path in (conf_dir() / "hardware").glob("*.yaml"))
 SMALL = Hardware(

@@ -12,11 +12,11 @@ from scipy.stats import chisquare
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.compose import compose, load_config
-from fullgnn.distributed import Axis, World, can_share_memory, launch_workers
-from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.costs import hardware, measure
 from fullgnn.costs.hardware import Hardware, Link, cached_hardware, load_hardware
 from fullgnn.costs.measure import Sizes, line, measured_hardware, random_pattern
+from fullgnn.distributed import Axis, World, can_share_memory, launch_workers
+from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock

@@ -7,12 +7,6 @@ import pytest
 import torch
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, dry_world
-from fullgnn.engine import fit
-from fullgnn.engine.job import distribute, make_scheme, with_input, with_supported_optimizations
-from fullgnn.engine.train_step import TrainStep
-from fullgnn.graph import load_dataset
-from fullgnn.kernels.support import aligned
 from fullgnn.costs.auto import choose
 from fullgnn.costs.hardware import Hardware, Link
 from fullgnn.costs.measure import Sizes, measure
@@ -21,6 +15,12 @@ from fullgnn.costs.search import MAX_RANKS, Option, Search, best
 from fullgnn.costs.simulate import prepare_for, simulate
 from fullgnn.costs.statistics import GraphStatistics, counted_job, estimated_job
 from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
+from fullgnn.distributed import World, dry_world
+from fullgnn.engine import fit
+from fullgnn.engine.job import distribute, make_scheme, with_input, with_supported_optimizations
+from fullgnn.engine.train_step import TrainStep
+from fullgnn.graph import load_dataset
+from fullgnn.kernels.support import aligned
 from fullgnn.schemes.options import replications
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fullgnn.costs.hardware import load_hardware
 from fullgnn.errors import ConfigError
 from fullgnn.plan.__main__ import run
 from fullgnn.plan.config import load_plan
-from fullgnn.costs.hardware import load_hardware
 from fullgnn.storage.record import read_record
 from tests.cases import config
 from tests.commands import OWN, run_command

@@ -194,7 +194,7 @@ def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
     found = []
     for factor in (scale, None):
         for step, rows in exchange.arrivals(x, factor):
-            if exchange.plans[step].way == OWN:
+            if exchange.plans[step].transport == OWN:
                 exact = x if factor is None else scale[:, None] * x
                 found.append((rows.stride(0), rows.data_ptr() == x.data_ptr(), torch.equal(rows, exact)))
     return found

@@ -1,6 +1,6 @@
 """The dropout of ``philox.py`` on a GPU, as a kernel or fused into another one. Importing this module imports Triton.
 
-A kernel that ends with a dropout takes the arguments ``stream(mask)`` and calls ``drop`` on its tile.
+A kernel that ends with a dropout takes the arguments ``mask_arguments(mask)`` and calls ``drop`` on its tile.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from fullgnn.kernels.support.gpu import vector_unit
 ELEMENTS = 1024  # elements of a program's tile: two Philox calls per thread
 MAX_COLUMNS = 128  # columns of this tile, at most
 
-Stream = tuple[Tensor | None, Tensor | None, int, int, int, float]
+MaskArguments = tuple[Tensor | None, Tensor | None, int, int, int, float]
 """The arguments of a dropout in a kernel: node_id, epoch, seed, layer, threshold and drop_scale."""
 
 DROPOUT_TYPES = {
@@ -30,7 +30,7 @@ DROPOUT_TYPES = {
 """The types of these arguments, for ``variants``."""
 
 
-def stream(mask: Mask | None) -> Stream:
+def mask_arguments(mask: Mask | None) -> MaskArguments:
     """The kernel arguments of a dropout; None: the arguments for no dropout."""
     if mask is None:
         return None, None, 0, 0, 0, 1.0
@@ -51,7 +51,7 @@ def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
         grid = (triton.cdiv(num_rows, rows), triton.cdiv(num_columns, columns))
         unit = vector_unit(x, x.stride(0), out.stride(0), num_columns)
         strides, num_units = (x.stride(0) // unit, out.stride(0) // unit), num_columns // unit
-        _dropout[grid](x, out, *strides, num_rows, num_units, *stream(mask), unit, rows, columns)
+        _dropout[grid](x, out, *strides, num_rows, num_units, *mask_arguments(mask), unit, rows, columns)
     return out
 
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES, ELEMENTS, MAX_COLUMNS, drop, stream
+from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES, ELEMENTS, MAX_COLUMNS, drop, mask_arguments
 from fullgnn.kernels.epilogue.epilogue import Epilogue
 from fullgnn.kernels.support.gpu import vector_unit
 
@@ -27,7 +27,7 @@ def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
     def packed(vector: Tensor | None) -> Tensor | None:
         return None if vector is None else vector.contiguous()
 
-    return packed(epilogue.scale), packed(epilogue.bias), epilogue.relu, *stream(epilogue.dropout)
+    return packed(epilogue.scale), packed(epilogue.bias), epilogue.relu, *mask_arguments(epilogue.dropout)
 
 
 def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:

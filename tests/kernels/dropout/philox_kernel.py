@@ -5,14 +5,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.dropout._philox_gpu import kept, kept_tile, stream
+from fullgnn.kernels.dropout._philox_gpu import kept, kept_tile, mask_arguments
 from fullgnn.kernels.dropout.mask import Mask
 
 
 def elements_kept(node: Tensor, p: float, seed: int, epoch: int, layer: int) -> tuple[Tensor, Tensor]:
     """(8, 32) bool twice: one Philox call for each element, and one for four of them."""
     where = torch.tensor(epoch, device=node.device)
-    node_id, at, *constants, _ = stream(Mask(node, p, seed, where, layer))
+    node_id, at, *constants, _ = mask_arguments(Mask(node, p, seed, where, layer))
     by_element, by_tile = (torch.zeros(8, 32, dtype=torch.int8, device=node.device) for _ in range(2))
     _elements_kept[(2,)](node_id, at, *constants, by_element, by_tile)
     return by_element > 0, by_tile > 0
