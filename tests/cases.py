@@ -22,7 +22,7 @@ NUM_CLASSES = 3
 
 @dataclass(frozen=True)
 class DenseGraph:
-    """A tiny graph as the oracle wants it; ``adj[i, j]`` != 0 means that i reads from j."""
+    """A tiny graph in the dense form that the oracle reads; ``adj[i, j]`` != 0 means that i reads from j."""
 
     adj: np.ndarray
     features: np.ndarray
@@ -61,7 +61,7 @@ def dense_graph(kind: str) -> DenseGraph:
 
 
 def config(*overrides: str) -> Config:
-    """The default configuration with ``overrides``, checked. Only choices of groups go through Hydra, once each."""
+    """The default configuration with ``overrides``, checked. Hydra composes only the group choices, once each."""
     choices = tuple(override for override in overrides if override.partition("=")[0] in GROUPS)
     cfg = _composed(choices).copy()
     for override in overrides:

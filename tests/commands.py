@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 150
 
 OWN = [sys.executable, "-m", "fullgnn.train"]
-"""Starts its own ranks."""
+"""The command that starts its own ranks."""
 
 PRELOADED = ("scipy.sparse.csgraph", "networkx", "numba", "hydra.main", "torch.distributed.run", "fullgnn.train")
-"""Imported once, in the process that commands and ranks of tests are forked from. Nothing runs in it, so a fork behaves
-as a new process does that has imported these modules."""
+"""Modules that are imported once, in the process from which commands and ranks of tests are forked. Nothing else runs
+in that process, so that a fork behaves like a new process that has imported these modules."""
 
 
 def torchrun(nproc: int) -> list[str]:
@@ -33,7 +33,7 @@ class Finished:
 
     @property
     def errors(self) -> list[str]:
-        """The lines in which a rank or the command names a mistake."""
+        """The lines in which a rank or the command reports an error."""
         return [line for line in self.output.splitlines() if "error: " in line]
 
 
@@ -44,7 +44,7 @@ def environment(*folders: Path) -> dict[str, str]:
 
 
 def forkserver() -> ForkServerContext:
-    """Starts processes as forks of one that has imported ``PRELOADED``."""
+    """A context that starts processes as forks of a process that has imported ``PRELOADED``."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED])
     return context
@@ -53,8 +53,8 @@ def forkserver() -> ForkServerContext:
 def run_command(command: list[str], *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Finished:
     """Run ``command arguments...`` in ``cwd`` to its end.
 
-    A command ``python -m module`` that runs in this checkout, so without ``env``, is forked: most of its time would be
-    imports. Any other is a new process.
+    A command ``python -m module`` without ``env`` runs in this checkout and is forked, since it would spend most of its
+    time on imports. Any other command runs in a new process.
     """
     line = [*command, *arguments]
     with tempfile.NamedTemporaryFile("r+") as output:
@@ -82,5 +82,5 @@ def _run_module(line: list[str], cwd: Path, env: dict[str, str], output: str) ->
     os.environ.update(env)
     sys.path[:0] = [str(cwd), *env["PYTHONPATH"].split(os.pathsep)]
     module, *sys.argv[1:] = line
-    sys.modules.pop(module, None)  # runs again, as __main__
+    sys.modules.pop(module, None)  # so that runpy executes the module again, as __main__
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read as Triton is imported; the ranks inherit it
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it on import; the ranks inherit it
 
 from fullgnn.kernels.support import gpu  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
@@ -17,9 +17,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every case of the large matrices, not a sample")
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m asks for the marks
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave a sample of the large matrices, skip what needs a GPU, and mark what needs ranks."""
+    """Keep a sample of the large matrices, skip tests that lack a GPU, and mark tests that need ranks."""
     if not config.getoption("--all"):
         seen: dict[str, int] = {}
         kept: list[pytest.Item] = []
@@ -31,10 +31,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (kept if sample is None or number % sample.args[0] == 0 else deselected).append(item)
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
-    # Files of tests that start commands take longest. They come first, so that no worker is left with one at the end.
+    # Test files that start commands take longest. They come first, so that no worker starts such a file at the end.
     items.sort(key=lambda item: {"run_command", "ROOT"}.isdisjoint(dir(getattr(item, "module", None))))
     for item in items:
-        if item.get_closest_marker("gpu") and not torch.cuda.is_available():  # not a keyword: a folder has that name
+        # The mark, not the keyword: a folder is named gpu.
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
         if "ranks" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ranks)
@@ -48,8 +49,8 @@ BACKENDS = ["gloo", *(ON_GPUS if torch.cuda.is_available() else [])]
 def ranks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Ranks]]:
     """``ranks(world_size)``: processes that have joined one job, kept for the whole session.
 
-    Every test that uses it runs over gloo on the CPU and, where there is a GPU, over gloo with ranks that share it, and
-    over NCCL where there are GPUs enough.
+    Every test with this fixture runs over gloo on the CPU. Where a GPU is visible, the test also runs over gloo with
+    ranks that share the GPU and, if every rank can have a GPU of its own, over NCCL.
     """
     pools: dict[int, Ranks] = {}
 
@@ -73,13 +74,13 @@ def every_case(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def triton_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no GPU is visible, kernels in Triton are used on the CPU, by its interpreter; see ``triton_device.py``."""
+    """Run Triton kernels on the CPU, by Triton's interpreter, where no GPU is visible; see ``triton_device.py``."""
     monkeypatch.setattr(gpu, "INTERPRETED", not torch.cuda.is_available())
 
 
 @pytest.fixture(autouse=True)
 def torch_threads() -> Iterator[None]:
-    """A test may set the number of threads; the next one has that of before."""
+    """Restore torch's number of threads after a test, which may have set another."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

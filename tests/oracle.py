@@ -66,7 +66,7 @@ class DenseGCN:
     biases: list[np.ndarray]
     dropout: float
     seed: int
-    input_dropout: float | None = None  # of the first layer; None: as the others
+    input_dropout: float | None = None  # rate of the first layer; None: ``dropout``
 
     def forward(self, epoch: int | None) -> tuple[np.ndarray, list, list, list]:
         """Logits, and for each layer its dropped input, dropout scale and Z. ``epoch`` None: evaluation."""
@@ -104,7 +104,7 @@ class DenseGCN:
         return loss, grad_w, grad_b
 
     def train(self, steps: int, optimizer: str, lr: float, weight_decay: float) -> list[float]:
-        """SGD or Adam (Kingma and Ba, 2015) with an L2 penalty; the loss before each step."""
+        """Train with SGD or Adam (Kingma and Ba, 2015) and an L2 penalty; returns the loss before each step."""
         parameters = [*self.weights, *self.biases]
         first, second = [np.zeros_like(p) for p in parameters], [np.zeros_like(p) for p in parameters]
         losses = []

@@ -1,4 +1,4 @@
-"""Ranks for tests: started once for each world size, then handed one function after another."""
+"""Ranks for tests: the processes start once for each world size and then execute one function after another."""
 
 import gc
 import os
@@ -35,10 +35,10 @@ class Ranks:
             self._processes.append(process)
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """``function(world, *args)`` on every rank; the results in rank order.
+        """Results of ``function(world, *args)`` on every rank, in rank order.
 
         Raises:
-            AssertionError: a rank raised, or did not answer in time. The processes are gone then.
+            AssertionError: a rank raised, or did not answer in time. All processes have been stopped.
         """
         for pipe in self._pipes:
             pipe.send((function, args))
@@ -76,10 +76,10 @@ def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> No
         MASTER_PORT=str(port),
         OMP_NUM_THREADS="1",
     )
-    # More ranks than cores. A thread that wakes up must not take the core from one that holds a lock of gloo: gloo's
-    # own threads would spin on that lock, for as long as they may run.
+    # There may be more ranks than cores. A thread that wakes up must not take the core from a thread that holds a lock
+    # of gloo, because gloo's other threads would spin on that lock for their whole time slice.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    gc.freeze()  # what is imported is not searched for garbage again and again
+    gc.freeze()  # the garbage collector need not scan the imported modules again and again
 
     from fullgnn.config import RuntimeConfig
     from fullgnn.distributed import init_world

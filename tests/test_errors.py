@@ -1,7 +1,7 @@
-"""Every mistake a user can make ends with one line that names it and its cure: on every rank, soon, without a hang.
+"""Every user error ends with one line that says what is wrong and what to do: on every rank, soon, without a hang.
 
-Where only the message matters the ranks of the session are asked (the very code of a run, on real ranks); the rest are
-real command lines.
+Where only the message matters, the ranks of the session execute the code of a run; the other tests start real command
+lines.
 """
 
 import logging
@@ -33,7 +33,7 @@ from tests.commands import OWN, environment, run_command, torchrun
 
 
 def arrays(**changes: Any) -> dict[str, Any]:
-    """A ring of 12 nodes in the npz layout, sound but for ``changes``; a change to None leaves the array out."""
+    """A ring of 12 nodes in the npz layout, valid except for ``changes``; a change to None omits the array."""
     nodes = np.arange(12)
     sound = {
         "adj_data": np.ones(12, np.float32),
@@ -95,12 +95,12 @@ BAD_VALUES = {
 
 
 def failure(world: World, overrides: list[str]) -> tuple[type, str]:
-    """How a run fails on this rank."""
+    """The type and the message of the error with which a run fails on this rank."""
     try:
         run_on(world, config(*overrides))
     except FullGNNError as error:
         return type(error), str(error)
-    raise AssertionError("the run went on")
+    raise AssertionError("the run did not fail")
 
 
 def assert_all_fail_alike(outcomes: list[tuple[type, str]], expected: str) -> None:
@@ -193,13 +193,13 @@ def test_what_a_machine_can_do(
 
 
 def test_a_machine_that_lacks_something_stops_the_ranks_of_all_machines(ranks: Callable) -> None:
-    """Rank 1's machine has no GPU, rank 0's has: both raise rank 1's error."""
+    """The machine of rank 1 has no GPU, that of rank 0 has one: both ranks raise rank 1's error."""
     outcomes = ranks(2)(rejoin)
     assert_all_fail_alike(outcomes, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo")
 
 
 def rejoin(world: World) -> tuple[type, str]:
-    """Agree as ``init_world`` does before it makes a process group, with a problem on rank 1 alone."""
+    """Agree like ``init_world`` before it creates a process group, with a problem on rank 1 alone."""
     from fullgnn.distributed import mesh
 
     store = dist.PrefixStore("rejoin", dist.distributed_c10d._get_default_store())
@@ -227,7 +227,7 @@ def test_a_failing_pymetis_is_said_and_replaced(monkeypatch, caplog) -> None:
 
 
 def assert_refused(done: Any, expected: str, ranks_: int) -> None:
-    """Exit status 1 and the one line, from each of ``ranks_`` ranks or from the command alone."""
+    """Assert exit status 1 and one line with ``expected`` from each of ``ranks_`` ranks, or from the command alone."""
     assert done.status == 1, done.output
     assert len(done.errors) == ranks_, done.output
     for line in done.errors:
@@ -248,7 +248,7 @@ def test_torchrun_ranks_each_say_why_and_end(tmp_path: Path) -> None:
     arguments = ["-m", "fullgnn.train", "dataset=karate", "scheme=1.5d", "scheme.replication=2"]
     done = run_command(torchrun(3), *arguments, cwd=tmp_path)
     assert_refused(done, "scheme.replication=2 does not divide the 3 processes: choose one of 1, 3", 3)
-    assert "fullgnn/train.py" not in done.output  # torchrun's own traceback is not about our files
+    assert "fullgnn/train.py" not in done.output  # only torchrun's own traceback is printed
 
 
 def test_torchrun_ranks_each_refuse_the_configuration(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_defect_shows_its_traceback_and_fails_its_job_alone(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("name", "sweep"), [("SIGTERM", False), ("SIGINT", True)])
 def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep: bool) -> None:
-    """And the sweep: no other job starts, and what is finished stays in ``sweep.csv``."""
+    """A signal also ends a sweep: no other job starts, and finished jobs stay in ``sweep.csv``."""
     run_dir = tmp_path / "run"
     epochs_ = ["-m", "train.epochs=1,10000000,2"] if sweep else ["train.epochs=10000000"]
     command = [*OWN, *epochs_, "runtime.nproc=2", "dataset=karate", f"run_dir={run_dir}"]
@@ -345,13 +345,13 @@ def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep
 
 
 def processes_with(argument: str) -> set[int]:
-    """Processes that have ``argument`` in their command line."""
+    """Ids of the processes that have ``argument`` in their command line."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if argument in (folder / "cmdline").read_text():
                 found.add(int(folder.name))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
     return found
 

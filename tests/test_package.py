@@ -15,7 +15,7 @@ from tests.commands import OWN, ROOT, run_command
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the files that a wheel is made from: building writes beside them."""
+    """A wheel, built from a copy of the sources, because a build writes files beside the sources."""
     pytest.importorskip("setuptools")
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "fullgnn", "conf"):
@@ -63,4 +63,4 @@ def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) 
     assert done.status == 0, done.output
     record = read_record(cwd / "out")
     assert record.epochs == 2
-    assert record.git_commit is None  # of no checkout
+    assert record.git_commit is None  # the wheel lies in no checkout

@@ -1,4 +1,4 @@
-"""Three ways to start, one behaviour; what a run leaves behind; and the Python API. All by real command lines."""
+"""Three ways to start a run give the same run; the files of a run; the Python API. Most tests start real commands."""
 
 import csv
 import json
@@ -45,7 +45,7 @@ RUN_FILES = ("config.yaml", "structure.npz", "epochs.jsonl", "record.json")
 
 
 def files(folder: Path) -> set[str]:
-    """Everything below ``folder``, as relative paths of files."""
+    """Relative paths of all files below ``folder``."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
@@ -78,7 +78,7 @@ def by_own_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Pa
 def test_torchrun_leaves_one_run_folder_and_nothing_else(by_torchrun: tuple[Finished, Path]) -> None:
     done, cwd = by_torchrun
     assert done.status == 0, done.output
-    (run_dir,) = (cwd / "runs").iterdir()  # one, although each of the four ranks composed a name of its own
+    (run_dir,) = (cwd / "runs").iterdir()  # one folder, although each of the four ranks composes a name of its own
     assert files(cwd) == {f"runs/{run_dir.name}/{name}" for name in RUN_FILES}
     assert str(run_dir) in done.output
 
@@ -141,7 +141,7 @@ def test_the_record_has_every_key_and_agrees_with_the_epochs(by_own_ranks: tuple
     lines = epochs(run_dir)
     assert [line["epoch"] for line in lines] == list(range(1, EPOCHS + 1))
     assert content["final_loss"] == lines[-1]["loss"]
-    best = max(lines, key=lambda line: line["val_accuracy"])  # max keeps the earliest
+    best = max(lines, key=lambda line: line["val_accuracy"])  # max returns the earliest of equal epochs
     assert content["best_epoch"] == best["epoch"]
     assert {split: content[f"{split}_accuracy"] for split in SPLITS} == {
         split: best[f"{split}_accuracy"] for split in SPLITS
@@ -178,11 +178,11 @@ def test_one_rank_speaks(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple
         assert done.output.count("karate, 34 nodes, 190 non-zeros; gcn, 1.5d, p=4 r=2, rcm (block)") == 1
         for rank in range(4):
             assert done.output.count(f"peak memory, rank {rank} ") == 1
-        assert "arning" not in re.sub("(?m)^W.*$", "", done.output)  # lines with W are torchrun's own
+        assert "arning" not in re.sub("(?m)^W.*$", "", done.output)  # lines that begin with W are torchrun's
 
 
 def test_predictions_are_in_original_ids(by_own_ranks: tuple[Finished, Path], tmp_path: Path) -> None:
-    """Four ranks, replicated, each block reordered, against one rank that keeps the order."""
+    """Four ranks with replicas and reordered blocks give the predictions of one rank that keeps the order."""
     alone = config(
         "dataset=karate",
         f"train.epochs={EPOCHS}",
@@ -197,9 +197,10 @@ def test_predictions_are_in_original_ids(by_own_ranks: tuple[Finished, Path], tm
     np.testing.assert_allclose(found["logits"], expected["logits"], rtol=1e-4, atol=1e-6)
     assert np.array_equal(found["prediction"], expected["prediction"])
     assert np.array_equal(found["prediction"], found["logits"].argmax(axis=1))
-    assert len(set(found["prediction"])) == 2  # else any order would pass
+    assert len(set(found["prediction"])) == 2  # with one class, any order would pass
 
-    graph = karate.load(train_per_class=4, num_val=8, seed=0)  # of the best epoch, so they score what the record says
+    # The predictions are those of the best epoch, so that their accuracies are those of the record.
+    graph = karate.load(train_per_class=4, num_val=8, seed=0)
     record = read_record(by_own_ranks[1] / "a" / "b")
     right = found["prediction"] == graph.labels
     assert right[graph.test_mask].mean() == pytest.approx(record.test_accuracy)
@@ -213,7 +214,7 @@ def trained(world: World, overrides: list[str]) -> RunRecord:
 def test_eval_every_zero_and_a_second_run_in_the_same_folder(ranks: Callable, tmp_path: Path) -> None:
     arguments = ["dataset=karate", "train.epochs=4", f"run_dir={tmp_path}"]
     ranks(2)(trained, [*arguments, "train.save_predictions=true"])
-    (tmp_path / "record.json.tmp").touch()  # as an interrupted run would leave it
+    (tmp_path / "record.json.tmp").touch()  # an interrupted run leaves such a file
     records = ranks(2)(trained, [*arguments, "train.eval_every=0"])
     assert files(tmp_path) == set(RUN_FILES)
     assert ["val_accuracy" in line for line in epochs(tmp_path)] == [False, False, False, True]
@@ -269,11 +270,11 @@ def test_a_sweep_runs_one_job_after_another(tmp_path: Path, every_case: bool) ->
     for scheme, order in jobs:
         assert re.search(rf"\| scheme={re.escape(scheme)}( reorder={order})? +\| +ok \|", done.output)
     ignored = "scheme=1d keeps one replica: scheme.replication=2 is not used"
-    assert done.output.count(ignored) == len(orders)  # once a run
+    assert done.output.count(ignored) == len(orders)  # once in each run
 
 
 def test_a_failed_job_is_reported_and_the_sweep_goes_on(tmp_path: Path) -> None:
-    """One job fails in its ranks, one before they start; the third is sound. The folder is the default one."""
+    """One job fails in its ranks, one before its ranks start, and one succeeds. ``run_dir`` is the default folder."""
     karate.load(train_per_class=4, num_val=8, seed=0).save(tmp_path / "good.npz")
     swept = ["-m", "dataset=npz", "dataset.path=missing.npz,good.npz", "train.epochs=0,2"]
     done = run_command(OWN, *swept, "runtime.nproc=2", "runtime.device=cpu", cwd=tmp_path)
@@ -293,7 +294,7 @@ def test_a_failed_job_is_reported_and_the_sweep_goes_on(tmp_path: Path) -> None:
     assert not (run_dir / "0").exists() or not (run_dir / "0" / "record.json").exists()
 
 
-# Other ways in.
+# Other options of the command, and the Python API.
 
 
 def test_the_configuration_can_be_printed(tmp_path: Path) -> None:
@@ -340,7 +341,7 @@ if int(__import__("os").environ.get("RANK", 0)) == 0:
 
 
 def test_a_graph_held_in_python(tmp_path: Path) -> None:
-    """A script without a __main__ guard, plain and under torchrun: the same run."""
+    """A script without a __main__ guard gives the same run with python and with torchrun."""
     outputs = []
     for name, command, nproc in (
         ("plain", [sys.executable], '"runtime.nproc=2", '),
@@ -393,7 +394,7 @@ print("RANK", os.environ["RANK"], "ends well")
 
 
 def test_a_torchrun_script_trains_several_times(tmp_path: Path) -> None:
-    """Between two calls that train, one fails before the ranks meet, one as they meet, one after."""
+    """Between two calls that train, three calls fail: before the ranks join, while they join, and after that."""
     (tmp_path / "script.py").write_text(SEVERAL_CALLS)
     done = run_command(torchrun(2), "script.py", cwd=tmp_path)
     assert done.status == 0, done.output

@@ -1,4 +1,4 @@
-"""Where kernels in Triton are tested: compiled on a GPU, else by Triton's interpreter on the CPU (``conftest.py``)."""
+"""The device on which tests run Triton kernels: a GPU, or the CPU with Triton's interpreter (``conftest.py``)."""
 
 import importlib.util
 

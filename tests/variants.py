@@ -1,4 +1,4 @@
-"""The ways to the same result: a pairwise covering set of the options, and the presets."""
+"""Configurations that give the same result: a pairwise covering set of the options, and the presets."""
 
 from tests.cases import layout_overrides
 
@@ -18,7 +18,7 @@ OPTIONS = {
     "normalization": ("sym", "row", "none"),
 }
 
-# One row a configuration, one column an option: every two values of two options meet in some row.
+# Each row is a configuration, each column an option. Any two values of two options occur together in some row.
 PAIRWISE = [
     row.split()
     for row in """
@@ -46,10 +46,10 @@ PRESETS = ("cagnet-1d", "cagnet-1.5d", "hetu", "hetu-reorder", "full")
 
 
 def pairwise_overrides(row: list[str]) -> list[str]:
-    """Row of ``PAIRWISE`` as overrides; without input dropout, so that no option turns itself off."""
+    """A row of ``PAIRWISE`` as overrides, without input dropout, which would disable options."""
     return [*(f"{key}={value}" for key, value in zip(OPTIONS, row)), "model.input_dropout=0"]
 
 
 def preset_overrides(preset: str, replication: int) -> list[str]:
-    """A preset on any layout: the scheme is that of the layout, its options are the preset's."""
+    """A preset on any layout: the layout sets the scheme, the preset sets the options of the scheme."""
     return [f"experiment={preset}", *layout_overrides(replication)]

@@ -1,4 +1,4 @@
-"""What is planned for a rank, what a dry run of it costs and what it costs in a real job are the same."""
+"""The planned cost of a rank, the cost of its dry run and its cost in a real job are equal."""
 
 import pytest
 
@@ -25,7 +25,7 @@ CHOICES = {
 
 
 def cost(world: World, cfg: Config, kind: str) -> dict:
-    """What one rank's second epoch costs."""
+    """The cost of the last epoch on this rank, the rank's peak tensor memory, and its rows and non-zeros."""
     meter, scheme, job = prepare(world, cfg, kind)
     result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
     last = result.epochs[-1].cost
@@ -57,6 +57,6 @@ def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, ch
     for rank, expected in enumerate(real):
         with dry_world(cfg.runtime, rank, world_size) as world:
             found = cost(world, cfg, kind)
-        peak = expected.pop("peak")  # gloo's threads let go of what has travelled sooner or later
+        peak = expected.pop("peak")  # gloo's threads free transferred tensors at no fixed time
         assert found.pop("peak") == pytest.approx(peak, rel=0.1)
         assert found == expected

@@ -1,4 +1,4 @@
-"""Profiles of machines: what is read from them, what is refused, where this machine's is kept."""
+"""Hardware profiles: reading and validating a profile, and where the profile of this machine is cached."""
 
 import math
 from dataclasses import asdict, replace
@@ -87,7 +87,7 @@ def test_a_shipped_profile_is_complete_and_says_that_it_is_not_measured(name: st
     sizes = sorted(found.gather)
     assert sizes[0] < found.cache_bytes < sizes[-1]
     cached = found.gather[sizes[0]]
-    for size in sizes:  # as the file says: what the cache holds at its rate, the rest at that of a copy
+    for size in sizes:  # as the profile says: cached rows at the rate of the cache, other rows at that of a copy
         hit = min(1, found.cache_bytes / size)
         expected = 1 / (hit / cached + (1 - hit) / found.copy_bytes_per_s)
         assert found.gather[size] == pytest.approx(expected, rel=0.01)

@@ -1,4 +1,4 @@
-"""Measuring this machine, on sizes that take no time: what is found is possible, the same on every rank, and kept."""
+"""Measuring this machine, with tiny sizes: the results are possible, equal on every rank, and cached."""
 
 import math
 import time
@@ -31,7 +31,7 @@ def runtime(tmp_path: Path, *overrides: str) -> RuntimeConfig:
 
 
 def is_possible(found: Hardware) -> bool:
-    """Every number is finite, and positive but for latencies and what a rank alone has none of."""
+    """Whether all numbers are finite, the latencies not negative and all other numbers positive."""
     numbers = [getattr(found, field.name) for field in fields(found)]
     numbers = [number for number in numbers if isinstance(number, (int, float))]
     links = found.links.values()
@@ -76,7 +76,7 @@ def test_all_ranks_measure_the_same(ranks) -> None:
 
 
 def kept(world: World, runtime: RuntimeConfig) -> tuple[int, Hardware, Hardware, Hardware | None]:
-    """How often it was measured, what two calls returned, and what is cached then."""
+    """The number of measurements, the results of two calls, and the profile that is cached after them."""
     calls = []
 
     def count(world: World) -> Hardware:
@@ -88,7 +88,7 @@ def kept(world: World, runtime: RuntimeConfig) -> tuple[int, Hardware, Hardware,
         found = [measured_hardware(world, runtime) for _ in range(2)]
     finally:
         measure.measure = original
-    torch.distributed.barrier()  # rank 0 has written it
+    torch.distributed.barrier()  # after it, rank 0 has written the profile
     return len(calls), found[0], found[1], cached_hardware(runtime, world.size)
 
 
@@ -117,8 +117,8 @@ def test_a_busy_machine_is_told_by_its_times(monkeypatch, caplog, busy: bool) ->
 
 
 def counted(world: World) -> dict[str, tuple[float, float]]:
-    """Bytes that a rank receives each time: as the meter counts them in as many rounds as there are ranks, and as the
-    measurement takes them."""
+    """Bytes that a rank receives in each transfer: the meter's mean over as many rounds as there are ranks, and the
+    bytes that the measurement assumes."""
     meter = Meter(world.device)
     axis = Axis(world.group, meter)
     found = {}
@@ -133,7 +133,7 @@ def counted(world: World) -> dict[str, tuple[float, float]]:
 def test_bytes_are_counted_as_the_meter_counts_them(ranks, world_size: int) -> None:
     for found in ranks(world_size)(counted):
         for name, (metered, taken) in found.items():
-            received = (world_size - 1) / world_size if name == "broadcast" else 1  # a source receives nothing
+            received = (world_size - 1) / world_size if name == "broadcast" else 1  # the source receives nothing
             assert metered == pytest.approx(received * taken), name
 
 

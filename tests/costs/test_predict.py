@@ -1,4 +1,4 @@
-"""Predictions: what they say on machines with known answers, and what is chosen by them."""
+"""Predictions: their values on machines with known answers, and the choices that follow from them."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ GRAPH = GraphStatistics(100_000, 5_000_000, 128, 16, 60_000)
 
 
 def machine(bandwidth: float = float(ENDLESS), latency_s: float = 0.0, memory_bytes: int = ENDLESS) -> Hardware:
-    """One on which nothing but its links takes time."""
+    """A machine on which only the links take time."""
     links = {name: Link(latency_s, bandwidth) for name in ("exchange", "broadcast", "all_reduce", "shared")}
     rate = float(ENDLESS)
     return Hardware("wire", "made up", "cuda", MAX_RANKS, memory_bytes, 1, rate, rate, 1e-18, {1: rate}, links, None)
@@ -61,7 +61,7 @@ def test_two_replicas_are_first_on_eight_ranks_where_only_bandwidth_costs(work: 
 
 
 def test_the_time_of_a_slow_wire_is_its_bytes() -> None:
-    """With products that take no time nothing is hidden: each rank waits for all that it receives."""
+    """Products that take no time hide no communication: each rank waits for all bytes that it receives."""
     (option,) = search(machine(1e9), "model.input_dropout=0").options([4], ["auto"], [1])
     received = sum(np.array(counts) for counts in option.prediction.comm_bytes_per_rank.values())
     assert option.prediction.time_ms["comm"] == pytest.approx(received.max() / 1e9 * 1e3, rel=1e-6)
@@ -113,13 +113,13 @@ def test_auto_takes_the_lowest_time_that_fits_else_the_smallest(caplog: pytest.L
 
 
 def test_compute_follows_the_rates() -> None:
-    """Half the gather rate is twice the SpMM time, half the arithmetic twice the dense time."""
+    """Half the gather rate doubles the SpMM time, half the arithmetic rate doubles the dense time."""
     base = replace(machine(), gather={1: 1e9}, gemm_flops_per_s=1e6)
     slow = replace(base, gather={1: 5e8}, gemm_flops_per_s=5e5)
     (one,), (two,) = (found(hardware, [1]) for hardware in (base, slow))
     for phase in ("spmm", "dense"):
         assert two.prediction.time_ms[phase] == pytest.approx(2 * one.prediction.time_ms[phase], rel=1e-3)
-    trained = 1e9 / GRAPH.nnz / 4  # columns a second of the products with all rows
+    trained = 1e9 / GRAPH.nnz / 4  # columns per second in products with all rows
     assert one.prediction.time_ms["spmm"] > 1e3 * 16 / trained
 
 
@@ -137,7 +137,7 @@ def test_the_traced_products_are_those_of_the_layers() -> None:
     )
     trace = trace_epoch(estimated_job(cfg, 1, GRAPH), 0)
     n = GRAPH.num_nodes
-    assert trace.products == [("adj", 16), ("adj_t", 16)]  # A @ H0 is made once
+    assert trace.products == [("adj", 16), ("adj_t", 16)]  # A @ H0 is computed once, in the set-up
     expected = [Gemm(n, 128, 64), Gemm(n, 64, 16), Gemm(64, n, 16), Gemm(n, 16, 64), Gemm(128, n, 64)]
     assert sorted(trace.gemms, key=repr) == sorted(expected, key=repr)
     assert trace.num_parameters == 128 * 64 + 64 + 64 * 16 + 16
@@ -146,7 +146,7 @@ def test_the_traced_products_are_those_of_the_layers() -> None:
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (2, 1), (4, 2)])
 @pytest.mark.parametrize("loss_rows", ["true", "false"])
 def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows: str) -> None:
-    """More rows than the skeleton has: the line through two small ones meets the large one within 3 %."""
+    """The graph has more rows than the sampled sizes. Extrapolation from two small sizes is right within 3 %."""
     overrides = ["dataset=synthetic", "dataset.num_nodes=40000", "dataset.num_edges=600000", "dataset.num_features=32"]
     cfg = with_supported_optimizations(
         config(
@@ -165,7 +165,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
 
 
 def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of 33 features and of 41 hidden numbers take 48 each."""
+    """Rows of 33 features and rows of 41 hidden features are padded to 48 numbers."""
     monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu",))
     cfg = with_supported_optimizations(
         config(
@@ -188,7 +188,7 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> None:
-    """Of a random graph: all non-zeros, and bytes of whole blocks exactly as counted ones."""
+    """The estimate for a random graph has all non-zeros, and as many bytes of whole blocks as are counted."""
     cfg = with_supported_optimizations(config(*layout_overrides(replication), "scheme.exchange=broadcast"))
     prepared, _ = prepare_for(cfg, world_size, dense_graph("symmetric").graph())
     counted = counted_job(cfg, world_size, prepared)
@@ -199,7 +199,7 @@ def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> 
     nnz = estimated.products["adj"].nnz
     assert nnz.sum() == pytest.approx(prepared.adj.nnz, abs=nnz.size)
     of = [traffic.products["adj"].bytes_received(None, 7, 4, 4) for traffic in (counted, estimated)]
-    for name in of[0]:  # replicas may share their stages otherwise
+    for name in of[0]:  # the replicas may divide the stages differently
         assert of[0][name].sum() == pytest.approx(of[1][name].sum(), abs=7 * 4 * len(of[0][name]))
 
 
@@ -221,7 +221,7 @@ def test_replications_leave_every_replica_a_stage(size: int, expected: list[int]
 
 
 def test_time_is_about_that_of_the_run() -> None:
-    """Loosely: the machine may be busy in one of the two. docs/planner.md has what was found on a quiet one."""
+    """The tolerance is loose, because the machine may be busy. docs/planner.md has measurements of a quiet machine."""
     overrides = ["dataset=synthetic", "dataset.num_nodes=60000", "dataset.num_edges=3000000", "dataset.num_features=64"]
     cfg = with_supported_optimizations(
         config(*overrides, "model.input_dropout=0", "model.dropout=0", "model.hidden_channels=64", "runtime.threads=1")
@@ -236,7 +236,7 @@ def test_time_is_about_that_of_the_run() -> None:
 
 
 def test_a_dry_rank_trains() -> None:
-    """The losses of one rank that is alone are those of a job of one."""
+    """Training in a dry run of a job of one rank lowers the loss."""
     cfg = with_supported_optimizations(config("dataset=karate", "train.epochs=3", "model.input_dropout=0"))
     prepared = prepare_for(cfg, 1)
     with dry_world(cfg.runtime, 0, 1) as world:

@@ -1,4 +1,4 @@
-"""The operations of torch.distributed that a program starts, in order."""
+"""A record of the torch.distributed operations that a program starts, in order."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ OPERATIONS = ("all_reduce", "broadcast", "batch_isend_irecv", "all_gather_object
 
 @contextmanager
 def recorded() -> Iterator[list[tuple[str, Any]]]:
-    """The names of the operations started inside, each with its group; None: all ranks."""
+    """A list of the operations that the context starts: their names and groups; None is the group of all ranks."""
     found: list[tuple[str, Any]] = []
     originals = {name: getattr(dist, name) for name in OPERATIONS}
 

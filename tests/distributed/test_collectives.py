@@ -1,4 +1,4 @@
-"""What moves between ranks arrives as it was sent, is counted once, and an error on rank 0 is an error on all."""
+"""Tensors and objects arrive as they were sent, bytes are counted once, and an error on rank 0 reaches all ranks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def collectives(world: World) -> dict[str, Any]:
 
 def test_collectives_along_an_axis(ranks: Callable) -> None:
     outcomes = ranks(4)(collectives)
-    num_bytes = 24  # of 3 x 2 floats
+    num_bytes = 24  # 3 x 2 float32 elements
     for rank, found in enumerate(outcomes):
         row, replica = divmod(rank, 2)  # the mesh is row-major
         assert found["row sum"] == replica + (2 + replica)
@@ -116,7 +116,7 @@ def test_an_error_of_rank_0_is_raised_on_every_rank(ranks: Callable) -> None:
 
 
 def ring(world: World, by_host: bool) -> dict[str, Any]:
-    """Every rank sends its number to the next one, and nothing of no rows."""
+    """Every rank sends its number to the next rank, and also a tensor without rows."""
     meter = Meter(world.device)
     axis = Axis(world.group, meter)
     axis._by_host |= by_host
@@ -125,8 +125,8 @@ def ring(world: World, by_host: bool) -> dict[str, Any]:
     after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
     sent, received = axis.exchange([(mine, after), (mine[:0], after)], [(arriving, before), (arriving[:0], before)])
     if axis._by_host:
-        mine.fill_(-2)  # what travels is a copy
-        assert (arriving == -1).all()  # it is there when it was waited for
+        mine.fill_(-2)  # a copy is sent
+        assert (arriving == -1).all()  # the rows arrive only with wait()
     values = received[0].wait()
     for pending in (received[1], *sent):
         pending.wait()

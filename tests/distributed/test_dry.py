@@ -1,4 +1,4 @@
-"""A rank alone over collectives that move nothing."""
+"""A dry run: one rank without the others, with collectives that move no data."""
 
 import sys
 from dataclasses import replace
@@ -21,7 +21,7 @@ def test_a_rank_leaves_the_process_as_it_was() -> None:
             assert (world.rank, world.size, world.dry) == (rank, 2, True)
             assert dist.get_rank() == rank
     assert not dist.is_initialized()
-    assert sys.excepthook is hook  # otherwise an error would name every rank that there was
+    assert sys.excepthook is hook  # else an error would name every rank of the dry runs
 
 
 @pytest.mark.parametrize(("nproc", "expected"), [("null", 6), ("2", 2), ("6", 6), ("8", 6)])

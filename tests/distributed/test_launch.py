@@ -1,4 +1,4 @@
-"""Starting ranks: how many, with how many threads, and what is said when one ends badly."""
+"""Starting ranks: their number, their threads, and the messages when a rank fails."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def test_ranks_are_numbered_share_the_cores_and_leave_no_trace(monkeypatch, tmp_
 
 def write_environment() -> None:
     handlers = {signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
-    assert handlers == {signal.SIG_DFL}  # not those of the launcher, which would wait for more ranks
+    assert handlers == {signal.SIG_DFL}  # not the launcher's handlers, which would wait for more ranks
     names = ("WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS")
     Path(os.environ["RANK"]).write_text(" ".join(os.environ[name] for name in names))
 
@@ -77,7 +77,7 @@ def sums_in_several_threads(size: int) -> None:
 
 
 def test_torch_computes_in_several_threads_of_a_fork() -> None:
-    """A process that may fork has not started threads of OpenMP, which a fork would wait for forever."""
+    """A process that may fork has started no OpenMP threads, for which its forks would wait forever."""
     run = "from tests.distributed.test_launch import *; torch.set_num_threads(1); torch.ones(10**6).sum()"
     check = "assert can_fork(); fork_workers(sums_in_several_threads, 10**6, nproc=2, runtime=runtime())"
     done = run_command([sys.executable, "-c", f"{run}; {check}"], cwd=ROOT)

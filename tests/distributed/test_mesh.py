@@ -19,8 +19,8 @@ from tests.distributed.recorded import recorded
 
 
 def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counter[str]]:
-    """Of a short training on groups of its own: the first operation of each group but that of all ranks, with the
-    group's size; and how often each operation occurs."""
+    """The operations of a short training on new groups: the first operation and the size of each group, except the
+    group of all ranks, and the number of times that each operation occurs."""
     world = replace(world, _meshes={})
     meter = Meter(world.device)
     with recorded() as found:
@@ -38,7 +38,7 @@ def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counte
 
 @pytest.mark.parametrize(("world_size", "replication"), [(4, 2)])
 def test_every_group_begins_with_an_all_reduce(ranks, world_size: int, replication: int) -> None:
-    """NCCL wants all ranks of a group in its first operation, and an exchange may leave some out."""
+    """NCCL needs all ranks of a group in the group's first operation, and an exchange may involve only some of them."""
     cfg = config(
         *layout_overrides(replication), "train.epochs=1", "scheme.shared_memory=false", "scheme.exchange=needed_rows"
     )
@@ -58,7 +58,7 @@ def test_variables_of_nccl_are_set_before_it_starts(monkeypatch, backend: str, s
         raise Started({name: os.environ.get(name) for name in mesh.NCCL_VARIABLES})
 
     for name in mesh.NCCL_VARIABLES:
-        monkeypatch.setenv(name, "")  # put back in the end
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
         monkeypatch.delenv(name)
     environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     for name, value in (environment | set_before).items():
@@ -76,7 +76,7 @@ def test_variables_of_nccl_are_set_before_it_starts(monkeypatch, backend: str, s
 
 
 def test_a_world_of_one_needs_no_launcher(monkeypatch) -> None:
-    """It trains, whatever job the environment describes, and may be entered again."""
+    """A world of one trains, whatever job the environment describes, and may be entered again."""
     monkeypatch.setenv("WORLD_SIZE", "7")
     cfg = config(*layout_overrides(1), "train.epochs=1", "runtime.device=cpu")
     for where in (torch.device("cpu"), cfg.runtime):

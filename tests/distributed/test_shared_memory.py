@@ -1,4 +1,4 @@
-"""Slots that ranks read from each other's memory."""
+"""Slots in shared memory: ranks read each other's rows from them."""
 
 import pytest
 import torch
@@ -10,9 +10,9 @@ ROUNDS = 200
 
 
 def rounds(world: World, width: int, dtype: torch.dtype) -> bool:
-    """Every rank writes its number and the round's, and reads those of all others, many times over."""
+    """In each of many rounds, every rank writes its number and the round's, and reads those of all other ranks."""
     assert can_share_memory(world) == (world.size > 1 and world.device.type == "cpu")
-    num_rows = [(7 * rank) % 4 for rank in range(world.size)]  # some have no rows
+    num_rows = [(7 * rank) % 4 for rank in range(world.size)]  # some ranks have no rows
     slots = SharedSlots(num_rows, width, dtype, timeout_s=60, rank=world.rank)
     everyone = [rank for rank in range(world.size) if rank != world.rank]
     for number in range(1, ROUNDS + 1):
@@ -48,7 +48,7 @@ def test_a_wait_ends_with_the_timeout(ranks) -> None:
 
 
 def counted(world: World) -> int:
-    """Bytes of tensors while this rank writes its rows and reads the other's."""
+    """Peak bytes of tensors while this rank writes its rows and reads those of the other rank."""
     peak = TensorPeak(world.device)
     with peak.watch():
         slots = SharedSlots([10, 1000], 16, torch.float32, timeout_s=60, rank=world.rank)

@@ -1,4 +1,4 @@
-"""A run that finds its order and A @ H0 on disk is the run that computed them."""
+"""A run that loads its node order and A @ H0 from disk equals the run that computed them."""
 
 import logging
 import sys
@@ -26,11 +26,11 @@ from tests.cases import config, dense_graph, layout_overrides
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one run, on one rank."""
+    """The results of one run on one rank."""
 
     losses: list[float]
     product: np.ndarray
-    set_up_columns: int  # multiplied before the first epoch
+    set_up_columns: int  # columns multiplied before the first epoch
     order_time_s: float
     used: tuple[str, str]
     lines: list[str]
@@ -75,7 +75,7 @@ def case(folder: Path | str, replication: int = 1, *overrides: str) -> Config:
 
 
 def files(folder: Path) -> tuple[int, int]:
-    """Orders, and slices of a product."""
+    """The numbers of cached node orders and of cached slices of A @ H0."""
     assert not list(folder.rglob("*.tmp"))
     return len(list(folder.glob("order/*.npz"))), len(list(folder.glob("aggregation/*.npz")))
 
@@ -90,7 +90,7 @@ NUM_FEATURES = GRAPH.num_features
         (1, 1, [], 1),
         (3, 1, [], 3),
         (4, 2, [], 4),
-        (4, 2, ["scheme.split_rows=false"], 2),  # replicas with the same rows store them once
+        (4, 2, ["scheme.split_rows=false"], 2),  # replicas with the same rows store one slice
         (4, 1, ["runtime.dtype=float32", "normalization=row"], 4),
     ],
 )
@@ -131,7 +131,7 @@ def test_if_one_rank_lacks_its_file_all_multiply(
     assert [rank.set_up_columns for rank in second] == [NUM_FEATURES] * 4
     warned = [line for rank in second for line in rank.lines if "cannot be read" in line]
     assert len(warned) == (0 if harm is Path.unlink else 1 if split_rows else 2)
-    assert sum(rank.num_stored for rank in second) == 1  # the others have theirs
+    assert sum(rank.num_stored for rank in second) == 1  # the files of the other ranks are valid
     assert files(tmp_path) == count and len(harmed.read_bytes()) == len(before)
     assert [rank.set_up_columns for rank in ranks(4)(run, cfg, GRAPH)] == [0] * 4
 
@@ -164,8 +164,8 @@ OTHER_MASK = GRAPH.train_mask.copy()
 OTHER_MASK[27] = True
 
 NOTHING, PRODUCT, BOTH = (0, 0), (0, 1), (1, 1)
-ORDER = (1, None)  # the product as well, unless METIS finds the same order again
-CHANGES = {  # overrides, graph, and what is not found: order, product
+ORDER = (1, None)  # the product is also missed, unless METIS finds the same order again
+CHANGES = {  # overrides, graph, and which are not found in the cache: (order, product)
     "nothing": ([], GRAPH, NOTHING),
     "a feature": ([], changed(features=OTHER_FEATURE), PRODUCT),
     "width of the features": ([], changed(features=GRAPH.features[:, :4]), PRODUCT),
@@ -190,7 +190,7 @@ CHANGES = {  # overrides, graph, and what is not found: order, product
 
 @pytest.fixture(scope="module")
 def kept(ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that one run has left, not to be written to."""
+    """The cache folder of one run. Tests copy its files and write nothing to it."""
     folder = tmp_path_factory.mktemp("kept")
     ranks(2)(run, case(folder), GRAPH)
     assert files(folder) == (1, 2)
@@ -210,11 +210,11 @@ def test_each_part_of_a_key_alone(ranks, kept: Path, tmp_path: Path, change: str
     if missed[1] is not None:
         assert (products - 2) // 2 == missed[1] == (outcome.set_up_columns > 0)
     reference = ranks(2)(run, case("null", 1, *overrides), graph)[0]
-    assert outcome.losses == reference.losses  # whatever was loaded
+    assert outcome.losses == reference.losses  # whichever files were loaded
 
 
 def test_the_product_knows_the_whole_order_and_every_bound(tmp_path: Path) -> None:
-    """Not only those of a rank's own rows: sums are in the order of all columns."""
+    """The key covers more than a rank's own rows, because sums are in the order of all columns."""
     contiguous, others = ["partition=contiguous", "reorder=none"], (["reorder=shuffle"], ["partition=nnz"])
     first, *changed_keys = [
         prepare(case(tmp_path, 1, *contiguous, *change), 3, GRAPH, Cache(str(tmp_path)))[1].aggregation_key
@@ -234,7 +234,7 @@ def test_layouts_keep_their_own_slices(ranks, tmp_path: Path) -> None:
     for world_size, replication, split_rows, new_order, new_slices in (
         (4, 1, True, 1, 4),
         (4, 2, True, 1, 4),
-        (2, 1, True, 0, 2),  # two parts, as before, in whole slices
+        (2, 1, True, 0, 2),  # two parts again, but a slice is a whole block row
         (4, 2, False, 0, 2),
         (1, 1, True, 1, 1),
     ):
@@ -293,8 +293,8 @@ def test_a_folder_that_cannot_be_written_is_one_error_on_every_rank(ranks, tmp_p
 
 
 def refusal(world: World, cfg: Config) -> str:
-    """The graph is none: it would not be read before the folder is."""
+    """The error of a run. The graph is invalid, but the cache folder is checked before the graph is read."""
     with pytest.raises(ConfigError) as caught:
         set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), "never looked at")  # type: ignore[arg-type]
-    from_rank0(lambda: None)  # the ranks are still in step
+    from_rank0(lambda: None)  # the ranks still agree on the next collective
     return str(caught.value)

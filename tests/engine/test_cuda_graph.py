@@ -1,7 +1,7 @@
-"""Epochs that are captured and replayed train as epochs that run.
+"""Replayed epochs train exactly like eager epochs.
 
-On a CPU a stand-in takes the place of the CUDA graph: a capture runs the step's Python and leaves no numbers behind,
-and a replay runs it for its numbers and nothing else.
+On a CPU, ``StandIn`` replaces the CUDA graph: a capture runs the Python of the step and restores all values, and a
+replay runs the step again, without timing its phases.
 """
 
 import dataclasses
@@ -41,17 +41,17 @@ EPOCHS = 9
 
 
 class StandIn:
-    """A graph without a GPU.
+    """A replacement for a CUDA graph that needs no GPU.
 
     Args:
-        calls: what is asked of it.
-        fails: by rank, where it raises: as it is ``made``, ``early`` in the capture, or ``late``, with the step run.
-        rank: this one.
+        calls: the methods that were called, appended in order.
+        fails: by rank, where the graph raises: when ``made``, ``early`` in the capture, or ``late``, after the step.
+        rank: the rank of this process.
     """
 
     def __init__(self, calls: list[str], fails: dict[int, str], rank: int):
         self.calls, self.fails = calls, fails.get(rank, "")
-        # The collectives of a step that is captured wait for nobody; here they would, for a rank that has none.
+        # Captured collectives wait for no rank. Those of the stand-in would wait for a rank that has no graph.
         self.runs = not {"made", "early"} & set(fails.values())
         if self.fails == "made":
             raise RuntimeError("no graph\nto be had")
@@ -60,13 +60,13 @@ class StandIn:
         self.calls.append("capture")
         if self.fails == "early":
             raise RuntimeError("no graph\nto be had")
-        self.step = weakref.WeakMethod(step)  # as a CUDA graph, which knows launches and no Python
+        self.step = weakref.WeakMethod(step)  # like a CUDA graph, which holds launches but no Python object
         if not self.runs:
             return
         training: TrainStep = step.__self__  # type: ignore[attr-defined]
         state = training.save()
         step()
-        if self.fails == "late":  # the worst: everything has moved, and gradients are other tensors
+        if self.fails == "late":  # the worst case: all values have changed, and gradients are other tensors
             for parameter in training.model.parameters():
                 parameter.grad = torch.ones_like(parameter)
             raise RuntimeError("no graph\nto be had")
@@ -99,11 +99,11 @@ class Outcome:
     parameters: list[np.ndarray]
     calls: list[str]
     lines: list[str]
-    seen: list[int]  # epochs that ``on_epoch`` was given
+    seen: list[int]  # epochs that were passed to ``on_epoch``
 
 
 def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = False) -> Outcome:
-    """A run, by the stand-in if ``fails`` is given: by rank, where it fails."""
+    """A run; with the stand-in, and its failures by rank, if ``fails`` is given."""
     calls: list[str] = []
     replay = Replay(None, "not here")
     if fails is not None:
@@ -129,7 +129,7 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
 
 
 def assert_the_same_training(one: Outcome, other: Outcome) -> None:
-    """To the bit: losses, accuracies, parameters; and bytes and counts of every epoch."""
+    """Assert bitwise equal losses, accuracies and parameters, and equal bytes and counts of every epoch."""
     assert len(one.result.epochs) == len(other.result.epochs)
     for a, b in zip(one.result.epochs, other.result.epochs):
         assert (a.epoch, a.loss, a.accuracy) == (b.epoch, b.loss, b.accuracy)
@@ -185,7 +185,7 @@ def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: lis
 
 
 class Midway(TorchDispatchMode):
-    """Breaks off at operator number ``last``, and knows what memory the operators before it made."""
+    """Raises after ``last`` operators, and keeps weak references to the memory that these operators allocated."""
 
     def __init__(self, last: int):
         super().__init__()
@@ -205,7 +205,7 @@ class Midway(TorchDispatchMode):
 
 
 class BreaksOff(StandIn):
-    """A capture whose step is broken off after ``last`` operators, or after the last of them."""
+    """A capture that fails after ``last`` operators of the step, or at the end of a step that has fewer."""
 
     last = 0
 
@@ -216,7 +216,7 @@ class BreaksOff(StandIn):
 
 
 def all_tensors(training: TrainStep) -> list[torch.Tensor]:
-    """Whatever a step may change."""
+    """All tensors that a step may change."""
     leaves = [*training.model.parameters(), training.graph.features]
     states = [value for state in training.optimizer.state.values() for value in state.values()]
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
@@ -224,8 +224,7 @@ def all_tensors(training: TrainStep) -> list[torch.Tensor]:
 
 
 def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, Any]:
-    """What differs before and after it: the names of what does, the tensors that it has left alive, and how far it
-    came."""
+    """What a failed capture changed (names), how many of its tensors are still alive, and how many it had allocated."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
@@ -290,7 +289,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
 @pytest.mark.parametrize("last", [1, 12, 30, 45, 10_000])
 @pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
 def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, optimizer: list[str]) -> None:
-    """Wherever it is broken off: no tensor of it is alive, and no value, gradient or random number has changed."""
+    """Wherever a capture fails, none of its tensors is alive, and no value, gradient or random state has changed."""
     cfg = case(1, "optimizations.skip_input_gradient=false", *optimizer)
     (found,) = ranks(1)(around_a_failed_capture, cfg, last)
     assert found["differ"] == [] and found["alive"] == [0]
@@ -305,7 +304,7 @@ def test_a_run_that_ends_before_says_so(ranks) -> None:
 
 
 class Breaks(StandIn):
-    """A graph whose ``replay`` number ``at`` raises, counted from 1."""
+    """A graph that raises in its ``at``-th replay, counted from 1."""
 
     at = 3
 
@@ -316,7 +315,7 @@ class Breaks(StandIn):
 
 
 def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str], int]:
-    """How a run ended, what was asked of its graph, and how many graphs are alive then, without garbage collection."""
+    """How a run ended, the calls to its graph, and how many graphs are alive after it without garbage collection."""
     calls: list[str] = []
     made: list[weakref.ref[StandIn]] = []
 
@@ -353,7 +352,7 @@ def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str]
     ("breaks", "ended"), [("", "whole"), ("on_epoch", "on_epoch broke"), ("step", "the step broke")]
 )
 def test_the_graph_is_gone_with_fit(ranks, breaks: str, ended: str) -> None:
-    """NCCL waits for graphs that hold its collectives, as its process group is destroyed."""
+    """NCCL, when its process group is destroyed, waits for graphs that hold its collectives."""
     for found, calls, alive in ranks(2)(graphs_alive, case(1), breaks):
         assert found == ended and "replay" in calls and calls[-1] == "reset"
         assert alive == 0
@@ -364,7 +363,7 @@ def test_the_graph_is_gone_with_the_epochs_that_made_it(ranks) -> None:
 
 
 def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
-    """Whether a graph is alive while ``TrainStep`` is, and after it."""
+    """Whether a graph is alive while its ``TrainStep`` is alive, and whether it is alive after that."""
     made: list[weakref.ref[StandIn]] = []
 
     def make_graph() -> StandIn:
@@ -402,7 +401,7 @@ def test_epochs_that_are_read_late_are_the_same_epochs(ranks, eval_every: int) -
 
 
 def order_of_work(world: World, cfg: Config) -> list[str]:
-    """Launches, readings and evaluations."""
+    """The launches, the reads and the evaluations of a run, in order."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
@@ -456,7 +455,7 @@ def test_when_epochs_may_be_replayed(choice, device, backend, size, reason) -> N
 
 
 class FakeStream:
-    """Says what is asked of it, and of which stream it was asked."""
+    """A stream that records for which other stream it waits."""
 
     device = torch.device("cuda")
 
@@ -552,7 +551,8 @@ def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:
     for record, table in ranks(2)(recorded, cfg, {}):
         assert record.cuda_graph == REPLAYED and "median of 5 replayed" in table
         shares = re.findall(r" ms .*?(\d+) %", table)
-        assert len(shares) == 4 and sum(map(int, shares)) == pytest.approx(100, abs=2)  # of the epochs that have parts
+        # The shares are those of the epochs whose phases were timed.
+        assert len(shares) == 4 and sum(map(int, shares)) == pytest.approx(100, abs=2)
     lines = [json.loads(line) for line in (tmp_path / "epochs.jsonl").read_text().splitlines()]
     assert [line["replayed"] for line in lines] == [False] * EAGER_EPOCHS + [True] * (EPOCHS - EAGER_EPOCHS)
     for record, table in ranks(2)(recorded, cfg, {1: "early"}):
@@ -560,10 +560,10 @@ def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:
 
 
 class Waits(TorchDispatchMode):
-    """The operators that would make the host wait for a GPU, or that it could not capture."""
+    """Records the operators that make the host wait for a GPU, or that a CUDA graph cannot capture."""
 
     ALWAYS = {
-        torch.ops.aten._local_scalar_dense.default,  # item, tolist, int
+        torch.ops.aten._local_scalar_dense.default,  # item(), tolist(), int()
         torch.ops.aten.nonzero.default,
         torch.ops.aten.masked_select.default,
         torch.ops.aten.lift_fresh.default,  # a tensor made of Python numbers
@@ -609,7 +609,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     ],
 )
 def test_nothing_in_a_step_waits_for_the_device(ranks, world_size: int, replication: int, overrides) -> None:
-    """As torch does it: what the CPU does by code of its own, GPUs do by code of theirs."""
+    """The steps use torch's kernels here, because the kernels for the CPU and for GPUs are different code."""
     cfg = case(replication, "model.dropout=0", "kernel=torch", "scheme.shared_memory=false", *overrides)
     for seen, total in ranks(world_size)(waits_in_a_step, cfg):
         assert seen == [] and total > 20
@@ -630,11 +630,11 @@ def test_what_waits_is_seen() -> None:
     assert not waits.seen
 
 
-# ---- the real thing --------------------------------------------------------------------------------------------------
+# ---- on a GPU --------------------------------------------------------------------------------------------------------
 
 
 def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | None:
-    """Losses, parameters and outcome with and without a graph; None on a CPU."""
+    """Losses, parameters and outcome with and without a CUDA graph; None on a CPU."""
     if world.device.type == "cpu":
         return None
     found: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""``runtime.deterministic``: what it refuses, what it sets, and that a CPU keeps its promise.
+"""``runtime.deterministic``: the options that it refuses, the variables that it sets, and equal bits of runs on a CPU.
 
-What a GPU would be given is in ``tests/kernels/spmm/test_autotune.py``: kernels that do not depend on times.
+``tests/kernels/spmm/test_autotune.py`` tests that kernels on a GPU are then chosen without timing.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[str], int]:
-    """A digest of losses, parameters and logits for each repeat, and how often several threads were at work."""
+    """A digest of losses, parameters and logits for each repeat, and how many tasks were given to other threads."""
     from fullgnn.kernels.support import threads as pool
 
     found, shared = [], 0
@@ -51,7 +51,7 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        # Every product, gradient and loss on all threads: the graph is small.
+        # The graph is small: minimal thresholds make every product, gradient and loss use all threads.
         with (
             mock.patch.object(blocked, "MIN_SHARED_LINES", 1),
             mock.patch.object(dense, "MIN_WORK", 1),
@@ -80,19 +80,19 @@ CASE = [
 
 @pytest.mark.parametrize(("dtype", "repeats"), [("float32", REPEATS), ("float64", 3)])
 def test_every_run_on_a_cpu_has_the_same_bits(ranks, dtype: str, repeats: int) -> None:
-    """With one thread a rank, and with two, which take the tasks of each product as they come."""
+    """Each rank has one thread, or two threads that take the tasks of a product in any order."""
     cfg = config(*CASE, f"runtime.dtype={dtype}")
     alone, together = (ranks(2)(runs, cfg, threads, repeats) for threads in (1, 2))
     for (one, shared_by_one), (two, shared_by_two) in zip(alone, together):
         assert len(set(one)) == 1 and len(set(two)) == 1
         assert shared_by_one == 0 and shared_by_two > 10 * repeats
-        assert one[0] == two[0], "nor do the threads change a bit"
+        assert one[0] == two[0], "the number of threads changes the bits"
     other = ranks(2)(runs, config(*CASE, f"runtime.dtype={dtype}", "seed=1"), 1, 1)
-    assert other[0][0][0] != alone[0][0][0], "the digest sees what is trained"
+    assert other[0][0][0] != alone[0][0][0], "another seed gives the same digest"
 
 
 def refused(world: World, cfg: Config, device: str) -> str:
-    """The message of a run on ``device``, of which nothing may have begun."""
+    """The error message of a run on ``device``, which must fail before it creates its folder."""
     there = dataclasses.replace(world, device=torch.device(device))
     try:
         run_on(there, cfg)
@@ -154,8 +154,8 @@ def test_the_environment_is_set_before_a_group_is_made(monkeypatch: pytest.Monke
     for name, value in here.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("MASTER_ADDR", "localhost")
-    monkeypatch.setenv("NCCL_ALGO", "Ring")  # the user's own stays
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # to be put back
+    monkeypatch.setenv("NCCL_ALGO", "Ring")  # a value that the user has set stays
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that monkeypatch restores it
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     seen: dict[str, str | None] = {}
 

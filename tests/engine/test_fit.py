@@ -15,7 +15,7 @@ from tests.cases import config, dense_graph
 
 
 def run_karate(world: World, *overrides: str) -> tuple[FitResult, Accuracies, float]:
-    """A run, the accuracies of its best parameters, and the share of right training nodes counted by hand."""
+    """A run, the accuracies of its best parameters, and its training accuracy computed independently."""
     cfg = config("dataset=karate", *overrides)
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
@@ -34,7 +34,7 @@ def test_best_epoch_is_the_earliest_with_the_best_validation_accuracy(ranks) -> 
     assert len(evaluated) == 60
     top = max(record.accuracy.val for record in evaluated)
     assert result.best.epoch == next(record.epoch for record in evaluated if record.accuracy.val == top)
-    assert best == result.best.accuracy  # best_state are the parameters of that epoch
+    assert best == result.best.accuracy  # best_state holds the parameters of that epoch
     assert best.train == train_accuracy
 
 
@@ -55,7 +55,7 @@ def test_early_stopping_counts_evaluations_without_progress(ranks) -> None:
 def test_an_empty_split_has_no_accuracy(ranks) -> None:
     (outcome,) = ranks(1)(_without_validation)
     assert outcome.best.accuracy.val is None and outcome.best.accuracy.test is None
-    assert outcome.best.epoch == 3  # without validation the last evaluation is the one to keep
+    assert outcome.best.epoch == 3  # without validation nodes, the last evaluation is the best epoch
 
 
 def _without_validation(world: World) -> FitResult:
@@ -81,7 +81,7 @@ def test_costs_are_recorded_for_every_epoch(ranks, replication: int) -> None:
     scheme = ["scheme=1.5d", "scheme.replication=2"] if replication == 2 else ["scheme=1d"]
     for result, _, _ in ranks(4)(run_karate, "train.epochs=5", "train.eval_every=2", *scheme):
         received = [record.cost.bytes_received for record in result.epochs]
-        assert all(cost == received[0] for cost in received)  # every epoch alike, evaluations not counted
+        assert all(cost == received[0] for cost in received)  # all epochs are equal, and evaluations are not counted
         for record in result.epochs:
             times = record.cost.time_ms
             assert 0 < times["spmm"] + times["comm"] + times["other"] < times["epoch"]

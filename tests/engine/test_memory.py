@@ -25,7 +25,7 @@ MB = 1 << 20
 
 def test_peak_counts_what_lives_at_one_time() -> None:
     peak = TensorPeak(torch.device("cpu"))
-    weight = torch.zeros(MB // 4)  # 1 MB, there before
+    weight = torch.zeros(MB // 4)  # 1 MB, allocated before
     with peak.watch(weight, weight.view(2, -1)):  # a view is not counted again
         a = weight + 1  # 1 MB more
         b = a[: len(a) // 2]  # a view
@@ -78,13 +78,13 @@ def test_what_a_trial_takes_is_apart() -> None:
             lost = weight.repeat(20)
             kept = weight.repeat(4)
             del lost
-        assert peak.bytes == 5 * MB  # the winner counts, as it is kept
+        assert peak.bytes == 5 * MB  # the winner counts, because it is kept
         kept.repeat(2)  # 1 + 4 + 8 MB
     assert (peak.bytes, peak.trial_bytes) == (13 * MB, 25 * MB)
 
 
 class Allocator:
-    """Takes the place of a GPU's: what it counts, and the segments that it holds."""
+    """Replaces the allocator of a GPU: its counts, and the segments that it holds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.allocated = self.peak = 0
@@ -96,7 +96,7 @@ class Allocator:
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
     def use(self, num_bytes: int, most: int = 0) -> None:
-        """Allocate so many more, after up to ``most`` more; 0 and 0 begin the count of the peak again."""
+        """Allocate ``num_bytes``, after a temporary peak of ``most`` bytes. ``use(0)`` resets the peak."""
         self.peak = max(self.peak, self.allocated + most) if num_bytes or most else self.allocated
         self.allocated += num_bytes
         self.peak = max(self.peak, self.allocated)
@@ -104,16 +104,16 @@ class Allocator:
 
 def test_on_a_gpu_the_pool_of_a_graph_counts_from_the_capture_on(monkeypatch: pytest.MonkeyPatch) -> None:
     allocator = Allocator(monkeypatch)
-    allocator.use(10, most=1000)  # before the run
+    allocator.use(10, most=1000)  # before the run: not counted
     peak = TensorPeak(torch.device("cuda"))
     allocator.use(5, most=70)  # the first epoch: 80 at one time
     assert peak.bytes == 80
     with trial():
         allocator.use(1, most=500)  # the format that wins is kept
     assert (peak.bytes, peak.trial_bytes) == (80, 515)
-    peak.hold(60)  # captured: 16 are allocated, and the graph's own 60
+    peak.hold(60)  # after the capture: 16 allocated, and 60 in the pool of the graph
     assert peak.bytes == 80
-    allocator.use(4, most=10)  # an evaluation: 26 and the graph
+    allocator.use(4, most=10)  # an evaluation: 26, and 60 in the pool
     assert peak.bytes == 86
     peak.hold(60)
     peak.hold(0)
@@ -133,7 +133,7 @@ def test_the_pool_of_a_graph_holds_what_no_tensor_counts(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("ended", "released"), [(False, False), (True, False), (True, True)])
 def test_a_failed_capture_gives_its_pool_back_once(monkeypatch: pytest.MonkeyPatch, ended, released) -> None:
-    """What torch undoes by itself differs by its version: the end of the pool, its release, both or neither."""
+    """Depending on its version, torch itself ends the pool, ends and releases the pool, or does neither."""
     allocator, said = Allocator(monkeypatch), []
     allocator.segments = [segment((0, 0), 1000, 10), segment((0, 7), 200, 0)]
     count = [0 if released else 1]
@@ -184,11 +184,11 @@ def test_a_failed_capture_gives_its_pool_back_once(monkeypatch: pytest.MonkeyPat
     whole = CudaGraph()
     whole.capture(lambda: None)
     whole.reset()
-    assert said == ["reset", "end", "reset"], "torch ends a capture that succeeded"
+    assert said == ["reset", "end", "reset"], "torch ends a successful capture, CudaGraph must not"
 
 
 class Held:
-    """A graph whose pool is known."""
+    """A CUDA graph whose pool has a known size, 30 MB."""
 
     def capture(self, step: Callable[[], None]) -> None:
         self.step = step
@@ -204,7 +204,7 @@ class Held:
 
 
 def watched_run(world: World, cfg: Config) -> tuple[FitResult, list[int]]:
-    """A run whose evaluations need 20 MB, and what it has been told of graphs."""
+    """A run whose evaluations need 20 MB, and the bytes that were passed to ``TensorPeak.hold``."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
@@ -225,5 +225,5 @@ def watched_run(world: World, cfg: Config) -> tuple[FitResult, list[int]]:
 
 def test_a_run_counts_its_evaluation_and_its_graph(ranks) -> None:
     ((result, held),) = ranks(1)(watched_run, config("dataset=karate", f"train.epochs={EAGER_EPOCHS + 2}"))
-    assert 20 * MB < result.peak_tensor_bytes < 21 * MB or result.peak_tensor_bytes > 30 * MB  # on a CPU, or on a GPU
+    assert 20 * MB < result.peak_tensor_bytes < 21 * MB or result.peak_tensor_bytes > 30 * MB  # on a CPU; on a GPU
     assert held == [0] * EAGER_EPOCHS + [30 * MB] * 2

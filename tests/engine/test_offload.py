@@ -1,4 +1,4 @@
-"""A @ H0 on the host, multiplied in chunks of rows, is A @ H0."""
+"""A @ H0 on the host, multiplied in chunks of rows, gives the same training as A @ H0 on the device."""
 
 import logging
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def case(replication: int, *overrides: str) -> Config:
 
 
 def in_chunks(world: World, num_rows: int, run: Callable[..., Any], *args: Any) -> Any:
-    """``run`` with chunks of so many rows of the features."""
+    """Call ``run`` with chunks of ``num_rows`` rows of the features."""
     before, host_rows.CHUNK_BYTES = host_rows.CHUNK_BYTES, num_rows * ROW_BYTES
     try:
         return run(world, *args)
@@ -83,8 +83,8 @@ def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
 def test_training_on_lines_as_on_a_gpu_equals_the_oracle(
     ranks, world_size: int, replication: int, num_layers: int, offload: str
 ) -> None:
-    """With one layer, the rows with loss alone are multiplied."""
-    shared = "scheme.shared_memory=false"  # ranks on GPUs have none
+    """With one layer, only the loss rows are multiplied."""
+    shared = "scheme.shared_memory=false"  # ranks on GPUs have no shared memory
     cfg = case(replication, f"optimizations.offload={offload}", f"model.num_layers={num_layers}", shared)
     for kind in ("directed", "weighted", "corner"):
         expected = training.expected_training(cfg, kind)
@@ -113,7 +113,7 @@ def test_one_chunk_is_the_run_without_to_the_bit(ranks, world_size: int, replica
 
 
 def held(world: World, cfg: Config) -> dict[str, Any]:
-    """What a rank holds of A @ H0, what was said, and the widest matrix that met A."""
+    """What a rank holds of A @ H0 and where, the lines that it logged, and its losses."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -159,11 +159,11 @@ def test_what_is_applied_is_recorded_and_what_is_held_is_counted(ranks) -> None:
         assert not any(rank["lines"] for rank in [*never, *auto, *always])
 
 
-LINE = 8  # numbers in float64 of a line of a CPU; two sectors of a GPU
+LINE = 8  # float64 numbers in a memory line: one cache line of a CPU, two sectors of a GPU
 
 
 def lines_held(world: World, cfg: Config) -> dict[str, Any]:
-    """The matrices of A @ H0, and of its rows with loss: one, or chunks of the host; and what they take of memory."""
+    """The layout and the memory of A @ H0 and of its loss rows, each one matrix or, on the host, chunks."""
     scheme = make_scheme(cfg, world, Meter(world.device))
     graph = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None).graph
     assert isinstance(graph.features, Aggregated)
@@ -183,7 +183,7 @@ def lines_held(world: World, cfg: Config) -> dict[str, Any]:
 
 
 def stored_products(folder: Path) -> dict[str, np.ndarray]:
-    """The products that a cache holds, by file."""
+    """The cached slices of A @ H0, by file name."""
     return {path.name: np.load(path)["product"] for path in folder.glob("aggregation/*.npz")}
 
 
@@ -194,7 +194,7 @@ def test_on_a_gpu_the_product_lies_in_lines_and_its_cached_file_does_not(ranks, 
         case(1, f"optimizations.offload={offload}", f"runtime.cache_dir={cache}") for cache in caches
     )
     plain = ranks(2)(lines_held, plain_cfg)
-    for _ in range(2):  # computed, and loaded
+    for _ in range(2):  # first computed, then loaded
         for one, other in zip(plain, ranks(2)(training.in_lines, lines_held, lines_cfg), strict=True):
             assert other["in_lines"]
             assert not any(behind.any() for behind in other["behind"])
@@ -229,7 +229,7 @@ def test_the_cache_serves_runs_with_offload_and_without(ranks, tmp_path) -> None
 @pytest.mark.parametrize(
     ("free", "others", "expected"),
     [
-        (2000, [], False),  # 640 of 2000 bytes: rows of 16 numbers
+        (2000, [], False),  # A @ H0 takes 640 of 2000 bytes: rows are padded to 16 numbers
         (1279, [], True),
         (2000, [(400, 799)], True),  # another rank has less room
         (2000, [(400, 801)], False),
@@ -249,7 +249,7 @@ def test_auto_looks_at_the_free_memory_of_every_gpu(monkeypatch, caplog, free, o
 
 
 def device_bytes(world: World, cfg: Config) -> int | None:
-    """Most bytes on the GPU from the set-up to the end; None without one."""
+    """Peak bytes on the GPU from the set-up to the end; None without a GPU."""
     if world.device.type == "cpu":
         return None
     torch.cuda.reset_peak_memory_stats(world.device)
@@ -258,7 +258,7 @@ def device_bytes(world: World, cfg: Config) -> int | None:
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     peak = torch.cuda.max_memory_allocated(world.device)
-    fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)  # counts anew
+    fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)  # resets the peak
     return max(peak, torch.cuda.max_memory_allocated(world.device)) - before
 
 

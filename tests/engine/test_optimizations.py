@@ -1,4 +1,4 @@
-"""How much each preset multiplies, and what turns itself off."""
+"""The columns that each preset multiplies, and the optimizations that are disabled automatically."""
 
 import logging
 
@@ -16,7 +16,7 @@ from tests.cases import config
 from tests.variants import preset_overrides
 
 WIDTHS = {"reddit": (602, 128, 41), "proteins": (602, 128, 8), "products": (100, 64, 47)}
-COLUMNS = {  # of one training step of a two-layer GCN
+COLUMNS = {  # SpMM columns in one training step of a two-layer GCN
     "cagnet-1d": {"reddit": 899, "proteins": 866, "products": 275},
     "cagnet-1.5d": {"reddit": 899, "proteins": 866, "products": 275},
     "hetu": {"reddit": 338, "proteins": 272, "products": 222},
@@ -27,7 +27,7 @@ NUM_NODES, NUM_TRAIN = 200, 120
 
 
 def counts(world: World, cfg: Config) -> list[dict[str, int]]:
-    """Of every epoch."""
+    """The counts of every epoch."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
@@ -72,7 +72,7 @@ def test_each_switch_alone(ranks, switch: str, columns: int, rows: int) -> None:
 
 
 def test_the_first_layer_goes_where_forward_and_backward_together_are_least(ranks) -> None:
-    """Without a cache and without input gradient, (A H) W costs 100 once and A (H W) 64 twice."""
+    """Without cache_aggregation and an input gradient, (A H) W multiplies 100 columns once, A (H W) 64 twice."""
     (epochs,) = ranks(1)(counts, case(WIDTHS["products"], 1, "full", "optimizations.cache_aggregation=false"))
     assert epochs[0]["spmm_columns"] == 100 + 94
 

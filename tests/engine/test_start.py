@@ -1,4 +1,4 @@
-"""What a rank imports before its first epoch."""
+"""The modules that a rank imports before its first epoch."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ print(sorted({"torch._dynamo", "sympy", "triton", "matplotlib", "networkx"} & {*
 
 
 def test_a_run_imports_neither_the_compiler_of_torch_nor_what_it_does_not_use(tmp_path: Path) -> None:
-    """Each of them would take every rank up to two seconds, and memory."""
+    """Each of these modules would cost every rank memory and up to two seconds."""
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     env = {**environment(), "CUDA_VISIBLE_DEVICES": ""}  # a GPU needs Triton
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)

@@ -32,7 +32,7 @@ def fields():
 
 @pytest.fixture
 def compose_dataset():
-    """A ``conf/dataset`` node as the program gets it: composed by Hydra, with overrides, as a plain dict."""
+    """Composes a ``conf/dataset`` node with Hydra, like the program, with overrides; the result is a plain dict."""
 
     def build(choice, **overrides):
         with initialize_config_dir(str(REPOSITORY / "conf" / "dataset"), version_base=None):
@@ -43,7 +43,7 @@ def compose_dataset():
 
 @pytest.fixture
 def shared_data():
-    """Folder of real dataset files: FULLGNN_TEST_DATA, or shared/data beside the repository."""
+    """The folder of real dataset files: FULLGNN_TEST_DATA, or shared/data beside the repository."""
     folder = Path(os.environ.get("FULLGNN_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no real data in {folder}; set FULLGNN_TEST_DATA")

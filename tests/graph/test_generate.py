@@ -1,4 +1,4 @@
-"""Random graphs: exact counts, measurable structure, determinism, and refusal of what cannot be filled."""
+"""Random graphs: exact counts, measurable structure, determinism, and errors for impossible requests."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ def to_csr(graph):
 
 
 def share_within(graph, group):
-    """Share of the entries inside groups, and that of a configuration model of equal degrees."""
+    """The share of entries inside groups, and the same share in a configuration model of equal degrees."""
     degree = np.diff(graph.indptr)
     row = np.repeat(np.arange(len(degree)), degree)
     mass = np.bincount(group, degree) / degree.sum()
@@ -110,7 +110,7 @@ def test_rmat_is_directed_skewed_and_exact(num_nodes):
 
 
 def test_rmat_follows_the_quadrants():
-    # Sparse, so that hardly an entry is drawn again: duplicates thin out the densest quadrant.
+    # The graph is sparse, because redrawn duplicates would thin out the densest quadrant.
     graph = rmat(1 << 14, 10_000, 2, 0.4, 0.1, 0.2)  # two groups: upper and lower half of the unshuffled ids
     row_group = np.repeat(graph.groups[0], np.diff(graph.indptr))
     share = np.bincount(2 * row_group + graph.groups[0][graph.indices], minlength=4) / 10_000

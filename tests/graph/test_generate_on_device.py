@@ -1,4 +1,4 @@
-"""The generator on the device: exact counts, symmetry, no duplicates, and an order with dense tiles in it."""
+"""The generator on the device: exact counts, symmetry, no duplicates, and a node order with dense tiles."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Graphs as large as known ones: their sizes."""
+"""Sizes of the synthetic graphs that imitate known datasets."""
 
 from fullgnn.graph.lookalikes import LOOKALIKES, Lookalike
 

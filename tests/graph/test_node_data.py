@@ -1,4 +1,4 @@
-"""Features, labels and splits of graphs that come without."""
+"""Generated features, labels and splits, for graphs that have none."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_random_split_is_disjoint_and_leaves_unlabelled_nodes_out():
 
 def test_random_split_does_not_depend_on_the_platform():
     train = random_split(np.zeros(12, int), 0.25, 0.25, seed=0)["train_mask"]
-    assert np.flatnonzero(train).tolist() == [1, 2, 10]  # as recorded once: PCG64 gives the same everywhere
+    assert np.flatnonzero(train).tolist() == [1, 2, 10]  # recorded once: PCG64 gives the same numbers on every platform
 
 
 @pytest.mark.parametrize("train, val", [(0, 0.5), (0.8, 0.3), (0.5, -0.1)])

@@ -14,7 +14,7 @@ from fullgnn.graph.checks import check_range
 
 
 def random_dense(directed, weighted, seed=0, num_nodes=40):
-    """Sparse random matrix with some self-loops, an isolated node (5), a node that is only read (6)."""
+    """A sparse random matrix with some self-loops, an isolated node (5) and a node that is read but reads none (6)."""
     rng = np.random.default_rng(seed)
     dense = np.where(rng.random((num_nodes,) * 2) < 0.1, rng.random((num_nodes,) * 2) + 0.1, 0)
     dense[range(0, 40, 7), range(0, 40, 7)] = 3.0
@@ -50,7 +50,7 @@ def test_against_dense(directed, weighted, normalization, self_loops, fields, mo
     assert single.dtype == np.float32
     np.testing.assert_array_equal(single.data, adj.data.astype(np.float32))  # computed in double, then cast
     if not directed and normalization != "row":
-        assert is_symmetric(adj) and is_symmetric(single)  # to the bit
+        assert is_symmetric(adj) and is_symmetric(single)  # bitwise
 
 
 def test_self_loop_is_replaced_not_added(fields):
@@ -74,7 +74,7 @@ def test_negative_row_sum_is_refused_unless_unused(fields):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_that_are_nothing_but_rounding_are_zero(dtype, fields):
-    """3.9 - 1.9 - 1.9 - 1.1 + 1 (the self-loop) = 0, whatever is added first; neither amplified nor refused."""
+    """3.9 - 1.9 - 1.9 - 1.1 + 1 (the self-loop) = 0 in any order; the sum is neither amplified nor refused."""
     weights = np.array([3.9, -1.9, -1.9, -1.1], dtype)
     for number, order in enumerate(itertools.permutations(range(4))):
         dense = np.zeros((5, 5), dtype)
@@ -87,11 +87,11 @@ def test_sums_that_are_nothing_but_rounding_are_zero(dtype, fields):
         expected = normalized_adjacency(graph, "sym").toarray()[np.ix_(perm, perm)]
         np.testing.assert_array_equal(permuted.toarray(), expected)
     small = Graph.from_scipy(scipy.sparse.csr_array(np.diag([3e-6], 1).astype(dtype)), **fields(2))
-    np.testing.assert_allclose(row_sums(small, self_loops=False), [3e-6, 0], rtol=1e-7)  # small, yet no rounding
+    np.testing.assert_allclose(row_sums(small, self_loops=False), [3e-6, 0], rtol=1e-7)  # small, but no rounding error
 
 
 def test_row_sums_are_exact(fields):
-    """Ten thousand weights that cancel to a millionth, against sums of fractions."""
+    """Ten thousand weights that cancel to a millionth, compared with sums of ``Fraction``."""
     rng = np.random.default_rng(0)
     half = rng.standard_normal(5000) * 10.0 ** rng.integers(-8, 8, 5000)
     row = rng.permutation(np.concatenate([half, -half, [3.5e-6]]))

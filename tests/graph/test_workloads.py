@@ -1,4 +1,4 @@
-"""The generated graphs are the same on every machine, to the bit: results of different days compare."""
+"""The generated graphs are bitwise equal on every machine, so that results of different days are comparable."""
 
 import hashlib
 from pathlib import Path
@@ -16,7 +16,7 @@ TINY = {
     "features": "54f118b5894ca4a9",
     "train_mask": "833a13dea36cd09e",
 }
-"""First digits of the SHA-256 of each array of ``tiny``."""
+"""The first digits of the SHA-256 of each array of ``tiny``."""
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from fullgnn.nn import Dropout, set_epoch
 
 
 class DenseAdjacency:
-    """What a model needs of a graph."""
+    """The part of a graph's adjacency that a model needs."""
 
     def __init__(self, matrix: torch.Tensor):
         self.matrix = matrix

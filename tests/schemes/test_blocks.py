@@ -1,4 +1,4 @@
-"""What a rank stores, receives and reuses."""
+"""The blocks that a rank stores, the rows that it receives and the buffers that it reuses."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ WIDTH = 6
 
 
 def multiply_once(world: World, cfg: Config, kind: str) -> dict:
-    """One forward product of this rank; what it cost and what is held."""
+    """The cost of one forward product on this rank, and the blocks and buffers that the rank holds."""
     meter, scheme, job = prepare(world, cfg, kind)
     adj, place = job.graph.adj, scheme.context
     x = torch.randn(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device)
@@ -93,7 +93,7 @@ def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, r
             replication, f"scheme.stage_order={order}", f"scheme.exchange={exchange}", f"scheme.split_rows={split}"
         )
         found = ranks(world_size)(multiply_once, cfg, kind)
-        assert sum(rank["nnz"] for rank in found) == np.count_nonzero(dense)  # no block twice, none missing
+        assert sum(rank["nnz"] for rank in found) == np.count_nonzero(dense)  # every block is multiplied exactly once
         expected = [expected_rows(rank | {"all_sizes": sizes}, dense, replication, cfg) for rank in found]
         for rank, rows in zip(found, expected):
             assert rank["buffers_reused"]
@@ -112,8 +112,8 @@ def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, r
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
 def test_mean_words_follow_the_formula(ranks, world_size: int, replication: int, stage_order: str) -> None:
-    """With blocks of equal size: N F (1/r - 1/p + 2 (r-1)/p) where replicas hold the same rows, as published, and
-    N F (1/r - 1/p + (r-1)/p (1 + 1/r)) where they share them."""
+    """With blocks of equal size, a rank receives N F (1/r - 1/p + 2 (r-1)/p) words if replicas hold the same rows, as
+    published, and N F (1/r - 1/p + (r-1)/p (1 + 1/r)) words if each replica holds a slice of the rows."""
     n, p, r = 48, world_size, replication
     for split, reduction in (("false", 2 * (r - 1) / p), ("true", (r - 1) / p * (1 + 1 / r))):
         cfg = case(
@@ -136,7 +136,7 @@ def received(world: World, cfg: Config) -> dict[str, int]:
 
 
 def gradient_of_the_sum(world: World, cfg: Config, kind: str) -> dict:
-    """Of all elements of A @ X: a gradient whose elements share one place in memory goes backward."""
+    """The gradient of the sum of A @ X, whose backward pass receives an expanded gradient of stride 0."""
     _, _, job = prepare(world, cfg, kind)
     adj = job.graph.adj
     x = torch.ones(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device, requires_grad=True)
@@ -187,7 +187,7 @@ def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
 
 
 def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
-    """Of the stages that read own rows: their stride, whether they are X itself, and whether they are right."""
+    """For each stage that reads own rows: their stride, whether they are X itself, and whether they are right."""
     _, _, job = prepare(world, cfg, "symmetric")
     exchange, scale = job.graph.adj.multiply.exchange, job.graph.adj.input_scale
     x = empty_aligned(len(scale), WIDTH, like=scale).copy_(torch.arange(WIDTH))
@@ -205,11 +205,11 @@ def test_own_rows_begin_a_line_unless_whole_blocks_leave(ranks, world_size: int,
     cfg = case(1, f"scheme.exchange={exchange}", "scheme.shared_memory=false", "normalization=sym")
     for rank in ranks(world_size)(own_rows, cfg):
         whole = exchange == "broadcast"
-        stride = WIDTH if whole else 8  # float64: of a line of a CPU and two sectors of a GPU
+        stride = WIDTH if whole else 8  # numbers of a memory line
         assert rank == [(stride, False, True), (stride, not whole, True)]
 
 
-LINE = 8  # numbers in float64 of a line of a CPU; two sectors of a GPU
+LINE = 8  # float64 numbers in a memory line: one cache line of a CPU, two sectors of a GPU
 
 
 def rows_read(world: World, cfg: Config) -> dict:
@@ -223,7 +223,7 @@ def rows_read(world: World, cfg: Config) -> dict:
         strides.append(h.stride(0))
         multiply(self, piece, h, *args)
 
-    # The whole numbers of each row: its node's, so that every sum is exact.
+    # Row i holds whole numbers from node_id[i] on, so that every sum is exact.
     x = adj.node_id[:, None].to(torch.float64) + torch.arange(WIDTH, device=world.device)
     meter.take()
     Operator._multiply = noted
@@ -261,11 +261,11 @@ def test_products_on_a_gpu_read_lines_and_rows_travel_without_gaps(
             assert one["bytes"] == other["bytes"]
             assert len(one["strides"]) == len(other["strides"])
             assert set(other["strides"]) <= {LINE}
-            assert one["num_held"] == other["num_held"] == 0  # once released
+            assert one["num_held"] == other["num_held"] == 0  # after the release
 
 
 def test_the_lines_of_a_gpu_are_counted(ranks) -> None:
-    """As many rows as arrive at most in a stage, once: two buffers receive, and one is read."""
+    """Two buffers receive rows, and one aligned buffer, with as many rows as arrive at most in a stage, is read."""
     cfg = case(1, "scheme.exchange=broadcast", "scheme.shared_memory=false")
     for rank in ranks(3)(in_lines, rows_read, cfg):
         assert rank["in_lines"] in ([(10, WIDTH)], [(9, WIDTH)])

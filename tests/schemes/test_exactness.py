@@ -1,4 +1,4 @@
-"""Every layout is the same mathematics: compared with the dense float64 oracle, elementwise."""
+"""Every layout computes the same mathematics: elementwise comparison with the dense float64 oracle."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, pres
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
 @pytest.mark.parametrize("preset", ["hetu", "full"])
 def test_compiled_gradients_equal_the_oracle(ranks, world_size: int, replication: int, preset: str) -> None:
-    """These graphs are so small that torch makes the gradients of their weights otherwise."""
+    """Without ``one_step_compiled``, torch would compute the weight gradients of such small graphs."""
     cfg = config(*preset_overrides(preset, replication), *CASE)
     for kind in KINDS:
         assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_compiled)
@@ -71,13 +71,13 @@ def test_compiled_gradients_equal_the_oracle(ranks, world_size: int, replication
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, replication: int, exchange: str) -> None:
-    """In both orders of stages, with A H0 made once and without."""
+    """Both stage orders, with and without a cached A H0."""
     choices = (
         ("scheme.stage_order=diagonal", "normalization=row"),
         ("scheme.stage_order=broadcast", "model.input_dropout=0", "model.num_layers=1"),
     )
     for overrides in choices:
-        shared = "scheme.shared_memory=false"  # ranks on GPUs have none
+        shared = "scheme.shared_memory=false"  # ranks on GPUs have no shared memory
         cfg = case(replication, *overrides, f"scheme.exchange={exchange}", shared)
         for kind in ("directed", "weighted", "tiny"):
             expected = expected_step(cfg, kind)
@@ -92,7 +92,7 @@ def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, repl
 def test_kernels_in_triton_equal_the_oracle(
     ranks, world_size: int, replication: int, dtype: str, tolerance: float
 ) -> None:
-    """In float32, whoever makes what a sparse product reads applies its scale, and tensor cores take edges."""
+    """In float32, the producer of X pre-applies the column scale, and tensor cores multiply some entries."""
     common = ("scheme.shared_memory=false", f"runtime.dtype={dtype}")
     for kind, *overrides in (
         ("tiny", "kernel=torch", "optimizations.spmm_order=transform", "scheme.exchange=broadcast"),

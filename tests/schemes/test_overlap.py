@@ -12,7 +12,7 @@ from tests.schemes.training import prepare
 
 
 def traced_product(world: World, cfg: Config) -> list[str]:
-    """What this rank does in one product: the start of a step, a multiplication, a slice that is sent."""
+    """The events of one product on this rank, in order: ``start`` of a step, ``multiply``, ``send`` of a slice."""
     _, _, job = prepare(world, cfg, "symmetric")
     trace: list[str] = []
     patches = {(Exchange, "_start"): "start", (Operator, "_multiply"): "multiply", (_Reduction, "send"): "send"}
@@ -27,7 +27,7 @@ def traced_product(world: World, cfg: Config) -> list[str]:
     try:
         x = torch.ones(len(job.graph.adj.node_id), 4, dtype=torch.float64)
         job.graph.adj.multiply(x)
-        assert torch.equal(x, torch.ones_like(x))  # the rows that were sent are left alone
+        assert torch.equal(x, torch.ones_like(x))  # sending rows does not change them
     finally:
         for (owner, name), original in originals.items():
             setattr(owner, name, original)

@@ -1,4 +1,4 @@
-"""Sharing stages over replicas: pure functions."""
+"""Assigning stages to replicas: pure functions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the tests of exactness run on each rank, and what must come of it."""
+"""The functions that the tests of exactness run on each rank, and the results that the oracle expects."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from tests.ranks import Ranks
 
 T = TypeVar("T")
 
-STEP = 5  # the epoch that ``one_step`` takes
+STEP = 5  # the epoch of ``one_step``
 
 
 def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Job]:
@@ -58,7 +58,7 @@ def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
 
 
 def one_step_compiled(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
-    """``one_step`` with our own loop for gradients that are too small to be worth it."""
+    """``one_step`` with the compiled loop even for small weight gradients."""
     before, products.MIN_WORK = products.MIN_WORK, 1
     try:
         return one_step(world, cfg, kind)
@@ -67,7 +67,7 @@ def one_step_compiled(world: World, cfg: Config, kind: str) -> dict[str, np.ndar
 
 
 def one_step_in_triton(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
-    """``one_step`` on what serves a GPU, by Triton's interpreter where there is none."""
+    """``one_step`` with the kernels for a GPU, run by Triton's interpreter if no GPU is visible."""
     before, gpu.INTERPRETED = gpu.INTERPRETED, world.device.type == "cpu" and not torch.cuda.is_available()
     try:
         return one_step(world, cfg, kind)
@@ -76,7 +76,7 @@ def one_step_in_triton(world: World, cfg: Config, kind: str) -> dict[str, np.nda
 
 
 def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
-    """``run(world, *args)`` with rows laid out as on a GPU, wherever the ranks are."""
+    """``run(world, *args)`` with rows aligned to memory lines, as on a GPU, on any device."""
     before, aligned.PADDED_DEVICES = aligned.PADDED_DEVICES, ("cpu", "cuda")
     try:
         return run(world, *args)
@@ -113,11 +113,11 @@ def oracle(cfg: Config, kind: str) -> DenseGCN:
 
 
 _expected: dict[str, dict[str, np.ndarray]] = {}
-"""What the oracle has found, by what it reads of the configuration: it knows nothing of layouts and orders."""
+"""Cached results of the oracle, by the part of the configuration that the oracle reads: no layout and no order."""
 
 
 def expected_step(cfg: Config, kind: str) -> dict[str, np.ndarray]:
-    """What ``one_step`` must return on rank 0."""
+    """The expected result of ``one_step`` on rank 0."""
     key = repr((kind, cfg.normalization, cfg.model, cfg.seed, cfg.runtime.dtype))
     if key not in _expected:
         dense = oracle(cfg, kind)
@@ -128,7 +128,7 @@ def expected_step(cfg: Config, kind: str) -> dict[str, np.ndarray]:
 
 
 def expected_training(cfg: Config, kind: str) -> dict[str, np.ndarray]:
-    """What ``trained`` must return on every rank."""
+    """The expected result of ``trained`` on every rank."""
     train = (cfg.train.epochs, cfg.train.optimizer, cfg.train.lr, cfg.train.weight_decay)
     key = repr((kind, cfg.normalization, cfg.model, cfg.seed, cfg.runtime.dtype, train))
     if key not in _expected:
@@ -144,7 +144,7 @@ def _by_layer(weights: list[np.ndarray], biases: list[np.ndarray]) -> dict[str, 
 
 
 def difference(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
-    """The largest difference of two elements of the arrays that were found."""
+    """The largest absolute difference between ``found`` and ``expected``."""
     assert all(array.shape == expected[name].shape for name, array in found.items())
     return max(np.abs(array - expected[name]).max() for name, array in found.items())
 
@@ -152,7 +152,7 @@ def difference(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) ->
 def assert_one_step_is_exact(
     ranks: Ranks, cfg: Config, kind: str, step: Callable = one_step, tolerance: float = 1e-11
 ) -> None:
-    """Logits, loss and every gradient, elementwise."""
+    """Compare logits, loss and every gradient with the oracle, elementwise."""
     expected, outcomes = expected_step(cfg, kind), ranks(step, cfg, kind)
     assert outcomes[0].keys() == expected.keys()
     for found in outcomes:
@@ -161,7 +161,7 @@ def assert_one_step_is_exact(
 
 
 def assert_training_is_exact(ranks: Ranks, cfg: Config, kind: str) -> None:
-    """Every loss and parameter, elementwise; and the parameters are the same bits on every rank."""
+    """Compare every loss and parameter with the oracle, elementwise, and assert that all ranks have equal bits."""
     expected, outcomes = expected_training(cfg, kind), ranks(trained, cfg, kind)
     for found in outcomes:
         assert found.keys() == expected.keys()
@@ -170,7 +170,7 @@ def assert_training_is_exact(ranks: Ranks, cfg: Config, kind: str) -> None:
 
 
 def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
-    """Loss before the last update, for each configuration."""
+    """The loss before the last update, for each configuration."""
     losses = []
     for cfg in cfgs:
         meter = Meter(world.device)
@@ -181,6 +181,6 @@ def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
 
 
 def assert_equal_on_all_ranks(outcomes: list[dict[str, np.ndarray]]) -> None:
-    """Losses and parameters of ``trained`` are the same to the bit."""
+    """Assert that losses and parameters of ``trained`` are bitwise equal."""
     for found in outcomes:
         assert all(np.array_equal(array, outcomes[0][name]) for name, array in found.items())

@@ -1,4 +1,4 @@
-"""Downloads: verified and atomic when they work, one clear line and no trace when they do not."""
+"""Downloads are verified and atomic; a failed download raises a one-line error and leaves no file."""
 
 import hashlib
 import urllib.error
@@ -40,7 +40,7 @@ def test_keeps_what_is_present(url, tmp_path, monkeypatch):
     fetch(str(root), list(CONTENT), url, SHA256)
     assert (root / "a.bin").read_bytes() == b"mine" and (root / "b.bin").read_bytes() == CONTENT["b.bin"]
     monkeypatch.setattr(download.urllib.request, "urlopen", offline)
-    assert len(fetch(str(root), list(CONTENT), url, SHA256)) == 2  # complete: nothing is fetched
+    assert len(fetch(str(root), list(CONTENT), url, SHA256)) == 2  # all files exist: nothing is fetched
 
 
 def test_offline_message_lists_the_files_and_the_folder(tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ def test_name_and_symmetrize_are_common_keys(compose_dataset):
     node = compose_dataset("rmat", num_nodes=50, num_edges=300, symmetrize=True, name="mine")
     graph = load_dataset(node)
     assert graph.name == "mine" and is_symmetric(graph.adjacency())
-    assert load_dataset(compose_dataset("karate", name="club")).name == "club"  # karate.load has no name
+    assert load_dataset(compose_dataset("karate", name="club")).name == "club"  # karate.load has no parameter ``name``
     assert load_dataset(compose_dataset("karate", name=None)).name == "karate"
 
 
@@ -75,7 +75,7 @@ def test_digits(compose_dataset):
     assert graph.features.min() == 0 and graph.features.max() == 1 and graph.features.shape == (1797, 64)
     neighbor = graph.indices.reshape(1797, 10)  # i's row lists i's neighbours
     distance = np.sqrt(((pixels[:, None] - pixels[neighbor]) ** 2).sum(axis=-1))
-    nearest = NearestNeighbors(n_neighbors=10).fit(pixels).kneighbors()[0]  # of others; equal ones in any order
+    nearest = NearestNeighbors(n_neighbors=10).fit(pixels).kneighbors()[0]  # without the node itself; ties in any order
     np.testing.assert_allclose(np.sort(distance, axis=1), nearest, rtol=1e-12)
     assert (neighbor != np.arange(1797)[:, None]).all()
     both = load_dataset(compose_dataset("digits"))
@@ -125,7 +125,7 @@ def test_synthetic_neighbourhoods_say_more_than_features(compose_dataset):
 )
 def test_presets(choice, nodes, edges, features, classes, compose_dataset):
     node = compose_dataset(choice)
-    assert (edges - nodes) % 2 == 0  # at full size no rounding: exactly edges - nodes entries
+    assert (edges - nodes) % 2 == 0  # no rounding at full size: exactly edges - nodes entries
     assert (node["num_nodes"], node["num_edges"]) == (nodes, edges)
     graph = load_dataset({**node, "scale": 0.005, "degree_scale": 0.05})
     assert graph.num_nodes == round(0.005 * nodes) and graph.name == choice

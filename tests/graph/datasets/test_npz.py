@@ -19,7 +19,7 @@ def layout(prefix, dense):
 
 @pytest.fixture
 def write(tmp_path):
-    """A file in the published layout, the object array included that must never be unpickled."""
+    """Writes a file in the published layout, with an object array that must never be unpickled."""
 
     def build(file="tiny.npz", drop=(), **changes):
         arrays = dict(
@@ -101,7 +101,7 @@ def test_save_and_load_give_the_identical_graph(weight_dtype, feature_dtype, fie
     dense = (dense != 0) if weight_dtype is None else dense.astype(weight_dtype)
     changes = dict(features=rng.standard_normal((30, 4)).astype(feature_dtype), num_classes=5, name="kept")
     graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(30, **changes))
-    graph.save(tmp_path / "deep" / "saved")  # no suffix: written where the caller said
+    graph.save(tmp_path / "deep" / "saved")  # no suffix: the file has exactly this name
     loaded = load(path=str(tmp_path / "deep" / "saved"))
     for name in ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask"):
         ours, theirs = getattr(graph, name), getattr(loaded, name)

@@ -22,7 +22,7 @@ def py2_int(value):
 
 
 def py2_array(array):
-    """As numpy on Python 2 pickled it: _reconstruct(ndarray, (0,), 'b') with the bytes as a str."""
+    """An array as numpy on Python 2 pickled it: _reconstruct(ndarray, (0,), 'b') with the bytes as a str."""
     shape = b"(" + b"".join(map(py2_int, array.shape)) + b"t"
     dtype = b"cnumpy\ndtype\n" + py2_string(array.dtype.str[1:].encode()) + py2_int(0) + py2_int(1) + b"\x87R"
     dtype += b"(" + py2_int(3) + py2_string(b"<") + b"NNN" + py2_int(-1) + py2_int(-1) + py2_int(0) + b"tb"
@@ -45,7 +45,7 @@ def py2_graph(graph):
     return b"ccollections\ndefaultdict\nc__builtin__\nlist\n\x85R(" + items + b"u"
 
 
-# Nodes 0-3 in allx; 4, 5 and 7 test, listed unsorted; 6 is skipped, as CiteSeer skips 15 ids.
+# Nodes 0-3 are in allx; 4, 5 and 7 are test nodes, listed unsorted; 6 is skipped, as CiteSeer skips 15 ids.
 ALLX = np.float32([[1, 0, 1], [0, 2, 0], [0, 0, 0], [1, 1, 2]])
 TX = np.float32([[7, 0, 0], [0, 4, 0], [5, 0, 5]])
 TEST_INDEX = [7, 4, 5]
