@@ -1,4 +1,4 @@
-"""Every YAML composes, binds its target, and the keys that scripts rely on keep their names and types."""
+"""Every YAML file composes and binds its target, and the keys that scripts rely on keep their names and types."""
 
 import inspect
 from importlib import import_module
@@ -24,12 +24,12 @@ GROUPS = (
     "runtime",
     "experiment",
 )
-APART = ("hardware", "tuning")  # no part of a run's configuration; other tests read them
+APART = ("hardware", "tuning")  # groups outside a run's configuration; other tests read these files
 CHOICES = [
     (path.parent.name, path.stem)
     for path in sorted(conf_dir().glob("*/*.yaml"))
     if path.stem != "base" and path.parent.name not in APART
-]  # reorder/base.yaml is a part of the others
+]  # the other choices of reorder include reorder/base.yaml
 
 PROGRAM = {
     "dataset": set(),
@@ -106,7 +106,7 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         keys = {
             key for key in node if not key.startswith("_") and (key in parameters or key not in ("name", "symmetrize"))
         }
-        inspect.signature(target).bind(**dict.fromkeys(keys | PROGRAM[group]))  # raises where they do not fit
+        inspect.signature(target).bind(**dict.fromkeys(keys | PROGRAM[group]))  # raises if the keys do not fit
         assert not keys & PROGRAM[group]
     if group == "reorder":
         assert cfg.reorder.name == choice
@@ -114,7 +114,7 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         keys = {key for key in method if not key.startswith("_")}
         inspect.signature(target_of(method)).bind("adj", "seed", **dict.fromkeys(keys))
     if group in ("model", "scheme", "partition", "kernel"):
-        assert getattr(cfg, group)["name"] == choice  # what records call it
+        assert getattr(cfg, group)["name"] == choice  # the name in records
 
 
 def test_the_public_keys_keep_their_names_and_types() -> None:
@@ -151,7 +151,7 @@ def test_the_public_keys_keep_their_names_and_types() -> None:
         (["reorder=metis", "reorder.cluster_size=50"], "reorder.method.cluster_size", 50),
         (["reorder=slashburn"], "reorder.method.hub_share", 0.005),
         (["model.input_dropout=0.1"], "model.input_dropout", 0.1),
-        (["train.lr=1"], "train.lr", 1.0),  # an integer where a number belongs
+        (["train.lr=1"], "train.lr", 1.0),  # an integer is accepted for a number
         (["model.dropout=0"], "model.dropout", 0.0),
     ],
 )

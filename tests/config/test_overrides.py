@@ -1,4 +1,4 @@
-"""In a sweep, keys below a swept group wait for the jobs, which have the choice that knows them."""
+"""Keys below a swept group are composed in the jobs of the sweep, where the choice that has these keys is known."""
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,7 +13,7 @@ from fullgnn.config.overrides import defer_keys_of_swept_groups
         ["-m", "dataset=npz", "dataset.path=a,b", "train.epochs=3"],  # the group itself is not swept
         ["-m", "seed=0,1", "model.dropout=0.1"],
         ["-m", "dataset=cora,pubmed", "dataset.root=a,b"],  # swept already
-        ["-m", "dataset=cora,pubmed", "dataset.root"],  # no override: Hydra says so
+        ["-m", "dataset=cora,pubmed", "dataset.root"],  # not key=value: Hydra reports it
         ["-m", "dataset=karate,digits", "~dataset.seed"],
         ["-m", "model=mlp,gcn", "model.input_dropout=null"],
     ],

@@ -1,4 +1,4 @@
-"""What users of version 0.1.0 have written still works: keys, choices and fields of records, by new or old names.
+"""Keys, choices and record fields of version 0.1.0 still work, under their current or their old names.
 
 ``version_0.1.0.json`` has the keys of the configuration with the choices whose YAML sets them, the values of keys that
 are chosen from a list, the fields of ``record.json``, and the keys of the other commands.
@@ -24,7 +24,7 @@ BEFORE: dict[str, Any] = json.loads((Path(__file__).parent / "version_0.1.0.json
 
 
 def current(key: str) -> str:
-    """The name of today of a dotted key or group."""
+    """The current name of a dotted key or group."""
     group, dot, rest = key.partition(".")
     return RENAMED.get(group, group) + dot + rest
 

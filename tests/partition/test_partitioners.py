@@ -1,4 +1,4 @@
-"""What every partitioner promises, on every tiny graph; then what each is for."""
+"""Every partitioner keeps the common promises on every tiny graph; then each one serves its own purpose."""
 
 import inspect
 import itertools
@@ -137,13 +137,13 @@ def test_nnz_and_metis_balance_the_look_alikes(name: str) -> None:
             cut = partitioner(adj, graph.train_mask, num_parts, 0)
             assert cut.used == partitioner.__name__
             assert imbalance(part_loads(cut, row_weight(adj))) <= 1.05
-        assert imbalance(part_loads(cut, graph.train_mask)) <= 1.05  # of metis
+        assert imbalance(part_loads(cut, graph.train_mask)) <= 1.05  # the last cut, that of metis
 
 
 @pytest.mark.parametrize("num_parts", [2, 4, 8])
 @pytest.mark.parametrize("train", ["none", "few", "communities", "all"])
 def test_metis_finds_the_communities_and_balances_edges_and_training_nodes(train: str, num_parts: int, planted) -> None:
-    adj = permuted(planted, partition.metis(planted, np.zeros(1000, bool), 20, 0).perm)  # a community after the other
+    adj = permuted(planted, partition.metis(planted, np.zeros(1000, bool), 20, 0).perm)  # one community after the other
     train_mask = {
         "none": np.zeros(1000, bool),
         "few": np.arange(1000) < 7,

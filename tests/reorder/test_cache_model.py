@@ -1,4 +1,4 @@
-"""The cache model against a slow cache of ordered dictionaries, and what must hold of any cache."""
+"""The cache model is compared with a slow cache of ordered dictionaries and has the properties of every cache."""
 
 from collections import OrderedDict
 
@@ -11,7 +11,7 @@ from fullgnn.reorder.cache_model import hit_rate
 
 
 def slow_hit_rate(reads: np.ndarray, num_sets: int, ways: int) -> float:
-    """Each set is a dictionary in the order of use."""
+    """Hit rate of a cache whose sets are dictionaries in the order of use: the least recently used line leaves."""
     sets: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(num_sets)]
     hits = 0
     for line in reads.tolist():

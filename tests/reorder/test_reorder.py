@@ -1,4 +1,4 @@
-"""What every method promises, on every tiny graph; then what each is for."""
+"""Every method keeps the common promises on every tiny graph; then each method serves its own purpose."""
 
 from functools import partial
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_undirected_is_the_pattern_of_a_plus_its_transpose(directed: bool) -> No
 
 
 def test_undirected_merges_repeated_entries() -> None:
-    columns = np.array([1] * 256 + [0], dtype=np.int32)  # 256 times the edge 0 -> 1: wraps to 0 in 8 bits
+    columns = np.array([1] * 256 + [0], dtype=np.int32)  # 256 copies of the edge 0 -> 1: in 8 bits their sum is 0
     adj = sparse.csr_array((np.ones(257), columns, np.array([0, 256, 257])), shape=(2, 2))
     assert undirected(adj).toarray().tolist() == [[False, True], [True, False]] and undirected(adj).nnz == 2
 

@@ -12,10 +12,11 @@ def csr(num_nodes: int, edges: list[tuple[int, int]]) -> sparse.csr_array:
 
 
 def test_two_rounds_by_hand() -> None:
-    """Node 9 joins a star around 2, a triangle, a pair and a single; one hub a round.
+    """Node 9 joins a star around 2, a triangle, a pair and a single node; each round removes one hub.
 
-    Round 1 takes 9; triangle, pair and single fall off, in this order. Round 2 takes 2, the centre of the
-    star: its leaves tie, 0 is the giant, 1 and 3 fall off, before the spokes of round 1. Round 3 takes 0.
+    Round 1 removes 9 and cuts off the triangle, the pair and the single node, in this order. Round 2 removes 2, the
+    centre of the star: of the equal leaves, 0 becomes the giant component, and 1 and 3 are cut off and placed before
+    the spokes of round 1. Round 3 removes 0.
     """
     everything = [(9, node) for node in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10)]
     adj = csr(11, everything + [(2, 0), (2, 1), (2, 3), (5, 7), (7, 8), (5, 8), (4, 6)])
@@ -23,7 +24,7 @@ def test_two_rounds_by_hand() -> None:
 
 
 def test_a_giant_component_smaller_than_k_stays_in_the_middle() -> None:
-    """Three hubs (8, 0, 1 by degree 6, 4, 3) leave singles; the first is the giant, too small for a round."""
+    """The hubs 8, 0 and 1 (degrees 6, 4, 3) leave single nodes; the first is the giant, too small for a round."""
     adj = csr(9, [(8, i) for i in range(6)] + [(0, 6), (0, 7), (0, 1), (1, 2)])
     assert slashburn(adj, 0, hub_share=0.3).tolist() == [8, 0, 1, 2, 3, 4, 5, 6, 7]
 
@@ -38,7 +39,7 @@ def test_star_of_cliques() -> None:
 
 
 def oracle(adj: sparse.csr_array, num_hubs: int) -> list[int]:
-    """SlashBurn read off the paper, on Python sets."""
+    """SlashBurn as the paper describes it, on Python sets."""
     graph = nx.from_scipy_sparse_array(adj)
     giant, front, back = set(graph), [], []
     while giant and len(giant) >= num_hubs:

@@ -1,4 +1,4 @@
-"""The counts behind the heat maps, against the dense matrix."""
+"""The counts that heat maps show are compared with sums over the dense matrix."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Folders of runs, written here rather than by a run, and pages read back."""
+"""Run folders that are written without training, and a parser of the report's page."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -68,7 +68,7 @@ def write_run(
     arrays: Structure | None = None,
     num_epochs: int = EPOCHS,
 ) -> Path:
-    """A run folder; without ``told`` that of a run that has not finished."""
+    """A run folder. Without ``told`` it has no record.json, like that of an unfinished run."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(config)
     lines = [
@@ -92,7 +92,7 @@ class Section:
 
 
 class Page(HTMLParser):
-    """What a browser would find: ``sections`` by their heading, and every element with its attributes."""
+    """A parsed page: ``sections`` by heading, all ``elements`` with their attributes, and the ``bold`` texts."""
 
     def __init__(self, text: str):
         super().__init__()

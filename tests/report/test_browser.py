@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing on its console, every picture there, nothing wider than the window."""
+"""In a real browser the page logs nothing, shows every picture and is no wider than the window."""
 
 import html
 import json
@@ -42,7 +42,7 @@ WINDOW = """<!doctype html><iframe src="probed.html" width="{width}" height="900
   found.textContent = JSON.stringify(event.data);
   document.body.append(found);
 }});</script>"""
-"""A window of any width; that of the browser itself cannot be narrow."""
+"""A frame stands for a window of any width, since the browser's own window cannot be narrow."""
 
 DARK = "--blink-settings=preferredColorScheme=0"
 
@@ -60,7 +60,7 @@ def browse(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def look(page: Path, width: int, *flags: str) -> tuple[dict[str, Any], list[str]]:
-    """What the page looks like in a window of ``width`` pixels, and the lines on its console."""
+    """Measurements of the page in a window of ``width`` pixels, and the lines on the page's console."""
     folder = page.parent
     (folder / "probed.html").write_text(page.read_text().replace("</body>", PROBE))
     (folder / "window.html").write_text(WINDOW.format(width=width))
@@ -115,7 +115,7 @@ def test_on_paper_it_is_light_whatever_the_screen_is(page: Path) -> None:
 
 
 def test_a_page_with_defects_is_found_out(tmp_path: Path) -> None:
-    """The checks above see what they look for."""
+    """``look`` finds a broken image, content wider than the window and a message on the console."""
     page = tmp_path / "report.html"
     page.write_text(
         '<!doctype html><body><div class="figures"><img src="data:image/png;base64,AAAA"></div>'

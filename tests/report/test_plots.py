@@ -1,4 +1,4 @@
-"""What is drawn is what was given: marks are read back from the axes."""
+"""Plots show the data that they are given: marks are read back from the axes."""
 
 import numpy as np
 import pytest

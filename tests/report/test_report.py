@@ -1,4 +1,4 @@
-"""The page of some runs: every section has its plots and all their numbers, from whatever the folders hold."""
+"""The report's page: every section has its plots and their numbers, also where files are missing or damaged."""
 
 import base64
 import json
@@ -43,7 +43,7 @@ def page_of(*folders: Path, out: Path | None = None) -> Page:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images stay empty, for tests of what else is on a page: drawing them takes most of its time."""
+    """Leaves images empty, for tests of the rest of a page: drawing takes most of the time of a report."""
 
     def two_images(folder: Path, plot: Plot) -> list[dict[str, str]]:
         return [{"src": "", "alt": plot.alt, "class": theme} for theme in ("light", "dark")]
@@ -52,7 +52,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def numbers(section: Section, caption: str) -> dict[str, list[str]]:
-    """Rows by their heading."""
+    """The cells of a table by the heading of their row."""
     return {row[0]: row[1:] for row in section.tables[caption][1:]}
 
 
@@ -160,7 +160,7 @@ def test_the_best_is_bold_only_among_runs_of_one_dataset(undrawn, tmp_path: Path
     first = write_run(tmp_path / "a", record())
     second = write_run(tmp_path / "b", record(final_loss=0.125, test_accuracy=0.5, epoch_time_ms={"median": 11.5}))
     page = page_of(first, second, out=tmp_path / "page")
-    assert page.bold == ["0.125", "75.00 %"]  # the epochs take the same time
+    assert page.bold == ["0.125", "75.00 %"]  # equal epoch times: neither is bold
     assert "differ in nothing but run_dir" in page.sections["Summary"].text
     other = write_run(tmp_path / "c", record(dataset="digits", final_loss=0.0))
     assert page_of(first, other, out=tmp_path / "page").bold == []
@@ -287,7 +287,7 @@ def test_a_sweep_stands_for_its_finished_jobs(undrawn, tmp_path: Path) -> None:
     names = [f"seed={job}" for job in range(13) if job != 11]
     assert page.sections["Summary"].tables["The runs side by side"][0] == ["", *names]
     assert "Job 11 of" in page.sections[""].text
-    runs, left_out = read_runs([folder, folder / "3"])  # one of them twice
+    runs, left_out = read_runs([folder, folder / "3"])  # folder/3 is given twice
     assert [run.name for run in runs] == names and len(left_out) == 1
 
 
@@ -355,7 +355,7 @@ def test_without_matplotlib_the_command_says_so(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """Several runs have a page of their own under runs/; a mistake is one line; a run imports no matplotlib."""
+    """The page of several runs is written under runs/; a user error prints one line; training imports no matplotlib."""
     write_run(tmp_path / "a", record())
     write_run(tmp_path / "b", record())
     done = run_command(COMMAND, "a", "b", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The command line: targets, keys, one line for each mistake, and what lies in the folder at the end."""
+"""The command ``reproduce``: its targets, its keys, its one-line errors, and the files that a target leaves."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Targets that train: tables 4 and 5 and figure 10 on tiny graphs, and the epochs that they are made of."""
+"""Table 5 and figure 10, which train, on tiny graphs, and the epochs that these targets time."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Figure 7: the plain GCN against a dense oracle, ours against the plain one."""
+"""Figure 7: the plain GCN is compared with a dense oracle, and fullgnn's GCN with the plain one."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_the_plain_gcn_is_the_dense_oracles(cfg: fig7.Config, result: Result) ->
     logits = oracle.forward(None)[0][graph.test_mask]
     accuracy = (logits.argmax(axis=1) == graph.labels[graph.test_mask]).mean()
     assert plain["accuracy"][-1] == pytest.approx(accuracy, abs=1.5 / graph.test_mask.sum())
-    assert losses[-1] < losses[0] - 0.1  # it learns, so agreement says something
+    assert losses[-1] < losses[0] - 0.1  # the oracle learns, so agreement with its losses is not trivial
 
 
 def test_ours_has_the_same_curves_on_one_and_two_processes(result: Result) -> None:
@@ -75,7 +75,7 @@ def test_curves_that_differ_are_called_so(cfg: fig7.Config) -> None:
     other = fig7.Training([2.0, 1.01], [0.5, 0.6], [0.1, 0.1], 0.0)
     rows = fig7._rows("G", {fig7.PLAIN: one, "ours p=1": other}, cfg.tolerance)
     assert fig7._losses_note(rows, cfg.tolerance).startswith("The curves of the loss DIFFER: they differ by 1.0e-02")
-    assert rows[0].cells["ours p=1"].ours is None  # it does not come as low
+    assert rows[0].cells["ours p=1"].ours is None  # ``other`` never reaches the last loss of ``one``
 
 
 def test_time_to_a_loss_ends_with_the_first_epoch_that_has_it() -> None:

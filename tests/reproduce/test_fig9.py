@@ -1,4 +1,4 @@
-"""Figure 9: orders, who is measured and who simulated, and where the paper's numbers stand."""
+"""Figure 9: its rows, the origin of each time (measured or simulated), and the places of the paper's numbers."""
 
 from dataclasses import replace
 from importlib import import_module

@@ -1,4 +1,5 @@
-"""Figures 5 and 8 on tiny graphs: what is counted against a dense count, what is claimed, and the paper's cells."""
+"""Figures 5 and 8 on tiny graphs: their counts are compared with independent counts, their claims and the paper's
+numbers are checked."""
 
 import os
 import sys

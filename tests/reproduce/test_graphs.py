@@ -1,4 +1,4 @@
-"""The graphs of the targets: density, one of each a command, real ones where they are."""
+"""The graphs of the targets have the density asked for, are loaded once, and are real where the file exists."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_a_shrunk_graph_keeps_its_density_within_twice_the_real(cfg: TargetConfi
     n, full = made.graph.num_nodes, full_size(dataset)
     assert n == round(0.02 * full.num_nodes)
     pattern = made.graph.adjacency(np.int8)
-    assert pattern.diagonal().sum() == 0  # so that n self-loops come on top
+    assert pattern.diagonal().sum() == 0  # no self-loop is stored, so A + I has n more non-zeros
     density = (pattern.nnz + n) / n**2
     assert made.size.density == density
     assert density / (full.nnz / full.num_nodes**2) == pytest.approx(1.9, rel=0.02)

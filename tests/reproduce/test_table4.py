@@ -1,4 +1,4 @@
-"""Table 4: every method from the same weights, the peers where they are, and the paper's seconds."""
+"""Table 4: all methods start from the same weights, missing peers are named, and the paper's seconds are shown."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables 2 and 3: derived facts against a count by hand."""
+"""Tables 2 and 3: derived facts are compared with simple counts."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_blocks_are_those_that_dealing_them_out_gives(scheme: str, p: int, r: in
     held = {(row, replica): 0 for row in range(b) for replica in range(r)}
     for row in range(b):
         for column in range(b):
-            held[row, column % r] += 1  # any way to deal the b blocks of a row to its r ranks as evenly as possible
+            held[row, column % r] += 1  # deals the b blocks of a row to its r ranks as evenly as possible
     found = table2.blocks(JobShape(scheme, p, r))
     assert found == {"block rows": b, "block columns": b, "blocks per rank": max(held.values())}
 

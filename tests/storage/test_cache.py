@@ -1,4 +1,4 @@
-"""Arrays kept on disk: the same bits or nothing."""
+"""The cache on disk loads the same bits that were stored, or nothing."""
 
 import io
 import logging
@@ -45,7 +45,7 @@ def test_what_was_stored_is_loaded_to_the_bit(cache: Cache) -> None:
     cache.store("order", "k", ARRAYS)
     assert same_bits(cache.load("order", "k"), ARRAYS)
     assert cache.load("order", "other") is None and cache.load("aggregation", "k") is None
-    cache.store("order", "k", {"perm": ARRAYS["perm"][::-2]})  # replaces it; not contiguous
+    cache.store("order", "k", {"perm": ARRAYS["perm"][::-2]})  # replaces the entry by an array that is not contiguous
     assert same_bits(cache.load("order", "k"), {"perm": ARRAYS["perm"][::-2].copy()})
 
 
@@ -118,12 +118,12 @@ def test_no_damaged_byte_leads_to_other_arrays(cache: Cache) -> None:
         except Exception as error:
             assert not isinstance(error, AssertionError)
             lost += 1
-    assert lost > len(whole) // 2  # the rest does not matter, as the date of a member
+    assert lost > len(whole) // 2  # the other bytes change no array: the date of a member, for example
 
 
 def test_files_that_are_something_else(cache: Cache) -> None:
     file = stored_file(cache)
-    np.savez(file, perm=np.array([{"an": "object"}]))  # would need pickle
+    np.savez(file, perm=np.array([{"an": "object"}]))  # an array of objects needs pickle
     assert cache.load("order", "k") is None
     with file.open("wb") as bare:
         np.save(bare, ARRAYS["perm"])
@@ -131,7 +131,7 @@ def test_files_that_are_something_else(cache: Cache) -> None:
     file.unlink()
     file.mkdir()
     assert cache.load("order", "k") is None
-    cache.store("order", "k", ARRAYS)  # a warning, no error
+    cache.store("order", "k", ARRAYS)  # logs a warning and raises nothing
 
 
 def test_readers_and_writers_at_once_see_whole_files(cache: Cache) -> None:
@@ -180,7 +180,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_is_named(tmp_path: Path, monkeypatch) -> None:
-    def refuse(*args, **kwargs) -> None:  # as a folder without permission does, except to root
+    def refuse(*args, **kwargs) -> None:  # simulated, since root may write to a read-only folder
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(cache_module, "TemporaryFile", refuse)

@@ -1,4 +1,4 @@
-"""TensorBoard's files say what ``epochs.jsonl`` says."""
+"""TensorBoard's event files hold the numbers of ``epochs.jsonl``."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ def without_tensorboard(world: World, overrides: list[str]) -> tuple[str, bool]:
 
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """By tag, the points as TensorBoard reads them."""
+    """The points of each tag, as TensorBoard reads them."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
     events = accumulator(str(folder), size_guidance={"scalars": 0}).Reload()
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
@@ -46,9 +46,9 @@ def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_events_are_the_lines_of_epochs(ranks, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    for _ in range(2):  # the second run leaves nothing of the first
+    for _ in range(2):  # the second run removes the events of the first
         ranks(2)(trained, [*RUN, "train.tensorboard=true", f"run_dir={tmp_path}"])
-    (file,) = (tmp_path / "tensorboard").iterdir()  # one, although there are two ranks
+    (file,) = (tmp_path / "tensorboard").iterdir()  # two ranks, one file
     expected: dict[str, list[tuple[int, float]]] = {}
     for line in map(json.loads, (tmp_path / "epochs.jsonl").read_text().splitlines()):
         scalars = {"loss/train": line["loss"]}

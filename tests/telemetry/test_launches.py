@@ -1,4 +1,4 @@
-"""What a profiler saw, by kernel and gap."""
+"""A profiler's launches are summed by kernel and by gap."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from fullgnn.telemetry.launches import Launch, launch_table, profiled
 
 
 def test_time_by_kernel_and_by_gap():
-    """Two epochs: a from 0 to 10, b from 10 to 30 with c inside, a gap of 20, and again; between them a gap of 50."""
+    """Two equal epochs (us): a from 0 to 10, b to 30 with c inside, a gap of 20, d from 50 to 100; then a gap of 50."""
     once = [("a", 0, 10), ("b", 10, 30), ("c", 12, 20), ("d", 50, 100)]
     launches = [Launch(name, begin + 150 * turn, end + 150 * turn) for turn in (1, 0) for name, begin, end in once]
     table = launch_table(launches, epochs=2)

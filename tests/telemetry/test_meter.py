@@ -1,4 +1,4 @@
-"""Times and bytes of an interval."""
+"""The meter counts the times and bytes of an interval."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The live line of rank 0: it rewrites itself on a terminal and is about ten log lines in a file."""
+"""Progress of rank 0: one line that is rewritten on a terminal, about ten log lines in a file."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""Tables that align and are Markdown, sizes that people read, and a sweep's table."""
+"""Aligned Markdown tables, readable sizes and shares, the table of a sweep, and the log lines of each rank."""
 
 import logging
 
@@ -65,7 +65,7 @@ def test_other_ranks_only_warn_and_say_who_they_are(capsys, rank: int) -> None:
     before = package.handlers, package.level, package.propagate
     try:
         setup_logging(rank)
-        setup_logging(rank)  # replaces the first
+        setup_logging(rank)  # replaces the first call's handler
         log = logging.getLogger("fullgnn.somewhere")
         log.debug("debug")
         log.info("info")
