@@ -1,4 +1,4 @@
-"""Running an operation inside the ranks of a test, and the record that it leaves."""
+"""Run an operation inside the ranks of a test, and read the record that the operation writes."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ SHORT = ("graph=tiny", "rounds=3", "epochs=4", "budget_s=1000", "threads=1", "ca
 
 
 def operate(world: World, *overrides: str) -> str:
-    """Measure ``overrides`` on every rank of ``world``; the table."""
+    """Run the operation of ``overrides`` on every rank of ``world``, and return its table."""
     cfg = load_bench(*SHORT, *overrides, f"nproc={world.size}")
     outcome = OPERATIONS[cfg.op](cfg, world)
     record = make_record(cfg, world, outcome)

@@ -1,4 +1,4 @@
-"""The real command: a job of two processes with single-process methods beside it, and what it says of a mistake."""
+"""The real command: a job of two processes with single-process methods beside it, and the message of a user error."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line: one line for each mistake, naming it and its cure."""
+"""Each user error on the command line gives one line, which names the error and its cure."""
 
 import pytest
 

@@ -33,7 +33,7 @@ def method(name: str, elapsed_ms: float, kind: str = "ours", processes: int = 1,
 
 
 def measure_fakes(world: World, *arguments: Any) -> tuple[list[Measurement], list[Missing], list[str]]:
-    """Slow, quick and failing methods on rank 0 alone, and one on all ranks that takes a rank as long as its number."""
+    """Measure slow, quick and failing methods on rank 0, and one on all ranks that takes rank r 10 (r + 1) ms."""
     calls: list[str] = []
     methods = [method("all", 10.0 * (world.rank + 1), processes=world.size, calls=calls)]
     if world.rank == 0:
@@ -56,13 +56,13 @@ def test_rounds_budget_and_failure(ranks) -> None:
     measurements, missing, calls = results[0]
     by_name = {one.name: one for one in measurements}
     assert set(by_name) == {"all", "slow", "quick"}
-    assert by_name["all"].times.ms == [20.0] * 9  # of the slowest rank
+    assert by_name["all"].times.ms == [20.0] * 9  # the time of the slowest rank
     assert by_name["all"].warmup_ms == [20.0] and by_name["all"].values == [0.5] * 10
     assert len(by_name["slow"].times.ms) == MIN_ROUNDS
     assert by_name["slow"].stopped == "budget_s=10 was spent"
     assert len(by_name["quick"].times.ms) == 9 and by_name["quick"].stopped is None
     assert missing == [Missing("failing", "failed in round 2: ValueError: enough of it")]
-    assert results[1][2] == ["all"] * 10  # the other rank only takes part where it must
+    assert results[1][2] == ["all"] * 10  # rank 1 only runs the method of all ranks
     rounds = [calls[start : start + 3] for start in range(0, 3 * (1 + MIN_ROUNDS), 3)]
     assert all(sorted(names) == ["all", "quick", "slow"] for names in rounds)  # each once, interleaved
     assert len(set(map(tuple, rounds))) > 1  # not always in the same order

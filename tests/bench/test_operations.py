@@ -34,7 +34,7 @@ pytestmark = pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
 
 
 def check_times(record: dict, num_rounds: int) -> None:
-    """Medians and ratios, computed once more from the times of each round."""
+    """Check medians and ratios against the times of each round."""
     medians = {}
     for one in record["measurements"]:
         assert len(one["times_ms"]) == num_rounds
@@ -51,7 +51,7 @@ def check_times(record: dict, num_rounds: int) -> None:
 
 
 def check_missing(record: dict, library: str, module: str) -> None:
-    """A library that is not installed is named with its reason, one that is installed has times."""
+    """A library that is not installed is listed with its reason, and an installed library has times."""
     reasons = [one["reason"] for one in record["missing"] if one["method"].startswith(library)]
     measured = [one for one in record["measurements"] if one["method"].startswith(library)]
     if importlib.util.find_spec(module) is None:

@@ -1,4 +1,4 @@
-"""What is trained, and the trainings of the peers, on modules that stand in for libraries that are not installed."""
+"""The training problem, and the trainings of the peers with modules that stand in for missing libraries."""
 
 import pytest
 import torch

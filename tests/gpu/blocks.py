@@ -15,7 +15,7 @@ _COLUMNS_AT_ONCE = 64
 
 
 def ragged(weighted: bool = False) -> LocalCSR:
-    """Rows of all lengths: every seventh empty, as is the last; one full; and a corner as dense as a community."""
+    """A block with rows of all lengths: every seventh and the last are empty, one is full, one corner is dense."""
     num_rows, num_cols = (1237, 1501) if ON_GPU else (45, 61)
     generator = seeded(0)
     mask = torch.rand(num_rows, num_cols, device=DEVICE, generator=generator) < 0.02
@@ -29,14 +29,14 @@ def ragged(weighted: bool = False) -> LocalCSR:
 
 
 def thin() -> LocalCSR:
-    """Fewer rows than any panel, and one entry in most."""
+    """A block with fewer rows than any panel, and one entry in most rows."""
     mask = torch.zeros(5, 40 if ON_GPU else 3, dtype=torch.bool, device=DEVICE)
     mask[[0, 2, 4], [0, 1, 2]] = True
     return _from_mask(mask)
 
 
 def many_columns() -> LocalCSR:
-    """More columns than two bytes name, and communities."""
+    """A block of a graph with communities, with more columns than two bytes can number."""
     graph = generate(Lookalike(70_001, 1_470_001, 0, 16, 0), 1.0, 0, DEVICE)
     return graph.csr(graph.perm)
 
@@ -49,12 +49,12 @@ def star(num_cols: int) -> LocalCSR:
 
 
 def full(num_rows: int, num_cols: int) -> LocalCSR:
-    """Every entry is there: panels that are as long as there are columns."""
+    """A block without zeros, whose panels hold all columns."""
     return corner(num_rows, num_cols, num_rows, num_cols)
 
 
 def corner(num_rows: int, num_cols: int, height: int, width: int) -> LocalCSR:
-    """Edges in the last ``height`` rows alone, each to the last ``width`` columns."""
+    """A block whose last ``height`` rows have edges to the last ``width`` columns; the other rows are empty."""
     indptr = torch.zeros(num_rows + 1, dtype=torch.int32)
     indptr[-height:] = torch.arange(1, height + 1, dtype=torch.int32) * width
     indices = torch.arange(num_cols - width, num_cols, dtype=torch.int32).repeat(height)
@@ -62,7 +62,7 @@ def corner(num_rows: int, num_cols: int, height: int, width: int) -> LocalCSR:
 
 
 def exact(block: LocalCSR, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(num_rows, F) float64 A X, and |A| |X|, which an error is measured by."""
+    """(num_rows, F) float64 A X and |A| |X|; errors are relative to the second."""
     return _product(block, block.values, x), _product(
         block, None if block.values is None else block.values.abs(), x.abs()
     )

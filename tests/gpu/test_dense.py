@@ -1,6 +1,6 @@
 """The dense operations of a training step against float64, at the sizes of a GPU; tiny ones in Triton's interpreter.
 
-An error is that of one element over the sum of the magnitudes of its addends.
+The error of an element is relative to the sum of the magnitudes of its addends.
 """
 
 import pytest
@@ -25,11 +25,11 @@ from tests.triton_device import DEVICE, needs_triton
 pytestmark = needs_triton
 
 DOT = 4e-6
-"""Error of a dense product over its sum of magnitudes: of a number split into two of TF32's precision 2^-22 is lost,
-of each operand, and the tensor cores add up to 602 columns in float32."""
+"""Error of a dense product over its sum of magnitudes: the split of each operand into two numbers of TF32's precision
+loses 2^-22, and the tensor cores add up to 602 columns in float32."""
 
 EXPONENTIAL = 4e-6
-"""Error of a loss, and of the gradient of a logit, over the largest it may be: exp and log are approximations."""
+"""Error of a loss over the loss, and of a logit's gradient over 1 / num_rows: exp and log are approximations."""
 
 LAYERS = ((602, 128), (128, 41), (128, 8), (128, 10), (100, 64), (64, 47)) if ON_GPU else ((20, 8), (8, 5))
 """(depth, columns) of the layers of the four models."""
@@ -38,18 +38,18 @@ NUM_ROWS, MANY = (20_011, 4_000_037) if ON_GPU else (97, 300)
 
 @pytest.fixture(autouse=True)
 def _triton_on_cpu(triton_on_cpu: None) -> None:
-    """On a CPU, too."""
+    """Every test runs on a CPU where there is no GPU."""
 
 
 def randoms(*shapes: tuple[int, ...]) -> list[Tensor]:
-    """Numbers in rows that lie as in training."""
+    """Random tensors, with matrices laid out as in training."""
     generator, like = seeded(0), torch.empty(0, device=DEVICE)
     some = [empty_aligned(*shape, like) if len(shape) == 2 else like.new_empty(shape) for shape in shapes]
     return [x.normal_(generator=generator) for x in some]
 
 
 def mask_and_kept(num_rows: int, columns: int) -> tuple[Mask, Tensor]:
-    """A dropout of one half, and the elements that it keeps, by the definition in NumPy."""
+    """A dropout mask with p = 0.5, and the elements that the definition in NumPy keeps."""
     node_id = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))
     kept = torch.from_numpy(philox_words(node_id.numpy(), columns, 0, 2, 7) >= 2**31)
     return Mask(node_id.to(DEVICE), 0.5, 7, torch.tensor(2, device=DEVICE), 0), kept.to(DEVICE)
@@ -57,7 +57,7 @@ def mask_and_kept(num_rows: int, columns: int) -> tuple[Mask, Tensor]:
 
 @pytest.mark.parametrize(("depth", "columns"), LAYERS)
 def test_products(depth: int, columns: int) -> None:
-    """dropout(relu(X W + b)) and diag(scale) X W."""
+    """The products are dropout(relu(X W + b)) and diag(scale) X W."""
     x, weight, bias, scale = randoms((NUM_ROWS, depth), (depth, columns), (columns,), (NUM_ROWS,))
     mask, kept = mask_and_kept(NUM_ROWS, columns)
     exact, magnitude = x.double() @ weight.double(), x.double().abs() @ weight.double().abs()
@@ -69,7 +69,7 @@ def test_products(depth: int, columns: int) -> None:
 
 
 def check_gradients(x: Tensor, g: Tensor, output: Tensor) -> None:
-    """X^T G', the column sums of G', and G', of a ReLU with dropout."""
+    """Check X^T G', the column sums of G', and G', where G' is G masked by a ReLU with dropout."""
     masked = torch.where(output > 0, g.double() * 2, 0)
     found, sums, found_masked = linear_gradients(x, g, output, 2.0, keep_masked=True)
     exact, magnitude = x.double().t() @ masked, x.double().abs().t() @ masked.abs()
@@ -99,7 +99,7 @@ def test_cross_entropy(num_classes: int) -> None:
 
 
 def test_millions_of_equal_addends() -> None:
-    """The worst case of a running sum; few columns, since float64 copies are made beside them."""
+    """Equal addends are the worst case of a running sum. The columns are few because the test makes float64 copies."""
     x, g, output = randoms((MANY, 32), (MANY, 16), (MANY, 16))
     check_gradients(x.fill_(0.1), g.fill_(0.1), output.fill_(1.0))
     logits = randoms((1, 8))[0].expand(MANY, 8).contiguous()
@@ -108,7 +108,7 @@ def test_millions_of_equal_addends() -> None:
 
 @pytest.mark.parametrize("columns", sorted({columns for _, columns in LAYERS}))
 def test_dropout_and_epilogue(columns: int) -> None:
-    """Dropout in place is equal to the bit; an epilogue alone has every part."""
+    """Dropout in place is equal to the bit; an epilogue without a product has every part."""
     (y, scale, bias), (mask, kept) = (
         randoms((NUM_ROWS, columns), (NUM_ROWS,), (columns,)),
         mask_and_kept(NUM_ROWS, columns),
@@ -124,7 +124,7 @@ def test_dropout_and_epilogue(columns: int) -> None:
 
 @pytest.mark.gpu
 def test_offsets() -> None:
-    """The last rows of X W, and of the gradient of a ReLU, of a matrix of more than 2^31 elements."""
+    """The last rows of X W and of a ReLU's gradient are right where X has more than 2^31 elements."""
     skip_without_memory()
     num_rows, width = LARGE
     x = torch.randn(num_rows, width, device=DEVICE, generator=seeded(0))

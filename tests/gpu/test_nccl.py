@@ -1,7 +1,7 @@
 """NCCL with one rank on one GPU: captured collectives are replayed, and then their process group ends.
 
-The framework's collectives return at once on one rank, so torch.distributed is called here: an all-reduce, and a send
-and receive of this rank to itself, as ``Axis.exchange`` batches them.
+The framework's collectives return at once on one rank, so the test calls torch.distributed: an all-reduce, and a send
+and a receive of this rank to itself, batched as in ``Axis.exchange``.
 """
 
 import multiprocessing
@@ -15,7 +15,7 @@ SIZE = 1 << 20
 
 
 def replay_collectives() -> None:
-    """y = all-reduce(x) and z = exchange(x), on one rank both x, replayed with other x."""
+    """Replay y = all-reduce(x) and z = exchange(x) with new values of x; on one rank, y and z equal x."""
     dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
     device = torch.device("cuda", 0)
     x = torch.zeros(SIZE, device=device)
@@ -27,7 +27,7 @@ def replay_collectives() -> None:
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 0), dist.P2POp(dist.irecv, z, 0)]):
             work.wait()
 
-    step()  # connects
+    step()  # opens the connections
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"):
@@ -47,11 +47,11 @@ def replay_collectives() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not dist.is_nccl_available(), reason="this torch has no NCCL")
 def test_captured_collectives_are_replayed_and_their_group_ends() -> None:
-    """In a process of their own, since a collective, or the end of the group, may hang."""
+    """A child process runs the collectives, since a collective or the end of the group may hang."""
     process = multiprocessing.get_context("spawn").Process(target=replay_collectives)
     process.start()
     process.join(LIMIT_S)
     hung = process.is_alive()
     process.kill()
-    assert not hung, f"it hung: stopped after {LIMIT_S} s"
+    assert not hung, f"the process hung and was stopped after {LIMIT_S} s"
     assert process.exitcode == 0, "see the output of the process"

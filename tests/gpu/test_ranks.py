@@ -1,4 +1,4 @@
-"""A training by several ranks that share one GPU, over gloo, against the same on one rank: the losses are equal.
+"""A training by several ranks that share one GPU, over gloo, has the losses of the same training on one rank.
 
 Where no GPU is visible, two ranks train a tiny graph on the CPU.
 """

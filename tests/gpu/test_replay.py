@@ -1,4 +1,4 @@
-"""A training with dropout that is replayed as a CUDA graph, against the same one launched step by step: to the bit."""
+"""A training with dropout has the same losses, to the bit, replayed as a CUDA graph and launched step by step."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.engine.test_cuda_graph import on_gpu  # noqa: E402
 
 @pytest.mark.gpu
 def test_replayed_epochs_have_the_same_losses(ranks) -> None:
-    """With kernel=csr, which does not depend on timing, on a graph of 20,000 nodes and 800,000 edges."""
+    """The graph has 20,000 nodes and 800,000 edges; kernel=csr does not depend on timing."""
     graph = ["dataset=products-like", "dataset.scale=0.008", "kernel=csr", "runtime.dtype=float32"]
     training = ["experiment=full", "model.dropout=0.5", "train.epochs=12", *layout_overrides(1)]
     (found,) = ranks(1)(on_gpu, config(*training, *graph))

@@ -1,6 +1,6 @@
 """Every sparse kernel against a product in float64, at the sizes of a GPU; tiny ones in Triton's interpreter.
 
-An error is that of one element over the sum of the magnitudes of its addends.
+The error of an element is relative to the sum of the magnitudes of its addends.
 """
 
 import pytest
@@ -26,7 +26,7 @@ from tests.gpu.blocks import ON_GPU, corner, exact, full, many_columns, ragged, 
 from tests.oracle import philox_words
 from tests.triton_device import DEVICE, needs_triton
 
-pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy, of unread padding
+pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding
 
 KERNELS = CONTESTANTS if ON_GPU else {one.name: one for one in FIRST if one != BASELINE}
 AUTO = Contestant("auto", "bf16x3", AutoKernel)
@@ -41,7 +41,7 @@ CORNER = 64
 
 @pytest.fixture(autouse=True)
 def _triton_on_cpu(triton_on_cpu: None) -> None:
-    """On a CPU, too."""
+    """Every test runs on a CPU where there is no GPU."""
 
 
 def name_of(one: object) -> str | None:
@@ -51,7 +51,7 @@ def name_of(one: object) -> str | None:
 def multiply(
     one: Contestant, block: LocalCSR, x: Tensor, out: Tensor | None = None, epilogue: Epilogue = NO_EPILOGUE
 ) -> Tensor:
-    """The product, added to ``out`` where it is given, else written over numbers that are none."""
+    """The product, added to ``out`` where it is given, else written over NaNs."""
     kernel, accumulate = one.make(), out is not None
     out = x.new_full((block.num_rows, x.shape[1]), torch.nan) if out is None else out
     kernel.spmm(kernel.prepare(block, x.dtype), x, out, accumulate, epilogue)
@@ -59,7 +59,7 @@ def multiply(
 
 
 def random_rows(num_rows: int, width: int) -> Tensor:
-    """Rows laid out as in training; what lies between them is not a number."""
+    """Random rows laid out as in training, with NaNs in the padding."""
     x = empty_aligned(num_rows, width, torch.empty(0, device=DEVICE))
     x.as_strided((num_rows, x.stride(0)), (x.stride(0), 1)).fill_(torch.nan)
     return x.normal_(generator=seeded(width))
@@ -83,7 +83,7 @@ def test_product(one: Contestant, width: int) -> None:
 @pytest.mark.parametrize("width", EPILOGUE_WIDTHS)
 @pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
 def test_epilogue_in_slices_of_wider_matrices(one: Contestant, width: int) -> None:
-    """relu(diag(scale) (A X + out) + bias)."""
+    """The result is relu(diag(scale) (A X + out) + bias)."""
     block = ragged()
     x = random_rows(block.num_cols, width + 8)
     x[:, :8] = torch.nan
@@ -98,7 +98,7 @@ def test_epilogue_in_slices_of_wider_matrices(one: Contestant, width: int) -> No
 @pytest.mark.parametrize("width", EPILOGUE_WIDTHS)
 @pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
 def test_dropout_in_the_epilogue(one: Contestant, width: int) -> None:
-    """dropout(relu(diag(scale) A X + bias)), with the mask of the definition in NumPy."""
+    """The result is dropout(relu(diag(scale) A X + bias)), with the mask of the definition in NumPy."""
     block = ragged()
     x = random_rows(block.num_cols, width)
     scale, bias = scale_and_bias(block, width)
@@ -142,7 +142,7 @@ def test_equal_addends(one: Contestant, width: int) -> None:
 
 
 def skip_without_memory() -> None:
-    """Two such matrices are there at a time."""
+    """Skip where the GPU has no room for two matrices of shape ``LARGE``."""
     needed = 10 * LARGE[0] * LARGE[1]
     if torch.cuda.mem_get_info()[0] < needed:
         pytest.skip(f"{needed / 1e9:.0f} GB of free memory are needed")
@@ -154,7 +154,7 @@ def test_offsets_of_x(one: Contestant) -> None:
     """Rows of X beyond 2^31 elements are read."""
     skip_without_memory()
     num_rows, width = LARGE
-    x = torch.full((num_rows, width), 1e9, device=DEVICE)  # a row that should not be read shows
+    x = torch.full((num_rows, width), 1e9, device=DEVICE)  # a row that is read by mistake shows
     x[-CORNER:] = random_rows(CORNER, width)
     expected = exact(full(CORNER, CORNER), x[-CORNER:])
     found = multiply(one, corner(CORNER, num_rows, CORNER, CORNER), x)
@@ -164,7 +164,7 @@ def test_offsets_of_x(one: Contestant) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("one", EVERY_KIND, ids=name_of)
 def test_offsets_of_the_output(one: Contestant) -> None:
-    """Rows of the output beyond 2^31 elements are written, the empty ones too."""
+    """Rows of the output beyond 2^31 elements are written, also the empty ones."""
     skip_without_memory()
     num_rows, width = LARGE
     x = random_rows(CORNER, width)

@@ -1,6 +1,6 @@
 """Compile everything that the host would launch on a GPU of compute capability 9.0, on a machine without a GPU.
 
-The host's code runs on CPU tensors. Each kernel that it asks for is compiled for sm_90, and nothing is launched.
+The host's code runs on CPU tensors. Each kernel that this code asks for is compiled for sm_90, and none is launched.
 Importing this module imports Triton.
 """
 
@@ -20,7 +20,7 @@ CAPABILITY = 90
 
 
 class AbsentGPU:
-    """What Triton asks a driver before a launch."""
+    """A stand-in for Triton's driver that answers what Triton asks before a launch."""
 
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cuda", CAPABILITY, 32)
@@ -43,9 +43,9 @@ class Launch:
 
 @contextmanager
 def recorded() -> Iterator[list[Launch]]:
-    """Append launches to the list that is returned, instead of making them.
+    """Yield a list to which launches are appended instead of being made.
 
-    Inside the block kernels in Triton serve CPU tensors, whose rows lie as they do on a GPU. Afterwards Triton keeps
+    Inside the block, kernels in Triton take CPU tensors, whose rows are laid out as on a GPU. Afterwards Triton keeps
     the driver of the absent GPU: this process cannot launch a kernel any more.
     """
     assert not gpu.interpreting(), "TRITON_INTERPRET is set: nothing would be compiled"

@@ -1,6 +1,6 @@
-"""The products, and the work around them, that the four models of Miao et al. 2023 ask a GPU for.
+"""The sparse products, and the dense operations around them, of the four models of Miao et al. 2023 on a GPU.
 
-A case is a call of public functions on CPU tensors that lie as those of a training run on a GPU do; the host's code
+A case is a call of public functions on CPU tensors that are laid out as in training on a GPU; the host's code
 alone decides which kernels the call compiles. The matrix has rows of every number of edges from 0 to 16,384, and a
 dense panel of 128 rows over all columns, so that every bin of rows, heavy rows and long panels occur.
 """
@@ -25,7 +25,7 @@ NUM_COLS = 16_384
 DEGREES = (0, 1, 3, 4, 7, 8, 12, 16, 24, 32, 50, 64, 100, 200, 400, 1000, 1500, 2500, 5000, NUM_COLS)
 PANEL = slice(128, 256)
 NUM_ROWS = 331
-DENSE_ROWS = 20_011  # of the tall matrices; no multiple of 16, as numbers of nodes
+DENSE_ROWS = 20_011  # rows of the tall matrices; like numbers of nodes, no multiple of 16
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Case:
     kernel: str
     shape: str  # the width of X, or the shapes of a dense product
     call: Callable[[], object]
-    models: list[str] = field(default_factory=list)  # that ask for it
+    models: list[str] = field(default_factory=list)  # models that make this call
 
 
 def all_cases() -> list[Case]:
-    """The sparse products, kernel by kernel from the widest X to the narrowest, then what happens around them."""
+    """The sparse products of each kernel, from the widest X to the narrowest, then the dense operations around them."""
     widths: dict[int, list[str]] = {}
     around: dict[tuple[str, str], Case] = {}
     for name, shape in LOOKALIKES.items():
@@ -62,7 +62,7 @@ def sparse_kernels() -> dict[str, Kernel]:
 
 
 def matrix() -> LocalCSR:
-    """(NUM_ROWS, NUM_COLS) pattern with the rows that the head of this file names."""
+    """(NUM_ROWS, NUM_COLS) pattern with the rows that the head of this file describes."""
     generator = torch.Generator().manual_seed(0)
     pattern = torch.zeros(NUM_ROWS, NUM_COLS, dtype=torch.bool)
     for row in range(NUM_ROWS):
@@ -86,7 +86,7 @@ def _sparse_cases(models: dict[int, list[str]]) -> Iterator[Case]:
         return kernels[name].prepare(adj(), torch.float32)
 
     def multiply(name: str, width: int) -> None:
-        """A hidden layer's product in its last stage, and a gradient's."""
+        """Multiply as in the last stage of a hidden layer, and as for a gradient."""
         x, out = empty_aligned(NUM_COLS, width, like=torch.empty(0)), torch.empty(NUM_ROWS, width)
         kernels[name].spmm(prepared(name), x, out, True, _every_part(NUM_ROWS, width))
         kernels[name].spmm(prepared(name), x, out, False, Epilogue(torch.ones(NUM_ROWS)))
@@ -97,7 +97,7 @@ def _sparse_cases(models: dict[int, list[str]]) -> Iterator[Case]:
 
 
 def _dense_cases(model: Lookalike) -> Iterator[Case]:
-    """What happens around the sparse products of a two-layer model; nothing of it goes to the CPU's own loops."""
+    """The dense operations around the sparse products of a two-layer model, none of them in the CPU's own loops."""
     dense.MIN_WORK = 1 << 62
     f, h, c = model.num_features, model.hidden, model.num_classes
 
@@ -119,7 +119,7 @@ def _dense_cases(model: Lookalike) -> Iterator[Case]:
         return dense.weight_gradient(tall(h), tall(width))
 
     ones, labels = torch.ones(DENSE_ROWS), torch.zeros(DENSE_ROWS, dtype=torch.int64)
-    for stride in sorted({f, -(-f // 8) * 8}):  # A H0 as it comes, and in rows that begin a sector each
+    for stride in sorted({f, -(-f // 8) * 8}):  # A H0 without padding, and with rows that begin at a sector
         yield Case("act(X W + b)", f"{f}/{stride} x {h}", partial(layer, stride))
         yield Case("X^T G, masked", f"{f}/{stride} x {h}", partial(masked_gradients, stride))
     for width in (h, c):

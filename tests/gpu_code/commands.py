@@ -8,7 +8,7 @@ from tests.commands import ROOT
 
 
 def output_of(module: str, *arguments: str) -> str:
-    """What ``python -m module`` prints, in a process that compiles: without Triton's interpreter."""
+    """The output of ``python -m module`` in a process that compiles, without Triton's interpreter."""
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)

@@ -1,10 +1,10 @@
-"""What a compiled kernel does to a GPU, read from its PTX and its cubin on a machine that needs no GPU.
+"""Memory accesses, barriers and resources of a compiled kernel, read from PTX and cubin without a GPU.
 
-The PTX tells every access to global memory, the kernel argument that its address derives from, whether the access lies
-in a loop, and the barriers of each loop. The cubin tells registers and stack. Both together tell how many CTAs one SM
-of compute capability 9.0 holds.
+The PTX shows every access to global memory, the kernel argument from which the address derives, whether the access
+lies in a loop, and the barriers of each loop. The cubin shows registers and stack. Both together give the number of
+CTAs that one SM of compute capability 9.0 holds.
 
-An address derives from an argument if a chain of instructions leads from the one that reads the argument to the
+An address derives from an argument if a chain of instructions leads from the instruction that reads the argument to the
 register in the brackets. Shared memory counts as one register in such a chain; a value that was loaded from global
 memory derives from nothing. A loop is the stretch from a label to the last branch back to it: LLVM, which writes the
 PTX, lays the blocks of a loop side by side.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-VECTOR_BYTES = 16  # of the widest access of one thread
+VECTOR_BYTES = 16  # the widest access of one thread
 
 # One SM of compute capability 9.0: NVIDIA, "CUDA C++ Programming Guide", table of technical specifications by compute
 # capability, and the granularities of the occupancy calculator of Nsight Compute.
@@ -50,10 +50,10 @@ Statement = tuple[str, str]
 class Access:
     """One instruction that reads or writes global memory."""
 
-    arguments: frozenset[str]  # that its address derives from
-    num_bytes: int  # of one thread
+    arguments: frozenset[str]  # from which the address derives
+    num_bytes: int  # accessed by one thread
     is_load: bool
-    place: int  # among the statements
+    place: int  # index of the statement
 
 
 class Program:
@@ -153,7 +153,7 @@ def _origins(statements: Iterable[Statement], pointers: Mapping[int, str]) -> Ma
 
 
 def resources(cubin: bytes) -> dict[str, int]:
-    """``registers`` of a thread, and ``stack_bytes`` of it, where those that do not fit are spilled."""
+    """``registers`` of a thread, and its ``stack_bytes``, to which registers that do not fit are spilled."""
     from triton import knobs
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -169,9 +169,9 @@ def resident_ctas(registers: int, shared_bytes: int, num_warps: int) -> int:
     """CTAs that one SM of compute capability 9.0 holds at a time.
 
     Args:
-        registers: of a thread.
-        shared_bytes: of a CTA.
-        num_warps: of a CTA.
+        registers: registers of a thread.
+        shared_bytes: shared memory of a CTA.
+        num_warps: warps of a CTA.
     """
     per_warp = -(-registers * 32 // REGISTER_UNIT) * REGISTER_UNIT
     warps = SM_REGISTERS // SM_PARTITIONS // per_warp * SM_PARTITIONS

@@ -1,4 +1,4 @@
-"""Calls that training makes rarely, of every kernel: low thresholds, float64, weights, large seeds, one row."""
+"""Calls of every kernel that training makes rarely: low thresholds, float64, weights, large seeds, one row."""
 
 from typing import Any
 

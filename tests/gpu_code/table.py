@@ -1,11 +1,11 @@
-"""The table of compiled kernels: what the machine code for sm_90 says of each kernel at the widths of the four models.
+"""The table of compiled kernels: resources and loads of each kernel for sm_90 at the widths of the four models.
 
     python -m tests.gpu_code.table --out compiled.json --page compiled.md [--before earlier.json]
 
 The command needs Triton and no GPU, and runs without TRITON_INTERPRET. The host's own code chooses which kernels are
 compiled (``absent.py``) in the calls of ``cases.py``; ``machine_code.py`` reads the result. A row stands for all
-compiled kernels of one function at one width, and has the worst of them in every column. With ``--before``, a cell that
-differs from the cell of that file shows both. With ``--rare``, the table has the calls of ``rare.py`` instead.
+compiled kernels of one function at one width, and has the worst value in every column. With ``--before``, a cell that
+has changed since that file shows both values. With ``--rare``, the table has the calls of ``rare.py`` instead.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.gpu_code.machine_code import VECTOR_BYTES, Program, resident_ctas, re
 from tests.gpu_code.rare import rare_cases
 
 WEIGHTS = {"weight"}
-"""Arguments that are as small as a weight matrix: they do not count among the matrices that are read."""
+"""Arguments as small as a weight matrix, which do not count among the matrices that a kernel reads."""
 
 COLUMNS = {
     "compiled": lambda row: row["compiled"],
@@ -66,8 +66,9 @@ def compiled_rows(cases: Iterable[Case]) -> list[dict[str, Any]]:
 def describe(launch: Launch) -> dict[str, Any]:
     """Resources of one compiled kernel, and how it reads its matrices.
 
-    A matrix that is read is an argument in floating point with two dimensions that the kernel does not write; where
-    there is none, one that it reads and writes. An iteration is one of the innermost loop that reads such a matrix.
+    A matrix that the kernel reads is a floating-point argument with two dimensions that the kernel does not write, or,
+    where no such argument exists, one that the kernel reads and writes. An iteration is one of the innermost loop that
+    reads such a matrix.
     """
     program, metadata = Program.of(launch.compiled), launch.compiled.metadata
     matrices = {
@@ -97,7 +98,7 @@ def describe(launch: Launch) -> dict[str, Any]:
 
 
 def worst(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """One row for several compiled kernels: the worst of them in every column."""
+    """One row for several compiled kernels, with the worst value in every column."""
 
     def narrowness(one: dict[str, Any]) -> tuple[int, int]:
         narrow = sum(count for size, count in one["loads"].items() if int(size) < VECTOR_BYTES)

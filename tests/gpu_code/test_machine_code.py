@@ -1,4 +1,4 @@
-"""What is read from PTX, on a program written by hand; and how many CTAs an SM holds, against NVIDIA's tables."""
+"""Reading PTX, tested on a program written by hand, and the CTAs that an SM holds, against NVIDIA's tables."""
 
 import pytest
 

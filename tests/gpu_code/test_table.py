@@ -1,4 +1,4 @@
-"""Every width of the four models is read with whole vectors and without spills, in what the host asks for."""
+"""The kernels that the host launches at the widths of the four models read whole vectors and spill no register."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,12 @@ from tests.triton_device import needs_triton
 pytestmark = needs_triton
 
 KERNELS, WIDTHS = ("csr", "packed 128"), ("41",)
-"""A sample: the whole table takes the command minutes."""
+"""A sample, since the command takes minutes for the whole table."""
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the command finds for the sample, in a process without the interpreter."""
+    """The rows that the command finds for the sample, in a process without the interpreter."""
     out = tmp_path_factory.mktemp("compiled") / "compiled.json"
     names = ["--kernels", ",".join(KERNELS), "--widths", ",".join(WIDTHS)]
     page = output_of("tests.gpu_code.table", *names, "--out", str(out))
@@ -36,7 +36,7 @@ def test_no_register_is_spilled(compiled: list[dict[str, Any]]) -> None:
 
 
 def test_every_kind_of_row_is_met(compiled: list[dict[str, Any]]) -> None:
-    """Bins of rows, the parts of heavy rows and their sums; and panels."""
+    """The kinds are bins of rows, the parts of heavy rows and their sums, and panels."""
     kinds = {(row["kernel"], row["width"], row["function"]): row["compiled"] for row in compiled}
     for width in WIDTHS:
         assert kinds["csr", width, "sum_rows"] >= 6 and kinds["packed 128", width, "multiply_panels"] >= 1, kinds
@@ -55,7 +55,7 @@ def test_the_page_shows_what_has_changed() -> None:
 
 
 def test_the_host_asks_for_what_can_be_launched(tmp_path: Path) -> None:
-    """Arguments, grids and options of calls that training makes rarely, up to the launch."""
+    """Calls that training makes rarely have valid arguments, grids and options, up to the launch."""
     out = tmp_path / "rare.json"
     output_of("tests.gpu_code.table", "--rare", "--out", str(out))
     rows = json.loads(out.read_text())["rows"]

@@ -1,4 +1,4 @@
-"""Every kernel for GPUs compiles for every generation that is served, on a machine without one."""
+"""Every kernel for GPUs compiles for every supported generation of GPUs, on a machine without a GPU."""
 
 import json
 import re
@@ -16,7 +16,7 @@ pytestmark = needs_triton
 
 
 def test_whoever_trains_on_a_cpu_imports_no_triton() -> None:
-    """In a fresh process: a dropout, products with what follows them, and a loss."""
+    """A fresh process computes a dropout mask, a product with its activation, gradients and a loss."""
     script = """
 import sys, torch
 from fullgnn.nn import Activation, Dropout, cross_entropy
@@ -33,7 +33,7 @@ assert "numba" in sys.modules and "triton" not in sys.modules
 
 @pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """All variants of all modules."""
+    """The compiled variants of all modules; without --all, most of them for one generation of GPUs."""
     every = ["--all"] if request.config.getoption("--all") else []
     return [json.loads(line) for line in output_of("tests.gpu_code.variants", *every).splitlines()]
 
@@ -45,27 +45,27 @@ def test_compiles(compiled: list[dict[str, Any]], module: str) -> None:
     for line in lines:
         assert "error" not in line and line["cubin_bytes"] > 0, line
         assert line["wide_accesses"] > 0 or not re.search(r"(UNIT|ALIGNED)': [248]", line["constants"]), (
-            "memory is accessed number by number",
+            "memory is accessed one number at a time",
             line,
         )
         assert line["stack_bytes"] == 0, ("registers are spilled", line)
 
 
 def test_no_thread_waits_for_another_between_two_edges(compiled: list[dict[str, Any]]) -> None:
-    """Of the persistent kernel: in its innermost loops with loads of X there is no barrier."""
+    """The innermost loops of the persistent kernel that load X have no barrier."""
     lines = [line for line in compiled if line["kernel"] == "walk_rows"]
     assert lines and all(line["barriers_in_loops_over_x"] == [0, 0] for line in lines), lines
 
 
 @pytest.mark.parametrize("name", ["csr", "persistent", "panels", "planes"])
 def test_rows_of_x_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]], name: str) -> None:
-    """At the widths 41, 47, 10 ... as well: the compiler must see that rows are padded."""
+    """Rows of the widths 41, 47, 10 ... are loaded so as well: the compiler must see that rows are padded."""
     lines = [line for line in compiled if line["module"] == f"fullgnn.kernels.spmm._{name}_gpu"]
     assert lines and all(line["bytes_of_loads_of_x"] == [16] for line in lines), lines
 
 
 def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -> None:
-    """Of the generation: all of them in the bfloat16 modes, and none in float32."""
+    """The bfloat16 modes use instructions of their generation's tensor cores; float32 uses no tensor cores."""
     units = {80: {"mma.sync"}, 90: {"mma.sync", "wgmma.mma_async"}, 100: {"mma.sync", "tcgen05.mma"}}
     lines = [line for line in compiled if line["kernel"] in ("multiply_panels", "multiply_planes")]
     modes = {mode for line in lines for mode in re.findall(r"'MODE': '(\w+)'", line["constants"])}
@@ -76,8 +76,8 @@ def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -
 
 
 def test_panels_leave_room_for_three_programs_on_a_multiprocessor(compiled: list[dict[str, Any]]) -> None:
-    """Of the Hopper generation: 65,536 registers, given out by eights to each thread, and 228 KB of shared memory, 1 of
-    them for each program. One of eight warps, for 128 rows, counts for two."""
+    """A Hopper multiprocessor has 65,536 registers, of which each thread gets a multiple of eight, and 228 KB of shared
+    memory, 1 KB of it reserved for each program. A program of eight warps, for 128 rows, counts for two."""
     lines = [line for line in compiled if line["kernel"] in ("multiply_panels", "multiply_planes")]
     for line in (line for line in lines if line["capability"] == 90):
         warps = line["options"]["num_warps"]

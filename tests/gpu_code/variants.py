@@ -1,16 +1,17 @@
-"""Compiles what the GPU modules offer for three generations of GPUs, without one, and says what came out.
+"""Compile the variants of the GPU modules for three generations of GPUs, without a GPU, and print the results.
 
     python -m tests.gpu_code.variants [--all] [fullgnn.kernels.dropout._philox_gpu ...]
 
-Without --all, the first variant of a module is compiled for all of them, and each other one for one, in turns. Run it
-without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which yields of each representative call
+Without --all, the first variant of a module is compiled for all generations, and each other variant for one
+generation, in turns. The command runs without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which
+yields for each representative call
 
     kernel      the ``triton.jit`` function
     signature   {argument: type}; ":16" after a type says that the address, or the number, is a multiple of 16
     constants   {argument: value}, those that are constexpr, None or 1 in the call
     options     {"num_warps": 4, ...}
 
-and for each variant and target one line of JSON comes out, or ``error`` in it.
+The command prints a line of JSON for each variant and target, with the key ``error`` where the compilation failed.
 """
 
 import importlib

@@ -14,7 +14,7 @@ from fullgnn.kernels.support.tuning import tuning_for
 
 
 def run(task: Task, report: Report) -> None:
-    """The cases named in the task: each does what its name says."""
+    """Run the cases that the task names; each case does what its name says."""
     report.item("first", lambda: report.add(["starts"], 1))
     for name in task.arguments["items"]:
         predicted_s, limit_s = (1e6 if name == "long" else 0.1), (60.0 if name in ("sleeps", "starts") else 1.0)
@@ -38,7 +38,7 @@ def _lacks(report: Report) -> None:
 
 
 def _starts(report: Report) -> None:
-    """Starts a process of its own, and hangs."""
+    """Start a child process, and hang."""
     sleeper = subprocess.Popen(["sleep", "600"])
     report.put(["sleeper"], sleeper.pid)
     time.sleep(600)

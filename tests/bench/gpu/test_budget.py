@@ -1,4 +1,4 @@
-"""Time handed out, by a clock that the test moves."""
+"""A budget distributes its time, measured by a clock that the test moves."""
 
 from fullgnn.bench.gpu.budget import Budget
 

@@ -1,4 +1,4 @@
-"""``./launch/gpu_bench`` as it is started, on the interpreter: whole, cut short, and refused."""
+"""The command ``./launch/gpu_bench`` in Triton's interpreter: whole runs, stopped runs and refused options."""
 
 import json
 import os
@@ -36,7 +36,7 @@ COMMAND = [str(ROOT / "launch" / "gpu_bench")]
 
 
 def bare_environment(tmp_path, absent=ABSENT, name="bare"):
-    """The environment of a machine that has little installed: imports of ``absent`` fail, and none is found."""
+    """Environment variables with which Python behaves as if the modules ``absent`` were not installed."""
     folder = tmp_path / name
     folder.mkdir()
     lines = ["import sys", "import importlib.util", f"absent = {absent!r}", "sys.modules.update(dict.fromkeys(absent))"]
@@ -57,11 +57,11 @@ def read(folder, part):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """The folder of a toy run of all parts, and what it printed. Products run on a machine with little installed."""
+    """The folder of a toy run of all parts, and its output. The part products runs without the modules ``ABSENT``."""
     tmp_path = tmp_path_factory.mktemp("toy")
     full = bare_environment(tmp_path, (), "full")
     tuned = ["epochs", "--tuning", str(tmp_path / "found" / TUNING_FILE)]
-    # Two commands at the same time take half as long; epochs use what products found.
+    # Two commands at the same time take half as long; the part epochs reads the constants that products found.
     first = [(["checks"], full), (["products"], bare_environment(tmp_path))]
     outputs = []
     for runs in (first, [(tuned, full)]):
@@ -93,11 +93,11 @@ def test_a_toy_run_leaves_a_few_small_files(toy):
         failed = [entry for entry in record["items"] if entry["state"] in ("failed", "left out")]
         assert all("PyG" in entry["item"] for entry in failed), failed
     assert max(path.stat().st_size for path in folder.iterdir()) < 300_000
-    assert read_tuning(folder / "tuning.yaml") == Tuning()  # nothing was measured: nothing wins
+    assert read_tuning(folder / "tuning.yaml") == Tuning()  # nothing was measured, so every constant keeps its default
 
 
 def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
-    """What is named is there, passed or missing."""
+    """The record and the page list every module of ``NAMED``, as passed or as missing."""
     record = read(toy[0], "checks")
     assert all(check["passed"] for check in record["checks"])
     missing = [entry["item"] for entry in record["items"] if entry["state"] == "missing"]
@@ -129,7 +129,7 @@ def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
 
 def test_a_toy_run_trains(toy):
     record = read(toy[0], "epochs")
-    assert "No GPU has measured" in record["run"]["tuning"]  # the file that products left is put to use
+    assert "No GPU has measured" in record["run"]["tuning"]  # epochs used the file that products wrote
     graph = record["graphs"]["toy"]
     epochs = {(one["preset"], one["dropout"]): one for one in graph["epoch"]}
     assert set(epochs) >= {(preset, p) for preset in ("naive", *OURS) for p in (0.0, 0.5)} - {
@@ -149,7 +149,7 @@ def test_a_toy_run_trains(toy):
 
 
 def test_without_hydra_the_epochs_say_so(bare, tmp_path):
-    """In one line, in the record and on the page."""
+    """The record and the page give the reason in one line."""
     env = {**bare, "TRITON_INTERPRET": "1"}
     command = [*COMMAND, "--toy", "--part", "epochs", "--out", "found"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
@@ -163,7 +163,7 @@ def test_without_hydra_the_epochs_say_so(bare, tmp_path):
 
 @pytest.mark.parametrize("name", PARTS)
 def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
-    """Those of a machine with a GPU, in their order; the time of groups that follow each other is that of the part."""
+    """The items are those of a machine with a GPU, in order; groups run one after another in the time of their part."""
     record, budget = Record(tmp_path, name, measured=True), Budget(60 * MINUTES[name])
     part = Part(Runner(record, budget, print), tmp_path, False, list(LOOKALIKES), None)
     found = list(PARTS[name](part))
@@ -182,7 +182,7 @@ def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
 
 @pytest.mark.parametrize("stop", ["kill", "terminate"])
 def test_what_was_found_outlives_the_run(tmp_path, stop):
-    """The end comes after the first rate, while others are measured."""
+    """The test stops the process after the first rate, while the process measures others."""
     env = {**bare_environment(tmp_path), "TRITON_INTERPRET": "1"}
     command = [*COMMAND, "--toy", "--part", "products", "--out", "found"]
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
@@ -199,7 +199,7 @@ def test_what_was_found_outlives_the_run(tmp_path, stop):
 
 
 def test_the_plan_is_asked_and_read(tmp_path):
-    """What the command of a plan prints is that of Hydra's configuration; the fastest that fits counts."""
+    """Each world size has its fastest option that fits the memory, and the configuration accepts the plan's command."""
     options = [
         {"world_size": size, "epoch_time_ms": ms, "prediction": {"peak_tensor_bytes": peak, "memory_bytes": 10}}
         for size, ms, peak in ((1, 8.0, 5), (2, 4.0, 5), (2, 3.0, 50), (2, 5.0, 5))
@@ -258,7 +258,7 @@ def test_parts_come_in_their_order(arguments, parts):
 
 
 def test_nothing_that_may_be_absent_is_imported():
-    """numba as well, which only a CPU's kernels need."""
+    """The list includes numba, which only kernels for CPUs need."""
     rooms = {path.stem for path in (ROOT / "fullgnn" / "bench" / "gpu").glob("*.py")} - {"__init__", *TRAINING}
     program = "\n".join(
         [

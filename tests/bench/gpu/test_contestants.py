@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 def test_errors_are_over_the_sum_of_magnitudes() -> None:
-    """1e6 - 1e6 + 1: the result is 1, and an error of 1 is 5e-7 of what was added."""
+    """The sum 1e6 - 1e6 + 1 is 1, and an error of 1 is 5e-7 of the sum of the magnitudes."""
     one, magnitude = torch.tensor([[1.0]], dtype=torch.float64), torch.tensor([[2e6 + 1]], dtype=torch.float64)
     assert error_of(torch.tensor([[2.0]]), one, magnitude) == pytest.approx(5e-7, rel=1e-3)
     nothing = torch.zeros(1, 1, dtype=torch.float64)
@@ -50,7 +50,7 @@ def test_every_mode_of_every_kernel_is_a_contestant() -> None:
 
 
 def test_tolerances_follow_the_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # which is less precise than a GPU
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # the interpreter is less precise than a GPU
     tolerance = {one.mode: one.tolerance for one in CONTESTANTS.values()}
     assert tolerance["ieee"] == tolerance["bf16x3"] == 1e-6
     assert 2**-17 < tolerance["bf16x2"] < 1e-5 and 2**-9 < tolerance["bf16"] < 2**-7

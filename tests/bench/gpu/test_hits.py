@@ -1,4 +1,4 @@
-"""What ncu prints, read; and what it prints where it may not count."""
+"""Reading the output of ncu, also where ncu is not permitted to read the counters of the GPU."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_launches_are_those_after_their_mark():
 
 
 def test_several_metrics_of_a_launch_are_one_entry():
-    """In bytes, seconds and per cent, whatever multiple ncu printed; a mark with two metrics is one mark."""
+    """Values in any multiple become bytes, seconds and per cent, and a mark with two metrics is one mark."""
     head = '"ID","Process ID","Kernel Name","Block Size","Section Name","Metric Name","Metric Unit","Metric Value"'
     read = [
         (0, "mark", METRIC, "%", "1"),

@@ -1,4 +1,4 @@
-"""Items that raise, die and hang: each is said, and the items after them are done all the same."""
+"""Items that raise, die or hang are reported, and the items after them run all the same."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def item(name, cases, seconds=60.0, module="tests.bench.gpu.jobs"):
 
 @pytest.fixture
 def states(tmp_path, monkeypatch):
-    """``states(items, ...)`` runs them: the record, and (item, case) -> (state, reason)."""
+    """A function that runs items, and returns the record and a mapping from (item, case) to (state, reason)."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(ROOT)
 
@@ -32,7 +32,7 @@ def states(tmp_path, monkeypatch):
 
 
 def test_what_a_process_found_before_it_died_is_kept(states):
-    """A case that ends its process costs the cases behind it in the item, and no other item."""
+    """After a case that ends its process, the later cases of the same item do not run; other items do."""
     cases = {"one": ["raises", "lacks", "long", "works", "dies"], "two": ["hangs", "works"], "three": ["works"]}
     record, found = states([item(name, those) for name, those in cases.items()], parallel=3)
     assert found == {
@@ -64,7 +64,7 @@ def test_an_item_that_is_over_time_is_stopped_with_its_children(states, monkeypa
     assert found["one", "starts"][0] == "left out" and "was over" in found["one", "starts"][1]
     assert "found" not in record.tree
     state = Path(f"/proc/{record.tree['sleeper']}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"  # nobody may have asked for its status
+    assert not state.exists() or state.read_text().split()[2] == "Z"  # a zombie: no process has asked for its status
 
 
 def test_an_item_without_time_is_left_out(states):
@@ -73,7 +73,7 @@ def test_an_item_without_time_is_left_out(states):
 
 
 def test_an_item_is_told_of_the_tuning_file_and_says_what_is_not_installed(states, tmp_path):
-    """The constants are in force before a job begins; a job that cannot be imported costs no other."""
+    """The constants are in force before a job begins; a job that cannot be imported stops no other."""
     file = tmp_path / "tuning.yaml"
     file.write_text("csr: {elements: 512}")
     items = [item("one", [], module="no_such_library.job"), item("two", ["constants"])]

@@ -1,4 +1,4 @@
-"""The tests as an item of the GPU benchmark: what fails is found, and what there is no time for is said."""
+"""The tests as an item of the GPU benchmark, which reports failures and tests that had no time."""
 
 import sys
 from pathlib import Path

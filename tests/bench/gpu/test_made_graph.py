@@ -1,4 +1,4 @@
-"""The graph of an item: what is trained on it, and how large it may be."""
+"""The generated graph of an item: the training problem on the graph, and the largest scale."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The summary of a record, whole or half."""
+"""The page that summarises a record, complete or partial."""
 
 import json
 
@@ -67,7 +67,7 @@ TREE = {
 
 
 def row(page, *cells):
-    """The cells of the first line that begins with these."""
+    """The cells of the first line of ``page`` that begins with ``cells``."""
     for line in page.splitlines():
         found = [cell.strip() for cell in line.strip("|").split("|")]
         if found[: len(cells)] == list(cells):

@@ -1,4 +1,4 @@
-"""What a cache may not hold: inputs are rotated, and beside each other larger than it."""
+"""Timing takes several inputs in turn, together larger than the cache, so that the cache holds none of them."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def test_inputs_exceed_the_cache():
     l2 = 60 << 20
     for num_bytes in (1000, 7 << 20, 45 << 20, 125 << 20, 10 << 30):
         count = num_inputs(num_bytes, l2)
-        others = (count - 1) * num_bytes  # read between two turns of one input
+        others = (count - 1) * num_bytes  # bytes that are read between two uses of one input
         assert count >= 2 and (others >= L2_MULTIPLE * l2 or count == 64)
     assert num_inputs(10 << 30, l2) == 2
 
@@ -23,7 +23,7 @@ def test_rotated_inputs_differ_and_lie_as_in_training():
     assert len({x.data_ptr() for x in inputs}) == len(inputs)
     assert all(x.shape == (100, 41) and x.stride() == (48, 1) for x in inputs)
     assert not torch.equal(inputs[0], inputs[1])
-    assert torch.equal(inputs[0], rotated(100, 41, CPU)[0])  # from a seed
+    assert torch.equal(inputs[0], rotated(100, 41, CPU)[0])  # the seed is fixed
 
 
 def test_every_input_is_used_in_turn():

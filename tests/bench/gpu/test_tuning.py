@@ -1,4 +1,4 @@
-"""The sweep of the kernels' constants: what is tried, what wins, and that the kernels read what was written."""
+"""The sweep of the kernels' constants: which values it tries, which values win, and how kernels read the winners."""
 
 from dataclasses import fields
 
@@ -50,7 +50,7 @@ def test_every_constant_is_tried_and_the_tables_name_no_other():
     known = {section: set(defaults(section)) for section in NAMES}
     for table in (VALUES, OF_PREPARATION):
         assert all(set(names) <= known[section] for section, names in table.items())
-    assert set(NAMES) == set(VALUES) == set(OF_PREPARATION) == set(SECTIONS.values()), "say what is timed for constants"
+    assert set(NAMES) == set(VALUES) == set(OF_PREPARATION) == set(SECTIONS.values()), "a table lacks a section"
     assert len(set(WIDTHS)) == len(WIDTHS) and set(sum(WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
 
 
@@ -63,7 +63,7 @@ def test_winners_gain_and_are_right():
 
 
 def test_a_constant_of_every_width_must_gain_over_all_of_them():
-    """Half the time at one width, three times at the other; and tried at one of them alone."""
+    """One value halves the time at one width and triples it at another; two others were tried at one width each."""
     rows = [row(10.0), row(5.0, part=512), row(4.0, heavy=1024)]
     rows += [row(10.0, width=8), row(30.0, width=8, part=512), row(9.0, width=8, heavy=8192)]
     assert winners(rows) == {"csr": {"heavy": 1024}}
@@ -113,13 +113,13 @@ class Timings:
 
 
 class CpuTask(Task):
-    """On the CPU, though it is no toy, so that all values are tried."""
+    """A task on the CPU that is not a toy, so that the sweep tries all values."""
 
     device = CPU
 
 
 class Products:
-    """Times that depend on the constants that the kernels are given: twice as many elements halve them."""
+    """Times that depend on the constants in force: twice as many elements take half the time."""
 
     num_rows = 50
 
@@ -133,7 +133,7 @@ class Products:
 
 
 def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu, every_case):
-    """Times fall with the constants that are in force; the sweep finds them, and leaves none behind."""
+    """The sweep finds the constants with the lowest times, and restores the defaults."""
     monkeypatch.setattr(sweep_module, "SECTIONS", {CSR.name: "csr"} | ({DENSE: "dense"} if every_case else {}))
     report = Timings()
     sweep(CpuTask("", 60.0, False), report, "toy", Products(), 0.0)
@@ -171,7 +171,7 @@ def test_constants_hold_for_one_trial():
 
 
 def test_kernels_that_share_a_section_have_constants_of_their_own():
-    """Every constant is swept by one of them; what each gains is written beside the other's."""
+    """One kernel of a section sweeps each constant, and the winners of all its kernels are written together."""
     for section in NAMES:
         changed = [str(one) for kernel in SECTIONS if SECTIONS[kernel] == section for one in changes(kernel)]
         assert sorted(changed) == sorted(map(str, single_changes(section)))

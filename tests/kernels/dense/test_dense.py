@@ -72,7 +72,7 @@ def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("num_rows", [1000, 70_001, 1 << 22])
 def test_long_sums_are_exact_to_working_precision(num_rows: int) -> None:
-    """Over equal rows, where all roundings of a running sum go the same way: at most 1e-6 of the sum of magnitudes."""
+    """Sums of equal rows, where roundings all go the same way, err by at most 1e-6 of the sum of magnitudes."""
     generator = torch.Generator().manual_seed(0)
     row_of_x, row_of_g = (torch.rand(width, generator=generator) + 0.05 for width in (3, 5))
     x, g = (row.expand(num_rows, len(row)).contiguous() for row in (row_of_x, row_of_g))
@@ -84,7 +84,7 @@ def test_long_sums_are_exact_to_working_precision(num_rows: int) -> None:
 
 
 def test_a_nan_is_not_hidden() -> None:
-    """As in torch: where the output of the ReLU is no number, its gradient passes, and the run is seen to diverge."""
+    """Where the output of the ReLU is NaN, the gradient passes, as in torch, so that a diverging run shows."""
     x, g = torch.ones(3, 2), torch.ones(3, 4)
     output = torch.tensor([[torch.nan, 1, 0, -1]]).repeat(3, 1)
     _, sums, masked = linear_gradients(x, g, output, 1.0, keep_masked=True)
@@ -102,7 +102,7 @@ def test_products(f: int, g: int, dtype: torch.dtype) -> None:
         assert torch.equal(matmul(x, weight), exact)
         assert torch.equal(matmul_aligned(x, weight), exact)
         assert torch.equal(matmul_nt(gradient, weight), (gradient.double() @ weight.double().t()).to(dtype))
-        if dtype != torch.bfloat16:  # which rounds between the product and the sum
+        if dtype != torch.bfloat16:  # bfloat16 rounds between the product and the sum
             assert torch.equal(matmul(x, weight, Epilogue(None, bias)), exact + bias)
             assert torch.equal(matmul(x, weight, Epilogue(None, bias, relu=True)), (exact + bias).relu())
 

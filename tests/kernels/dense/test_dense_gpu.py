@@ -1,4 +1,4 @@
-"""Products in Triton and what rides in them against float64. Numbers are small integers where sums must be exact."""
+"""Products in Triton with fused epilogues against float64. Numbers are small integers where sums must be exact."""
 
 from collections.abc import Iterator
 
@@ -24,17 +24,17 @@ pytestmark = needs_triton
 
 SHAPES = [(1, 1), (3, 8), (8, 3), (16, 16), (41, 47), (47, 41), (100, 64), (129, 100), (64, 128), (602, 41), (128, 129)]
 ROWS = [1, 37, 300]  # never a multiple of a tile
-FEW = [37]  # of wide matrices, so that the interpreter is quick
+FEW = [37]  # rows of wide matrices, so that the interpreter is quick
 
 
 @pytest.fixture(autouse=True)
 def _triton_on_cpu(triton_on_cpu) -> None:
-    """On a CPU, too."""
+    """Every test runs on a CPU where there is no GPU."""
 
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """What is not initialised is not a number."""
+    """Fill memory that is not initialised with NaNs."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     assert torch.empty(8, device=DEVICE).isnan().all()
     yield
@@ -43,7 +43,7 @@ def poisoned() -> Iterator[None]:
 
 @pytest.fixture
 def products(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Grows with each product that Triton makes."""
+    """A list that grows with each product that Triton computes."""
     made: list[str] = []
     path = dense._triton
     monkeypatch.setattr(dense, "_triton", lambda *args, **kwargs: made.append("product") or path(*args, **kwargs))
@@ -55,7 +55,7 @@ def whole(*shape: int, seed: int) -> Tensor:
 
 
 def mask(num_rows: int) -> Mask:
-    """Half of the elements: the factor 2 keeps integers exact."""
+    """A dropout mask with p = 0.5, whose factor 2 keeps integers exact."""
     node_id = 7 * torch.arange(num_rows, device=DEVICE).flip(0)
     return Mask(node_id, 0.5, 2**40 + 3, torch.tensor(5, device=DEVICE), 2)
 
@@ -99,7 +99,7 @@ def test_products(f: int, g: int, products: list[str]) -> None:
 
 @pytest.mark.parametrize(("f", "g"), [(100, 47), (602, 16), (64, 602)])
 def test_products_are_of_float32_quality(f: int, g: int, products: list[str]) -> None:
-    """2^-20 of the sum of the magnitudes: plain TF32, whose numbers have 11 bits, does not reach it by far."""
+    """Errors are at most 2^-20 of the sum of magnitudes; plain TF32, with numbers of 11 bits, is far less precise."""
     generator = torch.Generator().manual_seed(0)
     x, weight, bias = (torch.randn(*shape, generator=generator).to(DEVICE) for shape in ((131, f), (f, g), (g,)))
     epilogue = Epilogue(None, bias)
@@ -112,17 +112,17 @@ def test_who_makes_which_product(products: list[str]) -> None:
     x, weight = whole(40, 16, seed=0), whole(16, 32, seed=1)
     exact = expected(x, weight, NO_EPILOGUE)
     assert torch.equal(matmul(x, weight).cpu().double(), exact)
-    assert torch.equal(matmul_aligned(x, weight).cpu().double(), exact)  # whole lines as it is
-    assert not products, "a plain product is a library's"
+    assert torch.equal(matmul_aligned(x, weight).cpu().double(), exact)  # its rows fill whole lines
+    assert not products, "a library computes a plain product"
     matmul_aligned(x, weight[:, :5])
-    assert products, "but not into lines"
+    assert products, "Triton computes rows that must begin at lines"
     del products[:]
     for dtype in (torch.float64, torch.bfloat16):
         many = Epilogue(None, whole(32, seed=2).to(dtype), relu=True)
         y = matmul(x.to(dtype), weight.to(dtype), many)
         assert y.dtype == dtype and not fuses_scale(x.to(dtype))
         assert matmul_aligned(x.to(dtype), weight.to(dtype), whole(40, seed=3).to(dtype)).dtype == dtype
-    assert not products, "other types are torch's"
+    assert not products, "torch multiplies other dtypes"
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (5, 3, 0), (0, 0, 0)])
@@ -136,7 +136,7 @@ def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(("f", "g"), [(602, 41), (41, 47), (3, 128)])
 def test_what_lies_behind_the_columns_of_x_is_not_multiplied(f: int, g: int, products: list[str]) -> None:
-    """A row of a stride that 16 bytes divide is read up to a multiple of 16 bytes, and numbers that are none follow."""
+    """Rows with a stride of whole 16 bytes are read up to a multiple of 16 bytes, and NaNs lie behind the columns."""
     x, weight, bias = whole(37, f, seed=0), whole(f, g, seed=1), whole(g, seed=2)
     rows = empty_aligned(37, f, like=x).copy_(x)
     assert gpu.row_unit(rows) == 4 and torch.as_strided(rows, (37, f + 1), rows.stride())[:, f].isnan().all()
@@ -146,7 +146,7 @@ def test_what_lies_behind_the_columns_of_x_is_not_multiplied(f: int, g: int, pro
 
 @pytest.mark.parametrize(("f", "g"), [(100, 64), (64, 47), (16, 130)])
 def test_dropout_in_a_product_against_its_definition(f: int, g: int, products: list[str]) -> None:
-    """Against one Philox call an element (NumPy, of its own), with numbers that TF32 does not hold."""
+    """The definition makes one Philox call for each element, in NumPy; the numbers do not fit into TF32."""
     generator = torch.Generator().manual_seed(0)
     x, weight, bias = (torch.randn(*shape, generator=generator) for shape in ((131, f), (f, g), (g,)))
     node_id = torch.randint(0, 2**32, (131,), generator=generator)
@@ -223,7 +223,7 @@ def test_linear_gradients() -> None:
 
 
 class ScaledAdjacency:
-    """diag(after) M diag(before), or some of its rows, that offers its scales and notes whether they are taken."""
+    """diag(after) M diag(before), or some of its rows; ``taken`` notes whether X or G came already scaled."""
 
     def __init__(self, matrix: Tensor, before: Tensor, after: Tensor, rows: Tensor | None):
         self.node_id = 3 * torch.arange(len(matrix), device=matrix.device)
@@ -247,7 +247,7 @@ class ScaledAdjacency:
 
 
 def close(found: list[Tensor], exact: list[Tensor]) -> None:
-    """A few hundred roundings of float32 in numbers of order 1."""
+    """The tolerance allows a few hundred float32 roundings of numbers of order 1."""
     for one, other in zip(found, exact, strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=1e-5, atol=1e-5)
 
@@ -285,7 +285,7 @@ def test_convolution_against_autograd(
     rows: list[int] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The producers of what a sparse product reads apply its scale where they can, and only there."""
+    """The producer of a sparse product's input applies the scale of the product where it can, and only there."""
     monkeypatch.setattr(gpu, "has_triton", lambda: runs_triton)
     generator = torch.Generator().manual_seed(0)
     matrix = (torch.rand(33, 33, generator=generator) < 0.2).float()

@@ -19,12 +19,12 @@ pytestmark = needs_triton
 
 SHAPES = [(1, 1), (3, 8), (17, 47), (129, 17)]
 OF_MODELS = [(602, 128), (128, 41), (100, 64), (64, 47), (8, 128), (128, 112)]
-WIDE = [(1, 300), (700, 1), (130, 257)]  # of X: where G is masked first
+WIDE = [(1, 300), (700, 1), (130, 257)]  # where X is wide, G is masked first
 
 
 @pytest.fixture(autouse=True)
 def poisoned(triton_on_cpu: None) -> Iterator[None]:
-    """What is not initialised is not a number, and few rows are many steps and ranges."""
+    """Fill memory that is not initialised with NaNs, and divide few rows into many steps and ranges."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     assert torch.empty(8, device=DEVICE).isnan().all()
     tuning.use(tuning.tuning_of({"dense": {"gradient_rows": 32, "gradient_steps": 2, "mask_tiles": 2, "sum_parts": 2}}))
@@ -38,7 +38,7 @@ def whole(*shape: int, seed: int) -> Tensor:
 
 
 def padded(matrix: Tensor) -> Tensor:
-    """The same rows, each at the start of a line, before numbers that are none."""
+    """The same rows, each at the start of a line and followed by NaNs."""
     rows = empty_aligned(*matrix.shape, like=matrix)
     return rows.copy_(matrix)
 
@@ -68,7 +68,7 @@ def test_gradients(f: int, h: int) -> None:
 
 
 def test_any_stride() -> None:
-    """Columns side by side, one row repeated, a matrix of one column."""
+    """The matrices are stored by columns, or have one repeated row, or a single column."""
     x, g = whole(70, 6, seed=0), whole(70, 5, seed=1)
     exact = x.cpu().double().t() @ g.cpu().double()
     assert torch.equal(weight_gradient(x.t().contiguous().t(), g.t().contiguous().t()).cpu().double(), exact)
@@ -91,7 +91,7 @@ def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
 
 
 def test_who_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Float32 is ours, whatever the size; other types are torch's, and their masks ours."""
+    """Our kernel multiplies float32 of any size; torch multiplies other dtypes, which our kernel masks."""
     from fullgnn.kernels.dense import _gradient_gpu
 
     called, path = [], _gradient_gpu.linear_gradients_gpu
@@ -107,7 +107,7 @@ def test_who_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_nan_shows() -> None:
-    """Of X and G in the gradient; of the output, which lets G pass."""
+    """A NaN in X or G shows in the gradient; where the output is NaN, G passes."""
     for place in range(3):
         x, g, y = (torch.ones(40, 3, device=DEVICE) for _ in range(3))
         (x, g, y)[place][7, 1] = torch.nan
@@ -136,10 +136,10 @@ def drift(found: Tensor, addend: Tensor, count: int) -> float:
 
 
 def test_sums_of_equal_addends_do_not_drift() -> None:
-    """96 addends, each a column: with the constants of every run, all of the longest float32 chains are used.
+    """Each of 96 columns sums one addend. With the default constants, the float32 chains are as long as they get.
 
-    From one range of rows on, more rows mean more parts, which are added in float64, so that their number does not
-    matter: the next test has more parts than 4,194,304 rows.
+    Beyond one range of rows, more rows mean more parts, which are added in float64, so that the number of parts does
+    not matter: the next test has more parts than 4,194,304 rows have.
     """
     tuning.use(None)
     n = 3 * DenseTuning().gradient_rows * DenseTuning().gradient_steps
@@ -156,20 +156,20 @@ def test_sums_of_equal_addends_do_not_drift() -> None:
 
 @pytest.mark.parametrize("num_parts", [1, 5, 6000])
 def test_parts_are_added_exactly_enough(num_parts: int) -> None:
-    """To the nearest float32 number of the exact sum, or its neighbour, whatever the number of parts."""
+    """For any number of parts, the sum is the float32 number nearest to the exact sum, or a neighbour of it."""
     from fullgnn.kernels.dense._gradient_gpu import add_parts
 
     tuning.use(None)
     parts = 1 + torch.rand(num_parts, 3, 8, generator=torch.Generator().manual_seed(0))
     parts[:, 1] = 1 + torch.rand(8, generator=torch.Generator().manual_seed(1))
-    parts[:, :, 7] = torch.nan  # a column that nobody asks for
+    parts[:, :, 7] = torch.nan  # a column beyond the 7 that are asked for
     found = add_parts(parts.to(DEVICE), 7)
     assert found.shape == (3, 7) and found.is_contiguous()
     torch.testing.assert_close(found.cpu().double(), parts.double().sum(0)[:, :7], rtol=2**-23, atol=0)
 
 
 def test_the_longest_sums_do_not_grow() -> None:
-    """The steps that a program adds, and the rows of a step, whatever the shape."""
+    """The number of steps that a program adds, and of rows in a step, has a bound for every shape."""
     from fullgnn.kernels.dense._gradient_gpu import split_for
 
     for n in (1, 40, 10**5, 10**6, 4 * 10**6, 10**9):
@@ -182,25 +182,25 @@ def test_the_longest_sums_do_not_grow() -> None:
 
 
 def test_rows_that_can_be_read_past_their_end() -> None:
-    """16 bytes at a time: where the rows are padded, and the last one's padding is there."""
+    """Rows are read 16 bytes at a time where they are padded and the memory holds the padding of the last row."""
     frame = torch.zeros(10 * 48)
     assert frame.data_ptr() % 16 == 0
     rows = frame.view(10, 48)
     assert gpu.row_unit(rows[:, :41]) == gpu.row_unit(rows) == gpu.row_unit(rows, rows[:, :41]) == 4
     assert gpu.row_unit(rows.double()[:, :41]) == 2
-    assert gpu.row_unit(rows[:, 1:42]) == 1, "rows begin elsewhere"
+    assert gpu.row_unit(rows[:, 1:42]) == 1, "rows do not begin at 16 bytes"
     assert gpu.row_unit(frame[:410].view(10, 41)) == 1, "rows are not padded"
     assert gpu.row_unit(frame[:430].view(10, 43), rows) == 1
     assert gpu.row_unit(torch.as_strided(frame[438 - 9 * 48 :], (10, 41), (44, 1), 0)) == 4
     short = torch.zeros(9 * 44 + 41)
-    assert gpu.row_unit(torch.as_strided(short, (10, 41), (44, 1))) == 1, "the memory ends before"
+    assert gpu.row_unit(torch.as_strided(short, (10, 41), (44, 1))) == 1, "the memory ends before the padding"
     assert gpu.row_unit(torch.as_strided(short, (9, 41), (44, 1))) == 4
     assert gpu.row_unit(frame[:44].expand(5, 44)) == 4 and gpu.row_unit(frame[:41].expand(5, 41)) == 1
     assert gpu.row_unit(frame[:2].expand(5, 2)) == 1
 
 
 def test_the_gradient_of_the_loss_lies_in_lines() -> None:
-    """So that the last layer reads it 16 bytes at a time."""
+    """The last layer can then read the gradient 16 bytes at a time."""
     _, gradient = cross_entropy(torch.randn(9, 41, device=DEVICE), torch.zeros(9, dtype=torch.int64, device=DEVICE), 1)
     assert gpu.row_unit(gradient) == 4 and gradient.shape == (9, 41)
     assert torch.as_strided(gradient, (9, 44), gradient.stride()).isfinite().all(), "padding is written, too"

@@ -1,4 +1,4 @@
-"""Rows on the host, a chunk at a time."""
+"""Rows that stay on the host are read a chunk at a time."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ def test_it_names_all_that_it_holds(monkeypatch) -> None:
 
 
 def test_chunks_lie_in_lines_where_the_device_wants_them(monkeypatch) -> None:
-    """A line has 8 numbers here."""
+    """A line holds 8 float64 numbers."""
     monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu",))
     monkeypatch.setattr(host_rows, "CHUNK_BYTES", 3 * 8 * 8)
     rows = matrix(7)
@@ -111,7 +111,7 @@ class Stream:
 
 
 class Cuda:
-    """What ``staged`` asks of ``torch.cuda``."""
+    """The functions of ``torch.cuda`` that ``staged`` calls."""
 
     def __init__(self) -> None:
         self.current, self.copies = Stream(), Stream()
@@ -128,7 +128,7 @@ class Cuda:
 
 
 class Buffer:
-    """A device tensor whose copies are issued, not made."""
+    """A device tensor whose copies are issued to a stream that runs them later."""
 
     device = None
 
@@ -143,14 +143,14 @@ class Buffer:
         memory = self.memory
 
         def first() -> None:
-            memory.fill_(-1)  # half-way
+            memory.fill_(-1)  # the copy is half done
 
         self.cuda.active.issue(first)
         self.cuda.active.issue(lambda: memory.copy_(source))
 
 
 def schedules() -> Iterator[tuple[str, Callable[[list[Stream]], list[Stream]]]]:
-    """Which of two streams goes first whenever both could."""
+    """Rules for which of two streams runs first whenever both can."""
     yield "current", lambda streams: streams
     yield "copies", lambda streams: streams[::-1]
     for seed in range(20):

@@ -1,4 +1,4 @@
-"""A kernel that asks for the dropout's mask as an epilogue does."""
+"""A kernel that computes the dropout mask as an epilogue does."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from fullgnn.kernels.dropout.mask import Mask
 
 
 def elements_kept(node: Tensor, p: float, seed: int, epoch: int, layer: int) -> tuple[Tensor, Tensor]:
-    """(8, 32) bool twice: one Philox call for each element, and one for four of them."""
+    """Two (8, 32) bool masks, with one Philox call for each element, and with one for four elements."""
     where = torch.tensor(epoch, device=node.device)
     node_id, at, *constants, _ = mask_arguments(Mask(node, p, seed, where, layer))
     by_element, by_tile = (torch.zeros(8, 32, dtype=torch.int8, device=node.device) for _ in range(2))

@@ -93,7 +93,7 @@ STREAMS = [
 @pytest.mark.parametrize("num_columns", [1, 3, 16, 41, 128, 129])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, every_case: bool, triton_on_cpu) -> None:
-    """Bit for bit what the paths of a CPU give, from and to rows in any place, in place as well."""
+    """Triton gives the CPU's results bit for bit, for input and output rows of any layout and in place."""
     from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 
     num_rows = 37 if num_columns > 100 else 131
@@ -102,8 +102,8 @@ def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, ev
     node_id = torch.randint(0, 2**32, (num_rows,), generator=torch.Generator().manual_seed(1))
     node_id[:5] = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**32 - 1])
     streams = STREAMS
-    if dtype == torch.bfloat16 and DEVICE.type == "cpu":  # the interpreter cuts bits off where they should be rounded
-        streams = [stream for stream in STREAMS if stream["p"] == 0.5]  # a factor of 2
+    if dtype == torch.bfloat16 and DEVICE.type == "cpu":  # the interpreter truncates instead of rounding
+        streams = [stream for stream in STREAMS if stream["p"] == 0.5]  # the factor 2 needs no rounding
     takes_all = num_columns == 41 and (every_case or dtype == torch.float32)
     for stream in streams if takes_all else streams[:1]:
         expected = torch_path(x, node_id, **stream)
@@ -128,12 +128,12 @@ def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, ev
 def test_triton_and_empty_parts(shape: tuple[int, int], triton_on_cpu) -> None:
     x, node_id = torch.empty(shape, device=DEVICE), torch.arange(shape[0], device=DEVICE)
     assert dropout_apply(x, node_id, **STREAM).shape == shape
-    assert dropout_apply(x[:1].expand(shape), node_id, **STREAM).shape == shape  # of strides 0
+    assert dropout_apply(x[:1].expand(shape), node_id, **STREAM).shape == shape  # with strides 0
 
 
 @needs_triton
 def test_words_inside_another_kernel(triton_on_cpu) -> None:
-    """``kept`` and ``kept_tile``, as other kernels ask for them, against the definition."""
+    """``kept`` and ``kept_tile``, called by another kernel, give the mask of the definition."""
     import tests.kernels.dropout.philox_kernel
 
     node = torch.tensor([5, 2**32 - 1, 2**31, 0, 77, 12345, 2**31 - 1, 1], device=DEVICE)
@@ -144,7 +144,7 @@ def test_words_inside_another_kernel(triton_on_cpu) -> None:
 
 
 def test_without_triton_torch_drops_the_same_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU where it is not installed; any type that the compiled path of a CPU does not take shows it."""
+    """A GPU without Triton takes torch's path; here bfloat16 takes it, since the CPU's compiled path does not."""
     monkeypatch.setattr(gpu, "INTERPRETED", True)
     monkeypatch.setattr(gpu, "has_triton", lambda: False)
     called = []
@@ -164,7 +164,7 @@ def test_rows_may_come_in_any_order_and_any_share() -> None:
 
 @pytest.mark.parametrize("name", ["seed", "epoch", "layer", "high half of the seed"])
 def test_streams_are_independent(name: str) -> None:
-    """Kept by both streams: a share of 0.49 of a million elements, give or take five standard deviations."""
+    """Both streams keep 0.49 of a million elements in common, up to five standard deviations."""
     ones, node_id = torch.ones(10_000, 100), torch.arange(10_000)
     other = dict(STREAM)
     other[name.split()[-1]] += 2**33 if name.startswith("high") else 1
@@ -216,7 +216,7 @@ def test_refuses_a_probability_outside_0_1(p: float) -> None:
 
 
 def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
-    """In a fresh process, which has imported nothing yet."""
+    """The script runs in a fresh process, which has imported nothing yet."""
     script = """
 import sys, torch
 torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The epilogue in one kernel against one operation after the other. Numbers are small integers, so it is exact."""
+"""The epilogue in one kernel against one operation after the other. Small integers make all results exact."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ pytestmark = needs_triton
 
 @pytest.fixture(autouse=True)
 def _triton_on_cpu(triton_on_cpu) -> None:
-    """On a CPU, too."""
+    """Every test runs on a CPU where there is no GPU."""
 
 
 WIDTHS = [1, 3, 8, 16, 41, 47, 64, 100, 128, 129, 602]
@@ -51,7 +51,7 @@ def test_every_combination_of_parts(num_columns: int, dtype: torch.dtype) -> Non
         assert frame.isnan().sum() == 2 * margin * n
     rows = slice(5, 19)
     assert torch.equal(apply_epilogue_(y[rows].to(DEVICE), epilogue.of(rows)).cpu().double(), exact[rows]), (
-        "the last: every part"
+        "some rows of the last epilogue, which has every part"
     )
 
 

@@ -15,7 +15,7 @@ NUM_CLASSES = [1, 2, 3, 8, 15, 16, 17, 41, 47, 172, 192, 193, 256, 257]
 
 @pytest.fixture(autouse=True, params=["compiled", pytest.param("triton", marks=needs_triton)])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """Where the path lies that every test goes through."""
+    """The device of the implementation under test: compiled code for CPUs, or Triton."""
     monkeypatch.setattr(loss_module, "MIN_ELEMENTS", 1)
     if request.param == "compiled":
         return torch.device("cpu")
@@ -38,7 +38,7 @@ def expected(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tens
 
 
 def computed(device: torch.device, logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Of ours, on ``device``; rows lie apart there as they do in ``logits``."""
+    """Our loss and gradient on ``device``, for rows with the strides of ``logits``."""
     there = torch.empty_strided(logits.shape, logits.stride(), dtype=logits.dtype, device=device).copy_(logits)
     loss, gradient = cross_entropy(there, labels.to(device), scale)
     return loss.cpu(), gradient.cpu()
@@ -62,7 +62,7 @@ def test_against_autograd(num_classes: int, dtype: torch.dtype, digits: float, d
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_far_apart(dtype: torch.dtype, device: torch.device) -> None:
-    """Logits whose exponentials do not fit into any number."""
+    """The logits have exponentials that overflow or underflow."""
     logits = torch.tensor([[1e4, -1e4, 0], [0, -90, -200], [-1e30, -1e30, -1e30], [88, 87, -88]], dtype=dtype)
     labels = torch.tensor([1, 2, 0, 1])
     loss, gradient = expected(logits, labels, 1.0)

@@ -1,4 +1,4 @@
-"""kernel=auto where it measures: on a GPU, and here with Triton's interpreter and times that the tests make up."""
+"""kernel=auto times its candidates on a GPU; here Triton's interpreter runs them, and the tests make up the times."""
 
 import logging
 from collections.abc import Callable
@@ -32,7 +32,7 @@ FLOAT32 = [*ROWS, *PANELS, *(f"{name} planes" for name in PANELS)]
 
 
 class Clock:
-    """Takes the place of ``time_ms``: the next candidate takes the next of ``times``; an error is raised."""
+    """A stand-in for ``time_ms`` that returns the next of ``times``, or raises an entry that is an exception."""
 
     def __init__(self, *times: float | Exception):
         self.times, self.asked = list(times), 0
@@ -86,7 +86,7 @@ def test_the_fastest_stays(best: int, clock, caplog) -> None:
     assert kernel.name_for(DEVICE, torch.float32) == "auto"
     for _ in range(2):
         multiplied(kernel, prepared, dense, 41, torch.float32)
-    assert times.asked == len(FLOAT32), "measured once"
+    assert times.asked == len(FLOAT32), "each candidate is measured once"
     assert kernel.name_for(DEVICE, torch.float32) == f"{FLOAT32[best]} (41)"
     said = [record.getMessage() for record in caplog.records]
     assert (
@@ -103,7 +103,7 @@ def test_every_width_is_measured_and_only_winners_are_kept(clock) -> None:
         multiplied(kernel, prepared, dense, width, torch.float32)
     assert times.asked == 3 * len(FLOAT32)
     assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed 128 bf16x3 (41); torch (8)"
-    assert sorted(prepared[1]._prepared) == sorted(FLOAT32), "kept for other widths"
+    assert sorted(prepared[1]._prepared) == sorted(FLOAT32), "formats are kept for other widths"
     trials.free_kept_formats()
     assert sorted(prepared[1]._prepared) == ["csr", "packed 128 bf16x3", "torch"]
     multiplied(kernel, prepared, dense, 8, torch.float32)
@@ -177,7 +177,7 @@ MB = 1 << 20
 
 
 class Made:
-    """A kernel whose format takes some MB; it says what it is asked to do."""
+    """A kernel whose format takes ``size`` MB, and which records its calls."""
 
     def __init__(self, name: str, size: int):
         self.name, self.size, self.prepared = name, size, 0
@@ -232,7 +232,7 @@ def test_a_candidate_prepares_a_block_once_for_all_widths(clock, three: list[Mad
     for width in (8, 16, 41):
         product(kernel, prepared, width)
     assert [made.prepared for made in three] == [1, 1, 1]
-    assert prepared[1].kept_bytes() == 20 * MB, "of the one that was not chosen, without the indices of the block"
+    assert prepared[1].kept_bytes() == 20 * MB, "the format that was not chosen, without the indices of the block"
     trials.free_kept_formats()
     assert prepared[1].kept_bytes() == 0 and sorted(prepared[1]._prepared) == ["medium", "small"]
     product(kernel, prepared, 128)  # as an evaluation may
@@ -275,7 +275,7 @@ def test_a_run_settles_after_its_first_epoch_and_evaluation(ranks) -> None:
 
 
 def epochs_before_settling(world: World, cfg: Config) -> list[int]:
-    """How many epochs had been launched at each time."""
+    """The number of epochs launched before each call of ``free_kept_formats``."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
@@ -314,7 +314,7 @@ class FakeEvent:
 
 
 class FakeGraph:
-    """Replays take 70 ms once, and then 40."""
+    """A CUDA graph whose first replay takes 70 ms, and each later one 40 ms."""
 
     def __init__(self, said: list[str], breaks: bool):
         self.said, self.breaks, self.took = said, breaks, 70.0
@@ -359,7 +359,7 @@ def test_ten_products_in_a_graph_are_timed(monkeypatch: pytest.MonkeyPatch, brea
 
 
 def names_chosen(deterministic: bool, monkeypatch: pytest.MonkeyPatch, folder: Path | None, seed: int) -> str:
-    """What multiplies blocks of two shapes by three widths where times are random."""
+    """The kernels that multiply two blocks by three widths when the measured times are random."""
     random = np.random.default_rng(seed)
     monkeypatch.setattr(autotune, "time_ms", lambda run: float(random.random()))
     monkeypatch.setattr(autotune.Call, "by", lambda call, kernel, prepared: None)  # only the choice matters here
@@ -375,7 +375,7 @@ def names_chosen(deterministic: bool, monkeypatch: pytest.MonkeyPatch, folder: P
 
 
 def test_deterministic_choices_do_not_depend_on_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The switch must neither time nor look at what other runs have found."""
+    """The deterministic choice neither times kernels nor reads what other runs have found."""
     monkeypatch.setattr(fixed_choice, "MIN_EDGES", 1)
     monkeypatch.setattr(fixed_choice, "MIN_DEGREE", 1)
     monkeypatch.setattr(fixed_choice, "PANEL_ROWS", 32)
@@ -390,7 +390,7 @@ def test_deterministic_choices_do_not_depend_on_times(monkeypatch: pytest.Monkey
     ("changes", "packed"),
     [
         ({}, True),
-        ({"num_rows": 100_000}, False),  # 16 a row
+        ({"num_rows": 100_000}, False),  # 21 entries a row
         ({"nnz": (1 << 20) - 1, "num_rows": 1000}, False),
         ({"width": 15}, False),
         ({"width": 16}, True),

@@ -1,4 +1,4 @@
-"""How the compiled loops come into a process: late, and with or without a folder to keep them in."""
+"""Compiled loops are imported late, and work with and without a folder that keeps them."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 
 def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
-    """In a fresh process, which has imported nothing yet."""
+    """The script runs in a fresh process, which has imported nothing yet."""
     script = """
 import sys, torch
 torch.set_num_threads(1)
@@ -40,7 +40,7 @@ def test_no_folder_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_variants_are_kept_apart() -> None:
-    """Processes that compile different variants at a time must not write to one file; see ``compiled``."""
+    """Processes that compile different variants at the same time must not write to one file; see ``compiled``."""
     from fullgnn.kernels.spmm._blocked_cpu import multiplier
 
     variants = [(32, 16, 4, "uint16", False), (32, 16, 4, "uint16", True), (64, 8, 4, "int32", False)]

@@ -1,4 +1,4 @@
-"""The kernels for GPUs against a dense product in float64: compiled on a GPU, else by Triton's interpreter.
+"""The kernels for GPUs against a dense product in float64, compiled on a GPU, else in Triton's interpreter.
 
 Where numbers are small integers every sum is exact, also in bfloat16 planes, and results must be equal.
 """
@@ -32,7 +32,7 @@ from fullgnn.kernels.support.tuning import tuning_of
 from tests.kernels.spmm.test_kernels import integers, local_csr
 from tests.triton_device import DEVICE, needs_triton
 
-pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy, of unread padding
+pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding
 
 KERNELS: dict[str, Callable[[], Kernel]] = {
     "csr": TritonCSR,
@@ -63,7 +63,7 @@ SMALL = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Triton serves, and small matrices have heavy rows, panels in parts, and several stretches."""
+    """Use Triton, with thresholds that give small matrices heavy rows, panels in parts, and several stretches."""
     monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
     monkeypatch.setattr(tiles, "CHUNK_EDGES", 150)
     tuning.use(tuning_of(SMALL))
@@ -72,7 +72,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def dense_mask(num_rows: int, num_cols: int) -> np.ndarray:
-    """A dense corner, thin elsewhere, every seventh row empty, one row full: tiles of every kind, and empty ones."""
+    """A dense corner, few entries elsewhere, every seventh row empty, one row full: every kind of tile, also empty."""
     random = np.random.default_rng(0)
     mask = random.random((num_rows, num_cols)) < 0.03
     mask[: num_rows // 2, : num_cols // 3] = random.random((num_rows // 2, num_cols // 3)) < 0.4
@@ -97,7 +97,7 @@ def on_device(adj: LocalCSR) -> LocalCSR:
 
 
 def check(kernel: Kernel, mask: np.ndarray, weighted: bool, dtype: torch.dtype, width: int, number: int) -> None:
-    """One product of integers, laid out and finished in a way that depends on ``number``, in a frame of NaNs."""
+    """Check a product of integers, with layout and epilogue by ``number``, and NaNs around X."""
     adj, dense = local_csr(mask, weighted)
     margin, accumulate, finished = number % 2, number % 3 == 1, number % 4 > 1
     x_frame = torch.full((adj.num_cols + 2, width + 7 * margin), torch.nan, dtype=dtype, device=DEVICE)
@@ -134,7 +134,7 @@ def test_product(name: str, matrix: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_width(name: str, every_case: bool) -> None:
-    """Up to 700 on a GPU; the interpreter takes all up to 128 and those of the models, or, of five kernels, some."""
+    """A GPU tests widths up to 700; the interpreter some widths of five kernels, or with --all 131 of every kernel."""
     if DEVICE.type == "cuda":
         widths = [*range(1, 701)]
     elif every_case:
@@ -157,7 +157,7 @@ def test_persistent_passes(mode: str, width: int, columns: int | None) -> None:
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dtype) -> None:
-    """Neither is for tensor cores: all edges go to the rows."""
+    """Tensor cores take neither weights nor float64, so the kernels for rows multiply all edges."""
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], weighted, dtype, width, number)
 
@@ -174,9 +174,9 @@ def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("mode", "bits"), [("ieee", 23), ("bf16x3", 23), ("bf16x2", 15), ("bf16", 7)])
 @pytest.mark.parametrize("make", [Tile32, Packed], ids=["tile32", "packed"])
 def test_rounding_of_the_modes(make: Callable[..., Kernel], mode: str, bits: int) -> None:
-    """Of every X to ``bits`` bits behind the point, and of every sum as in float32. The interpreter cuts bfloat16 off
-    instead of rounding it, which costs a bit a plane: on a GPU bf16x2 keeps 17 and bf16 8. The planes of bf16x3 are cut
-    off everywhere, and hold all bits."""
+    """X is rounded to ``bits`` bits behind the point, and sums are rounded as in float32. The interpreter truncates to
+    bfloat16 instead of rounding, which costs a bit a plane: on a GPU bf16x2 keeps 17 bits and bf16 8. The planes of
+    bf16x3 are truncated everywhere, and hold all bits."""
     adj, dense = local_csr(MATRICES["ragged"], weighted=False)
     x = torch.randn(adj.num_cols, 33, generator=torch.Generator().manual_seed(0))
     kernel, out = make(mode=mode), torch.empty(adj.num_rows, 33, device=DEVICE)
@@ -216,7 +216,7 @@ def test_nothing_to_multiply(name: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_memory_is_counted(name: str) -> None:
-    """csr: an id of four bytes for each edge, and three words for each row; panels: the ids and words of the groups."""
+    """csr holds four bytes for each edge and three words for each row; panels hold the ids and words of the groups."""
     adj, _ = local_csr(np.ones((64, 64), bool), weighted=False)
     kernel = KERNELS[name]()
     found = sum(tensor.nbytes for tensor in kernel.tensors(kernel.prepare(on_device(adj), torch.float32)))
@@ -254,7 +254,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", [name for name in KERNELS if not name.startswith(("csr", "persistent"))])
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_the_same_split_on_a_cpu(name: str, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Triton, the panels are small dense products."""
+    """Without Triton, a CPU multiplies the panels as small dense products."""
     monkeypatch.setattr(gpu, "INTERPRETED", False)
     monkeypatch.setattr(_panels_cpu, "CPU_GROUPS", 4)
     kernel, (adj, dense) = KERNELS[name](), local_csr(MATRICES[matrix], weighted=False)
@@ -270,7 +270,7 @@ def test_the_same_split_on_a_cpu(name: str, matrix: str, monkeypatch: pytest.Mon
 
 
 def _check_planes(kernel: Kernel, adj: LocalCSR, dense: Tensor) -> None:
-    """On a CPU, too, the mode says how X is rounded, and here it is rounded to the nearest."""
+    """The mode sets the precision of X on a CPU, too, where X is rounded to the nearest."""
     x = torch.randn(adj.num_cols, 5, generator=torch.Generator().manual_seed(0))
     out = torch.empty(adj.num_rows, 5)
     kernel.spmm(kernel.prepare(adj, torch.float32), x, out, accumulate=False)

@@ -49,7 +49,7 @@ MATRICES = {
 
 
 def local_csr(mask: np.ndarray, weighted: bool) -> tuple[LocalCSR, Tensor]:
-    """The block and the same as a dense float64 matrix."""
+    """The block, and its entries as a dense float64 matrix."""
     rows, columns = mask.nonzero()
     indptr = np.searchsorted(rows, np.arange(len(mask) + 1))
     dense = torch.from_numpy(mask.astype(np.float64))
@@ -64,8 +64,8 @@ def local_csr(mask: np.ndarray, weighted: bool) -> tuple[LocalCSR, Tensor]:
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 @pytest.mark.parametrize("degree", [100, 13_161, 1 << 22])
 def test_long_sums_are_exact_to_working_precision(degree: int, weighted: bool) -> None:
-    """Rows of equal addends, where every rounding of a running sum goes the same way, and of random ones: at most 1e-6
-    of the sum of magnitudes, in one block of columns and in many, also where a product is added to."""
+    """The error is at most 1e-6 of the sum of magnitudes, for random addends and for equal ones, where every rounding
+    of a running sum goes the same way; in one block of columns and in many, with and without ``accumulate``."""
     generator = torch.Generator().manual_seed(0)
     width = 16 if degree < 1 << 20 else 2
     indptr = torch.tensor([0, degree, degree + 1, 2 * degree + 1], dtype=torch.int32)
@@ -113,7 +113,7 @@ def test_product(
 ) -> None:
     """Every width, contiguous or within a wider matrix, with and without ``accumulate`` and an epilogue.
 
-    Around X and in the output to be ignored there are NaNs, which would show; around the output nothing may change.
+    NaNs lie around X and in an output that must be overwritten, and would show; nothing around the output may change.
     """
     monkeypatch.setattr(blocked, "MIN_SHARED_LINES", 0)
     kernel = make()
@@ -198,7 +198,7 @@ def test_nothing_to_multiply(make: Callable[[], Kernel]) -> None:
 @pytest.mark.parametrize("make", [TorchCSR, BlockedCSR, AutoKernel])
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 def test_tensors_count_the_memory(make: Callable[[], Kernel], weighted: bool) -> None:
-    """Two bytes an edge for the ids of the blocked pattern, eight for ids and values of torch's CSR."""
+    """The ids of the blocked pattern take two bytes an edge; the ids and values of torch's CSR take eight."""
     kernel = make()
     adj, _ = local_csr(Matrix(50, 5000, 200).mask(), weighted)
     tensors = kernel.tensors(kernel.prepare(adj, torch.float32))

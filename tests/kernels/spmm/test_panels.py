@@ -1,4 +1,4 @@
-"""The modes of ``packed`` and ``tile32``: what is left of a float32 number, in a product and in a training run."""
+"""The precision that the modes of ``packed`` and ``tile32`` keep, in a product and in a training run."""
 
 import logging
 
@@ -21,12 +21,12 @@ from tests.kernels.spmm.test_kernels import local_csr
 from tests.schemes.training import final_losses
 from tests.triton_device import DEVICE, needs_triton
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy, of infinities
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns of infinities
 
 
 @pytest.fixture(params=[pytest.param("triton", marks=needs_triton), "cpu"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """Where the panels are multiplied: by the kernel for GPUs, here perhaps interpreted, and by that for CPUs."""
+    """The device of the kernel under test: the kernel for GPUs, perhaps interpreted, or the kernel for CPUs."""
     monkeypatch.setattr(gpu, "INTERPRETED", request.param == "triton" and DEVICE.type == "cpu")
     return DEVICE if request.param == "triton" else torch.device("cpu")
 
@@ -51,7 +51,7 @@ def product(kernel: PanelKernel, mask: np.ndarray, x: Tensor, device: torch.devi
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rows", [32, 64, 128])
 def test_one_entry_a_row_gives_back_what_a_mode_keeps(rows: int, mode: str, device: torch.device) -> None:
-    """Where no row adds, nothing is left but the split of X: all bits in bf16x3, by whatever rounds bfloat16."""
+    """With one entry in each row, only the split of X rounds; bf16x3 keeps all bits, however bfloat16 is rounded."""
     x = floats()
     if mode in ("bf16x2", "bf16"):
         x[x.abs() > 1e38] = 1.3  # they may round to infinity
@@ -62,12 +62,12 @@ def test_one_entry_a_row_gives_back_what_a_mode_keeps(rows: int, mode: str, devi
         assert torch.equal(found, expected)
     else:
         error = ((found.double() - expected) / expected.double().where(expected != 0, 1)).abs()
-        kept = {"bf16x2": 15, "bf16": 7}[mode]  # where bfloat16 is cut off, as by the interpreter
+        kept = {"bf16x2": 15, "bf16": 7}[mode]  # bits where bfloat16 is truncated, as by the interpreter
         assert 2.0 ** -(kept + 4) < error.max() <= 2.0**-kept
 
 
 def test_planes_add_up_to_the_number() -> None:
-    """Each has at most 8 bits; of the smallest numbers nothing is lost but bits below 2^-126."""
+    """Each plane has at most 8 bits; the smallest numbers lose only bits below 2^-126."""
     x = floats()
     hi, mid, lo = split_planes(x, "bf16x3")
     assert torch.equal(hi.double() + mid.double() + lo.double(), x.double())
@@ -82,7 +82,7 @@ def test_planes_add_up_to_the_number() -> None:
 def test_what_is_not_finite_spreads_in_its_panels_and_is_not_hidden(
     mode: str, value: float, device: torch.device
 ) -> None:
-    """0 times infinity is NaN, so the column of all rows of the panels with an edge to the row is NaN or infinite."""
+    """0 times infinity is NaN, so every row of a panel that reads the value is NaN or infinite in that column."""
     mask = np.zeros((64, 40), bool)
     mask[:32, :20] = True
     mask[5:9, :5] = False
@@ -113,8 +113,8 @@ def test_only_modes_of_float32_quality_are_the_default_and_chosen(
 
 
 def hub_graph() -> Graph:
-    """200 nodes with a few hubs, about 12 edges a node, binary features, and labels that the graph knows nothing of: a
-    model has to learn them by heart, and small differences grow."""
+    """200 nodes with a few hubs, about 12 edges a node, binary features and random labels, which a model has to
+    memorise, so that small differences grow."""
     random = np.random.default_rng(0)
     weight = (1.0 + np.arange(200)) ** -0.7
     ends = random.choice(200, 1500, p=weight / weight.sum()), random.choice(200, 1500, p=weight / weight.sum())
@@ -130,7 +130,7 @@ def hub_graph() -> Graph:
 
 
 def test_loss_of_100_epochs_is_that_of_float32_sums(ranks) -> None:
-    """In the default mode. Beyond, a run that learns labels by heart amplifies the last bits of any sum."""
+    """The mode is the default. In longer runs, memorising labels amplifies the last bits of any sum."""
     training = ["model.dropout=0.0", "train.epochs=100", "train.eval_every=0"]
     cases = [["kernel=blocked"], ["kernel=packed"]]
     exact, default = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
@@ -157,7 +157,7 @@ def test_four_million_equal_addends_on_a_cpu() -> None:
 
 @pytest.fixture
 def cutting_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter's products as tensor cores may compute them: 16 addends at a time are added to the sum exactly,
+    """Let the interpreter multiply as tensor cores may: 16 addends at a time are added to the sum exactly,
     which is then cut off to float32 (Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021)."""
     if DEVICE.type == "cuda":
         pytest.skip("there, tensor cores are what they are")
@@ -179,7 +179,7 @@ def cutting_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_triton
 @pytest.mark.parametrize("planes", [False, True])
 def test_sums_on_tensor_cores_that_cut_off_do_not_drift(planes: bool, cutting_tensor_cores: None) -> None:
-    """2,048 equal addends, by the default constants, whole and in parts. In one chain they are off by more."""
+    """With the default constants, 2,048 equal addends err by at most 1e-6, whole and in parts; in one chain by more."""
     panels, value = one_row(64), torch.tensor([[0.1, 1 / 3, 1.9999]])
     out, expected = torch.empty(1, 3), value.double() * panels.num_cols
 
@@ -196,7 +196,7 @@ def test_sums_on_tensor_cores_that_cut_off_do_not_drift(planes: bool, cutting_te
 
 
 def test_every_level_of_a_sum_is_short() -> None:
-    """By the default constants: a chain, the chains of a part, and the parts that csr adds at once."""
+    """The default constants bound a chain, the chains of a part, and the parts that csr adds at once."""
     defaults = tuning.PanelTuning()
     assert defaults.chain_groups <= 8 and defaults.split_groups <= 32 * defaults.chain_groups
     assert defaults.part_groups <= defaults.split_groups and panel_plan.FEW_SUMS <= 16 * 32

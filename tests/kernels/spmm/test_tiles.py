@@ -21,12 +21,12 @@ from tests.kernels.spmm.test_kernels import local_csr
 
 @pytest.fixture(autouse=True, params=[1, 200, 1 << 24])
 def stretches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One panel at a time, some, or all."""
+    """Sort the edges of one panel at a time, of some, or of all."""
     monkeypatch.setattr(tiles, "CHUNK_EDGES", request.param)
 
 
 def unpacked(panels: Panels) -> np.ndarray:
-    """(num_rows, num_cols) entries; each may be there once."""
+    """(num_rows, num_cols) int: how often the panels hold each entry."""
     num_panels = len(panels.ptr) - 1
     dense = np.zeros((num_panels * panels.rows, panels.num_cols + GROUP), int)
     columns = panels.all_columns(slice(0, panels.num_groups)).numpy()
@@ -78,7 +78,7 @@ def test_columns_that_a_panel_repeats(name: str, panel_rows: int) -> None:
         assert np.array_equal(dense[rows], mask[rows] * taken), "a column is taken whole"
         assert taken[count >= 2].all()
         groups = slice(int(panels.ptr[panel]), int(panels.ptr[panel + 1]))
-        assert groups.stop - groups.start == -(-(count >= 2).sum() // GROUP), "a group more than is needed"
+        assert groups.stop - groups.start == -(-(count >= 2).sum() // GROUP), "the number of groups is not the smallest"
         listed = panels.columns[groups].flatten()
         assert (listed.diff()[: taken.sum() - 1] > 0).all() and (listed[taken.sum() :] == mask.shape[1]).all()
         free = len(listed) - (count >= 2).sum()
@@ -101,7 +101,7 @@ def test_density_of_the_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_order_makes_tiles_dense() -> None:
-    """Communities of 32 whose nodes are scattered: nothing is dense until they stand side by side."""
+    """Scattered communities of 32 nodes have no dense tile until their nodes have consecutive numbers."""
     community = np.random.default_rng(0).permutation(np.repeat(np.arange(20), 32))
     mask = community[:, None] == community[None, :]
     scattered, _ = split_tiles(local_csr(mask, weighted=False)[0], 0.1)
