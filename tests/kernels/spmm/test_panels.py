@@ -160,7 +160,7 @@ def cutting_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the interpreter multiply as tensor cores may: 16 addends at a time are added to the sum exactly,
     which is then cut off to float32 (Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021)."""
     if DEVICE.type == "cuda":
-        pytest.skip("there, tensor cores are what they are")
+        pytest.skip("a GPU has real tensor cores")
     from triton.runtime import interpreter
 
     def create_dot(builder, a, b, total, *_):
