@@ -85,7 +85,8 @@ def _in_fork(function: Callable[..., object], *args: object) -> None:
 def _launch(
     entrypoint: str | Callable[..., None], arguments: Iterable[object], nproc: int, runtime: RuntimeConfig
 ) -> None:
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks log their own errors
+    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the ranks log their own errors
     threads = {"OMP_NUM_THREADS": str(num_threads(runtime, nproc))}  # libraries read this variable at import
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), environment(threads):
         config = LaunchConfig(
