@@ -119,7 +119,7 @@ def _dense_cases(model: Lookalike) -> Iterator[Case]:
         return dense.weight_gradient(tall(h), tall(width))
 
     ones, labels = torch.ones(DENSE_ROWS), torch.zeros(DENSE_ROWS, dtype=torch.int64)
-    for stride in sorted({f, -(-f // 8) * 8}):  # A H0 without padding, and with rows that begin at a sector
+    for stride in sorted({f, -(-f // 8) * 8}):  # A H0 without padding, and with rows padded to 32 bytes
         yield Case("act(X W + b)", f"{f}/{stride} x {h}", partial(layer, stride))
         yield Case("X^T G, masked", f"{f}/{stride} x {h}", partial(masked_gradients, stride))
     for width in (h, c):
