@@ -125,7 +125,7 @@ def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
     by_chance = min(1.0, capacity / num_nodes)
     if by_chance == 1:
         return 0.0
-    matrix = prepared.adj.matrix
+    matrix = prepared.matrix
     found = hit_rate(matrix.indptr, matrix.indices, num_nodes, capacity, rows=slice(0, LOCALITY_ROWS))
     return max(0.0, (found - by_chance) / (1 - by_chance))
 

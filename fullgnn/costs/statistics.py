@@ -12,11 +12,13 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
+from fullgnn.engine.blocks import needs_of
+from fullgnn.engine.job import build_model
 from fullgnn.errors import ConfigError
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
 from fullgnn.schemes.base import PreparedGraph
-from fullgnn.schemes.blocks import Grid, lay_out
+from fullgnn.schemes.layout import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
@@ -32,11 +34,11 @@ class GraphStatistics:
     """
 
     num_nodes: int
-    nnz: int  # of the normalised adjacency, self-loops included
+    nnz: int  # of the matrix that is multiplied, self-loops included
     num_features: int
     num_classes: int
     num_train: int
-    symmetric: bool = True
+    symmetric: bool = True  # whether the blocks of the matrix serve its transpose too
     pattern: bool = True  # no value is stored for an edge
     locality: float = 0.0
     """Fraction of random-order cache misses that the node order turns into hits."""
@@ -119,19 +121,23 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     Raises:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
     """
-    grid, graph, adj = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph, prepared.adj
-    layout, halos = lay_out(prepared, grid, cfg.optimizations.loss_rows_only)
+    grid, graph = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph
+    needs = needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations)
+    layout, halos = lay_out(prepared, grid, needs)
     nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}
     if cfg.optimizations.loss_rows_only:
         of_train = Partition(np.concatenate([[0], np.cumsum(graph.train_mask)])[prepared.partition.bounds])
-        nnz["loss"] = block_nnz(adj.matrix[np.flatnonzero(graph.train_mask)], of_train, prepared.partition)
+        nnz["loss"] = block_nnz(prepared.matrix[np.flatnonzero(graph.train_mask)], of_train, prepared.partition)
         nnz["loss_t"] = nnz["loss"].T
     products = {
         name: PlannedProduct(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
         for name, product in layout.products.items()
     }
     num_train, sizes = layout.num_split_nodes[0], (graph.num_features, graph.num_classes)
-    statistics = GraphStatistics(graph.num_nodes, adj.nnz, *sizes, num_train, adj.symmetric, adj.pattern, locality)
+    pattern = needs.fold and not layout.weighted
+    shared = all(one.shares_blocks(layout.symmetric, pattern) for one in needs.propagations)
+    counted = graph.num_nodes, prepared.matrix.nnz
+    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, locality)
     return PlannedJob(cfg, statistics, grid, layout.rows, products)
 
 

@@ -23,15 +23,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis
+from fullgnn.engine.blocks import input_propagation, loss_logits, needs_of
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.train_step import TrainStep
+from fullgnn.graph import Propagation
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
-from fullgnn.schemes.adjacency import Adjacency
-from fullgnn.schemes.base import Aggregated, ShardedGraph
-from fullgnn.schemes.exchange import MeshAxes, RankContext
+from fullgnn.partition.counts import columns_read
+from fullgnn.schemes.base import ShardedGraph
+from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
+from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
 from fullgnn.telemetry.meter import Meter
 
@@ -100,7 +103,7 @@ def _gemms(job: PlannedJob, num_rows: int) -> list[Gemm]:
     skeleton = _Skeleton(estimated_job(replace(job.cfg, scheme=alone), 1, part), 0, torch.device("meta"), padded=False)
     set_epoch(skeleton.model, 1)
     with _Gemms() as seen:
-        logits = skeleton.model(skeleton.graph.features, skeleton.graph.train_adj or skeleton.graph.adj)
+        logits = loss_logits(skeleton.model, skeleton.graph)
         logits.backward(torch.empty_like(logits))
     return seen.found
 
@@ -189,24 +192,27 @@ class _Skeleton:
 
     def _graph(self) -> ShardedGraph:
         job, device, num_own = self.job, self.context.device, self.job.rows.num_own(self.part, self.replica)
-        node_id, output = torch.arange(num_own, device=device), None
+        node_id, loss_block = torch.arange(num_own, device=device), None
         num_train = num_own * job.graph.num_train // job.graph.num_nodes
         if "loss" in job.products:
             num_train = job.products["loss"].out_rows.num_own(self.part, self.replica)
-            output = self._adjacency("loss", node_id, torch.arange(num_train, device=device))
-        adj = self._adjacency("adj", node_id, None, output)
+            loss_block = Block(node_id, self._products("loss"), torch.arange(num_train, device=device))
+        block = Block(node_id, self._products("adj"))
         masks = torch.zeros(3, num_own, dtype=torch.bool)
         masks[0, :num_train] = True
         features = torch.zeros(num_own, job.graph.num_features, dtype=job.dtype, device=device)
         if self.context.pads_rows:
             features = zero_padded(num_own, job.graph.num_features, like=features)
-        aggregated = job.cfg.optimizations.cache_aggregation
-        if not aggregated and not job.cfg.optimizations.skip_input_gradient:
+        kept: Input = features
+        propagation = input_propagation(self.model)
+        if job.cfg.optimizations.cache_aggregation and propagation is not None:
+            kept = PropagatedInput(block, propagation, features)
+        elif not job.cfg.optimizations.skip_input_gradient:
             features.requires_grad_()
         return ShardedGraph(
-            adj=adj,
-            train_adj=None if output is None else adj,
-            features=Aggregated(features) if aggregated else features,
+            block=block,
+            loss_block=loss_block,
+            features=kept,
             labels=torch.zeros(num_own, dtype=torch.int64),
             masks=masks,
             num_features=job.graph.num_features,
@@ -214,15 +220,18 @@ class _Skeleton:
             num_split_nodes=(max(1, num_train), 0, 0),
         )
 
-    def _adjacency(self, name: str, node_id: Tensor, row_index: Tensor | None, output: Any = None) -> Adjacency:
+    def _products(self, name: str) -> dict[Propagation, FusedProduct]:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
-        forward = self._operator(name)
-        if self.job.graph.symmetric and name == "adj":
-            backward = copy.copy(forward)
-            backward.name = "adj_t"
-        else:
-            backward = self._operator(f"{name}_t")
-        return Adjacency(forward, backward, node_id, row_index, output)
+        found = {}
+        for propagation in needs_of(self.model, self.job.cfg.optimizations).propagations:
+            forward = self._operator(name)
+            if self.job.graph.symmetric and name == "adj":
+                backward = copy.copy(forward)
+                backward.name = "adj_t"
+            else:
+                backward = self._operator(f"{name}_t")
+            found[propagation] = FusedProduct(forward, backward)
+        return found
 
     def _operator(self, name: str) -> _TracedOperator:
         product = self.job.products[name]
@@ -230,7 +239,8 @@ class _Skeleton:
         slice_ = self.replica if product.in_rows.num_slices > 1 else 0
         counts = np.zeros(product.num_parts, np.int64) if product.halo is None else product.halo[:, self.part, slice_]
         boundary = [np.arange(count) for count in counts]
-        made = _TracedOperator(self.context, _Nothing(), product, matrices, boundary, True, self.job.dtype)
+        exchange = Exchange(self.context, product, [columns_read(matrix) for matrix in matrices], boundary)
+        made = _TracedOperator(self.context, _Nothing(), product, exchange, matrices, True, self.job.dtype)
         made.name, made.products = name, self.products
         if not self.job.folded:
             return made

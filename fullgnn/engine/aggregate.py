@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from fullgnn.distributed import World, all_gather_objects
+from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.support.aligned import aligned_stride, to_aligned
-from fullgnn.schemes.base import Aggregated, ShardedGraph
+from fullgnn.schemes.base import ShardedGraph
+from fullgnn.schemes.block import PropagatedInput
 from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
@@ -38,25 +40,30 @@ def offloads(choice: str, graph: ShardedGraph, world: World) -> bool:
 
 
 @torch.no_grad()
-def aggregate_features(graph: ShardedGraph, device: torch.device, offload: bool) -> ShardedGraph:
-    """Replace ``features`` by ``Aggregated(A @ features)``; the product is distributed and overlapped like any other.
+def aggregate_features(
+    graph: ShardedGraph, propagation: Propagation, device: torch.device, offload: bool
+) -> ShardedGraph:
+    """Replace ``features`` by A @ features; the product is distributed and overlapped like any other.
 
     A column of A @ X needs only that column of X, so the product overwrites the features a few columns at a time and
     needs no second matrix of their size. Training does not need the features any more.
 
     Args:
+        propagation: A.
         device: the device that holds A.
         offload: keep the product on the host; only the few columns being multiplied are on the device.
     """
-    x = _placed(graph, device, offload)
+    x, product = _placed(graph, device, offload), graph.block.product(propagation)
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
         columns = x[:, first : first + COLUMNS_AT_ONCE]
-        columns.copy_(graph.adj.multiply(to_aligned(columns, device)))
-    graph.adj.release()
-    return _with_product(graph, x, device, offload)
+        columns.copy_(product.multiply(to_aligned(columns, device)))
+    product.release()
+    return _with_product(graph, propagation, x, device, offload)
 
 
-def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: Cache, key: str) -> ShardedGraph:
+def cached_aggregation(
+    graph: ShardedGraph, propagation: Propagation, world: World, offload: bool, cache: Cache, key: str
+) -> ShardedGraph:
     """Load A @ H0 if every rank finds its rows in the ``cache``; else call ``aggregate_features`` and store the rows.
 
     Every rank calls it. A file holds the rows of one rank and is keyed by their nodes: replicas with the same rows
@@ -64,19 +71,20 @@ def cached_aggregation(graph: ShardedGraph, world: World, offload: bool, cache: 
     every rank.
 
     Args:
+        propagation: A.
         key: key of the whole product, computed on rank 0.
     """
     x = _placed(graph, world.device, offload)
     graph = replace(graph, features=x)
-    key = cache.key(product=key, node_id=graph.adj.node_id.cpu().numpy(), device=world.device.type)
+    key = cache.key(product=key, node_id=graph.block.source_id.cpu().numpy(), device=world.device.type)
     stored = cache.load("aggregation", key)
     missing = all_gather_objects(key if stored is None else None)
     if not any(missing):
         assert stored is not None
         log.info("A @ H0 is loaded from %s", cache.folder)
         x.copy_(torch.from_numpy(stored["product"]))  # the strides of x, as if computed: later sums agree to the bit
-        return _with_product(graph, x, world.device, offload)
-    graph = aggregate_features(graph, world.device, offload)
+        return _with_product(graph, propagation, x, world.device, offload)
+    graph = aggregate_features(graph, propagation, world.device, offload)
     if stored is None and missing.index(key) == world.rank:
         cache.store("aggregation", key, {"product": x.cpu().numpy()})
     return graph
@@ -88,5 +96,8 @@ def _placed(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
     return graph.features.to("cpu") if offload else to_aligned(graph.features, device)
 
 
-def _with_product(graph: ShardedGraph, product: Tensor, device: torch.device, offload: bool) -> ShardedGraph:
-    return replace(graph, features=Aggregated(HostRows(product, device) if offload else product))
+def _with_product(
+    graph: ShardedGraph, propagation: Propagation, product: Tensor, device: torch.device, offload: bool
+) -> ShardedGraph:
+    rows = HostRows(product, device) if offload else product
+    return replace(graph, features=PropagatedInput(graph.block, propagation, rows))

@@ -2,6 +2,7 @@
 
 import torch
 
+from fullgnn.engine.blocks import all_logits
 from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.telemetry.epoch import Accuracies
 
@@ -10,7 +11,7 @@ from fullgnn.telemetry.epoch import Accuracies
 def predict(model: torch.nn.Module, graph: ShardedGraph) -> torch.Tensor:
     """Compute the (num_local_nodes, num_classes) logits in evaluation mode, that is, without dropout."""
     model.eval()
-    return model(graph.features, graph.adj)
+    return all_logits(model, graph)
 
 
 @torch.no_grad()

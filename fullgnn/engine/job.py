@@ -8,6 +8,7 @@ import torch
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, offloads
+from fullgnn.engine.blocks import input_propagation, needs_of
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.prepare import Preparation, Prepared, prepare
@@ -93,8 +94,8 @@ def distribute(cfg: Config, world: World, scheme: Scheme, prepared: Prepared | N
     preparation = broadcast_object(prepared[1] if prepared else None)
     model = build_model(cfg, preparation.sizes.num_features, preparation.sizes.num_classes, world.device)
     optimizations = applicable(cfg.optimizations, model)
-    sharded = scheme.shard(prepared[0] if prepared else None, optimizations.loss_rows_only)
-    if optimizations.loss_rows_only and sharded.train_adj is None:
+    sharded = scheme.shard(prepared[0] if prepared else None, needs_of(model, optimizations))
+    if optimizations.loss_rows_only and sharded.loss_block is None:
         log.info("optimizations.loss_rows_only is disabled: scheme=%s computes all rows", cfg.scheme["name"])
         optimizations = replace(optimizations, loss_rows_only=False)
     set_spmm_order(model, optimizations.spmm_order)
@@ -109,18 +110,21 @@ def with_input(job: Job, cfg: Config, world: World) -> Job:
     """
     keeps = job.optimizations.cache_aggregation and not world.dry  # a dry run does not compute the true A @ H0
     key = job.preparation.aggregation_key if keeps else ""
-    graph, optimizations = make_input(job.graph, job.optimizations, world, Cache(cfg.runtime.cache_dir), key)
+    cache = Cache(cfg.runtime.cache_dir)
+    graph, optimizations = make_input(job.model, job.graph, job.optimizations, world, cache, key)
     return replace(job, graph=graph, optimizations=optimizations)
 
 
 def make_input(
+    model: torch.nn.Module,
     graph: ShardedGraph,
     optimizations: OptimizationConfig,
     world: World,
     cache: Cache | None = None,
     aggregation_key: str = "",
 ) -> tuple[ShardedGraph, OptimizationConfig]:
-    """Replace the features of ``graph`` by the model's input: the features on the device, or A @ H0 on device or host.
+    """Replace the features of ``graph`` by the input of ``model``: the features on the device, or A @ H0 on device or
+    host.
 
     Every rank calls it.
 
@@ -132,10 +136,11 @@ def make_input(
     """
     offload = offloads(optimizations.offload, graph, world)
     optimizations = replace(optimizations, offload="always" if offload else "never")
-    if cache is not None and aggregation_key:
-        return cached_aggregation(graph, world, offload, cache, aggregation_key), optimizations
-    if optimizations.cache_aggregation:
-        return aggregate_features(graph, world.device, offload), optimizations
+    propagation = input_propagation(model) if optimizations.cache_aggregation else None
+    if propagation is not None:
+        if cache is not None and aggregation_key:
+            return cached_aggregation(graph, propagation, world, offload, cache, aggregation_key), optimizations
+        return aggregate_features(graph, propagation, world.device, offload), optimizations
     assert isinstance(graph.features, torch.Tensor)
     features = to_aligned(graph.features, world.device)
     return replace(

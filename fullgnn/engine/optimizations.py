@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from fullgnn.config import OptimizationConfig
+from fullgnn.engine.blocks import input_propagation
 
 log = logging.getLogger(__name__)
 
@@ -14,9 +15,10 @@ log = logging.getLogger(__name__)
 def applicable(optimizations: OptimizationConfig, model: torch.nn.Module) -> OptimizationConfig:
     """Disable, and log on rank 0, the optimizations that ``model`` does not support.
 
-    A model declares its support by two attributes. ``aggregates_input`` means that it uses its input only as A @ X;
-    ``cache_aggregation`` needs this. ``restricts_output`` means that its last layer can compute some rows alone;
-    ``loss_rows_only`` needs this. A missing attribute counts as False.
+    A model declares its support by two attributes. ``input_propagation`` is the ``Propagation`` whose matrix A it
+    multiplies its input X by, if it uses X only as A @ X; ``cache_aggregation`` needs this. ``restricts_output`` means
+    that the block of its last layer may have fewer targets; ``loss_rows_only`` needs this. A missing attribute counts
+    as None and False.
     """
     reasons = {}
     if optimizations.cache_aggregation:
@@ -24,7 +26,7 @@ def applicable(optimizations: OptimizationConfig, model: torch.nn.Module) -> Opt
             reasons["cache_aggregation"] = (
                 "optimizations.skip_input_gradient=false asks for the gradient of the features"
             )
-        elif not getattr(model, "aggregates_input", False):
+        elif input_propagation(model) is None:
             reasons["cache_aggregation"] = (
                 "the model needs the features themselves (a GCN with model.input_dropout=0 does not)"
             )

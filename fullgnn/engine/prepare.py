@@ -1,4 +1,4 @@
-"""Turn a dataset into the ordered, normalised graph: load, partition, reorder, normalise. Runs on rank 0."""
+"""Turn a dataset into the ordered graph: load, partition, reorder. Runs on rank 0."""
 
 import logging
 import time
@@ -8,14 +8,15 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config, build
-from fullgnn.graph import Graph, adjacency_operator, load_dataset, row_sums
+from fullgnn.engine.blocks import needs_of
+from fullgnn.graph import Graph, check_entries, load_dataset, row_sums, transpose
 from fullgnn.graph.checks import check_range
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
-from fullgnn.partition.counts import block_nnz, halo_share, off_diagonal_share, rows_read
+from fullgnn.partition.counts import halo_share, off_diagonal_share, rows_read
 from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
-from fullgnn.reorder.structure import Structure, cell_nnz, cells
+from fullgnn.reorder.structure import cell_nnz
 from fullgnn.reorder.two_level import NodeOrder, UsedMethods
 from fullgnn.schemes.base import PreparedGraph
 from fullgnn.storage.cache import Cache
@@ -30,8 +31,8 @@ class GraphSizes:
     dataset: str
     num_nodes: int
     num_edges: int  # stored non-zeros before self-loops are added
-    nnz: int  # stored non-zeros of the normalised adjacency
-    symmetric: bool
+    nnz: int  # stored non-zeros of the adjacency, with its self-loops if self_loops
+    symmetric: bool  # whether the adjacency equals its transpose
     num_features: int
     num_classes: int
 
@@ -52,7 +53,7 @@ class Preparation:
     sizes: GraphSizes
     methods: UsedMethods
     statistics: BlockStatistics
-    prepare_time_s: float  # load, partition, reorder, permute, normalise, count
+    prepare_time_s: float  # load, partition, reorder, permute, count
     aggregation_key: str  # key of A @ H0 in the cache; empty: not stored
 
 
@@ -71,7 +72,9 @@ def check_preparation(cfg: Config) -> None:
 
 
 def prepare(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cache | None = None) -> Prepared:
-    """Load ``cfg.dataset`` (or take ``graph``), cut it into ``num_parts`` block rows, order it and normalise it.
+    """Load ``cfg.dataset`` (or take ``graph``), cut it into ``num_parts`` block rows, and order it.
+
+    The weights of its edges are checked for the matrices that the model multiplies by.
 
     The order is loaded from the ``cache`` if it is stored there.
 
@@ -83,7 +86,11 @@ def prepare(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cach
         graph = load_dataset(cfg.dataset)
     num_edges, dtype = graph.num_edges, np.dtype(cfg.runtime.dtype)
     check_range(graph.features, dtype)
-    row_sum = None if cfg.normalization == "none" else row_sums(graph, cfg.self_loops)
+    model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)
+    propagations = needs_of(model, cfg.optimizations).propagations
+    sums = {one.self_loops: row_sums(graph, one.self_loops) for one in propagations if one.needs_row_sums}
+    for one in propagations:
+        check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, dtype)
     cache = cache or Cache(None)
     adjacency_key = cache.key(indptr=graph.indptr, indices=graph.indices, weight=graph.weight)
     order = _order(cfg, num_parts, graph, cache, adjacency_key)
@@ -92,25 +99,19 @@ def prepare(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cach
     )
     nnz_before = cell_nnz(graph)
     graph = graph.permute(order.perm)
-    adj = adjacency_operator(
-        graph,
-        cfg.normalization,
-        cfg.self_loops,
-        dtype,
-        cfg.optimizations.fold_normalization,
-        None if row_sum is None else row_sum[order.perm],
-        order.perm,
+    sums = {self_loops: row_sum[order.perm] for self_loops, row_sum in sums.items()}
+    stored = graph.adjacency(np.int8 if graph.weight is None else graph.weight.dtype)
+    prepared = PreparedGraph(
+        graph, stored, transpose(stored), order.perm, order.partition, dtype, cfg.self_loops, sums, nnz_before
     )
-    structure = Structure(
-        cells(graph.num_nodes).bounds,
-        nnz_before,
-        cell_nnz(graph),
-        order.partition.bounds,
-        block_nnz(adj.matrix, order.partition),
-    )
-    prepared = PreparedGraph(graph, order.perm, adj, order.partition, dtype, structure)
     sizes = GraphSizes(
-        graph.name, graph.num_nodes, num_edges, adj.nnz, adj.symmetric, graph.num_features, graph.num_classes
+        graph.name,
+        graph.num_nodes,
+        num_edges,
+        prepared.matrix.nnz,
+        prepared.stored_t is None,
+        graph.num_features,
+        graph.num_classes,
     )
     statistics = block_statistics(prepared)
     return prepared, Preparation(sizes, order.used, statistics, time.perf_counter() - begin, aggregation_key)
@@ -118,7 +119,7 @@ def prepare(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cach
 
 def block_statistics(prepared: PreparedGraph) -> BlockStatistics:
     """Count what reports show about the blocks of ``prepared``. It takes two passes over the non-zeros."""
-    matrix, partition = prepared.adj.matrix, prepared.partition
+    matrix, partition = prepared.matrix, prepared.partition
     indptr, indices = (torch.from_numpy(array) for array in (matrix.indptr, matrix.indices))
     density = tile_density(indptr, indices, matrix.shape[1])
     ratio = halo_share(rows_read(matrix, partition), partition.num_nodes) if partition.num_parts > 1 else None

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import TrainConfig
+from fullgnn.engine.blocks import loss_logits
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
 from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.nn import cross_entropy, set_epoch
@@ -168,13 +169,6 @@ class AsyncScalar:
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._host.item()
-
-
-def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
-    """Compute the (num_local_train, num_classes) logits of the rows with loss, and if possible of no other rows."""
-    if graph.train_adj is not None:
-        return model(graph.features, graph.train_adj)
-    return model(graph.features, graph.adj).index_select(0, graph.train_index)
 
 
 def node_loss(logits: Tensor, graph: ShardedGraph) -> Tensor:

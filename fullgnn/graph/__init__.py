@@ -4,22 +4,26 @@ from fullgnn.graph.datasets import load_dataset
 from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.normalize import (
-    NormalizedAdjacency,
-    adjacency_operator,
+    Propagation,
+    check_entries,
     is_symmetric,
-    normalized_adjacency,
+    normalized_entries,
     row_sums,
+    transpose,
+    with_self_loops,
 )
 
 __all__ = [
     "GeneratedGraph",
     "Graph",
-    "NormalizedAdjacency",
-    "adjacency_operator",
+    "Propagation",
+    "check_entries",
     "hierarchical_sbm",
     "is_symmetric",
     "load_dataset",
-    "normalized_adjacency",
+    "normalized_entries",
     "rmat",
     "row_sums",
+    "transpose",
+    "with_self_loops",
 ]

@@ -1,9 +1,13 @@
-"""The normalised adjacency matrix: the constant that every layer multiplies by.
+"""The matrix of one propagation step: the constant that the layers of a GCN multiply by.
 
-    A = diag(row_scale) M diag(col_scale)
+A graph stores an adjacency with its own weights. A convolution states its ``Propagation``: whether every node also
+reads its own row, and how the entries are normalised,
 
-With the normalisation folded, M is the 0/1 pattern of an unweighted graph and no edge value is stored or read:
-D^-1/2 P D^-1/2 X = row_scale * (P (col_scale * X)). Otherwise M holds the normalised entries and both scales are 1.
+    A = diag(row_scale) A' diag(col_scale)
+
+with A' the stored adjacency, or the same with ones on its diagonal. Every rank makes the blocks that it multiplies
+itself. With the normalisation folded, A' is the 0/1 pattern of an unweighted graph and no edge value is stored or read:
+D^-1/2 P D^-1/2 X = row_scale * (P (col_scale * X)). Otherwise a block holds the normalised entries.
 """
 
 from __future__ import annotations
@@ -25,115 +29,114 @@ NORMALIZATIONS = ("sym", "row", "none")
 ENTRIES_PER_BLOCK = 1 << 22  # float64 temporaries of 32 MiB, whatever the size of the graph
 
 
-@dataclass(frozen=True, eq=False)
-class NormalizedAdjacency:
-    """A = diag(row_scale) matrix diag(col_scale), global, on the host."""
+@dataclass(frozen=True)
+class Propagation:
+    """Which matrix A a graph convolution multiplies by.
 
-    matrix: csr_array  # (num_nodes, num_nodes), int32 indices
-    matrix_t: csr_array | None  # the transpose of ``matrix``; None where both are equal to the bit
-    pattern: bool  # every stored entry is 1, and ``matrix.data`` need not be read
-    row_scale: np.ndarray | None = None  # (num_nodes,) float64; None: all 1
-    col_scale: np.ndarray | None = None
+    With ``self_loops``, A' is the stored adjacency with its whole diagonal set to 1 (a stored self-loop is replaced,
+    not added to); otherwise A' is the stored adjacency. D holds the row sums of A'. Then, after Kipf and Welling (2017,
+    eq. 2) for ``sym``, the ``normalization`` gives
 
-    @property
-    def nnz(self) -> int:
-        return self.matrix.nnz
+    - ``sym``: A = D^-1/2 A' D^-1/2, with row sums on both sides also when the graph is directed;
+    - ``row``: A = D^-1 A', the mean over the nodes that a node reads from;
+    - ``none``: A = A'.
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether one matrix serves both directions; the scales may differ."""
-        return self.matrix_t is None
-
-
-def adjacency_operator(
-    graph: Graph,
-    normalization: str = "sym",
-    self_loops: bool = True,
-    dtype: Any = np.float32,
-    fold: bool = True,
-    row_sum: np.ndarray | None = None,
-    node_id: np.ndarray | None = None,
-) -> NormalizedAdjacency:
-    """The matrix of one propagation step, as ``normalized_adjacency`` defines it, with the normalisation folded or not.
-
-    Args:
-        dtype: dtype of the normalised entries; unused where the result is a pattern.
-        fold: keep the 0/1 pattern and the scales apart. A weighted graph is never folded.
-        row_sum, node_id: see ``normalized_adjacency``.
-    """
-    if not fold or graph.weight is not None:
-        matrix = normalized_adjacency(graph, normalization, self_loops, dtype, row_sum, node_id)
-        return NormalizedAdjacency(matrix, _transpose(matrix), pattern=False)
-    _check(normalization)
-    pattern = _with_self_loops(graph) if self_loops else graph.adjacency(np.int8)
-    if normalization == "none":
-        return NormalizedAdjacency(pattern, _transpose(pattern), pattern=True)
-    scale = _scale(np.diff(pattern.indptr).astype(np.float64) if row_sum is None else row_sum, normalization)
-    return NormalizedAdjacency(pattern, _transpose(pattern), True, scale, scale if normalization == "sym" else None)
-
-
-def normalized_adjacency(
-    graph: Graph,
-    normalization: str = "sym",
-    self_loops: bool = True,
-    dtype: Any = np.float32,
-    row_sum: np.ndarray | None = None,
-    node_id: np.ndarray | None = None,
-) -> csr_array:
-    """The matrix of one propagation step, computed in float64 and cast to ``dtype`` at the end.
-
-    With ``self_loops``, A' is A with its whole diagonal set to 1 (a stored self-loop is replaced, not added
-    to); otherwise A' = A. D holds the row sums of A'. Then, after Kipf and Welling (2017, eq. 2) for ``sym``:
-
-    - ``sym``: D^-1/2 A' D^-1/2, row sums on both sides also when A is directed;
-    - ``row``: D^-1 A', the mean over the nodes that a node reads from;
-    - ``none``: A'.
-
-    The scale of a node of degree 0 is 0. All entries stay stored, with sorted int32 indices, even those that become 0.
-
-    Args:
-        row_sum: (num_nodes,) D, as ``row_sums`` returns it; None: computed here. A caller that permutes a graph
-            computes D before, so that every order of the nodes has the same D.
-        node_id: (num_nodes,) original ids of the nodes, for messages; None: 0 to num_nodes - 1.
-
-    Returns:
-        (num_nodes, num_nodes) CSR, global.
+    The scale of a node of degree 0 is 0.
 
     Raises:
-        DataError: a row sum is negative, or an entry is beyond what ``dtype`` holds.
+        ConfigError: an unknown normalisation.
     """
-    _check(normalization)
-    adj = _with_self_loops(graph) if self_loops else graph.adjacency(_exact_type(graph))
-    names = np.arange(graph.num_nodes) if node_id is None else node_id
-    num_entries = np.diff(adj.indptr)
-    scale = None
-    if normalization != "none":
-        scale = _scale(row_sums(graph, self_loops) if row_sum is None else row_sum, normalization)
-    data = np.empty(adj.nnz, dtype=dtype)
-    for first, last in _row_blocks(adj.indptr):
-        block = slice(adj.indptr[first], adj.indptr[last])
-        entries = adj.data[block]
-        if scale is not None:
-            factor = np.repeat(scale[first:last], num_entries[first:last])
-            if normalization == "sym":
-                factor *= scale[adj.indices[block]]  # s_i * s_j commutes: a symmetric A stays symmetric to the bit
-            entries = factor * entries
+
+    normalization: str = "sym"
+    self_loops: bool = True
+
+    def __post_init__(self) -> None:
+        if self.normalization not in NORMALIZATIONS:
+            known = ", ".join(NORMALIZATIONS)
+            raise ConfigError(f"unknown normalization {self.normalization!r}: choose one of {known}")
+
+    @property
+    def needs_row_sums(self) -> bool:
+        return self.normalization != "none"
+
+    def shares_blocks(self, symmetric: bool, folded: bool) -> bool:
+        """Whether the blocks of A serve A^T too, whose scales may differ.
+
+        Args:
+            symmetric: whether the stored adjacency equals its transpose.
+            folded: whether the blocks hold A', not A.
+        """
+        return symmetric and (folded or self.normalization != "row")
+
+    def scales(self, row_sum: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Row scale and column scale, float64, from the row sums of A'; None: all 1. Every array has the same shape."""
+        if not self.needs_row_sums:
+            return None, None
+        degree = row_sum if self.normalization == "row" else np.sqrt(row_sum)
+        scale = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+        return scale, scale if self.normalization == "sym" else None
+
+
+def normalized_entries(
+    matrix: csr_array, row_scale: np.ndarray | None, col_scale: np.ndarray | None, dtype: Any
+) -> np.ndarray:
+    """(nnz,) entries of diag(row_scale) ``matrix`` diag(col_scale), computed in float64 and cast to ``dtype`` at the
+    end; an entry that ``dtype`` does not hold becomes infinite.
+
+    Args:
+        matrix: (m, n) CSR, a block of A' or of its transpose.
+        row_scale: (m,) float64; None: all 1.
+        col_scale: (n,) float64; None: all 1.
+    """
+    num_entries = np.diff(matrix.indptr)
+    data = np.empty(matrix.nnz, dtype=dtype)
+    for first, last in _row_blocks(matrix.indptr):
+        block = slice(matrix.indptr[first], matrix.indptr[last])
+        entries = matrix.data[block].astype(np.float64)
+        factor = None if row_scale is None else np.repeat(row_scale[first:last], num_entries[first:last])
+        if col_scale is not None:
+            columns = col_scale[matrix.indices[block]]
+            # s_i * s_j commutes: the normalised entries of a symmetric A' are symmetric to the bit
+            factor = columns if factor is None else factor * columns
         with np.errstate(over="ignore"):
-            data[block] = entries
-        if not np.isfinite(data[block]).all():
-            edge = int(adj.indptr[first] + np.flatnonzero(~np.isfinite(data[block]))[0])
-            row = int(np.searchsorted(adj.indptr, edge, side="right")) - 1
-            raise DataError(
-                f"the weight {entries[edge - block.start]:g} with which node {names[row]} reads from node"
-                f" {names[adj.indices[edge]]} is beyond {np.dtype(dtype)}: scale the weights, or set"
-                " runtime.dtype=float64"
-            )
-    adj.data = data
-    return adj
+            data[block] = entries if factor is None else factor * entries
+    return data
+
+
+def check_entries(
+    graph: Graph, propagation: Propagation, row_sum: np.ndarray | None, dtype: Any, node_id: np.ndarray | None = None
+) -> None:
+    """Check that every normalised entry of ``graph`` is within ``dtype``.
+
+    Args:
+        row_sum: (num_nodes,) of A', see ``row_sums``; None: A is not normalised.
+        node_id: (num_nodes,) original ids of the nodes, for messages; None: 0 to num_nodes - 1.
+
+    Raises:
+        DataError: an entry is beyond what ``dtype`` holds; the message names its nodes.
+    """
+    if graph.weight is None:
+        return  # no entry exceeds 1
+    matrix = graph.adjacency(np.float64)
+    row_scale, col_scale = (None, None) if row_sum is None else propagation.scales(row_sum)
+    finite = np.isfinite(normalized_entries(matrix, row_scale, col_scale, dtype))
+    wrong = np.flatnonzero(~finite)
+    if propagation.self_loops and len(wrong):  # a stored self-loop is replaced by 1
+        row = np.searchsorted(matrix.indptr, wrong, side="right") - 1
+        wrong = wrong[matrix.indices[wrong] != row]
+    if len(wrong):
+        edge, names = int(wrong[0]), np.arange(graph.num_nodes) if node_id is None else node_id
+        target, column = int(np.searchsorted(matrix.indptr, edge, side="right")) - 1, matrix.indices[edge]
+        entry = matrix.data[edge] if row_scale is None else matrix.data[edge] * row_scale[target]
+        entry = entry if col_scale is None else entry * col_scale[column]
+        raise DataError(
+            f"the weight {entry:g} with which node {names[target]} reads from node {names[column]} is beyond"
+            f" {np.dtype(dtype)}: scale the weights, or set runtime.dtype=float64"
+        )
 
 
 def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
-    """(num_nodes,) float64 row sums of A', see ``normalized_adjacency``, the same for any order of the nodes.
+    """(num_nodes,) float64 row sums of A', see ``Propagation``, the same for any order of the nodes.
 
     Stored weights are rounded, each by up to a relative u (2^-24 in float32, 2^-53 in float64). A sum of at most u
     times the sum of the magnitudes may consist of these rounding errors alone, as 3.9 - 1.9 - 1.9 - 0.1 does, and
@@ -143,11 +146,14 @@ def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
         DataError: a sum is negative or beyond float64; the message names the node.
     """
     if graph.weight is None:
-        adj = _with_self_loops(graph) if self_loops else graph.adjacency(np.int8)
-        return np.diff(adj.indptr).astype(np.float64)
+        adj = graph.adjacency(np.int8)
+        without_loop = adj.diagonal() == 0 if self_loops else 0
+        return np.diff(adj.indptr).astype(np.float64) + without_loop
     from fullgnn.graph._row_sums_cpu import accurate_row_sums  # imported here, since it imports numba
 
-    adj = _with_self_loops(graph) if self_loops else graph.adjacency(np.float64)
+    adj = graph.adjacency(np.float64)
+    if self_loops:
+        adj = with_self_loops(adj)
     total, magnitude = accurate_row_sums(adj.indptr, adj.data)
     roundoff = np.finfo(graph.weight.dtype).eps / 2
     total[np.abs(total) <= np.maximum(roundoff * magnitude, np.finfo(np.float64).tiny)] = 0
@@ -163,24 +169,13 @@ def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
     return total
 
 
-def _exact_type(graph: Graph) -> Any:
-    """A dtype that represents the weights of a graph exactly."""
-    return np.int8 if graph.weight is None else np.float64
-
-
-def _with_self_loops(graph: Graph) -> csr_array:
-    return _with_unit_diagonal(graph.adjacency(_exact_type(graph)))
-
-
-def _check(normalization: str) -> None:
-    if normalization not in NORMALIZATIONS:
-        raise ConfigError(f"unknown normalization {normalization!r}: choose one of {', '.join(NORMALIZATIONS)}")
-
-
-def _scale(row_sum: np.ndarray, normalization: str) -> np.ndarray:
-    """(num_nodes,) float64: 1/d for ``row``, d^-1/2 for ``sym``; 0 where d is 0."""
-    degree = row_sum if normalization == "row" else np.sqrt(row_sum)
-    return np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+def with_self_loops(matrix: csr_array) -> csr_array:
+    """The square CSR ``matrix`` with every diagonal entry stored and exactly 1, with sorted indices."""
+    diagonal = matrix.diagonal()
+    if diagonal.any():
+        off = diags_array(diagonal, format="csr", dtype=matrix.dtype)
+        matrix = matrix - off  # a - a is exactly 0, and scipy drops it
+    return matrix + eye_array(matrix.shape[0], format="csr", dtype=matrix.dtype)
 
 
 def is_symmetric(adj: Any) -> bool:
@@ -191,22 +186,14 @@ def is_symmetric(adj: Any) -> bool:
     if not adj.has_canonical_format:
         adj = adj.copy()
         adj.sum_duplicates()
-    return _transpose(adj) is None
+    return transpose(adj) is None
 
 
-def _transpose(adj: csr_array) -> csr_array | None:
+def transpose(adj: csr_array) -> csr_array | None:
     """The transpose of a canonical CSR matrix, or None where the two are equal to the bit."""
     transposed = adj.T.tocsr()  # a counting sort, so its rows come out sorted
     equal = all(np.array_equal(getattr(adj, key), getattr(transposed, key)) for key in ("indptr", "indices", "data"))
     return None if equal else transposed
-
-
-def _with_unit_diagonal(adj: csr_array) -> csr_array:
-    """``adj`` with every diagonal entry stored and exactly 1."""
-    diagonal = adj.diagonal()
-    if diagonal.any():
-        adj = adj - diags_array(diagonal, format="csr", dtype=adj.dtype)  # a - a is exactly 0, and scipy drops it
-    return adj + eye_array(adj.shape[0], format="csr", dtype=adj.dtype)
 
 
 def _row_blocks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Models: ordinary ``torch.nn.Module``s with ``forward(x, adj)``."""
+"""Models: ordinary ``torch.nn.Module``s with ``forward(x, blocks)``."""
 
 from fullgnn.models.gcn import GCN
 from fullgnn.models.mlp import MLP

@@ -4,12 +4,14 @@ import torch
 from torch import Tensor
 
 from fullgnn.models.stack import stack
-from fullgnn.nn import Activation, Dropout, Linear
-from fullgnn.schemes.base import ShardedAdjacency
+from fullgnn.nn import Linear
+from fullgnn.schemes.block import Block
 
 
 class MLP(torch.nn.Module):
     """``num_layers`` dense layers. Arguments, dropout, ReLU and initialisation are those of ``GCN``."""
+
+    num_blocks = 1  # names the rows, whose ids the dropout needs; its edges are not read
 
     def __init__(
         self,
@@ -22,15 +24,14 @@ class MLP(torch.nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        self.linears, self.dropouts = stack(
+        self.dropout, self.layers = stack(
             Linear, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed
         )
 
-    def forward(self, x: Tensor, adj: ShardedAdjacency) -> Tensor:
-        """Map (num_local_nodes, in_channels) to (num_local_nodes, out_channels) logits; reads only ``adj.node_id``."""
-        *inner, last = self.linears
-        x = self.dropouts[0](x, adj.node_id)
-        for linear, dropout in zip(inner, self.dropouts[1:]):
-            assert isinstance(dropout, Dropout)
-            x = linear(x, Activation(relu=True, dropout=dropout.mask(adj.node_id)))
-        return last(x)
+    def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:
+        """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the block's targets."""
+        (block,) = blocks
+        x = self.dropout(block.at_targets(x), block.own_id)
+        for layer in self.layers:
+            x = layer(x, block)
+        return x

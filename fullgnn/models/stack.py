@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.nn import Dropout
+from fullgnn.nn import Dropout, Layer
 
-Layer = Callable[[int, int, torch.Generator], torch.nn.Module]
+MakeConv = Callable[[int, int, torch.Generator], torch.nn.Module]
 
 
 def stack(
-    layer: Layer,
+    conv: MakeConv,
     in_channels: int,
     out_channels: int,
     hidden_channels: int,
@@ -19,12 +19,12 @@ def stack(
     dropout: float,
     input_dropout: float | None,
     seed: int,
-) -> tuple[torch.nn.ModuleList, torch.nn.ModuleList]:
-    """Build ``num_layers`` layers from ``in_channels`` via ``hidden_channels`` to ``out_channels``, and a dropout for
-    the input of each layer.
+) -> tuple[Dropout, torch.nn.ModuleList]:
+    """Build the dropout of the input and ``num_layers`` layers from ``in_channels`` via ``hidden_channels`` to
+    ``out_channels``. Every layer but the last one ends with a ReLU and the dropout of the next layer's input.
 
     Args:
-        layer: function or class that builds a layer: (in_channels, out_channels, generator) -> module.
+        conv: function or class that builds a convolution: (in_channels, out_channels, generator) -> module.
         input_dropout: dropout probability for the input of the first layer; None: the same as ``dropout``.
         seed: seed of the initial weights and of the dropout masks.
 
@@ -40,5 +40,7 @@ def stack(
             raise ConfigError(f"model.{key}={rate} is not a dropout rate: it must lie in [0, 1)")
     widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
     generator = torch.Generator().manual_seed(seed)
-    layers = torch.nn.ModuleList(layer(a, b, generator) for a, b in zip(widths, widths[1:]))
-    return layers, torch.nn.ModuleList(Dropout(rate, index, seed) for index, rate in enumerate(rates))
+    convs = [conv(a, b, generator) for a, b in zip(widths, widths[1:])]
+    first, *others = (Dropout(rate, index, seed) for index, rate in enumerate(rates))
+    inner = [Layer(one, torch.nn.ReLU(), following) for one, following in zip(convs, others)]
+    return first, torch.nn.ModuleList([*inner, Layer(convs[-1])])

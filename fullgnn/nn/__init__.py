@@ -1,9 +1,20 @@
-"""Layers. A layer gets local rows and an ``adj`` that multiplies them. No layer knows the number of ranks."""
+"""Layers. A layer gets local rows and the ``Block`` that it reads. No layer knows the number of ranks."""
 
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.dropout import Dropout, set_epoch
 from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
+from fullgnn.nn.layer import Layer
 from fullgnn.nn.linear import Linear
 
-__all__ = ["SPMM_ORDERS", "Activation", "Dropout", "GCNConv", "Linear", "cross_entropy", "set_epoch", "set_spmm_order"]
+__all__ = [
+    "SPMM_ORDERS",
+    "Activation",
+    "Dropout",
+    "GCNConv",
+    "Layer",
+    "Linear",
+    "cross_entropy",
+    "set_epoch",
+    "set_spmm_order",
+]

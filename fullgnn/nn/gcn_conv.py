@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.dense import (
     activation_gradients,
     fuses_scale,
@@ -14,10 +15,9 @@ from fullgnn.kernels.dense.dense import (
     matmul_nt,
     weight_gradient,
 )
-from fullgnn.kernels.epilogue.activation import Activation
-from fullgnn.nn.dropout import Dropout
+from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.nn.linear import Linear, linear
-from fullgnn.schemes.base import Aggregated, ShardedAdjacency
+from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
 
 SPMM_ORDERS = ("width", "transform", "propagate")
 
@@ -37,34 +37,43 @@ class GCNConv(torch.nn.Module):
     ``transform`` takes A (H W), as the code of Miao et al. 2023 does; ``propagate`` takes (A H) W and (A^T G) W^T, as
     CAGNET does.
 
+    Args:
+        generator: CPU generator from which the weights are drawn.
+        normalization, self_loops: what A is, see ``Propagation``.
+
     Shapes:
-        x: (num_local_nodes, in_channels), output: (num_local_rows, out_channels).
+        x: (num_sources, in_channels), output: (num_own_targets, out_channels).
+
+    Raises:
+        ConfigError: an unknown normalisation.
     """
 
+    fuses_activation = True  # see ``Layer``
     spmm_order = "width"
 
-    def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        generator: torch.Generator,
+        normalization: str = "sym",
+        self_loops: bool = True,
+    ):
         super().__init__()
+        self.propagation = Propagation(normalization, self_loops)
         self.linear = Linear(in_channels, out_channels, generator, bias=False)
         self.bias = torch.nn.Parameter(torch.zeros(out_channels))
 
-    def forward(
-        self, x: Tensor | Aggregated, adj: ShardedAdjacency, relu: bool = False, dropout: Dropout | None = None
-    ) -> Tensor:
-        """Return Z, or relu(Z) with ``relu``, to which the next layer's ``dropout`` is applied if given.
-
-        ``dropout`` is possible only with ``relu``.
-        """
+    def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
+        """Return ``activation`` of Z."""
         weight, bias = self.linear.weight, self.bias
-        activation = Activation(relu)
-        if dropout is not None:
-            activation = Activation(relu, dropout.mask(_rows_of(adj, adj.node_id)))
-        if isinstance(x, Aggregated):
-            return linear(x.rows(adj.row_index), weight, bias, activation)
+        if isinstance(x, PropagatedInput):
+            return linear(x.rows(block, self.propagation), weight, bias, activation)
+        product = block.product(self.propagation)
         propagate_first, gradient_width = self._order(weight.shape[0], weight.shape[1], x.requires_grad)
         if propagate_first and gradient_width == weight.shape[0]:
-            return linear(adj.spmm(x), weight, bias, activation)
-        return _Convolve.apply(x, weight, bias, adj, propagate_first, activation)
+            return linear(product.spmm(x), weight, bias, activation)
+        return _Convolve.apply(x, weight, bias, product, propagate_first, activation)
 
     def _order(self, f: int, g: int, needs_input_gradient: bool) -> tuple[bool, int]:
         """Whether A H is computed first, and how wide a matrix A^T then multiplies for the gradient of H."""
@@ -83,11 +92,6 @@ def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
             module.spmm_order = spmm_order
 
 
-def _rows_of(adj: ShardedAdjacency, tensor: Tensor) -> Tensor:
-    """The local rows of ``tensor`` for which ``adj`` has rows."""
-    return tensor if adj.row_index is None else tensor.index_select(0, adj.row_index)
-
-
 class _Convolve(torch.autograd.Function):
     """A (X W) + b or (A X) W + b. The gradient of X is (A^T G) W^T in both: backward multiplies G by A^T first."""
 
@@ -97,18 +101,18 @@ class _Convolve(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
-        adj: ShardedAdjacency,
+        product: FusedProduct,
         propagate_first: bool,
         activation: Activation,
     ) -> Tensor:
-        ctx.adj, ctx.propagated = adj, propagate_first
+        ctx.product, ctx.propagated = product, propagate_first
         if propagate_first:
-            x = adj.multiply(x.detach())
+            x = product.multiply(x.detach())
             y = matmul(x, weight, activation.epilogue(bias))
         else:
-            scale = adj.input_scale if fuses_scale(x) else None
-            product = matmul_aligned(x.detach(), weight, scale)
-            y = adj.multiply(product, activation.epilogue(bias), scaled=scale is not None)
+            scale = product.multiply.input_scale if fuses_scale(x) else None
+            transformed = matmul_aligned(x.detach(), weight, scale)
+            y = product.multiply(transformed, activation.epilogue(bias), scaled=scale is not None)
         ctx.save_for_backward(x, weight, y if activation.relu else None)
         ctx.scale = activation.scale
         return y
@@ -119,11 +123,11 @@ class _Convolve(torch.autograd.Function):
         needs_grad_x = ctx.needs_input_grad[0]
         if ctx.propagated:
             grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=needs_grad_x)
-            grad_x = None if masked is None else matmul_nt(ctx.adj.multiply_t(masked), weight)
+            grad_x = None if masked is None else matmul_nt(ctx.product.multiply_t(masked), weight)
         else:
-            scale = ctx.adj.gradient_scale if fuses_scale(grad) else None
+            scale = ctx.product.multiply_t.input_scale if fuses_scale(grad) else None
             masked, grad_bias = activation_gradients(grad, output, ctx.scale, scale)
-            product = ctx.adj.multiply_t(masked, scaled=scale is not None)
-            grad_weight = weight_gradient(x, product)
-            grad_x = matmul_nt(product, weight) if needs_grad_x else None
+            propagated = ctx.product.multiply_t(masked, scaled=scale is not None)
+            grad_weight = weight_gradient(x, propagated)
+            grad_x = matmul_nt(propagated, weight) if needs_grad_x else None
         return grad_x, grad_weight, grad_bias, None, None, None

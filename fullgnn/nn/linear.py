@@ -9,6 +9,7 @@ from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.streamed import streamed_linear
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.schemes.block import Block
 
 
 class Linear(torch.nn.Module):
@@ -21,6 +22,8 @@ class Linear(torch.nn.Module):
         generator: CPU generator from which the weights are drawn.
     """
 
+    fuses_activation = True  # see ``Layer``
+
     def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, bias: bool = True):
         super().__init__()
         bound = (6 / (in_channels + out_channels)) ** 0.5
@@ -28,8 +31,11 @@ class Linear(torch.nn.Module):
         self.weight = torch.nn.Parameter(weight.to(torch.get_default_dtype()))
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
-    def forward(self, x: Tensor, activation: Activation = IDENTITY) -> Tensor:
-        """Map (num_local_nodes, in_channels) to (num_local_nodes, out_channels)."""
+    def forward(self, x: Tensor, block: Block | None = None, activation: Activation = IDENTITY) -> Tensor:
+        """Map (n, in_channels) to (n, out_channels).
+
+        A dense layer reads no neighbours and does not use ``block``, which is here since ``Layer`` passes it.
+        """
         return linear(x, self.weight, self.bias, activation)
 
 

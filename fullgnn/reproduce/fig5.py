@@ -49,7 +49,7 @@ def run(cfg: Config) -> Result:
     for order, choice in cfg.orders.items():
         own = [f"reorder={choice['reorder']}", f"reorder.scope={choice['scope']}", f"partition={cfg.partition}"]
         prepared, _ = jobs.prepare_job(cfg, case, cfg.layout, [*own, "normalization=none"], exact=True)
-        blocks[order] = blocks_of(prepared.adj.matrix, prepared.partition)
+        blocks[order] = blocks_of(prepared.matrix, prepared.partition)
     nnz = {order: np.array([block.nnz for block in of_order]) for order, of_order in blocks.items()}
     times = {kernel_label(name, cfg.torch_device): _times(cfg, blocks, name, case.hidden) for name in cfg.kernels}
     names = [f"({i},{j})" for i in range(cfg.layout.num_parts) for j in range(cfg.layout.num_parts)]

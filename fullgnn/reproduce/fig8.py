@@ -77,7 +77,7 @@ def ordered(cfg: Config, case: Case) -> tuple[dict[str, csr_array], dict[str, Va
         own = [f"reorder={name}", "reorder.scope=whole", "normalization=none"]
         try:
             prepared, _ = jobs.prepare_job(cfg, case, jobs.ONE_RANK, own, exact=True)
-            matrices[name] = prepared.adj.matrix
+            matrices[name] = prepared.matrix
         except UnsupportedError as error:
             missing[name] = str(error)
     return matrices, missing

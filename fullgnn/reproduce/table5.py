@@ -53,7 +53,7 @@ def run(cfg: Config) -> Result:
 
 def dense_share(prepared: PreparedGraph, threshold: float) -> float:
     """Compute the fraction of the non-zeros that lie in tiles with more than ``threshold`` x 1024 of them."""
-    matrix = prepared.adj.matrix
+    matrix = prepared.matrix
     indptr, indices = torch.from_numpy(matrix.indptr).int(), torch.from_numpy(matrix.indices)
     tiles, rest = split_tiles(LocalCSR(indptr, indices, None, *matrix.shape), threshold)
     return tiles.nnz / max(1, tiles.nnz + rest.nnz)

@@ -1,6 +1,16 @@
 """Distributed algorithms: who holds which block, and how A @ H is computed from them."""
 
-from fullgnn.schemes.base import Scheme, ShardedAdjacency, ShardedGraph
+from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
+from fullgnn.schemes.block import Block, FusedProduct
 from fullgnn.schemes.one_and_half_d import OneAndHalfD, one_and_half_d, one_d
 
-__all__ = ["OneAndHalfD", "Scheme", "ShardedAdjacency", "ShardedGraph", "one_and_half_d", "one_d"]
+__all__ = [
+    "Block",
+    "FusedProduct",
+    "Needs",
+    "OneAndHalfD",
+    "Scheme",
+    "ShardedGraph",
+    "one_and_half_d",
+    "one_d",
+]

@@ -1,87 +1,51 @@
 """The interface between distributed algorithms and models.
 
-A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A model sees only ``forward(x, adj)`` with
-an ``adj`` that multiplies and knows the original ids of its rows; a model never learns how many ranks there are.
+A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A model is ``forward(x, blocks)``: it sees
+the rows of its rank and one ``Block`` for each layer that reads neighbours; it never learns how many ranks there are.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.graph import Graph, NormalizedAdjacency
-from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
-from fullgnn.kernels.support.aligned import select_rows
+from fullgnn.graph import Graph, Propagation, with_self_loops
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
-from fullgnn.reorder.structure import Structure
+from fullgnn.reorder.structure import Structure, cell_nnz, cells
+from fullgnn.schemes.block import Block, Input, PropagatedInput
 
 
-class ShardedAdjacency(Protocol):
-    """This rank's share of the normalised adjacency A, or of some rows of it."""
+@dataclass(frozen=True)
+class Needs:
+    """What the layers of a model need of their blocks. Every rank knows it before the graph is distributed."""
 
-    node_id: Tensor  # (num_local_nodes,) int64, original ids of this rank's nodes
-    row_index: Tensor | None  # (num_local_rows,) int64, the local nodes whose rows of A are here; None: all, in order
-    output: "ShardedAdjacency"  # for a model's last layer: only the requested rows of A; ``self`` if all are requested
-    input_scale: Tensor | None  # (num_local_nodes,) column scale, which a producer of X may pre-apply; None: no scale
-    gradient_scale: Tensor | None  # (num_local_rows,) column scale of A^T, which a producer of G may pre-apply
+    propagations: tuple[Propagation, ...]  # the matrices of which the blocks offer the fused product
+    loss_rows: bool = False  # whether a block whose targets are the rows with loss is needed too
+    fold: bool = True  # whether the blocks of an unweighted graph hold its pattern instead of normalised entries
 
-    def spmm(self, x: Tensor) -> Tensor:
-        """Return the local rows of A @ X, differentiable: (num_local_nodes, F) to (num_local_rows, F)."""
-
-    def multiply(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
-        """Return ``spmm(x)``, outside autograd, after ``epilogue``, whose ``scale`` must be None.
-
-        Args:
-            scaled: whether ``x`` is diag(input_scale) X already. A producer that fuses the scaling saves a pass over X.
-        """
-
-    def multiply_t(self, g: Tensor, *, scaled: bool = False) -> Tensor:
-        """Return the local rows of A^T @ G, outside autograd: (num_local_rows, F) to (num_local_nodes, F).
-
-        This is the conjugate of ``multiply``.
-
-        Args:
-            scaled: whether ``g`` is diag(gradient_scale) G already.
-        """
-
-    def release(self) -> None:
-        """Free the buffers that earlier products allocated. Every rank calls it."""
-
-    def tensors(self) -> list[Tensor]:
-        """The tensors it holds, for counting memory."""
-
-
-@dataclass(frozen=True, eq=False)
-class Aggregated:
-    """A constant model input H0, given as A @ H0, so that the first graph convolution needs no sparse product."""
-
-    product: Tensor | HostRows  # (num_local_nodes, F), this rank's rows of A @ H0, on its device or on the host
-
-    def rows(self, index: Tensor | None) -> Tensor | HostRows:
-        """The rows ``index`` of A @ H0; None: all, in order."""
-        if index is None:
-            return self.product
-        return (
-            self.product.index_select(0, index)
-            if isinstance(self.product, HostRows)
-            else select_rows(self.product, index)
-        )
+    @property
+    def self_loops(self) -> bool:
+        """Whether a layer reads its targets' own rows, so that the exchange brings them."""
+        return any(propagation.self_loops for propagation in self.propagations)
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedGraph:
-    """One rank's part of the graph, on its device. Row i of every tensor is the node ``adj.node_id[i]``.
+    """One rank's part of the graph, on its device. Row i of every tensor is the node ``block.source_id[i]``.
 
     A scheme may leave the features on the host: the engine then moves them, or A @ H0, to where they are multiplied.
     """
 
-    adj: ShardedAdjacency
-    train_adj: ShardedAdjacency | None  # an ``adj`` whose ``output`` has only the rows with loss; None: not requested
-    features: Tensor | Aggregated  # (num_local_nodes, num_features)
+    block: Block  # its own targets are all its sources
+    loss_block: (
+        Block | None
+    )  # the same sources; its targets are the rows with loss; None: not requested, or not offered
+    features: Input  # (num_local_nodes, num_features)
     labels: Tensor  # (num_local_nodes,) int64
     masks: Tensor  # (3, num_local_nodes) bool: train, val, test
     num_features: int
@@ -96,30 +60,43 @@ class ShardedGraph:
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        features = self.features.product if isinstance(self.features, Aggregated) else self.features
-        inputs = features.tensors() if isinstance(features, HostRows) else [features]
-        adjacencies = [self.adj] if self.train_adj is None else [self.adj, self.train_adj.output]
-        held = [tensor for adj in adjacencies for tensor in adj.tensors()]
-        return [*held, *inputs, self.labels, self.train_index, self.train_labels, self.masks]
+        features = self.features.tensors() if isinstance(self.features, PropagatedInput) else [self.features]
+        blocks = [self.block] if self.loss_block is None else [self.block, self.loss_block]
+        held = [tensor for block in blocks for tensor in block.tensors()]
+        return [*held, *features, self.labels, self.train_index, self.train_labels, self.masks]
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedGraph:
-    """The whole graph, ordered and normalised, on the host of rank 0."""
+    """The whole graph in its new order, with its stored weights, on the host of rank 0."""
 
     graph: Graph  # in the new order
+    stored: csr_array  # (num_nodes, num_nodes), the adjacency of ``graph``: its weights, or ones in int8
+    stored_t: csr_array | None  # the transpose of ``stored``; None where both are equal to the bit
     node_id: np.ndarray  # (num_nodes,) int64, original id of each new row
-    adj: NormalizedAdjacency
     partition: Partition  # block rows
-    dtype: np.dtype  # of features and of the adjacency's entries
-    structure: Structure | None = None  # None if the structure was not counted
+    dtype: np.dtype  # of features and of the entries that are multiplied
+    self_loops: bool  # whether ``matrix`` has ones on its diagonal
+    row_sums: Mapping[bool, np.ndarray]  # by self_loops, (num_nodes,) float64, see ``graph.row_sums``; those needed
+    nnz_before: np.ndarray | None = None  # ``cell_nnz`` of the graph before its reordering; None: not counted
+
+    @cached_property
+    def matrix(self) -> csr_array:
+        """(num_nodes, num_nodes) CSR: ``stored``, with ones on its diagonal if ``self_loops``. Statistics count it."""
+        return with_self_loops(self.stored) if self.self_loops else self.stored
 
     @cached_property
     def block_nnz(self) -> np.ndarray:
-        """(num_parts, num_parts) int64, the non-zeros of each block of ``adj``."""
-        if self.structure is not None:
-            return self.structure.block_nnz
-        return block_nnz(self.adj.matrix, self.partition)
+        """(num_parts, num_parts) int64, the non-zeros of each block of ``matrix``."""
+        return block_nnz(self.matrix, self.partition)
+
+    @property
+    def structure(self) -> Structure | None:
+        """Where the non-zeros are; None if ``nnz_before`` was not counted."""
+        if self.nnz_before is None:
+            return None
+        bounds = cells(self.graph.num_nodes).bounds
+        return Structure(bounds, self.nnz_before, cell_nnz(self.graph), self.partition.bounds, self.block_nnz)
 
 
 class Scheme(Protocol):
@@ -129,12 +106,8 @@ class Scheme(Protocol):
     replication: int  # ranks that share each block row, the paper's r
     balance: "Balance"  # for the graph of the last ``shard``
 
-    def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
-        """Distribute the blocks to the ranks. Rank 0 passes the prepared graph, the other ranks pass None.
-
-        Args:
-            loss_rows: also build ``ShardedGraph.train_adj``, which multiplies only the rows with loss.
-        """
+    def shard(self, prepared: PreparedGraph | None, needs: Needs) -> ShardedGraph:
+        """Distribute the blocks to the ranks. Rank 0 passes the prepared graph, the other ranks pass None."""
 
     @property
     def kernel_name(self) -> str:

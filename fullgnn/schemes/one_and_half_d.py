@@ -25,17 +25,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.distributed import Axis, World, broadcast_object, can_share_memory, from_rank0, receive_arrays, send_arrays
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.aligned import pads_rows
-from fullgnn.schemes.adjacency import Adjacency
-from fullgnn.schemes.base import Balance, PreparedGraph, ShardedGraph
-from fullgnn.schemes.blocks import Layout, lay_out, rank_arrays
+from fullgnn.schemes.base import Balance, Needs, PreparedGraph, ShardedGraph
+from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.exchange import MeshAxes, RankContext
-from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.layout import Layout, lay_out, rank_arrays
 from fullgnn.schemes.options import SchemeOptions, takes_options
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.traffic import Halos
@@ -105,35 +103,28 @@ class OneAndHalfD:
         """See ``Scheme``."""
         return self.kernel.name_for(self.world.device, self._dtype)
 
-    def shard(self, prepared: PreparedGraph | None, loss_rows: bool = False) -> ShardedGraph:
+    def shard(self, prepared: PreparedGraph | None, needs: Needs) -> ShardedGraph:
         """Rank 0 cuts and sends the blocks, one rank after the other; each rank receives only what it multiplies."""
-        planned = from_rank0(lambda: self._lay_out(prepared, loss_rows))
+        planned = from_rank0(lambda: self._lay_out(prepared, needs))
         layout = broadcast_object(planned[0] if planned else None)
         self._rows, self.balance = layout.rows, layout.balance
         self._dtype = layout.dtype
         self.kernel.name_for(self.world.device, self._dtype)  # if the kernel lacks the dtype, every rank raises here
         if planned is not None and prepared is not None:
             for rank in self.world.others:
-                send_arrays(rank_arrays(prepared, layout, planned[1], rank), rank)
-            arrays = rank_arrays(prepared, layout, planned[1], self.world.rank)
+                send_arrays(rank_arrays(prepared, *planned, needs, rank), rank)
+            arrays = rank_arrays(prepared, *planned, needs, self.world.rank)
         else:
             arrays = receive_arrays(0)
-        own = layout.rows.own(self.context.part, self.context.replica)
 
         def tensor(name: str) -> Tensor:
             return torch.from_numpy(arrays[name]).to(self.world.device)
 
         self._node_id = tensor("node_id")
-        full = self._operators(layout, arrays, own)
-        adj = Adjacency(*full, self._node_id, None)
-        train_adj = None
-        if loss_rows:
-            index = tensor("masks")[0].nonzero().squeeze(1)
-            output = Adjacency(*self._loss_operators(layout, arrays, own), self._node_id, index)
-            train_adj = Adjacency(*full, self._node_id, None, output)
+        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self._node_id)
         return ShardedGraph(
-            adj=adj,
-            train_adj=train_adj,
+            block=builder.block(),
+            loss_block=builder.loss_block() if needs.loss_rows else None,
             features=torch.from_numpy(arrays["features"]),  # on the host
             labels=tensor("labels"),
             masks=tensor("masks"),
@@ -166,58 +157,6 @@ class OneAndHalfD:
             out[part["node_id"]] = part["rows"]
         return torch.from_numpy(out)
 
-    def _lay_out(self, prepared: PreparedGraph | None, loss_rows: bool) -> tuple[Layout, dict[str, Halos]]:
+    def _lay_out(self, prepared: PreparedGraph | None, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
         assert prepared is not None  # rank 0 has it
-        return lay_out(prepared, self.grid, loss_rows)
-
-    def _operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
-        """Build the operators A and A^T. For a symmetric matrix they share blocks, and only their scales may differ."""
-        row, col = arrays.get("row_scale"), arrays.get("col_scale")
-        forward = self._operator(layout, arrays, "adj", self._matrices(layout, arrays, "adj"))
-        forward = forward.scaled(row, _take(col, own))
-        if layout.symmetric:
-            return forward, forward.scaled(col, _take(row, own))
-        backward = self._operator(layout, arrays, "adj_t", self._matrices(layout, arrays, "adj_t"))
-        return forward, backward.scaled(col, _take(row, own))
-
-    def _loss_operators(self, layout: Layout, arrays: dict[str, np.ndarray], own: slice) -> tuple[Operator, Operator]:
-        """Build the operators A[train, :] and its transpose."""
-        row, col, mask = arrays.get("row_scale"), arrays.get("col_scale"), arrays["train_mask"]
-        rows, block = layout.rows, layout.rows.block(self.context.part)
-        local = np.flatnonzero(mask[block])
-        matrices = [matrix[local] for matrix in self._matrices(layout, arrays, "adj")]
-        forward = self._operator(layout, arrays, "loss", matrices)
-        product = layout.products["loss_t"]
-        matrices = [
-            matrix[:, np.flatnonzero(mask[rows.block(product.source(self.context.part, stage))])]
-            for stage, matrix in zip(
-                product.stages[self.context.replica],
-                self._matrices(layout, arrays, "adj" if layout.symmetric else "adj_t"),
-            )
-        ]
-        backward = self._operator(layout, arrays, "loss_t", matrices)
-        own_train = np.flatnonzero(mask[block][own]) + own.start
-        return forward.scaled(_take(row, local), _take(col, own)), backward.scaled(col, _take(row, own_train))
-
-    def _operator(
-        self, layout: Layout, arrays: dict[str, np.ndarray], name: str, matrices: list[csr_array]
-    ) -> Operator:
-        """Build the operator of ``layout.products[name]`` from one matrix for each stage of this rank."""
-        boundary = np.split(arrays[f"{name}.boundary"], np.cumsum(arrays[f"{name}.num_boundary"])[:-1])
-        product = layout.products[name]
-        return Operator(self.context, self.kernel, product, matrices, boundary, layout.pattern, layout.dtype)
-
-    def _matrices(self, layout: Layout, arrays: dict[str, np.ndarray], name: str) -> list[csr_array]:
-        """Build the blocks of A (``adj``) or A^T (``adj_t``), one for each stage, from ``rank_arrays``' result."""
-        matrices, product = [], layout.products[name]
-        for stage in product.stages[self.context.replica]:
-            indptr, indices = arrays[f"{name}.{stage}.indptr"], arrays[f"{name}.{stage}.indices"]
-            data = arrays.get(f"{name}.{stage}.values")
-            shape = len(indptr) - 1, layout.rows.block_size(product.source(self.context.part, stage))
-            data = np.ones(len(indices), np.int8) if data is None else data
-            matrices.append(csr_array((data, indices, indptr), shape))
-        return matrices
-
-
-def _take(scale: np.ndarray | None, chosen: slice | np.ndarray) -> np.ndarray | None:
-    return None if scale is None else scale[chosen]
+        return lay_out(prepared, self.grid, needs)

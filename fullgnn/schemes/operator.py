@@ -24,7 +24,6 @@ from torch import Tensor
 from fullgnn.distributed import Work
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
-from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.exchange import Exchange, RankContext
 from fullgnn.schemes.traffic import DistributedProduct
 
@@ -38,11 +37,11 @@ class _Piece:
 
 
 class Operator:
-    """The blocks of M that this rank multiplies, and the exchange that brings it the rows of X.
+    """The blocks of M that this rank multiplies, and the exchange that brings it the rows of X: a ``Multiplication``.
 
     Args:
+        exchange: brings every row for which a matrix has a column, and possibly others.
         matrices: one for each stage of this rank, (rows of block row i, rows of the source block), on the host.
-        boundary: this rank's boundary rows, see ``Exchange``.
         pattern: whether every stored entry is 1.
     """
 
@@ -51,8 +50,8 @@ class Operator:
         context: RankContext,
         kernel: Kernel,
         product: DistributedProduct,
+        exchange: Exchange,
         matrices: list[csr_array],
-        boundary: list[np.ndarray],
         pattern: bool,
         dtype: torch.dtype,
     ):
@@ -66,7 +65,7 @@ class Operator:
         self._row_scale: Tensor | None = None
         self._col_scale: Tensor | None = None
 
-        self.exchange = Exchange(context, product, [columns_read(matrix) for matrix in matrices], boundary)
+        self.exchange = exchange
         self._stages: list[list[_Piece]] = []
         self.nnz = 0
         for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):
@@ -101,6 +100,10 @@ class Operator:
         blocks = [piece.block for pieces in self._stages for piece in pieces if piece.block is not None]
         held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
         return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
+
+    def release(self) -> None:
+        """See ``Multiplication``."""
+        self.exchange.release()
 
     @property
     def input_scale(self) -> Tensor | None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.schemes.blocks import Grid
+from fullgnn.schemes.layout import Grid
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 

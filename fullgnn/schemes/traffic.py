@@ -143,6 +143,18 @@ class Halos:
         number = np.cumsum(mask, dtype=np.int32) - 1
         return Halos([number[rows[mask[rows]]] for rows in self.rows], in_rows)
 
+    def with_own_rows(self, mask: np.ndarray | None = None) -> "Halos":
+        """Let each block row also read its own rows, or those of them that the (num_rows,) ``mask`` selects."""
+        found = []
+        for part, rows in enumerate(self.rows):
+            block = self.in_rows.block(part)
+            own = np.arange(block.start, block.stop, dtype=np.int32)
+            first, stop = np.searchsorted(rows, (block.start, block.stop))
+            if mask is not None:
+                own = np.union1d(own[mask[block]], rows[first:stop])
+            found.append(np.concatenate([rows[:first], own, rows[stop:]]))
+        return Halos(found, self.in_rows)
+
     def only(self, chosen: np.ndarray) -> "Halos":
         """Keep only the rows that are read in the blocks [i, j] that the (b, b) bool ``chosen`` marks."""
         kept = [rows[np.repeat(chosen[part], self.in_rows.block_sizes)[rows]] for part, rows in enumerate(self.rows)]

@@ -12,7 +12,7 @@ from fullgnn.engine import fit
 from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.train_step import TrainStep
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
-from tests.schemes.training import prepare
+from tests.schemes.training import only_product, prepare
 
 CHOICES = {
     "default": ["scheme.shared_memory=false"],
@@ -33,8 +33,8 @@ def cost(world: World, cfg: Config, kind: str) -> dict:
         "bytes": {collective: count for collective, count in last.bytes_received.items() if count},
         "counts": last.counts,
         "peak": result.peak_tensor_bytes,
-        "nnz": job.graph.adj.multiply.nnz,
-        "node_id": job.graph.adj.node_id.tolist(),
+        "nnz": only_product(job).multiply.nnz,
+        "node_id": job.graph.block.source_id.tolist(),
     }
 
 

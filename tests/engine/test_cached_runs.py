@@ -18,7 +18,7 @@ from fullgnn.engine.train_step import TrainStep
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
-from fullgnn.schemes.base import Aggregated
+from fullgnn.schemes.block import PropagatedInput
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
@@ -51,7 +51,7 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
             job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
         columns = meter.take().counts.get("spmm_columns", 0)
         features = job.graph.features
-        product = features.product if isinstance(features, Aggregated) else features
+        product = features.product if isinstance(features, PropagatedInput) else features
         used = job.preparation.methods
         return Outcome(
             [epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs],

@@ -16,7 +16,7 @@ from fullgnn.engine import aggregate, fit, make_scheme, set_up
 from fullgnn.engine.train_step import TrainStep
 from fullgnn.kernels.dense import host_rows
 from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.schemes.base import Aggregated
+from fullgnn.schemes.block import PropagatedInput
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.schemes import training
@@ -127,7 +127,7 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
     finally:
         package.removeHandler(handler)
     features = job.graph.features
-    product = features.product if isinstance(features, Aggregated) else features
+    product = features.product if isinstance(features, PropagatedInput) else features
     if isinstance(product, HostRows):
         rows = torch.cat([chunk.clone() for _, chunk in product.chunks()])
     else:
@@ -166,8 +166,8 @@ def lines_held(world: World, cfg: Config) -> dict[str, Any]:
     """The layout and the memory of A @ H0 and of its loss rows, each one matrix or, on the host, chunks."""
     scheme = make_scheme(cfg, world, Meter(world.device))
     graph = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None).graph
-    assert isinstance(graph.features, Aggregated)
-    product, some = graph.features.product, graph.features.rows(graph.train_index)
+    assert isinstance(graph.features, PropagatedInput)
+    product, some = graph.features.product, graph.features.rows(graph.loss_block, graph.features.propagation)
     chunks, parts = (
         [chunk for _, chunk in held.chunks()] if isinstance(held, HostRows) else [held] for held in (product, some)
     )

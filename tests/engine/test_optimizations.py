@@ -1,6 +1,7 @@
 """The columns that each preset multiplies, and the optimizations that are disabled automatically."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_what_does_not_hold_is_turned_off_with_a_line(model, overrides, off, cap
 def applied_work(world: World, cfg: Config) -> bool:
     scheme = make_scheme(cfg, world, Meter(world.device))
     shard = scheme.shard
-    scheme.shard = lambda prepared, loss_rows: shard(prepared, False)  # type: ignore[method-assign]
+    scheme.shard = lambda prepared, needs: shard(prepared, replace(needs, loss_rows=False))  # type: ignore[method-assign]
     return set_up(cfg, world, scheme).optimizations.loss_rows_only
 
 

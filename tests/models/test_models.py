@@ -4,93 +4,69 @@ import pytest
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import Dropout, set_epoch
-
-
-class DenseAdjacency:
-    """The part of a graph's adjacency that a model needs."""
-
-    def __init__(self, matrix: torch.Tensor):
-        self.matrix = matrix
-        self.node_id, self.row_index, self.output = torch.arange(len(matrix)), None, self
-        self.input_scale, self.gradient_scale = None, None
-
-    def multiply(self, x: torch.Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> torch.Tensor:
-        assert not scaled
-        return apply_epilogue_(self.matrix @ x, epilogue)
-
-    def multiply_t(self, g: torch.Tensor, *, scaled: bool = False) -> torch.Tensor:
-        assert not scaled
-        return self.matrix.T @ g
-
-    def tensors(self) -> list[torch.Tensor]:
-        return [self.matrix]
-
-    def spmm(self, x: torch.Tensor) -> torch.Tensor:
-        return self.matrix @ x
+from fullgnn.schemes import Block
+from tests.dense_block import dense_block
 
 
 @pytest.fixture
-def adj() -> DenseAdjacency:
-    return DenseAdjacency(torch.rand(6, 6, generator=torch.Generator().manual_seed(0)))
+def block() -> Block:
+    return dense_block(torch.rand(6, 6, generator=torch.Generator().manual_seed(0)))
 
 
 @pytest.mark.parametrize("model", [GCN, MLP])
 @pytest.mark.parametrize("num_layers", [1, 2, 4])
-def test_shapes_and_depth(model: type, num_layers: int, adj: DenseAdjacency) -> None:
+def test_shapes_and_depth(model: type, num_layers: int, block: Block) -> None:
     network = model(5, 3, hidden_channels=7, num_layers=num_layers)
-    assert network(torch.rand(6, 5), adj).shape == (6, 3)
+    assert network(torch.rand(6, 5), [block] * network.num_blocks).shape == (6, 3)
     widths = [5, *[7] * (num_layers - 1), 3]
     expected = sum(a * b + b for a, b in zip(widths, widths[1:]))
     assert sum(parameter.numel() for parameter in network.parameters()) == expected
 
 
 def test_an_mlp_is_a_gcn_on_the_identity() -> None:
-    adj = DenseAdjacency(torch.eye(6))
+    block = dense_block(torch.eye(6))
     x = torch.rand(6, 5)
     gcn, mlp = GCN(5, 3, dropout=0.3, seed=4), MLP(5, 3, dropout=0.3, seed=4)
-    torch.testing.assert_close(gcn(x, adj), mlp(x, adj))
+    torch.testing.assert_close(gcn(x, [block] * 2), mlp(x, [block]))
 
 
 def test_seed_decides_the_weights_and_precision_rounds_them() -> None:
     first, same, other = GCN(5, 3, seed=1), GCN(5, 3, seed=1), GCN(5, 3, seed=2)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), same.parameters()))
-    assert not torch.equal(first.convs[0].linear.weight, other.convs[0].linear.weight)
+    assert not torch.equal(first.layers[0].conv.linear.weight, other.layers[0].conv.linear.weight)
     torch.set_default_dtype(torch.float64)
     try:
         double = GCN(5, 3, seed=1)
     finally:
         torch.set_default_dtype(torch.float32)
-    assert double.convs[0].linear.weight.dtype == torch.float64
-    assert torch.equal(double.convs[0].linear.weight.float(), first.convs[0].linear.weight)
+    assert double.layers[0].conv.linear.weight.dtype == torch.float64
+    assert torch.equal(double.layers[0].conv.linear.weight.float(), first.layers[0].conv.linear.weight)
 
 
-def test_dropout_follows_epoch_and_layer_and_rests_in_evaluation(adj: DenseAdjacency) -> None:
+def test_dropout_follows_epoch_and_layer_and_rests_in_evaluation(block: Block) -> None:
     model = GCN(5, 3, dropout=0.5, seed=1)
     x = torch.rand(6, 5)
     set_epoch(model, 1)
-    first = model(x, adj)
+    first = model(x, [block] * 2)
     set_epoch(model, 2)
-    second = model(x, adj)
+    second = model(x, [block] * 2)
     set_epoch(model, 1)
     assert not torch.equal(first, second)
-    assert torch.equal(first, model(x, adj))
+    assert torch.equal(first, model(x, [block] * 2))
     model.eval()
-    assert torch.equal(model(x, adj), GCN(5, 3, dropout=0.0, seed=1)(x, adj))
+    assert torch.equal(model(x, [block] * 2), GCN(5, 3, dropout=0.0, seed=1)(x, [block] * 2))
     masks = [Dropout(0.5, layer, seed=1)(torch.ones(50, 8), torch.arange(50)) for layer in (0, 1)]
     assert not torch.equal(*masks)
 
 
-def test_input_dropout_is_its_own(adj: DenseAdjacency) -> None:
-    assert [dropout.p for dropout in GCN(5, 3, num_layers=3, dropout=0.4).dropouts] == [0.4, 0.4, 0.4]
-    assert [dropout.p for dropout in GCN(5, 3, num_layers=3, dropout=0.4, input_dropout=0.0).dropouts] == [
-        0.0,
-        0.4,
-        0.4,
-    ]
+def test_input_dropout_is_its_own() -> None:
+    def rates(model: GCN) -> list[float]:
+        return [model.dropout.p, *(layer.dropout.p for layer in model.layers if layer.dropout is not None)]
+
+    assert rates(GCN(5, 3, num_layers=3, dropout=0.4)) == [0.4, 0.4, 0.4]
+    assert rates(GCN(5, 3, num_layers=3, dropout=0.4, input_dropout=0.0)) == [0.0, 0.4, 0.4]
 
 
 @pytest.mark.parametrize(

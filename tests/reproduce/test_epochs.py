@@ -40,7 +40,7 @@ def test_table5_counts_the_non_zeros_in_dense_tiles(thresholds: Result) -> None:
     made = thresholds.cases[0]
     cfg = load_target("table5", *TINY)
     prepared, _ = prepare_job(cfg, made, ONE_RANK, cfg.choices)
-    dense = prepared.adj.matrix.toarray()
+    dense = prepared.matrix.toarray()
     padded = np.zeros([-(-size // 32) * 32 for size in dense.shape], np.int64)
     padded[: len(dense), : len(dense)] = dense
     in_tile = padded.reshape(len(padded) // 32, 32, -1, 32).sum(axis=(1, 3))

@@ -12,7 +12,7 @@ from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.traffic import OWN
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
-from tests.schemes.training import in_lines, prepare
+from tests.schemes.training import in_lines, only_product, prepare
 
 WIDTH = 6
 
@@ -20,8 +20,8 @@ WIDTH = 6
 def multiply_once(world: World, cfg: Config, kind: str) -> dict:
     """The cost of one forward product on this rank, and the blocks and buffers that the rank holds."""
     meter, scheme, job = prepare(world, cfg, kind)
-    adj, place = job.graph.adj, scheme.context
-    x = torch.randn(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device)
+    adj, node_id, place = only_product(job), job.graph.block.source_id, scheme.context
+    x = torch.randn(len(node_id), WIDTH, dtype=torch.float64, device=world.device)
     adj.multiply(x)
     addresses = [tensor.data_ptr() for tensor in adj.multiply.exchange.tensors()]
     meter.take()
@@ -34,7 +34,7 @@ def multiply_once(world: World, cfg: Config, kind: str) -> dict:
         "nnz": adj.multiply.nnz,
         "shares_blocks": adj.multiply._stages is adj.multiply_t._stages,
         "buffers_reused": addresses == [tensor.data_ptr() for tensor in adj.multiply.exchange.tensors()],
-        "node_id": adj.node_id.tolist(),
+        "node_id": node_id.tolist(),
         "imbalance": scheme.balance.nnz,
         "rank_nnz": scheme.balance.rank_nnz,
     }
@@ -131,18 +131,18 @@ def received(world: World, cfg: Config) -> dict[str, int]:
     meter = Meter(world.device)
     job = set_up(cfg, world, make_scheme(cfg, world, meter))
     meter.take()
-    job.graph.adj.multiply(torch.ones(len(job.graph.adj.node_id), WIDTH, dtype=torch.float64))
+    only_product(job).multiply(torch.ones(len(job.graph.block.source_id), WIDTH, dtype=torch.float64))
     return meter.take().bytes_received
 
 
 def gradient_of_the_sum(world: World, cfg: Config, kind: str) -> dict:
     """The gradient of the sum of A @ X, whose backward pass receives an expanded gradient of stride 0."""
     _, _, job = prepare(world, cfg, kind)
-    adj = job.graph.adj
-    x = torch.ones(len(adj.node_id), WIDTH, dtype=torch.float64, device=world.device, requires_grad=True)
+    adj, node_id = only_product(job), job.graph.block.source_id
+    x = torch.ones(len(node_id), WIDTH, dtype=torch.float64, device=world.device, requires_grad=True)
     adj.spmm(x).sum().backward()
     assert x.grad is not None
-    return {"node_id": adj.node_id.tolist(), "grad": x.grad.cpu().numpy()}
+    return {"node_id": node_id.tolist(), "grad": x.grad.cpu().numpy()}
 
 
 @pytest.mark.sample(3)
@@ -182,14 +182,14 @@ def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
     meter = Meter(world.device)
     job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
     meter.take()
-    job.graph.adj.multiply(torch.ones(8, WIDTH, dtype=torch.float64))
+    only_product(job).multiply(torch.ones(8, WIDTH, dtype=torch.float64))
     return meter.take().bytes_received
 
 
 def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
     """For each stage that reads own rows: their stride, whether they are X itself, and whether they are right."""
     _, _, job = prepare(world, cfg, "symmetric")
-    exchange, scale = job.graph.adj.multiply.exchange, job.graph.adj.input_scale
+    exchange, scale = only_product(job).multiply.exchange, only_product(job).multiply.input_scale
     x = empty_aligned(len(scale), WIDTH, like=scale).copy_(torch.arange(WIDTH))
     found = []
     for factor in (scale, None):
@@ -215,7 +215,7 @@ LINE = 8  # float64 numbers in a memory line: one cache line of a CPU, two secto
 def rows_read(world: World, cfg: Config) -> dict:
     """One forward product and one backward: results, bytes, and the strides of the rows that were multiplied."""
     meter, _, job = prepare(world, cfg, "directed")
-    adj = job.graph.adj
+    adj, node_id = only_product(job), job.graph.block.source_id
     strides: list[int] = []
     multiply = Operator._multiply
 
@@ -224,7 +224,7 @@ def rows_read(world: World, cfg: Config) -> dict:
         multiply(self, piece, h, *args)
 
     # Row i holds whole numbers from node_id[i] on, so that every sum is exact.
-    x = adj.node_id[:, None].to(torch.float64) + torch.arange(WIDTH, device=world.device)
+    x = node_id[:, None].to(torch.float64) + torch.arange(WIDTH, device=world.device)
     meter.take()
     Operator._multiply = noted
     try:

@@ -8,7 +8,7 @@ from fullgnn.distributed import World
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.operator import Operator, _Reduction
 from tests.cases import config, layout_overrides
-from tests.schemes.training import prepare
+from tests.schemes.training import only_product, prepare
 
 
 def traced_product(world: World, cfg: Config) -> list[str]:
@@ -25,8 +25,8 @@ def traced_product(world: World, cfg: Config) -> list[str]:
 
         setattr(owner, name, traced)
     try:
-        x = torch.ones(len(job.graph.adj.node_id), 4, dtype=torch.float64)
-        job.graph.adj.multiply(x)
+        x = torch.ones(len(job.graph.block.source_id), 4, dtype=torch.float64)
+        only_product(job).multiply(x)
         assert torch.equal(x, torch.ones_like(x))  # sending rows does not change them
     finally:
         for (owner, name), original in originals.items():

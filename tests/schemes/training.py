@@ -9,13 +9,14 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import Job, fit, make_scheme, predict, set_up
+from fullgnn.engine.blocks import all_logits, loss_logits
 from fullgnn.engine.job import build_model
-from fullgnn.engine.train_step import FlatGradients, TrainStep, loss_logits, node_loss
+from fullgnn.engine.train_step import FlatGradients, TrainStep, node_loss
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import dense as products
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.nn import set_epoch
-from fullgnn.schemes import Scheme
+from fullgnn.schemes import FusedProduct, Scheme
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, dense_graph
 from tests.oracle import DenseGCN, normalize
@@ -36,6 +37,17 @@ def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Job]:
     )
 
 
+def only_product(job: Job) -> FusedProduct:
+    """The only product of the block of all rows."""
+    (product,) = job.graph.block.products.values()
+    return product
+
+
+def convs(model: torch.nn.Module) -> list[Any]:
+    """The convolutions of ``model``, a GCN."""
+    return [layer.conv for layer in model.layers]
+
+
 def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """The summed loss and gradients of one step; on rank 0 also the logits, with and without dropout, of all nodes."""
     _, scheme, job = prepare(world, cfg, kind)
@@ -47,11 +59,11 @@ def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     loss.backward()
     scheme.sum_over_rows(gradients.flat)
     found = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
-    for name, logits in (("logits", model(graph.features, graph.adj)), ("evaluation", predict(model, graph))):
+    for name, logits in (("logits", all_logits(model, graph)), ("evaluation", predict(model, graph))):
         gathered = scheme.gather(logits)
         if gathered is not None:
             found[name] = gathered.numpy()
-    for layer, conv in enumerate(model.convs):
+    for layer, conv in enumerate(convs(model)):
         found[f"W{layer}"] = conv.linear.weight.grad.cpu().numpy()
         found[f"b{layer}"] = conv.bias.grad.cpu().numpy()
     return found
@@ -89,7 +101,7 @@ def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     meter, scheme, job = prepare(world, cfg, kind)
     result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
     found = {"losses": np.array([record.loss for record in result.epochs])}
-    for layer, conv in enumerate(job.model.convs):
+    for layer, conv in enumerate(convs(job.model)):
         found[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
         found[f"b{layer}"] = conv.bias.detach().cpu().numpy()
     return found
@@ -104,8 +116,8 @@ def oracle(cfg: Config, kind: str) -> DenseGCN:
         dense.features,
         dense.labels,
         dense.train_mask,
-        [conv.linear.weight.detach().numpy().copy() for conv in model.convs],
-        [conv.bias.detach().numpy().copy() for conv in model.convs],
+        [conv.linear.weight.detach().numpy().copy() for conv in convs(model)],
+        [conv.bias.detach().numpy().copy() for conv in convs(model)],
         cfg.model["dropout"],
         cfg.seed,
         cfg.model["input_dropout"],

@@ -24,9 +24,10 @@ from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import build_model, make_input, make_scheme, replay_for
+from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.train_step import TrainStep
-from fullgnn.graph import Graph, NormalizedAdjacency
+from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
 from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
@@ -103,7 +104,8 @@ def started(preset: str, problem: Problem, cache_dir: str) -> Iterator[Start]:
         yield partial(_peer, preset, problem)
         return
     bench = load_bench(f"device={problem.features.device.type}", "backend=gloo")
-    bench = replace(bench, overrides=["scheme.replication=1", f"runtime.cache_dir={quote(cache_dir)}"])
+    own = ["scheme.replication=1", "self_loops=false"]  # the adjacency of a problem has its self-loops already
+    bench = replace(bench, overrides=[*own, f"runtime.cache_dir={quote(cache_dir)}"])
     cfg = preset_config(bench, f"{preset.split(',')[0]} {LATER.get(preset, '')}", problem.hidden)
     with world_of_one(cfg.runtime) as world:
         yield ours(cfg, problem, world)
@@ -124,10 +126,10 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     sizes = problem.graph.num_features, problem.graph.num_classes, world.device
-    supported = applicable(cfg.optimizations, build_model(cfg, *sizes))
-    prepared = _prepared(problem, scheme.num_parts, supported.fold_normalization)
-    sharded, optimizations = make_input(scheme.shard(prepared, supported.loss_rows_only), supported, world)
-    del prepared
+    model = build_model(cfg, *sizes)
+    supported = applicable(cfg.optimizations, model)
+    sharded = scheme.shard(_prepared(problem, scheme.num_parts), needs_of(model, supported))
+    sharded, optimizations = make_input(model, sharded, supported, world)
 
     def start(dropout: float) -> tuple[Step, Settings]:
         model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
@@ -145,15 +147,14 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     return start
 
 
-def _prepared(problem: Problem, num_parts: int, fold: bool) -> PreparedGraph:
-    """The graph and its normalised adjacency on the host, with nothing computed there."""
-    n, scale = problem.num_nodes, None
-    if fold:
-        data = np.ones(problem.nnz, np.int8)
-        scale = problem.indptr.diff().double().rsqrt().float().double().cpu().numpy()
-    else:
-        data = torch_sparse.normalized(problem).values().cpu().numpy()
-    matrix = csr_array((data, problem.indices.cpu().numpy(), problem.indptr.cpu().numpy()), shape=(n, n))
-    matrix.has_canonical_format = True  # spares scipy a pass over the indices
-    adj = NormalizedAdjacency(matrix, None, fold, scale, scale)
-    return PreparedGraph(problem.graph, np.arange(n), adj, Partition.equal(n, num_parts), np.dtype(np.float32))
+def _prepared(problem: Problem, num_parts: int) -> PreparedGraph:
+    """The graph, whose adjacency has the self-loops already, on the host, with nothing computed there."""
+    n = problem.num_nodes
+    arrays = np.ones(problem.nnz, np.int8), problem.indices.cpu().numpy(), problem.indptr.cpu().numpy()
+    stored = csr_array(arrays, shape=(n, n))
+    stored.has_canonical_format = True  # spares scipy a pass over the indices
+    row_sums = {False: problem.indptr.diff().double().cpu().numpy()}
+    dtype = np.dtype(np.float32)
+    return PreparedGraph(
+        problem.graph, stored, None, np.arange(n), Partition.equal(n, num_parts), dtype, False, row_sums
+    )

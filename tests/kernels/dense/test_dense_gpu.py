@@ -6,16 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from fullgnn.graph import Propagation
 from fullgnn.kernels.dense import dense
 from fullgnn.kernels.dense.dense import activation_gradients, fuses_scale, linear_gradients, matmul, matmul_aligned
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import drop_
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import empty_aligned
-from fullgnn.nn import Activation, Dropout, GCNConv
+from fullgnn.nn import Activation, Dropout, GCNConv, Layer
 from fullgnn.nn.linear import linear
+from fullgnn.schemes import Block, FusedProduct
+from tests.dense_block import DenseMultiplication
 from tests.kernels.dense.test_dense import integers, within
 from tests.kernels.dropout.test_philox import reference as definition
 from tests.triton_device import DEVICE, needs_triton
@@ -222,30 +224,6 @@ def test_linear_gradients() -> None:
 # ---- layers -------------------------------------------------------------------------------------------------------
 
 
-class ScaledAdjacency:
-    """diag(after) M diag(before), or some of its rows; ``taken`` notes whether X or G came already scaled."""
-
-    def __init__(self, matrix: Tensor, before: Tensor, after: Tensor, rows: Tensor | None):
-        self.node_id = 3 * torch.arange(len(matrix), device=matrix.device)
-        self.row_index, self.output = rows, self
-        self.matrix, self.before = matrix if rows is None else matrix[rows], before
-        self.after = after if rows is None else after[rows]
-        self.input_scale, self.gradient_scale = self.before, self.after
-        self.taken: list[bool] = []
-
-    def multiply(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
-        self.taken.append(scaled)
-        product = self.matrix @ (x if scaled else x * self.before[:, None])
-        return apply_epilogue_(product.mul_(self.after[:, None]), epilogue)
-
-    def multiply_t(self, g: Tensor, *, scaled: bool = False) -> Tensor:
-        self.taken.append(scaled)
-        return self.before[:, None] * (self.matrix.t() @ (g if scaled else g * self.after[:, None]))
-
-    def dense(self) -> Tensor:
-        return (self.after[:, None] * self.matrix * self.before).cpu().double()
-
-
 def close(found: list[Tensor], exact: list[Tensor]) -> None:
     """The tolerance allows a few hundred float32 roundings of numbers of order 1."""
     for one, other in zip(found, exact, strict=True):
@@ -291,7 +269,12 @@ def test_convolution_against_autograd(
     matrix = (torch.rand(33, 33, generator=generator) < 0.2).float()
     before, after = (torch.rand(33, generator=generator) + 0.5 for _ in range(2))
     index = None if rows is None else torch.tensor(rows, device=DEVICE)
-    adj = ScaledAdjacency(*(tensor.to(DEVICE) for tensor in (matrix, before, after)), index)
+    scales = before.to(DEVICE), after.to(DEVICE)
+    matrix, out_scale = (tensor.to(DEVICE) if rows is None else tensor.to(DEVICE)[index] for tensor in (matrix, after))
+    forward = DenseMultiplication(matrix, scales[0], out_scale)
+    backward = DenseMultiplication(matrix.t(), out_scale, scales[0])
+    node_id = 3 * torch.arange(33, device=DEVICE)
+    block = Block(node_id, {Propagation(): FusedProduct(forward, backward)}, index)
     conv = GCNConv(20, 7, generator).to(DEVICE)
     conv.spmm_order = order
     torch.nn.init.normal_(conv.bias, generator=torch.Generator(DEVICE).manual_seed(2))
@@ -299,21 +282,22 @@ def test_convolution_against_autograd(
     drop = Dropout(0.4, layer=1, seed=3).to(DEVICE) if activation == "relu and dropout" else None
 
     x = start.clone().to(DEVICE).requires_grad_(wants_x)
-    y = conv(x, adj, activation != "identity", drop)
+    y = Layer(conv, None if activation == "identity" else torch.nn.ReLU(), drop)(x, block)
     weigh = torch.randn(y.shape, generator=generator)
     (y * weigh.to(DEVICE)).sum().backward()
 
     x64 = start.double().requires_grad_(wants_x)
     parameters = [tensor.detach().cpu().double().requires_grad_() for tensor in (conv.linear.weight, conv.bias)]
-    y64 = adj.dense() @ (x64 @ parameters[0]) + parameters[1]
+    dense = (out_scale[:, None] * matrix * scales[0]).cpu().double()
+    y64 = dense @ (x64 @ parameters[0]) + parameters[1]
     if activation != "identity":
         y64 = y64.relu()
     if drop is not None:
-        kept = drop(torch.ones(y.shape, device=DEVICE), adj.node_id if index is None else adj.node_id[index]).cpu() > 0
+        kept = drop(torch.ones(y.shape, device=DEVICE), block.own_id).cpu() > 0
         y64 = torch.where(kept, y64 / 0.6, 0)
     (y64 * weigh.double()).sum().backward()
     close(
         [y.detach(), conv.linear.weight.grad, conv.bias.grad, *([x.grad] if wants_x else [])],
         [y64.detach(), *(tensor.grad for tensor in parameters), *([x64.grad] if wants_x else [])],
     )
-    assert adj.taken == ([runs_triton, runs_triton] if order == "transform" else [False, False])
+    assert [*forward.taken, *backward.taken] == ([runs_triton, runs_triton] if order == "transform" else [False, False])

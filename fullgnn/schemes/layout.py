@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from fullgnn.errors import PartitionError
 from fullgnn.partition.counts import imbalance
-from fullgnn.schemes.base import Balance, PreparedGraph
+from fullgnn.schemes.base import Balance, Needs, PreparedGraph
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
 from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports, find_halos
@@ -45,44 +46,42 @@ class Grid:
 class Layout:
     """Which rank holds and multiplies what, as every rank knows it. The keys of ``products`` name the matrices:
 
-    adj, adj_t      A and A^T; if A is symmetric, both have the same blocks
+    adj, adj_t      A and A^T
     loss, loss_t    A[train, :] and its transpose, if requested
+
+    A is any of the matrices that the model multiplies by: they have the same entries, but for the diagonal.
     """
 
     grid: Grid
     rows: RowDistribution
     products: dict[str, DistributedProduct]
-    symmetric: bool  # whether A and A^T have the same blocks; their scales may differ
-    pattern: bool  # whether every stored entry of the matrix is 1
+    symmetric: bool  # whether the stored adjacency equals its transpose
+    weighted: bool  # whether it has weights
     dtype: torch.dtype
     num_classes: int
     num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
     balance: Balance
 
 
-def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layout, dict[str, Halos]]:
-    """Return the layout of ``prepared`` on ``grid`` and, for each product, the rows that each block row reads.
-
-    Args:
-        loss_rows: also lay out the products that multiply only the rows with loss.
-    """
-    graph, adj = prepared.graph, prepared.adj
-    nnz = prepared.block_nnz
+def lay_out(prepared: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
+    """Return the layout of ``prepared`` on ``grid`` and, for each product, the rows that each block row reads."""
+    graph, nnz = prepared.graph, prepared.block_nnz
     if nnz.max() >= 2**31:
         raise PartitionError(f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes")
+    symmetric = prepared.stored_t is None
     rows = slice_rows(prepared.partition, grid.num_slices)
     forward_nnz, backward_nnz = stage_nnz(nnz, grid.stage_order), stage_nnz(nnz.T, grid.stage_order)
     forward_stages = assign_stages(forward_nnz, grid.replication)
-    backward_stages = forward_stages if adj.symmetric else assign_stages(backward_nnz, grid.replication)
+    backward_stages = forward_stages if symmetric else assign_stages(backward_nnz, grid.replication)
 
     needs_halos = grid.exchange != "broadcast" and grid.num_ranks > 1
     halos: dict[str, Halos] = {}
-    train_rows = rows.restrict(graph.train_mask) if loss_rows else rows
+    train_rows = rows.restrict(graph.train_mask) if needs.loss_rows else rows
     if needs_halos:
-        halos["adj"] = find_halos(adj.matrix, rows)
-        halos["adj_t"] = halos["adj"] if adj.matrix_t is None else find_halos(adj.matrix_t, rows)
-        if loss_rows:
-            halos["loss"] = find_halos(adj.matrix, rows, graph.train_mask)
+        halos["adj"] = _halos(prepared.stored, rows, needs.self_loops)
+        halos["adj_t"] = halos["adj"] if symmetric else _halos(prepared.stored_t, rows, needs.self_loops)
+        if needs.loss_rows:
+            halos["loss"] = _halos(prepared.stored, rows, needs.self_loops, graph.train_mask)
             halos["loss_t"] = halos["adj_t"].restrict(graph.train_mask, train_rows)
 
     def product(
@@ -94,7 +93,7 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
 
     products = {"adj": product("adj", rows, rows, forward_stages)}
     products["adj_t"] = product("adj_t", rows, rows, backward_stages)
-    if loss_rows:
+    if needs.loss_rows:
         products["loss"] = product("loss", rows, train_rows, forward_stages)
         products["loss_t"] = product("loss_t", train_rows, rows, backward_stages)
     num_split_nodes = (int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum()))
@@ -102,8 +101,8 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
         grid,
         rows,
         products,
-        adj.symmetric,
-        adj.pattern,
+        symmetric,
+        graph.weight is not None,
         getattr(torch, prepared.dtype.name),
         graph.num_classes,
         num_split_nodes,
@@ -112,12 +111,19 @@ def lay_out(prepared: PreparedGraph, grid: Grid, loss_rows: bool) -> tuple[Layou
     return layout, halos
 
 
-def rank_arrays(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos], rank: int) -> dict[str, np.ndarray]:
-    """Return the arrays of ``rank``: its rows of the features and labels, the CSR arrays of each block that it
+def _halos(matrix: csr_array, rows: RowDistribution, self_loops: bool, mask: np.ndarray | None = None) -> Halos:
+    found = find_halos(matrix, rows, mask)
+    return found.with_own_rows(mask) if self_loops else found
+
+
+def rank_arrays(
+    prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos], needs: Needs, rank: int
+) -> dict[str, np.ndarray]:
+    """Return the arrays of ``rank``: its rows of the features and labels, the CSR arrays of each stored block that it
     multiplies, and the indices of its boundary rows, the rows of its own that other block rows read."""
     grid = layout.grid
     part, replica = grid.place(rank)
-    graph, adj, block = prepared.graph, prepared.adj, layout.rows.block(part)
+    graph, block = prepared.graph, layout.rows.block(part)
     own = layout.rows.own(part, replica)
     rows = slice(block.start + own.start, block.start + own.stop)
     arrays = {
@@ -126,21 +132,26 @@ def rank_arrays(prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos]
         "labels": graph.labels[rows].copy(),
         "masks": np.stack([graph.train_mask[rows], graph.val_mask[rows], graph.test_mask[rows]]),
     }
-    for name, scale in (("row_scale", adj.row_scale), ("col_scale", adj.col_scale)):
-        if scale is not None:
-            arrays[name] = scale[block]
-    if "loss" in layout.products:
+    if needs.loss_rows:
         arrays["train_mask"] = graph.train_mask
-    matrices = {"adj": adj.matrix} if adj.matrix_t is None else {"adj": adj.matrix, "adj_t": adj.matrix_t}
-    for name, matrix in matrices.items():
+    if not needs.propagations:
+        return arrays
+    stored = {"adj": prepared.stored} | ({} if prepared.stored_t is None else {"adj_t": prepared.stored_t})
+    read = {part}  # block rows whose row sums the rank needs
+    for name, matrix in stored.items():
         block_row, product = matrix[block], layout.products[name]
         for stage in product.stages[replica]:
-            columns = layout.rows.block(product.source(part, stage))
-            stored = block_row[:, columns] if grid.num_parts > 1 else block_row
-            arrays[f"{name}.{stage}.indptr"] = stored.indptr.astype(np.int32)
-            arrays[f"{name}.{stage}.indices"] = stored.indices.astype(np.int32)
-            if not adj.pattern:
-                arrays[f"{name}.{stage}.values"] = stored.data
+            source = product.source(part, stage)
+            cut = block_row[:, layout.rows.block(source)] if grid.num_parts > 1 else block_row
+            arrays[f"{name}.{stage}.indptr"] = cut.indptr.astype(np.int32)
+            arrays[f"{name}.{stage}.indices"] = cut.indices.astype(np.int32)
+            if layout.weighted:
+                arrays[f"{name}.{stage}.values"] = cut.data
+            if layout.weighted or not needs.fold:
+                read.add(source)
+    for self_loops, row_sum in prepared.row_sums.items():
+        for source in read:
+            arrays[f"row_sum.{self_loops}.{source}"] = row_sum[layout.rows.block(source)]
     for name, product in layout.products.items():
         boundary = [np.empty(0, np.int64)] * grid.num_parts
         if (product.transports[:, part] == HALO).any():

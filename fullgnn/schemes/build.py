@@ -1,0 +1,172 @@
+"""Build the blocks of one rank from the arrays that rank 0 sent it, see ``layout.rank_arrays``.
+
+The arrays hold the stored adjacency. What a convolution multiplies by is made from it here: ones on the diagonal, and
+the normalisation, as scales of the rows of X and Y or as entries of the matrices. A rank keeps the blocks in the form
+that its kernel wants, and not the arrays.
+"""
+
+from collections.abc import Hashable
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from fullgnn.graph import Propagation, normalized_entries, with_self_loops
+from fullgnn.kernels.spmm import Kernel
+from fullgnn.partition.counts import columns_read
+from fullgnn.schemes.base import Needs
+from fullgnn.schemes.block import Block, FusedProduct
+from fullgnn.schemes.exchange import Exchange, RankContext
+from fullgnn.schemes.layout import Layout
+from fullgnn.schemes.operator import Operator
+
+Scales = tuple[np.ndarray | None, np.ndarray | None]
+
+
+class BlockBuilder:
+    """The blocks of this rank.
+
+    Args:
+        arrays: what ``rank_arrays`` returned for this rank; a stage's matrix is (rows of block row i, rows of the
+            source block).
+        source_id: (num_sources,) int64, original ids of this rank's rows.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        kernel: Kernel,
+        layout: Layout,
+        needs: Needs,
+        arrays: dict[str, np.ndarray],
+        source_id: Tensor,
+    ):
+        self._context, self._kernel, self._layout, self._needs = context, kernel, layout, needs
+        self._arrays, self._source_id = arrays, source_id
+        self._own = layout.rows.own(context.part, context.replica)
+        self._folded = needs.fold and not layout.weighted
+        self._exchanges: dict[str, Exchange] = {}
+        self._operators: dict[Hashable, Operator] = {}
+        self._matrices: dict[Hashable, list[csr_array]] = {}
+
+    def block(self) -> Block:
+        """The block whose own targets are all rows of this rank."""
+        products = {}
+        for propagation in self._needs.propagations:
+            row, col = self._scales(propagation)
+            forward = self._operator("adj", propagation)
+            shared = propagation.shares_blocks(self._layout.symmetric, self._folded)
+            backward = forward if shared else self._operator("adj_t", propagation)
+            products[propagation] = FusedProduct(
+                forward.scaled(row, _take(col, self._own)), backward.scaled(col, _take(row, self._own))
+            )
+        return Block(self._source_id, products)
+
+    def loss_block(self) -> Block:
+        """The block whose own targets are the rows of this rank with loss."""
+        block_row, products = self._layout.rows.block(self._context.part), {}
+        mask = self._arrays["train_mask"][block_row]
+        local, own_train = np.flatnonzero(mask), np.flatnonzero(mask[self._own])
+        for propagation in self._needs.propagations:
+            row, col = self._scales(propagation)
+            forward, backward = self._operator("loss", propagation), self._operator("loss_t", propagation)
+            products[propagation] = FusedProduct(
+                forward.scaled(_take(row, local), _take(col, self._own)),
+                backward.scaled(col, _take(row, own_train + self._own.start)),
+            )
+        return Block(self._source_id, products, torch.from_numpy(own_train).to(self._context.device))
+
+    def _scales(self, propagation: Propagation) -> Scales:
+        """The scales of X and Y for the rows of this block row; None: all 1, or part of the entries."""
+        return self._all_scales(propagation, self._context.part) if self._folded else (None, None)
+
+    def _all_scales(self, propagation: Propagation, part: int) -> Scales:
+        """Row scale and column scale of A for the rows of block ``part``; None: all 1."""
+        if not propagation.needs_row_sums:
+            return None, None
+        return propagation.scales(self._arrays[f"row_sum.{propagation.self_loops}.{part}"])
+
+    def _operator(self, name: str, propagation: Propagation) -> Operator:
+        """The operator of ``layout.products[name]``, without scales; those with equal entries are one object."""
+        key = name, propagation.self_loops if self._folded else propagation
+        if key not in self._operators:
+            product, exchange = self._layout.products[name], self._exchange(name)
+            matrices = self._restricted(name, propagation)
+            self._operators[key] = Operator(
+                self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.dtype
+            )
+        return self._operators[key]
+
+    def _exchange(self, name: str) -> Exchange:
+        """The exchange that brings the rows for every operator of ``layout.products[name]``."""
+        if name not in self._exchanges:
+            product = self._layout.products[name]
+            widest = max(self._needs.propagations, key=lambda propagation: propagation.self_loops)
+            halo = [columns_read(matrix) for matrix in self._restricted(name, widest)]
+            counts = self._arrays[f"{name}.num_boundary"]
+            boundary = np.split(self._arrays[f"{name}.boundary"], np.cumsum(counts)[:-1])
+            self._exchanges[name] = Exchange(self._context, product, halo, boundary)
+        return self._exchanges[name]
+
+    def _restricted(self, name: str, propagation: Propagation) -> list[csr_array]:
+        """The matrices of ``layout.products[name]``, one for each stage of this rank."""
+        if name in ("adj", "adj_t"):
+            return self._entries(name, propagation)
+        mask, rows, part = self._arrays["train_mask"], self._layout.rows, self._context.part
+        if name == "loss":
+            local = np.flatnonzero(mask[rows.block(part)])
+            return [matrix[local] for matrix in self._entries("adj", propagation)]
+        sources = [rows.block(source) for source in self._sources(name)]
+        matrices = self._entries("adj_t", propagation)
+        return [matrix[:, np.flatnonzero(mask[source])] for matrix, source in zip(matrices, sources)]
+
+    def _entries(self, name: str, propagation: Propagation) -> list[csr_array]:
+        """The blocks of A (``adj``) or A^T (``adj_t``): its pattern if the normalisation is folded."""
+        if name == "adj_t" and propagation.shares_blocks(self._layout.symmetric, self._folded):
+            name = "adj"
+        key = name, propagation.self_loops if self._folded else propagation
+        if key not in self._matrices:
+            part, sources = self._context.part, self._sources(name)
+            matrices = self._stored(name)
+            if propagation.self_loops:
+                pairs = zip(matrices, sources)
+                matrices = [with_self_loops(matrix) if source == part else matrix for matrix, source in pairs]
+            if not self._folded:
+                pairs = zip(matrices, sources)
+                matrices = [self._normalized(matrix, name, propagation, source) for matrix, source in pairs]
+            self._matrices[key] = matrices
+        return self._matrices[key]
+
+    def _normalized(self, matrix: csr_array, name: str, propagation: Propagation, source: int) -> csr_array:
+        """``matrix``, the block of A' or its transpose in block column ``source``, with the entries of A or A^T."""
+        (row, col), (source_row, source_col) = (
+            self._all_scales(propagation, part) for part in (self._context.part, source)
+        )
+        before, after = (source_col, row) if name == "adj" else (source_row, col)
+        dtype = torch.empty(0, dtype=self._layout.dtype).numpy().dtype
+        return csr_array(
+            (normalized_entries(matrix, after, before, dtype), matrix.indices, matrix.indptr), matrix.shape
+        )
+
+    def _stored(self, name: str) -> list[csr_array]:
+        """The stored blocks of the adjacency (``adj``) or of its transpose (``adj_t``), one for each stage."""
+        if name == "adj_t" and self._layout.symmetric:
+            name = "adj"
+        matrices, product = [], self._layout.products[name]
+        for stage in product.stages[self._context.replica]:
+            indptr, indices = (self._arrays[f"{name}.{stage}.{key}"] for key in ("indptr", "indices"))
+            values = self._arrays.get(f"{name}.{stage}.values")
+            shape = len(indptr) - 1, self._layout.rows.block_size(product.source(self._context.part, stage))
+            data = np.ones(len(indices), np.int8) if values is None else values
+            matrices.append(csr_array((data, indices, indptr), shape))
+        return matrices
+
+    def _sources(self, name: str) -> list[int]:
+        """The block column of each stage of this rank in ``layout.products[name]``."""
+        product, context = self._layout.products[name], self._context
+        return [product.source(context.part, stage) for stage in product.stages[context.replica]]
+
+
+def _take(scale: np.ndarray | None, chosen: slice | np.ndarray) -> np.ndarray | None:
+    return None if scale is None else scale[chosen]

@@ -1,0 +1,35 @@
+"""A block made from a dense matrix, for models in one process."""
+
+import torch
+from torch import Tensor
+
+from fullgnn.graph import Propagation
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
+from fullgnn.schemes import Block, FusedProduct
+
+KIPF = Propagation()
+
+
+class DenseMultiplication:
+    """diag(after) M diag(before); ``taken`` notes whether X came already scaled."""
+
+    def __init__(self, matrix: Tensor, before: Tensor | None = None, after: Tensor | None = None):
+        self.matrix, self.input_scale, self.after, self.taken = matrix, before, after, list[bool]()
+
+    def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
+        self.taken.append(scaled)
+        y = self.matrix @ (x if scaled or self.input_scale is None else x * self.input_scale[:, None])
+        return apply_epilogue_(y if self.after is None else y * self.after[:, None], epilogue)
+
+    def release(self) -> None:
+        pass
+
+    def tensors(self) -> list[Tensor]:
+        return [self.matrix]
+
+
+def dense_block(matrix: Tensor, propagation: Propagation = KIPF) -> Block:
+    """A block whose product for ``propagation`` is that with the square ``matrix``; the ids are 0, 1, ..."""
+    product = FusedProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+    return Block(torch.arange(len(matrix), device=matrix.device), {propagation: product})
