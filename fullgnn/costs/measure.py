@@ -176,11 +176,11 @@ def _moves(axis: Axis, x: Tensor) -> dict[str, Move]:
 
 
 def _shared_round(axis: Axis, x: Tensor) -> Move:
-    slots = SharedSlots([len(x)] * axis.size, x.shape[1], x.dtype, timeout_s=60, rank=axis.index)
+    slots, num_rows = SharedSlots(axis.size, axis.index, timeout_s=60), [len(x)] * axis.size
     others = [rank for rank in range(axis.size) if rank != axis.index]
 
     def move() -> None:
-        slots.begin(others).copy_(x)
+        slots.begin(num_rows, x.shape[1], x.dtype, others).copy_(x)
         slots.publish()
         for rank in others:
             slots.read(rank)

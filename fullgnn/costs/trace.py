@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
-from fullgnn.distributed import CountingAxis
+from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.blocks import input_propagation, loss_logits, needs_of
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
@@ -34,6 +34,7 @@ from fullgnn.nn import set_epoch, set_spmm_order
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import ShardedGraph
 from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
+from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
 from fullgnn.telemetry.meter import Meter
@@ -173,9 +174,8 @@ class _Skeleton:
             device=device,
             wire_dtype=job.options.torch_wire_dtype,
             shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
-            timeout_s=1.0,
             pads_rows=padded,
-            dry=True,
+            buffers=BufferPool(device, SharedSlots(grid.num_ranks, rank, timeout_s=1.0, alone=True)),
         )
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)

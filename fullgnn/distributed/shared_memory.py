@@ -1,19 +1,20 @@
 """Let the ranks of one machine read each other's rows in shared memory, instead of sending them.
 
-Each rank has two slots in memory that all ranks have mapped. In round q a rank writes its rows to slot q mod 2 and sets
-its counter ``ready`` to q. A reader waits for this counter, reads in place, and sets its own counter ``done`` to q when
-its product is complete. Before a slot is written again, two rounds later, all readers must be done with it. Every
-counter has one writer, so that no locks are necessary. The protocol needs a processor that keeps the order of a rank's
-writes, and is therefore available on x86 only.
+Each rank has two slots in memory that all ranks have mapped, and every product of the job is a round, in the same order
+on every rank. In round q a rank writes its rows to slot q mod 2 and sets its counter ``ready`` to q. A reader waits for
+this counter, reads in place, and sets its own counter ``done`` to q when its product is complete. Before a slot is
+written again, two rounds later, all its readers must be done with it. Every counter has one writer, so that no locks
+are necessary. The protocol needs a processor that keeps the order of a rank's writes, and is therefore available on x86
+only.
 """
 
 import logging
-import math
 import os
 import platform
 import sys
 import time
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -37,60 +38,105 @@ def can_share_memory(world: World) -> bool:
 
 
 class SharedSlots:
-    """Two (rows, width) slots for each rank, in memory that all ranks map. Every row begins at a cache line.
+    """Two slots for each rank, in memory that all ranks map. A slot holds one round's rows, of any width and dtype.
 
-    The constructor is a collective.
+    The memory is mapped by the first round, and mapped anew by a round whose rows need more bytes than any before.
 
     Args:
-        num_rows: number of rows of each rank.
-        timeout_s: seconds after which a wait raises TimeoutError.
+        num_ranks: number of ranks that share memory.
         rank: rank of this process.
+        timeout_s: seconds after which a wait raises TimeoutError.
         alone: whether this process is the only one, see ``dry.py``.
-
-    Raises:
-        OSError: a rank could not map the memory of another one; this is raised on every rank.
     """
 
-    def __init__(
-        self, num_rows: list[int], width: int, dtype: torch.dtype, timeout_s: float, rank: int, alone: bool = False
-    ):
-        self.rank, self.timeout_s, self.round = rank, timeout_s, 0
-        stride = aligned_stride(torch.device("cpu"), width, dtype)
-        shapes = [(2, rows, stride) for rows in num_rows]
-        sizes = [_HEADER_BYTES + math.prod(shape) * dtype.itemsize for shape in shapes]
-        with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors
-            memory = _own_all(sizes, rank) if alone else _map_all(sizes, rank)
-            slots = [
-                part[_HEADER_BYTES:].view(dtype).view(shape) if math.prod(shape) else torch.empty(shape, dtype=dtype)
-                for part, shape in zip(memory, shapes)
-            ]
-            self._slots = [tuple(slot[:, :, :width].unbind()) for slot in slots]
-            self._counters = [part[:16].view(torch.int64).numpy() for part in memory]
+    def __init__(self, num_ranks: int, rank: int, timeout_s: float, alone: bool = False):
+        self.num_ranks, self.rank, self.timeout_s, self.alone = num_ranks, rank, timeout_s, alone
+        self.round = 0
+        self._bytes = [0] * num_ranks  # of one slot of each rank
+        self._readers: list[list[int]] = [[], []]  # of this rank's two slots, in the last round of each
+        self._memory: list[Tensor] = []
+        self._counters: list[np.ndarray] = []
+        self._views: dict[tuple[int, int, int, int, torch.dtype], Tensor] = {}
 
-    @property
-    def own(self) -> tuple[Tensor, ...]:
-        """The two (rows, width) slots of this rank."""
-        return self._slots[self.rank]
+    def release(self) -> None:
+        """Unmap the memory. Every rank calls this function, between rounds.
 
-    def begin(self, readers: list[int]) -> Tensor:
-        """Begin a round: wait until all ``readers`` are done with the next slot, then return it: (rows, width)."""
+        Ranks that still read the rows of the last round have mapped them too.
+        """
+        self._bytes = [0] * self.num_ranks
+        self._unmap()
+
+    def tensors(self) -> list[Tensor]:
+        """The memory of this rank, for counting it."""
+        return [self._memory[self.rank]] if self._memory else []
+
+    def begin(self, num_rows: list[int], width: int, dtype: torch.dtype, readers: list[int]) -> Tensor:
+        """Begin a round and return this rank's slot, which the readers of two rounds before do not need any more.
+
+        Every rank calls this function. It is a collective if the slot of any rank needs more bytes than ever before.
+
+        Args:
+            num_rows: number of rows of each rank, the same on every rank, as ``width`` and ``dtype`` are.
+            readers: the ranks that will read this rank's rows in this round.
+
+        Returns:
+            (num_rows[rank], width), whose rows begin at cache lines.
+
+        Raises:
+            OSError: a rank could not map the memory of another one; this is raised on every rank.
+        """
+        self._num_rows, self._width, self._dtype = num_rows, width, dtype
+        self._stride = aligned_stride(torch.device("cpu"), width, dtype)
+        row_bytes = self._stride * dtype.itemsize
+        if not self._memory or any(rows * row_bytes > held for rows, held in zip(num_rows, self._bytes)):
+            self._bytes = [max(rows * row_bytes, held) for rows, held in zip(num_rows, self._bytes)]
+            self._map()
         self.round += 1
-        for reader in readers:
+        parity = self.round % 2
+        for reader in self._readers[parity]:
             self._wait(reader, _DONE, self.round - 2)
-        return self.own[self.round % 2]
+        self._readers[parity] = readers
+        return self._slot(self.rank)
 
     def publish(self) -> None:
         """Tell the readers that the slot of this round is written."""
         self._counters[self.rank][_READY] = self.round
 
     def read(self, holder: int) -> Tensor:
-        """Wait until ``holder`` has published its slot of this round, and return the slot, read-only: (rows, width)."""
+        """Wait until ``holder`` has published its slot of this round, and return the slot, read-only.
+
+        Returns:
+            (num_rows[holder], width).
+        """
         self._wait(holder, _READY, self.round)
-        return self._slots[holder][self.round % 2]
+        return self._slot(holder)
 
     def end(self) -> None:
-        """Tell the holders that this rank has finished its reads of this round."""
+        """Tell the holders that this rank has finished its reads of this round. Ranks that read nothing call it too."""
         self._counters[self.rank][_DONE] = self.round
+
+    def _map(self) -> None:
+        """Map two slots of ``_bytes[i]`` bytes for every rank i, and count the rounds from 0 again. A collective."""
+        self._unmap()  # on every rank before any rank touches the new memory, since all meet in ``_map_all``
+        sizes = [_HEADER_BYTES + 2 * num_bytes for num_bytes in self._bytes]
+        with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors
+            self._memory = _own_all(sizes, self.rank) if self.alone else _map_all(sizes, self.rank)
+            self._counters = [part[:16].view(torch.int64).numpy() for part in self._memory]
+
+    def _unmap(self) -> None:
+        self._memory, self._counters, self._views = [], [], {}
+        self._readers, self.round = [[], []], 0
+
+    def _slot(self, rank: int) -> Tensor:
+        """The slot of ``rank`` in this round, in the shape of this round."""
+        parity, num_rows, width, dtype = self.round % 2, self._num_rows[rank], self._width, self._dtype
+        key = (rank, parity, num_rows, width, dtype)
+        if key not in self._views:
+            first = _HEADER_BYTES + parity * self._bytes[rank]
+            with _disable_current_modes():
+                held = self._memory[rank][first : first + num_rows * self._stride * dtype.itemsize]
+                self._views[key] = held.view(dtype).view(num_rows, self._stride)[:, :width]
+        return self._views[key]
 
     def _wait(self, rank: int, counter: int, value: int) -> None:
         counters, polls, deadline = self._counters[rank], 0, time.monotonic() + self.timeout_s

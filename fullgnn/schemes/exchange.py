@@ -25,8 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import Axis, SharedSlots, Work
-from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned, zero_padded
+from fullgnn.distributed import Axis, Work
+from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned
+from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
 
 
@@ -51,9 +52,8 @@ class RankContext:
     device: torch.device
     wire_dtype: torch.dtype | None  # dtype in which rows travel; None: unchanged
     shared_memory: bool  # whether the ranks may read each other's rows in place
-    timeout_s: float
     pads_rows: bool  # whether rows are padded so that each begins at a memory line, see ``aligned.py``
-    dry: bool = False  # dry run: no other rank exists
+    buffers: BufferPool  # of all products of this rank
 
     @property
     def rank(self) -> int:
@@ -110,9 +110,9 @@ class Exchange:
         broadcasts = self._gathering_replica is not None or any(plan.transport == BROADCAST for plan in self.plans)
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
         self._reads_in_place = context.shared_memory and not (product.transports == BROADCAST).any()
-        self._buffers: dict[tuple[int, torch.dtype], Tensor] = {}
-        self._padded_buffers: dict[tuple[int, torch.dtype], Tensor] = {}
-        self._slots: dict[tuple[int, torch.dtype], SharedSlots] = {}
+        self._most_arriving = max((plan.num_rows for plan in self.plans if plan.transport != OWN), default=0)
+        places = [divmod(rank, context.replication) for rank in range(context.num_parts * context.replication)]
+        self._num_held = [self.rows.num_own(part, replica) for part, replica in places]  # rows of X of each rank
 
     def arrivals(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         """Yield, for each stage of this rank in turn, the stage's position and its (num_rows, F) rows of H.
@@ -146,9 +146,9 @@ class Exchange:
     def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
         """Implement ``arrivals`` with shared memory, where each rank writes its own rows and reads those of others."""
         context, meter = self.context, self.context.axes.world.meter
-        slots = self._shared_slots(x.shape[1], context.wire_dtype or x.dtype)
+        slots = context.buffers.slots
         with meter.phase("comm"):
-            wire = slots.begin(self._readers)
+            wire = slots.begin(self._num_held, x.shape[1], context.wire_dtype or x.dtype, self._readers)
         if scale is None:
             wire.copy_(x)
         else:
@@ -170,7 +170,7 @@ class Exchange:
             if len(plan.parts) == 1 and plan.columns is None:
                 yield step, held[plan.parts[0].rank].to(x.dtype)
                 continue
-            rows = self._receive_buffers(wire)[0, : plan.num_rows]
+            rows = context.buffers.arriving(1, self._most_arriving, wire.shape[1], wire.dtype)[0, : plan.num_rows]
             for part in plan.parts:
                 if part.index is None:
                     rows[part.where] = held[part.rank]
@@ -183,7 +183,8 @@ class Exchange:
         """Implement ``arrivals`` with messages. ``x`` must not change until the last stage has been yielded."""
         wire = x if self.context.wire_dtype is None else x.to(self.context.wire_dtype)
         wire = wire.contiguous() if self._sends_whole else wire
-        buffers = self._receive_buffers(wire)
+        # One stage's rows arrive in one buffer while the previous stage's rows are read from the other.
+        buffers = self.context.buffers.arriving(2, self._most_arriving, wire.shape[1], wire.dtype)
         sent: list[Work] = []
         whole = self._gather(wire, sent)
         in_flight: list[list[Work]] = []
@@ -203,19 +204,11 @@ class Exchange:
         for work in sent:
             work.wait()
 
-    def release(self) -> None:
-        """Free the buffers of all widths used so far. Every rank calls this function, between products."""
-        self._buffers.clear()
-        self._padded_buffers.clear()
-        self._slots.clear()
-
     def tensors(self) -> list[Tensor]:
-        """The tensors it holds, for counting memory."""
+        """The tensors it holds, for counting memory; the buffers are those of the rank, see ``BufferPool``."""
         sent = [send.index for sends in self._sends for send in sends]
         read = [part.index for plan in self.plans for part in plan.parts]
-        slots = [slot for slots in self._slots.values() for slot in slots.own]
-        buffers = [*self._buffers.values(), *self._padded_buffers.values()]
-        return [*(index for index in (*sent, *read) if index is not None), *buffers, *slots]
+        return [index for index in (*sent, *read) if index is not None]
 
     # ---- the plan ------------------------------------------------------------------------------------------------
 
@@ -294,17 +287,6 @@ class Exchange:
             work.wait()
         return whole
 
-    def _receive_buffers(self, wire: Tensor) -> Tensor:
-        """Return the double buffer (2, most rows of a stage, F): one stage's rows arrive while the other's are read."""
-        key = (wire.shape[1], wire.dtype)
-        if key not in self._buffers:
-            self._buffers[key] = wire.new_zeros(2, self._most_arriving(), wire.shape[1])
-        return self._buffers[key]
-
-    def _most_arriving(self) -> int:
-        """The largest number of rows that arrive in a stage."""
-        return max((plan.num_rows for plan in self.plans if plan.transport != OWN), default=0)
-
     def _to_aligned(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """Convert the (num, F) ``rows`` that have arrived to the dtype and row padding that products read.
 
@@ -312,17 +294,4 @@ class Exchange:
         """
         if not self.context.pads_rows or (rows.dtype == dtype and is_aligned(rows)):
             return rows.to(dtype)
-        key = (rows.shape[1], dtype)
-        if key not in self._padded_buffers:
-            like = rows.new_empty(0, dtype=dtype)
-            self._padded_buffers[key] = zero_padded(self._most_arriving(), rows.shape[1], like)
-        return self._padded_buffers[key][: len(rows)].copy_(rows)
-
-    def _shared_slots(self, width: int, dtype: torch.dtype) -> SharedSlots:
-        key = (width, dtype)
-        if key not in self._slots:
-            context = self.context
-            places = [divmod(rank, context.replication) for rank in range(context.num_parts * context.replication)]
-            num_rows = [self.rows.num_own(part, replica) for part, replica in places]
-            self._slots[key] = SharedSlots(num_rows, width, dtype, context.timeout_s, context.rank, context.dry)
-        return self._slots[key]
+        return self.context.buffers.padded(self._most_arriving, rows.shape[1], dtype)[: len(rows)].copy_(rows)

@@ -27,10 +27,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import Axis, World, broadcast_object, can_share_memory, from_rank0, receive_arrays, send_arrays
+from fullgnn.distributed import (
+    Axis,
+    SharedSlots,
+    World,
+    broadcast_object,
+    can_share_memory,
+    from_rank0,
+    receive_arrays,
+    send_arrays,
+)
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.schemes.base import Balance, Needs, PreparedGraph, ShardedGraph
+from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.layout import Layout, lay_out, rank_arrays
@@ -90,9 +100,8 @@ class OneAndHalfD:
             device=world.device,
             wire_dtype=options.torch_wire_dtype,
             shared_memory=options.shared_memory and can_share_memory(world),
-            timeout_s=world.timeout_s,
             pads_rows=pads_rows(world.device),
-            dry=world.dry,
+            buffers=BufferPool(world.device, SharedSlots(world.size, world.rank, world.timeout_s, world.dry)),
         )
         self._rows: RowDistribution
         self._node_id: Tensor

@@ -1,0 +1,79 @@
+"""The memory that rows of X arrive in, shared by all products of a rank.
+
+The products of a rank (with A, with its transpose, with some rows of either) run strictly one after another, in the
+same order on every rank. So one allocation serves them all: it is as large as the largest product needs, not as large
+as all of them together, whatever their widths and dtypes.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fullgnn.distributed import SharedSlots
+from fullgnn.kernels.support.aligned import aligned_stride
+from fullgnn.kernels.support.cuda_graph import is_capturing
+
+
+class BufferPool:
+    """The buffers of one rank. A buffer is valid until the next one of the same kind is requested.
+
+    Args:
+        slots: the rows of this rank and of the others in shared memory; no memory is mapped until the first product.
+    """
+
+    def __init__(self, device: torch.device, slots: SharedSlots):
+        self.slots, self._device = slots, device
+        self._arriving, self._padded = _Allocation(device), _Allocation(device)
+
+    def arriving(self, num_buffers: int, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """Return (num_buffers, num_rows, width), contiguous, for rows that arrive. The contents are arbitrary."""
+        return self._arriving.view((num_buffers, num_rows, width), dtype)
+
+    def padded(self, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """Return (num_rows, width), each of whose rows begins at a memory line, see ``aligned.py``.
+
+        The contents are arbitrary, the padding included: a product may read the padding but never uses it.
+        """
+        stride = aligned_stride(self._device, width, dtype)
+        return self._padded.view((num_rows, stride), dtype)[:, :width]
+
+    def release(self) -> None:
+        """Free all buffers. Every rank calls this function, between products.
+
+        No CUDA graph that was captured with these buffers may be replayed afterwards.
+        """
+        self._arriving, self._padded = _Allocation(self._device), _Allocation(self._device)
+        self.slots.release()
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, each once, for counting memory."""
+        return [*self._arriving.tensors(), *self._padded.tensors(), *self.slots.tensors()]
+
+
+class _Allocation:
+    """Bytes that serve one request after the other, as many as the largest request so far."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._bytes: Tensor | None = None  # (largest request,) uint8
+        self._captured = False  # whether a CUDA graph may hold its address
+        self._kept: list[Tensor] = []
+
+    def view(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return the first bytes of the allocation, as a contiguous tensor."""
+        num_bytes = math.prod(shape) * dtype.itemsize
+        if self._bytes is None or len(self._bytes) < num_bytes:
+            if self._captured and self._bytes is not None:
+                # A CUDA graph replays with the addresses that it was captured with. If a later product, such as a
+                # wider one of an evaluation, needs more bytes, the memory at these addresses must stay allocated.
+                self._kept.append(self._bytes)
+            self._bytes = None  # otherwise the old bytes are free before the new ones are allocated
+            # Zeros, since in a dry run nothing arrives: its products must not compute with denormals or nan.
+            self._bytes = torch.zeros(num_bytes, dtype=torch.uint8, device=self._device)
+            self._captured = False
+        self._captured = self._captured or is_capturing(self._device)
+        return self._bytes[:num_bytes].view(dtype).view(shape)
+
+    def tensors(self) -> list[Tensor]:
+        return self._kept if self._bytes is None else [*self._kept, self._bytes]
