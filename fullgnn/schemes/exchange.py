@@ -10,8 +10,8 @@
 
 HALO is the halo exchange of SAR (Mostafa, MLSys'22) and of sparsity-aware CAGNET (Mukhodopadhyay et al., 2024). A
 rank never receives rows that it holds. The next stage's rows travel while the current stage is multiplied: two buffers
-take turns. With ``shared_memory``, on one machine without GPUs, nothing is sent: the ranks read each other's rows in
-place.
+take turns, where the rows of more than one stage arrive. With ``shared_memory``, on one machine without GPUs, nothing
+is sent: the ranks read each other's rows in place.
 
 On a GPU, a product reads rows that are padded, so that each begins at a memory line (``aligned.py``), while rows travel
 without padding. The rows that have arrived are copied to a padded matrix before their product, while the next stage's
@@ -110,7 +110,9 @@ class Exchange:
         broadcasts = self._gathering_replica is not None or any(plan.transport == BROADCAST for plan in self.plans)
         self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
         self._reads_in_place = context.shared_memory and not (product.transports == BROADCAST).any()
-        self._most_arriving = max((plan.num_rows for plan in self.plans if plan.transport != OWN), default=0)
+        arriving = [plan.num_rows for plan in self.plans if plan.transport != OWN]
+        self._most_arriving = max(arriving, default=0)
+        self._num_buffers = min(max(1, len(arriving)), 2)
         places = [divmod(rank, context.replication) for rank in range(context.num_parts * context.replication)]
         self._num_held = [self.rows.num_own(part, replica) for part, replica in places]  # rows of X of each rank
 
@@ -184,13 +186,13 @@ class Exchange:
         wire = x if self.context.wire_dtype is None else x.to(self.context.wire_dtype)
         wire = wire.contiguous() if self._sends_whole else wire
         # One stage's rows arrive in one buffer while the previous stage's rows are read from the other.
-        buffers = self.context.buffers.arriving(2, self._most_arriving, wire.shape[1], wire.dtype)
+        buffers = self.context.buffers.arriving(self._num_buffers, self._most_arriving, wire.shape[1], wire.dtype)
         sent: list[Work] = []
         whole = self._gather(wire, sent)
         in_flight: list[list[Work]] = []
         for step in range(self.num_steps + 1):
             if step < self.num_steps:
-                in_flight.append(self._start(step, wire, whole, buffers[step % 2], sent))
+                in_flight.append(self._start(step, wire, whole, buffers[step % len(buffers)], sent))
             if 0 < step <= len(self.plans):
                 plan = self.plans[step - 1]
                 for work in in_flight[step - 1]:
@@ -200,7 +202,7 @@ class Exchange:
                 elif plan.transport == BROADCAST and plan.source == self.context.part:
                     yield step - 1, x if self.rows.num_slices == 1 else self._to_aligned(whole, x.dtype)
                 else:
-                    yield step - 1, self._to_aligned(buffers[(step - 1) % 2, : plan.num_rows], x.dtype)
+                    yield step - 1, self._to_aligned(buffers[(step - 1) % len(buffers), : plan.num_rows], x.dtype)
         for work in sent:
             work.wait()
 

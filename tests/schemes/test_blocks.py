@@ -265,7 +265,12 @@ def test_products_on_a_gpu_read_lines_and_rows_travel_without_gaps(
 
 
 def test_the_lines_of_a_gpu_are_counted(ranks) -> None:
-    """Two buffers receive rows, and one aligned buffer, with as many rows as arrive at most in a stage, is read."""
+    """Buffers receive rows, and one aligned buffer is read; each has as many rows as arrive at most in a stage.
+
+    Of 3 ranks, each receives in two stages, hence in two buffers; of 2 ranks, each receives in one stage.
+    """
     cfg = case(1, "scheme.exchange=broadcast", "scheme.shared_memory=false")
     for rank in ranks(3)(in_lines, rows_read, cfg):  # blocks of 9, 10 and 10 rows
         assert rank["buffer_bytes"] == [2 * 10 * WIDTH * 8, 10 * LINE * 8]
+    for rank, arriving in zip(ranks(2)(in_lines, rows_read, cfg), (15, 14)):
+        assert rank["buffer_bytes"] == [arriving * WIDTH * 8, arriving * LINE * 8]
