@@ -22,9 +22,6 @@ class DenseMultiplication:
         y = self.matrix @ (x if scaled or self.input_scale is None else x * self.input_scale[:, None])
         return apply_epilogue_(y if self.after is None else y * self.after[:, None], epilogue)
 
-    def release(self) -> None:
-        pass
-
     def tensors(self) -> list[Tensor]:
         return [self.matrix]
 

@@ -175,7 +175,7 @@ class _Skeleton:
             wire_dtype=job.options.torch_wire_dtype,
             shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
             pads_rows=padded,
-            buffers=BufferPool(device, SharedSlots(grid.num_ranks, rank, timeout_s=1.0, alone=True)),
+            buffers=BufferPool(device, lambda: SharedSlots(grid.num_ranks, rank, timeout_s=1.0, alone=True)),
         )
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
@@ -197,7 +197,7 @@ class _Skeleton:
         if "loss" in job.products:
             num_train = job.products["loss"].out_rows.num_own(self.part, self.replica)
             loss_block = Block(node_id, self._products("loss"), torch.arange(num_train, device=device))
-        block = Block(node_id, self._products("adj"))
+        block = Block(node_id, self._products("adj"), None, self.context.buffers)
         masks = torch.zeros(3, num_own, dtype=torch.bool)
         masks[0, :num_train] = True
         features = torch.zeros(num_own, job.graph.num_features, dtype=job.dtype, device=device)

@@ -128,6 +128,32 @@ class Axis:
 
         return pending(sent, arrive=False), pending(received, arrive=True)
 
+    def all_to_all(self, tensors: list[Tensor], name: str, num_rows: list[int] | None = None) -> list[Tensor]:
+        """Send ``tensors[i]`` to axis index i, and return what every index sent to this rank, in their order.
+
+        Args:
+            tensors: one for each rank of the axis, equal in all but the first dim.
+            name: the name under which the received bytes are counted.
+            num_rows: the first dim of what each index sends; None: the ranks tell each other.
+        """
+        others = [index for index in range(self.size) if index != self.index]
+        if num_rows is None:
+            counts = [torch.tensor([len(tensor)], device=tensor.device) for tensor in tensors]
+            theirs = [torch.zeros_like(count) for count in counts]
+            self._all_pairs(counts, theirs, others, name)
+            num_rows = [int(count) for count in theirs]
+        own = tensors[self.index]
+        received = [own.new_empty(num, *own.shape[1:]) for num in num_rows]
+        received[self.index] = own
+        self._all_pairs(tensors, received, others, name)
+        return received
+
+    def _all_pairs(self, sent: list[Tensor], received: list[Tensor], others: list[int], name: str) -> None:
+        sends = [(sent[index].contiguous(), index) for index in others]
+        started, arriving = self.exchange(sends, [(received[index], index) for index in others], name)
+        for work in (*started, *arriving):
+            work.wait()
+
     def _travelling(self, tensor: Tensor, filled: bool) -> Tensor:
         """``tensor`` itself, or the host tensor that travels instead, with the values of ``tensor`` if ``filled``."""
         if not self._by_host:

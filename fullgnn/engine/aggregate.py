@@ -57,7 +57,8 @@ def aggregate_features(
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
         columns = x[:, first : first + COLUMNS_AT_ONCE]
         columns.copy_(product.multiply(to_aligned(columns, device)))
-    product.release()
+    if graph.block.buffers is not None:
+        graph.block.buffers.release()
     return _with_product(graph, propagation, x, device, offload)
 
 

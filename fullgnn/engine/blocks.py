@@ -12,11 +12,16 @@ from fullgnn.schemes.base import Needs, ShardedGraph
 def needs_of(model: torch.nn.Module, optimizations: OptimizationConfig) -> Needs:
     """Collect what the layers of ``model`` state that they need of their blocks.
 
-    A layer that multiplies by a matrix of the graph names it in an attribute ``propagation``.
+    A layer that multiplies by a matrix of the graph names it in an attribute ``propagation``. A layer that reads the
+    edges of its block says so in an attribute ``needs_edges``.
     """
     found = (getattr(layer, "propagation", None) for layer in model.modules())
-    propagations = tuple(dict.fromkeys(one for one in found if isinstance(one, Propagation)))
-    return Needs(propagations, optimizations.loss_rows_only, optimizations.fold_normalization)
+    return Needs(
+        propagations=tuple(dict.fromkeys(one for one in found if isinstance(one, Propagation))),
+        loss_rows=optimizations.loss_rows_only,
+        edges=any(getattr(layer, "needs_edges", False) for layer in model.modules()),
+        fold=optimizations.fold_normalization,
+    )
 
 
 def num_blocks(model: torch.nn.Module) -> int:

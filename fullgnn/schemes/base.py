@@ -26,6 +26,7 @@ class Needs:
 
     propagations: tuple[Propagation, ...]  # the matrices of which the blocks offer the fused product
     loss_rows: bool = False  # whether a block whose targets are the rows with loss is needed too
+    edges: bool = False  # whether the blocks hold their edges too, for layers whose messages are not linear in H
     fold: bool = True  # whether the blocks of an unweighted graph hold its pattern instead of normalised entries
 
     @property
@@ -63,6 +64,7 @@ class ShardedGraph:
         features = self.features.tensors() if isinstance(self.features, PropagatedInput) else [self.features]
         blocks = [self.block] if self.loss_block is None else [self.block, self.loss_block]
         held = [tensor for block in blocks for tensor in block.tensors()]
+        held += [] if self.block.buffers is None else self.block.buffers.tensors()
         return [*held, *features, self.labels, self.train_index, self.train_labels, self.masks]
 
 

@@ -4,8 +4,8 @@ A rank reads the rows of H that its rows of the adjacency have entries for (its 
 its *targets*. A layer sees only this ``Block``; it never learns how many ranks there are.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import select_rows
+from fullgnn.schemes.directory import Directory
 
 
 class Multiplication(Protocol):
@@ -32,11 +33,18 @@ class Multiplication(Protocol):
             scaled: whether ``x`` is diag(input_scale) X already. A producer that fuses the scaling saves a pass over X.
         """
 
-    def release(self) -> None:
-        """Free the buffers that earlier products allocated. Every rank calls it."""
-
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
+
+
+class Buffers(Protocol):
+    """Memory that every product of a rank uses in turn."""
+
+    def release(self) -> None:
+        """Free all buffers. Every rank calls this function, between products."""
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, each once, for counting memory."""
 
 
 class FusedProduct:
@@ -53,36 +61,89 @@ class FusedProduct:
         """Return A @ X, differentiable: (num_sources, F) own sources to (num_own_targets, F)."""
         return _SpMM.apply(x, self)
 
-    def release(self) -> None:
-        """Free the buffers that earlier products allocated. Every rank calls it."""
-        self.multiply.release()
-        self.multiply_t.release()
-
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         return [*self.multiply.tensors(), *self.multiply_t.tensors()]
 
 
+class Movements(Protocol):
+    """How the rows that a block reads and computes move between ranks, and their gradients back; see ``halo.py``."""
+
+    num_steps: int  # every rank takes part in each step
+    own: slice  # this rank's own targets among all targets of its block row
+
+    @property
+    def num_rows(self) -> list[int]:
+        """The number of rows that arrive in each stage of this rank."""
+
+    def arrivals(self, x: Tensor) -> Iterator[Tensor | None]:
+        """Yield the rows of H of each step; None in a step in which this rank has no stage."""
+
+    def push(self, width: int, like: Tensor) -> "GradientPush":
+        """Begin the adjoint of ``arrivals`` for ``width`` columns, with dtype and device of ``like``."""
+
+    def gather_targets(self, own: Tensor) -> Tensor:
+        """Return the rows of all targets of the block row, from the own ones of each replica."""
+
+    def partial_results(self, partial: Tensor) -> list[Tensor]:
+        """Return every replica's partial result for this rank's own targets, in replica order."""
+
+    def reduce(self, partial: Tensor) -> Tensor:
+        """Sum partial sums of all targets over the replicas, and return those of the own targets."""
+
+
+class GradientPush(Protocol):
+    """Gradients at the rows that have arrived, on their way to the owners of the rows."""
+
+    def step(self, gradient: Tensor | None) -> None:
+        """Send the gradient of this step's rows; None in a step in which this rank has no stage."""
+
+    def finish(self) -> Tensor:
+        """Return the gradient of this rank's own rows."""
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The part of a graph that one layer reads on one rank. Its targets are some of its sources, or all of them.
+    """The part of a graph that one layer reads on one rank.
 
-    Raises:
-        UnsupportedError: from ``product``, see there.
+    The rows of x are this rank's *own sources*. A block row has several *stages*, each of which reads some rows of x,
+    its own and those of other ranks. A layer computes the *targets* of the block row; this rank keeps the rows of its
+    *own targets*. If the block row is shared by replicas, each of them has some of the stages, and the results of their
+    stages are joined. The targets are some of the sources, or all of them.
+
+    Without ``movements``, as a scheme may offer it, a block has the products alone.
     """
 
     source_id: Tensor  # (num_sources,) int64, original ids of this rank's own sources: the rows of x
-    products: Mapping[Propagation, FusedProduct]  # those that the layers of the model ask for
+    products: Mapping[Propagation, FusedProduct] = field(default_factory=dict)  # those that the model asks for
     target_index: Tensor | None = None  # (num_own_targets,) int64, this rank's sources that are targets; None: all
+    buffers: Buffers | None = None  # those of its products, if they use any
+    movements: Movements | None = None
+    stages: tuple[LocalCSR, ...] | None = None
+    """The stored edges of each stage of this rank: (targets of the block row, rows that arrive), with the edge values
+    if the graph has weights. None if no layer of the model ``needs_edges``."""
+    directory: Callable[[], Directory] | None = (
+        None  # finds nodes by their original ids; its first call is a collective
+    )
 
     @property
     def own_id(self) -> Tensor:
         """(num_own_targets,) int64, original ids of this rank's own targets: the rows of a layer's output."""
         return self.source_id if self.target_index is None else self.source_id.index_select(0, self.target_index)
 
-    def at_targets(self, x: Tensor) -> Tensor:
-        """Pick the rows of ``x`` that are this rank's own targets: (num_sources, F) to (num_own_targets, F)."""
-        return x if self.target_index is None else x.index_select(0, self.target_index)
+    @property
+    def own(self) -> slice:
+        """This rank's own targets among all targets of the block row."""
+        return self._moves().own
+
+    def target_id(self) -> Tensor:
+        """(num_targets,) int64, original ids of all targets of the block row. Every rank calls it."""
+        return self._moves().gather_targets(self.own_id[:, None])[:, 0]
+
+    def stage_source_id(self) -> list[Tensor]:
+        """(num_rows,) int64 for each stage, original ids of the rows that arrive. Every rank calls it."""
+        arrived = self._moves().arrivals(self.source_id[:, None])
+        return [rows[:, 0].clone() for rows in arrived if rows is not None]
 
     def product(self, propagation: Propagation) -> FusedProduct:
         """The product with the matrix of ``propagation``.
@@ -97,15 +158,72 @@ class Block:
             )
         return self.products[propagation]
 
-    def tensors(self) -> list[Tensor]:
-        """The tensors it holds, for counting memory."""
-        index = [] if self.target_index is None else [self.target_index]
-        return [self.source_id, *index, *(tensor for product in self.products.values() for tensor in product.tensors())]
+    def at_targets(self, x: Tensor) -> Tensor:
+        """Pick the rows of ``x`` that are this rank's own targets: (num_sources, F) to (num_own_targets, F)."""
+        return x if self.target_index is None else x.index_select(0, self.target_index)
 
-    def release(self) -> None:
-        """Free the buffers that earlier products allocated. Every rank calls it."""
-        for product in self.products.values():
-            product.release()
+    def fetch(self, x: Tensor) -> Tensor:
+        """Bring the rows that this rank's stages read, differentiable. Every rank calls it.
+
+        Args:
+            x: (num_sources, F), own rows.
+
+        Returns:
+            (rows of all stages, F), one stage after the other. The conjugate sends the gradients home, where the owner
+            adds them.
+        """
+        return _Fetch.apply(x, self._moves())
+
+    def fetch_targets(self, own: Tensor) -> Tensor:
+        """Gather the rows of all targets of the block row from its replicas, differentiable. Every rank calls it.
+
+        Args:
+            own: (num_own_targets, F).
+
+        Returns:
+            (num_targets, F). The conjugate is ``reduce``.
+        """
+        return _GatherTargets.apply(own, self._moves())
+
+    def reduce(self, partial: Tensor) -> Tensor:
+        """Sum the replicas' partial results, differentiable. Every rank calls it.
+
+        Args:
+            partial: (num_targets, F), what this rank's stages contribute to all targets of the block row.
+
+        Returns:
+            (num_own_targets, F). The conjugate is ``fetch_targets``.
+        """
+        return _Reduce.apply(partial, self._moves())
+
+    def fetch_rows(self, x: Tensor, ids: Tensor) -> Tensor:
+        """Bring the rows of the nodes with the original ``ids``, differentiable. Every rank calls it.
+
+        Args:
+            x: (num_sources, F), own rows.
+            ids: (num_ids,) int64, in any order and with repetitions; each rank may name others.
+
+        Returns:
+            (num_ids, F), in the order of ``ids``.
+
+        Raises:
+            DataError: a rank names a node that the graph does not have; the same on every rank.
+        """
+        self._moves()
+        assert self.directory is not None
+        return self.directory().fetch(x, ids)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, without the buffers, for counting memory."""
+        index = [] if self.target_index is None else [self.target_index]
+        edges = [tensor for stage in self.stages or () for tensor in (stage.indptr, stage.indices, stage.values)]
+        products = [tensor for product in self.products.values() for tensor in product.tensors()]
+        return [self.source_id, *index, *(tensor for tensor in edges if tensor is not None), *products]
+
+    def _moves(self) -> Movements:
+        if self.movements is None:
+            raise UnsupportedError("this scheme offers products alone: choose scheme=1d or scheme=1.5d for this model")
+        return self.movements
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,3 +268,52 @@ class _SpMM(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return ctx.product.multiply_t(grad), None
+
+
+class _Fetch(torch.autograd.Function):
+    """The rows of all stages of this rank, one stage after the other: (num_sources, F) to (sum of num_rows, F)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, moves: Movements) -> Tensor:
+        ctx.moves = moves
+        found = x.new_empty(sum(moves.num_rows), x.shape[1])
+        parts = found.split(moves.num_rows) if moves.num_rows else ()
+        for step, rows in enumerate(moves.arrivals(x.detach())):
+            if rows is not None:
+                parts[step].copy_(rows)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        moves = ctx.moves
+        push = moves.push(grad.shape[1], grad)
+        parts = grad.split(moves.num_rows) if moves.num_rows else ()
+        for step in range(moves.num_steps):
+            push.step(parts[step] if step < len(parts) else None)
+        return push.finish(), None
+
+
+class _GatherTargets(torch.autograd.Function):
+    """All targets of the block row from the own ones of each replica: (num_own, F) to (num_targets, F)."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, moves: Movements) -> Tensor:
+        ctx.moves = moves
+        return moves.gather_targets(own.detach())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return ctx.moves.reduce(grad), None
+
+
+class _Reduce(torch.autograd.Function):
+    """The sum over the replicas of their partial sums: (num_targets, F) to (num_own, F)."""
+
+    @staticmethod
+    def forward(ctx: Any, partial: Tensor, moves: Movements) -> Tensor:
+        ctx.moves = moves
+        return moves.reduce(partial.detach())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return ctx.moves.gather_targets(grad), None

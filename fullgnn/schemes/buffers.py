@@ -6,6 +6,7 @@ as all of them together, whatever their widths and dtypes.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -19,11 +20,13 @@ class BufferPool:
     """The buffers of one rank. A buffer is valid until the next one of the same kind is requested.
 
     Args:
-        slots: the rows of this rank and of the others in shared memory; no memory is mapped until the first product.
+        make_slots: makes the slots in shared memory of this rank and of the others; no memory is mapped until they are
+            used. Rows that are read and gradients on their way to the owners of their rows have their own, since both
+            travel at the same time.
     """
 
-    def __init__(self, device: torch.device, slots: SharedSlots):
-        self.slots, self._device = slots, device
+    def __init__(self, device: torch.device, make_slots: Callable[[], SharedSlots]):
+        self.slots, self.gradient_slots, self._device = make_slots(), make_slots(), device
         self._arriving, self._padded = _Allocation(device), _Allocation(device)
 
     def arriving(self, num_buffers: int, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -45,10 +48,16 @@ class BufferPool:
         """
         self._arriving, self._padded = _Allocation(self._device), _Allocation(self._device)
         self.slots.release()
+        self.gradient_slots.release()
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, each once, for counting memory."""
-        return [*self._arriving.tensors(), *self._padded.tensors(), *self.slots.tensors()]
+        return [
+            *self._arriving.tensors(),
+            *self._padded.tensors(),
+            *self.slots.tensors(),
+            *self.gradient_slots.tensors(),
+        ]
 
 
 class _Allocation:

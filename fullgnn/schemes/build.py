@@ -6,6 +6,7 @@ that its kernel wants, and not the arrays.
 """
 
 from collections.abc import Hashable
+from functools import cache
 
 import numpy as np
 import torch
@@ -13,13 +14,15 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph import Propagation, normalized_entries, with_self_loops
-from fullgnn.kernels.spmm import Kernel
+from fullgnn.kernels.spmm import Kernel, LocalCSR
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import Needs
 from fullgnn.schemes.block import Block, FusedProduct
+from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.exchange import Exchange, RankContext
+from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.layout import Layout
-from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.operator import Operator, compact, local_csr
 
 Scales = tuple[np.ndarray | None, np.ndarray | None]
 
@@ -46,6 +49,9 @@ class BlockBuilder:
         self._arrays, self._source_id = arrays, source_id
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = needs.fold and not layout.weighted
+        self._dtype = torch.empty(0, dtype=layout.dtype).numpy().dtype
+        copies = None if layout.rows.num_slices > 1 else context.axes.replica
+        self._directory = cache(lambda: Directory(context.axes.world, copies, source_id, layout.rows.total))
         self._exchanges: dict[str, Exchange] = {}
         self._operators: dict[Hashable, Operator] = {}
         self._matrices: dict[Hashable, list[csr_array]] = {}
@@ -61,7 +67,7 @@ class BlockBuilder:
             products[propagation] = FusedProduct(
                 forward.scaled(row, _take(col, self._own)), backward.scaled(col, _take(row, self._own))
             )
-        return Block(self._source_id, products)
+        return self._block("adj", products, None)
 
     def loss_block(self) -> Block:
         """The block whose own targets are the rows of this rank with loss."""
@@ -75,7 +81,26 @@ class BlockBuilder:
                 forward.scaled(_take(row, local), _take(col, self._own)),
                 backward.scaled(col, _take(row, own_train + self._own.start)),
             )
-        return Block(self._source_id, products, torch.from_numpy(own_train).to(self._context.device))
+        index = torch.from_numpy(own_train).to(self._context.device)
+        return self._block("loss", products, index)
+
+    def _block(self, name: str, products: dict[Propagation, FusedProduct], target_index: Tensor | None) -> Block:
+        movements = stages = None
+        if self._needs.propagations or self._needs.edges:
+            movements = Halo(self._exchange(name), self._layout.products[name].out_rows)
+        if self._needs.edges:
+            stages = tuple(self._edges(name))
+        return Block(self._source_id, products, target_index, self._context.buffers, movements, stages, self._directory)
+
+    def _edges(self, name: str) -> list[LocalCSR]:
+        """The stored edges of each stage, whose columns are numbered as their rows arrive."""
+        found = []
+        for matrix, plan in zip(self._restricted(name, None), self._exchange(name).plans):
+            matrix = matrix if plan.columns is None else compact(matrix, plan.columns)
+            if self._layout.weighted:
+                matrix = csr_array((matrix.data.astype(self._dtype), matrix.indices, matrix.indptr), matrix.shape)
+            found.append(local_csr(matrix, not self._layout.weighted, self._context.device))
+        return found
 
     def _scales(self, propagation: Propagation) -> Scales:
         """The scales of X and Y for the rows of this block row; None: all 1, or part of the entries."""
@@ -102,15 +127,16 @@ class BlockBuilder:
         """The exchange that brings the rows for every operator of ``layout.products[name]``."""
         if name not in self._exchanges:
             product = self._layout.products[name]
-            widest = max(self._needs.propagations, key=lambda propagation: propagation.self_loops)
+            widest = max(self._needs.propagations, key=lambda propagation: propagation.self_loops, default=None)
             halo = [columns_read(matrix) for matrix in self._restricted(name, widest)]
             counts = self._arrays[f"{name}.num_boundary"]
             boundary = np.split(self._arrays[f"{name}.boundary"], np.cumsum(counts)[:-1])
             self._exchanges[name] = Exchange(self._context, product, halo, boundary)
         return self._exchanges[name]
 
-    def _restricted(self, name: str, propagation: Propagation) -> list[csr_array]:
-        """The matrices of ``layout.products[name]``, one for each stage of this rank."""
+    def _restricted(self, name: str, propagation: Propagation | None) -> list[csr_array]:
+        """The matrices of ``layout.products[name]``, one for each stage of this rank; without ``propagation``, those of
+        the stored adjacency."""
         if name in ("adj", "adj_t"):
             return self._entries(name, propagation)
         mask, rows, part = self._arrays["train_mask"], self._layout.rows, self._context.part
@@ -121,8 +147,10 @@ class BlockBuilder:
         matrices = self._entries("adj_t", propagation)
         return [matrix[:, np.flatnonzero(mask[source])] for matrix, source in zip(matrices, sources)]
 
-    def _entries(self, name: str, propagation: Propagation) -> list[csr_array]:
+    def _entries(self, name: str, propagation: Propagation | None) -> list[csr_array]:
         """The blocks of A (``adj``) or A^T (``adj_t``): its pattern if the normalisation is folded."""
+        if propagation is None:
+            return self._stored(name)
         if name == "adj_t" and propagation.shares_blocks(self._layout.symmetric, self._folded):
             name = "adj"
         key = name, propagation.self_loops if self._folded else propagation

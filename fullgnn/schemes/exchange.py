@@ -28,7 +28,7 @@ from torch import Tensor
 from fullgnn.distributed import Axis, Work
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned
 from fullgnn.schemes.buffers import BufferPool
-from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
+from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, WHOLE, DistributedProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +59,18 @@ class RankContext:
     def rank(self) -> int:
         return self.part * self.replication + self.replica
 
+    def travelling_dtype(self, rows: Tensor) -> torch.dtype:
+        """The dtype in which ``rows`` travel. Whole numbers are never rounded."""
+        return self.wire_dtype if self.wire_dtype is not None and rows.is_floating_point() else rows.dtype
+
 
 @dataclass(frozen=True, eq=False)
-class _Send:
-    rank: int  # the receiver
-    index: Tensor | None  # (num_sent,) int64, the local rows that are sent; None: all
+class Reader:
+    """A rank that reads rows of this one in some stage."""
+
+    rank: int
+    part: int  # its block row
+    index: Tensor | None  # (num_read,) int64, this rank's rows that it reads; None: all
 
 
 @dataclass(eq=False)
@@ -74,11 +81,11 @@ class StagePlan:
     transport: int  # OWN, BROADCAST, WHOLE or HALO
     columns: np.ndarray | None  # (num_rows,) ascending rows of block ``source`` that arrive; None: all
     num_rows: int  # number of rows that arrive
-    parts: list["_HeldRows"] = field(default_factory=list)  # the rows of each holder, if rows travel point to point
+    parts: list["HeldRows"] = field(default_factory=list)  # the rows of each holder, if rows travel point to point
 
 
 @dataclass(frozen=True, eq=False)
-class _HeldRows:
+class HeldRows:
     """The rows of one stage that one rank holds."""
 
     rank: int  # the holder
@@ -102,31 +109,44 @@ class Exchange:
         self.context, self.rows, self.num_steps = context, product.in_rows, product.num_steps
         stages = product.stages[context.replica]
         self.plans = [self._plan(product, product.source(context.part, s), rows) for s, rows in zip(stages, halo)]
-        self._sends = self._plan_sends(product, boundary)
-        self._readers = sorted({send.rank for sends in self._sends for send in sends})
+        self.holders = [plan.parts or self._held(plan) for plan in self.plans]  # the rows of each stage, by holder
+        self.readers = self._plan_readers(product, boundary)  # of this rank's rows, in each step
+        self._sends = [
+            [reader for reader in of_step if product.transports[reader.part, context.part] != BROADCAST]
+            for of_step in self.readers
+        ]
+        self._reader_ranks = sorted({reader.rank for of_step in self._sends for reader in of_step})
         self._gathering_replica = product.gathering_replica(context.part)
         all_own = all(plan.transport == OWN for plan in self.plans)
         self._is_local = all_own and not any(self._sends) and self._gathering_replica is None
         broadcasts = self._gathering_replica is not None or any(plan.transport == BROADCAST for plan in self.plans)
-        self._sends_whole = broadcasts or any(send.index is None for sends in self._sends for send in sends)
-        self._reads_in_place = context.shared_memory and not (product.transports == BROADCAST).any()
+        self._sends_whole = broadcasts or any(reader.index is None for of_step in self._sends for reader in of_step)
+        self.reads_in_place = context.shared_memory and not (product.transports == BROADCAST).any()
         arriving = [plan.num_rows for plan in self.plans if plan.transport != OWN]
         self._most_arriving = max(arriving, default=0)
         self._num_buffers = min(max(1, len(arriving)), 2)
         places = [divmod(rank, context.replication) for rank in range(context.num_parts * context.replication)]
         self._num_held = [self.rows.num_own(part, replica) for part, replica in places]  # rows of X of each rank
 
-    def arrivals(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-        """Yield, for each stage of this rank in turn, the stage's position and its (num_rows, F) rows of H.
+    @property
+    def num_own(self) -> int:
+        """The number of rows of X that this rank holds."""
+        return self._num_held[self.context.rank]
+
+    def steps(self, x: Tensor, scale: Tensor | None) -> Iterator[Tensor | None]:
+        """Yield the (num_rows, F) rows of H of each step in turn; None in a step in which this rank has no stage.
+
+        Every rank iterates to the end. The next step may overwrite the rows of this one.
 
         Args:
             x: (num_local_rows, F), this rank's rows of H, to which ``scale`` has not been applied.
             scale: (num_local_rows,) a factor for each row; None: no scaling.
         """
-        if self._reads_in_place:
+        if self.reads_in_place:
             yield from self._read(x, scale)
         elif self._is_local:
-            yield from enumerate([self._own(x, scale)] * len(self.plans))
+            yield from [self._own(x, scale)] * len(self.plans)
+            yield from [None] * (self.num_steps - len(self.plans))
         else:
             yield from self._receive(self._own(x, scale))
 
@@ -145,21 +165,21 @@ class Exchange:
         out = x.new_empty(x.shape) if contiguous else empty_aligned(len(x), x.shape[1], like=x)
         return torch.mul(x, scale[:, None], out=out)
 
-    def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-        """Implement ``arrivals`` with shared memory, where each rank writes its own rows and reads those of others."""
+    def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[Tensor | None]:
+        """Implement ``steps`` with shared memory, where each rank writes its own rows and reads those of others."""
         context, meter = self.context, self.context.axes.world.meter
         slots = context.buffers.slots
         with meter.phase("comm"):
-            wire = slots.begin(self._num_held, x.shape[1], context.wire_dtype or x.dtype, self._readers)
+            wire = slots.begin(self._num_held, x.shape[1], context.travelling_dtype(x), self._reader_ranks)
         if scale is None:
             wire.copy_(x)
         else:
             torch.mul(x, scale[:, None], out=wire)
         slots.publish()
-        for step, plan in enumerate(self.plans):
+        for plan in self.plans:
             if plan.transport == OWN:
                 unrounded = wire.dtype == x.dtype
-                yield step, wire if unrounded else x if scale is None else x * scale[:, None]
+                yield wire if unrounded else x if scale is None else x * scale[:, None]
                 continue
             held = {}
             for part in plan.parts:
@@ -170,7 +190,7 @@ class Exchange:
                         held[part.rank] = slots.read(part.rank)
                     meter.received("exchange", (part.where.stop - part.where.start) * wire.shape[1] * wire.itemsize)
             if len(plan.parts) == 1 and plan.columns is None:
-                yield step, held[plan.parts[0].rank].to(x.dtype)
+                yield held[plan.parts[0].rank].to(x.dtype)
                 continue
             rows = context.buffers.arriving(1, self._most_arriving, wire.shape[1], wire.dtype)[0, : plan.num_rows]
             for part in plan.parts:
@@ -178,12 +198,13 @@ class Exchange:
                     rows[part.where] = held[part.rank]
                 else:
                     torch.index_select(held[part.rank], 0, part.index, out=rows[part.where])
-            yield step, rows.to(x.dtype)
+            yield rows.to(x.dtype)
+        yield from [None] * (self.num_steps - len(self.plans))
         slots.end()
 
-    def _receive(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Implement ``arrivals`` with messages. ``x`` must not change until the last stage has been yielded."""
-        wire = x if self.context.wire_dtype is None else x.to(self.context.wire_dtype)
+    def _receive(self, x: Tensor) -> Iterator[Tensor | None]:
+        """Implement ``steps`` with messages. ``x`` must not change until the last stage has been yielded."""
+        wire = x.to(self.context.travelling_dtype(x))
         wire = wire.contiguous() if self._sends_whole else wire
         # One stage's rows arrive in one buffer while the previous stage's rows are read from the other.
         buffers = self.context.buffers.arriving(self._num_buffers, self._most_arriving, wire.shape[1], wire.dtype)
@@ -193,22 +214,26 @@ class Exchange:
         for step in range(self.num_steps + 1):
             if step < self.num_steps:
                 in_flight.append(self._start(step, wire, whole, buffers[step % len(buffers)], sent))
-            if 0 < step <= len(self.plans):
-                plan = self.plans[step - 1]
-                for work in in_flight[step - 1]:
-                    work.wait()
-                if plan.transport == OWN:
-                    yield step - 1, x
-                elif plan.transport == BROADCAST and plan.source == self.context.part:
-                    yield step - 1, x if self.rows.num_slices == 1 else self._to_aligned(whole, x.dtype)
-                else:
-                    yield step - 1, self._to_aligned(buffers[(step - 1) % len(buffers), : plan.num_rows], x.dtype)
+            if step == 0:
+                continue
+            if step > len(self.plans):
+                yield None
+                continue
+            plan = self.plans[step - 1]
+            for work in in_flight[step - 1]:
+                work.wait()
+            if plan.transport == OWN:
+                yield x
+            elif plan.transport == BROADCAST and plan.source == self.context.part:
+                yield x if self.rows.num_slices == 1 else self._to_aligned(whole, x.dtype)
+            else:
+                yield self._to_aligned(buffers[(step - 1) % len(buffers), : plan.num_rows], x.dtype)
         for work in sent:
             work.wait()
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory; the buffers are those of the rank, see ``BufferPool``."""
-        sent = [send.index for sends in self._sends for send in sends]
+        sent = [reader.index for of_step in self.readers for reader in of_step]
         read = [part.index for plan in self.plans for part in plan.parts]
         return [index for index in (*sent, *read) if index is not None]
 
@@ -227,25 +252,32 @@ class Exchange:
                 first, stop = np.searchsorted(columns, [held.start, held.stop]).tolist()
                 index, where = columns[first:stop] - held.start, slice(first, stop)
             if where.stop > where.start:
-                plan.parts.append(_HeldRows(rank, None if index is None else self._tensor(index), where))
+                plan.parts.append(HeldRows(rank, None if index is None else self._tensor(index), where))
         return plan
 
-    def _plan_sends(self, product: DistributedProduct, boundary: list[np.ndarray]) -> list[list[_Send]]:
-        """List this rank's sends in each step. They match the receives in the plans of the other ranks."""
+    def _held(self, plan: StagePlan) -> list[HeldRows]:
+        """The holders of all rows of the source block of ``plan``, whose rows do not travel point to point."""
+        if plan.transport in (WHOLE, HALO):
+            return []  # no rows arrive
+        holders = self.rows.holders(plan.source, self.context.replica, self.context.replication)
+        return [HeldRows(rank, None, rows) for rank, rows in holders if rows.stop > rows.start]
+
+    def _plan_readers(self, product: DistributedProduct, boundary: list[np.ndarray]) -> list[list[Reader]]:
+        """List the other ranks that read rows of this one in each step. They match the plans of these ranks."""
         context = self.context
         own = self.rows.own(context.part, context.replica)
-        sends: list[list[_Send]] = [[] for _ in range(self.num_steps)]
+        readers: list[list[Reader]] = [[] for _ in range(self.num_steps)]
         for part, index in enumerate(boundary):
             transport = product.transports[part, context.part]
-            if transport in (OWN, BROADCAST):
+            if transport == OWN:
                 continue
             replica, step = product.reader(part, context.part)
             rank = part * context.replication + replica
             holds = self.rows.num_slices > 1 or replica == context.replica
             if rank == context.rank or not holds or not (len(index) if transport == HALO else own.stop - own.start):
                 continue
-            sends[step].append(_Send(rank, self._tensor(index) if transport == HALO else None))
-        return sends
+            readers[step].append(Reader(rank, part, self._tensor(index) if transport == HALO else None))
+        return readers
 
     def _tensor(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(index).to(self.context.device)
@@ -254,7 +286,8 @@ class Exchange:
 
     def _start(self, step: int, wire: Tensor, whole: Tensor, buffer: Tensor, sent: list[Work]) -> list[Work]:
         sends = [
-            (wire if send.index is None else wire.index_select(0, send.index), send.rank) for send in self._sends[step]
+            (wire if reader.index is None else wire.index_select(0, reader.index), reader.rank)
+            for reader in self._sends[step]
         ]
         receives: list[tuple[Tensor, int]] = []
         arriving: list[Work] = []

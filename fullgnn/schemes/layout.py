@@ -134,7 +134,7 @@ def rank_arrays(
     }
     if needs.loss_rows:
         arrays["train_mask"] = graph.train_mask
-    if not needs.propagations:
+    if not (needs.propagations or needs.edges):
         return arrays
     stored = {"adj": prepared.stored} | ({} if prepared.stored_t is None else {"adj_t": prepared.stored_t})
     read = {part}  # block rows whose row sums the rank needs

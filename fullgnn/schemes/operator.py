@@ -70,14 +70,14 @@ class Operator:
         self.nnz = 0
         for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):
             if plan.columns is not None:
-                matrix = _compact(matrix, plan.columns)
+                matrix = compact(matrix, plan.columns)
             last = step == len(matrices) - 1
             slices = self._send_order if last else [slice(0, self._num_rows)]
             self._stages.append([self._piece(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
 
     def _piece(self, matrix: csr_array, rows: slice, pattern: bool) -> _Piece:
-        csr = _local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.context.device)
+        csr = local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.context.device)
         return _Piece(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
 
     def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> Self:
@@ -101,10 +101,6 @@ class Operator:
         held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
         return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
 
-    def release(self) -> None:
-        """See ``Multiplication``."""
-        self.exchange.release()
-
     @property
     def input_scale(self) -> Tensor | None:
         """(own rows of X,) column scale, which a producer of X may pre-apply; None: all 1."""
@@ -125,7 +121,9 @@ class Operator:
         complete = self.context.replication == 1  # without replicas the sums need no reduction
         last_epilogue = replace(epilogue if complete else NO_EPILOGUE, scale=self._row_scale)
         written = False
-        for step, h in self.exchange.arrivals(x, None if scaled else self._col_scale):
+        for step, h in enumerate(self.exchange.steps(x, None if scaled else self._col_scale)):
+            if h is None:
+                continue
             last = step == len(self._stages) - 1
             for piece in self._stages[step]:
                 self._multiply(piece, h, out, written, last_epilogue.of(piece.rows) if last else NO_EPILOGUE)
@@ -188,14 +186,16 @@ class _Reduction:
         return total
 
 
-def _compact(matrix: csr_array, columns: np.ndarray) -> csr_array:
+def compact(matrix: csr_array, columns: np.ndarray) -> csr_array:
     """Renumber column ``columns[c]`` of ``matrix`` to c; no other column may have entries."""
     new_column = np.zeros(matrix.shape[1], np.int32)
     new_column[columns] = np.arange(len(columns), dtype=np.int32)
     return csr_array((matrix.data, new_column[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))
 
 
-def _local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:
+def local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:
+    """``matrix`` on ``device``; its entries are not kept if it is a ``pattern``."""
+
     def tensor(array: np.ndarray, dtype: type) -> Tensor:
         return torch.from_numpy(np.require(array.astype(dtype, copy=False), requirements=["C", "W"])).to(device)
 

@@ -193,8 +193,8 @@ def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
     x = empty_aligned(len(scale), WIDTH, like=scale).copy_(torch.arange(WIDTH))
     found = []
     for factor in (scale, None):
-        for step, rows in exchange.arrivals(x, factor):
-            if exchange.plans[step].transport == OWN:
+        for step, rows in enumerate(exchange.steps(x, factor)):
+            if rows is not None and exchange.plans[step].transport == OWN:
                 exact = x if factor is None else scale[:, None] * x
                 found.append((rows.stride(0), rows.data_ptr() == x.data_ptr(), torch.equal(rows, exact)))
     return found
@@ -232,7 +232,7 @@ def rows_read(world: World, cfg: Config) -> dict:
     finally:
         Operator._multiply = multiply
     buffer_bytes = [tensor.nbytes for tensor in scheme.context.buffers.tensors()]
-    adj.release()
+    scheme.context.buffers.release()
     return {
         "results": [result.cpu().numpy() for result in results],
         "bytes": meter.take().bytes_received,

@@ -21,7 +21,7 @@ PRODUCTS = ("adj", "adj_t", "loss", "loss_t")
 
 
 def pool() -> BufferPool:
-    return BufferPool(CPU, SharedSlots(1, 0, timeout_s=1.0))
+    return BufferPool(CPU, lambda: SharedSlots(1, 0, timeout_s=1.0))
 
 
 def input_of(nodes: Any, width: int) -> np.ndarray:
@@ -36,12 +36,12 @@ def alternate(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     """
     _, scheme, job = prepare(world, cfg, kind)
     graph, pool = job.graph, scheme.context.buffers
-    output = graph.train_adj.output
-    nodes = graph.adj.node_id
-    trained = nodes[output.row_index]
+    (full,), (output,) = graph.block.products.values(), graph.loss_block.products.values()
+    nodes = graph.block.source_id
+    trained = graph.loss_block.own_id
     products = {
-        "adj": (graph.adj.multiply, nodes, nodes),
-        "adj_t": (graph.adj.multiply_t, nodes, nodes),
+        "adj": (full.multiply, nodes, nodes),
+        "adj_t": (full.multiply_t, nodes, nodes),
         "loss": (output.multiply, nodes, trained),
         "loss_t": (output.multiply_t, trained, nodes),
     }
@@ -55,7 +55,7 @@ def alternate(world: World, cfg: Config, kind: str) -> dict[str, Any]:
         held.append(sum(tensor.nbytes for tensor in pool.tensors()))
     listed = [tensor.data_ptr() for tensor in graph.tensors() if tensor.numel()]
     times_listed = [listed.count(tensor.data_ptr()) for tensor in pool.tensors() if tensor.numel()]
-    graph.adj.release()
+    pool.release()
     return {
         "results": results,
         "rows": {name: rows.tolist() for name, (_, _, rows) in products.items()},

@@ -1,0 +1,231 @@
+"""The movements of rows between ranks, each with its adjoint.
+
+A layer whose message is not linear in H, such as attention, cannot use the fused product: it needs the rows themselves,
+and the gradients at these rows need a way back to the ranks that own them.
+
+    movement        from                                  to                                      adjoint
+    arrivals        own rows of X                         the rows that the stages read           ``Push``
+    gather_targets  own targets of a block row            all targets of the block row            ``reduce``
+    reduce          partial sums of all targets           own targets, summed over the replicas   ``gather_targets``
+
+``arrivals`` uses the transports of ``exchange.py``. In the adjoint the same rows travel the other way: in step t, the
+reader of a stage sends the gradient of each row that it has read to the rank that owns the row, and the owner adds what
+it receives, in rank order. So a repeated run has the same bits. The adjoint of a broadcast, too, consists of sends and
+ordered additions, not of a reduction by the backend. With ``shared_memory`` the owners read the gradients in place.
+
+Where the replicas hold the same rows (``split_rows=False``), such a row is one row of X with r copies: the gradients of
+the copies are added by an all-reduce, and every copy gets the sum.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fullgnn.distributed import Work, all_gather_objects
+from fullgnn.schemes.exchange import Exchange, HeldRows, Reader
+from fullgnn.schemes.rows import RowDistribution
+
+
+class Halo:
+    """The movements of the rows that one block reads and computes.
+
+    Args:
+        exchange: brings the rows of each stage.
+        out_rows: distribution of the targets.
+    """
+
+    def __init__(self, exchange: Exchange, out_rows: RowDistribution):
+        self.exchange, self._context = exchange, exchange.context
+        self.num_steps = exchange.num_steps
+        self._slices = out_rows.slices(self._context.part)
+        self.own = out_rows.own(self._context.part, self._context.replica)
+        self.num_targets = out_rows.block_size(self._context.part)
+        self._sent: _SentGradients | None = None
+
+    @property
+    def num_rows(self) -> list[int]:
+        """The number of rows that arrive in each stage of this rank."""
+        return [plan.num_rows for plan in self.exchange.plans]
+
+    # ---- rows of X and their gradients -------------------------------------------------------------------------------
+
+    def arrivals(self, x: Tensor) -> Iterator[Tensor | None]:
+        """Yield the (num_rows, F) rows of each step in turn; None in a step in which this rank has no stage.
+
+        Every rank iterates to the end. The rows of a step may be overwritten as soon as the next step is requested.
+
+        Args:
+            x: (num_sources, F), this rank's own rows.
+        """
+        return self.exchange.steps(x, None)
+
+    def push(self, width: int, like: Tensor) -> "Push":
+        """Begin the adjoint of ``arrivals`` for gradients of ``width`` columns with dtype and device of ``like``."""
+        return Push(self, like.new_zeros(self.exchange.num_own, width))
+
+    # ---- rows of Y along the replicas --------------------------------------------------------------------------------
+
+    def gather_targets(self, own: Tensor) -> Tensor:
+        """Return the (num_targets, F) rows of the block row, of which every replica has its own (num_own, F)."""
+        if len(self._slices) == 1:
+            return own
+        axis, replica = self._context.axes.replica, self._context.replica
+        whole, own = own.new_empty(self.num_targets, own.shape[1]), own.contiguous()
+        whole[self.own] = own
+        others = [k for k in range(len(self._slices)) if k != replica]
+        sends = [(own, k) for k in others]
+        sent, arriving = axis.exchange(sends, [(whole[self._slices[k]], k) for k in others], "gather")
+        for work in (*arriving, *sent):
+            work.wait()
+        return whole
+
+    def partial_results(self, partial: Tensor) -> list[Tensor]:
+        """Return every replica's partial result for this rank's own targets, in replica order: (num_own, F) each.
+
+        Args:
+            partial: (num_targets, F), this replica's result from the stages that it has.
+        """
+        axis, replica, size = self._context.axes.replica, self._context.replica, self._context.replication
+        if size == 1:
+            return [partial]
+        split, others = len(self._slices) > 1, [k for k in range(size) if k != replica]
+        sends = [(partial[self._slices[k]].contiguous() if split else partial.contiguous(), k) for k in others]
+        parts = {k: partial.new_empty(self.own.stop - self.own.start, partial.shape[1]) for k in others}
+        name = "reduce_scatter" if split else "gather"
+        sent, arriving = axis.exchange(sends, [(parts[k], k) for k in others], name)
+        for work in (*arriving, *sent):
+            work.wait()
+        return [partial[self.own] if k == replica else parts[k] for k in range(size)]
+
+    def reduce(self, partial: Tensor) -> Tensor:
+        """Sum (num_targets, F) partial sums over the replicas, in replica order, and return the own (num_own, F)."""
+        if len(self._slices) == 1:
+            return self._context.axes.replica.all_reduce(partial.clone())
+        first, *others = self.partial_results(partial)
+        total = first.clone()
+        for part in others:
+            total += part
+        return total
+
+    def sent_gradients(self) -> "_SentGradients":
+        """Where in shared memory the other ranks write gradients for this one. The first call is a collective."""
+        if self._sent is None:
+            self._sent = _SentGradients.exchange(self.exchange)
+        return self._sent
+
+
+class Push:
+    """The gradients at the rows that have arrived travel home. Every rank calls ``step`` once for each step, in order,
+    and then ``finish``."""
+
+    def __init__(self, halo: Halo, total: Tensor):
+        self._halo, self._total = halo, total
+        self._exchange, self._context = halo.exchange, halo.exchange.context
+        self._wire_dtype = self._context.travelling_dtype(total)
+        self._step = 0
+        self._sent: list[Work] = []
+        self._arriving: list[tuple[Tensor | None, Work | Tensor]] = []  # index of the own rows, and their gradients
+
+    def step(self, gradient: Tensor | None) -> None:
+        """Send the (num_rows, F) gradient of this step's rows; None in a step in which this rank has no stage."""
+        held = [] if gradient is None else self._exchange.holders[self._step]
+        if self._exchange.reads_in_place:
+            self._write(gradient, held)
+        else:
+            self._send(gradient, held)
+        self._step += 1
+
+    def finish(self) -> Tensor:
+        """Return the (num_sources, F) gradient of this rank's own rows."""
+        assert self._step == self._halo.num_steps
+        self._add()
+        for work in self._sent:
+            work.wait()
+        split = self._exchange.rows.num_slices > 1
+        return self._total if split else self._context.axes.replica.all_reduce(self._total)
+
+    def _send(self, gradient: Tensor | None, held: list[HeldRows]) -> None:
+        rank, width = self._context.rank, self._total.shape[1]
+        sends, found = [], list[tuple[int, Tensor | None, Tensor | int]]()
+        for part in held:
+            assert gradient is not None
+            rows = gradient[part.where]
+            if part.rank == rank:
+                found.append((rank, part.index, rows))
+            else:
+                sends.append((rows.to(self._wire_dtype).contiguous(), part.rank))
+        receives: list[tuple[Tensor, int]] = []
+        for reader in self._exchange.readers[self._step]:
+            num_rows = self._num_read(reader)
+            found.append((reader.rank, reader.index, len(receives)))
+            receives.append((self._total.new_empty(num_rows, width, dtype=self._wire_dtype), reader.rank))
+        sent, arriving = self._context.axes.world.exchange(sends, receives, "push")
+        self._add()  # the previous step's gradients, while this step's travel
+        self._sent.extend(sent)
+        in_rank_order = sorted(found, key=lambda entry: entry[0])
+        self._arriving = [(index, arriving[one] if isinstance(one, int) else one) for _, index, one in in_rank_order]
+
+    def _write(self, gradient: Tensor | None, held: list[HeldRows]) -> None:
+        """Implement ``_send`` with shared memory: the owners read the gradients where their readers write them."""
+        rank, meter = self._context.rank, self._context.axes.world.meter
+        slots, sent = self._context.buffers.gradient_slots, self._halo.sent_gradients()
+        owners = [part.rank for part in held if part.rank != rank]
+        with meter.phase("comm"):
+            slot = slots.begin(sent.num_rows, self._total.shape[1], self._wire_dtype, owners)
+        found = []
+        if gradient is not None:
+            slot[: len(gradient)].copy_(gradient)
+            found = [(rank, part.index, gradient[part.where]) for part in held if part.rank == rank]
+        slots.publish()
+        for reader in self._exchange.readers[self._step]:
+            num_rows = self._num_read(reader)
+            with meter.phase("comm"):
+                written = slots.read(reader.rank)
+            first = sent.first[reader.rank, self._step]
+            found.append((reader.rank, reader.index, written[first : first + num_rows]))
+            meter.received("push", num_rows * written.shape[1] * written.itemsize)
+        self._arriving = [(index, rows) for _, index, rows in sorted(found, key=lambda entry: entry[0])]
+        self._add()
+        slots.end()
+
+    def _num_read(self, reader: Reader) -> int:
+        return len(self._total) if reader.index is None else len(reader.index)
+
+    def _add(self) -> None:
+        """Add the gradients that have arrived, in rank order, to those of the own rows."""
+        for index, arriving in self._arriving:
+            rows = (arriving.wait() if isinstance(arriving, Work) else arriving).to(self._total.dtype)
+            if index is None:
+                self._total += rows
+            else:
+                self._total.index_add_(0, index, rows)  # no row occurs twice
+        self._arriving = []
+
+
+@dataclass(frozen=True)
+class _SentGradients:
+    """What every rank must know of the others to read gradients in shared memory."""
+
+    num_rows: list[int]  # of each rank, the most rows that arrive in one of its steps
+    first: dict[tuple[int, int], int]  # (reader, step): where in the reader's rows those of this rank begin
+
+    @classmethod
+    def exchange(cls, exchange: Exchange) -> "_SentGradients":
+        """Every rank calls it. In a dry run, which has one rank, the others are taken to be like this one."""
+        context = exchange.context
+        num_ranks = context.num_parts * context.replication
+        most = max((plan.num_rows for plan in exchange.plans), default=0)
+        first = {(part.rank, step): part.where.start for step, held in enumerate(exchange.holders) for part in held}
+        found = all_gather_objects((most, first))
+        if len(found) < num_ranks:
+            return cls(
+                [most] * num_ranks, {(rank, s): 0 for rank in range(num_ranks) for s in range(exchange.num_steps)}
+            )
+        own = {
+            (reader, step): where
+            for reader, (_, theirs) in enumerate(found)
+            for (holder, step), where in theirs.items()
+            if holder == context.rank
+        }
+        return cls([rows for rows, _ in found], own)
