@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
-from fullgnn.engine.blocks import input_propagation, loss_logits, needs_of
+from fullgnn.engine.blocks import all_logits, input_propagation, loss_logits, needs_of
 from fullgnn.engine.job import build_model
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.train_step import TrainStep
@@ -104,7 +104,8 @@ def _gemms(job: PlannedJob, num_rows: int) -> list[Gemm]:
     skeleton = _Skeleton(estimated_job(replace(job.cfg, scheme=alone), 1, part), 0, torch.device("meta"), padded=False)
     set_epoch(skeleton.model, 1)
     with _Gemms() as seen:
-        logits = loss_logits(skeleton.model, skeleton.graph)
+        of_all_rows = skeleton.graph.loss_block is None  # the device "meta" cannot select those with loss
+        logits = (all_logits if of_all_rows else loss_logits)(skeleton.model, skeleton.graph)
         logits.backward(torch.empty_like(logits))
     return seen.found
 
