@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import explain, is_user_error, load_config
 from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
-from fullgnn.costs.auto import planned, predicted_run
+from fullgnn.costs.auto import planned, predicted_run, with_fetch
 from fullgnn.distributed import (
     World,
     can_fork,
@@ -87,6 +87,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
         prepared = prepare_on_rank0(cfg, scheme, graph)
+        cfg = with_fetch(cfg, world, scheme, prepared, hardware)
         job = distribute(cfg, world, scheme, prepared)
         predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
         del prepared, graph  # frees the whole graph on rank 0

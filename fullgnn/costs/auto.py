@@ -16,11 +16,15 @@ from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import Kernel
+from fullgnn.schemes import OneAndHalfD, Scheme
 from fullgnn.schemes.options import replications, takes_options
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.table import num_bytes
 
 log = logging.getLogger(__name__)
+
+GPU_PROFILE = "h200x8"
+"""The profile of hardware by which ``scheme.fetch=auto`` is decided on GPUs that have not been measured."""
 
 
 @takes_options
@@ -53,6 +57,38 @@ def planned(cfg: Config, world: World) -> Planned:
     graph = from_rank0(lambda: load_dataset(cfg.dataset))
     replication = broadcast_object(from_rank0(lambda: _choose(cfg, world.size, hardware, graph)))
     return Planned(_with_replication(cfg, replication), graph, hardware)
+
+
+def with_fetch(
+    cfg: Config, world: World, scheme: Scheme, prepared: Prepared | None, hardware: Hardware | None
+) -> Config:
+    """Let the planner choose how rows arrive where the user has left it to the planner; see ``SchemeOptions.fetch``.
+
+    Every rank calls it and gets the same ``cfg``; the choice is also set on ``scheme``. A deterministic run keeps the
+    stages, since a choice by measured times could differ from run to run.
+
+    Args:
+        prepared: what ``prepare_on_rank0`` returned.
+        hardware: the profile that ``scheme=auto`` has measured; None: on GPUs ``GPU_PROFILE`` counts, and on CPUs the
+            rows arrive in stages.
+    """
+    if not isinstance(scheme, OneAndHalfD) or cfg.scheme["fetch"] != "auto":
+        return cfg
+    decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
+    if decided or (hardware is None and world.device.type != "cuda"):
+        return cfg
+
+    def choice() -> str:
+        assert prepared is not None
+        local = world.size == world.local_size
+        run = with_supported_optimizations(cfg)
+        job = replace(counted_job(run, world.size, prepared[0]), local=local)
+        return predict(job, hardware or load_hardware(GPU_PROFILE, cfg.runtime)).fetch
+
+    fetch = broadcast_object(from_rank0(choice))
+    log.info("scheme.fetch=auto: %s", fetch)
+    scheme.set_fetch(fetch)
+    return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": fetch})
 
 
 def predicted_run(cfg: Config, job: Job, prepared: Prepared | None, world: World, hardware: Hardware) -> dict[str, Any]:

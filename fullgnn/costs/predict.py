@@ -36,6 +36,7 @@ class Prediction:
     time_ms: dict[str, float]  # spmm, comm, dense, other; comm is what is not hidden
     comm_bytes_per_epoch: dict[str, float]  # by collective, mean over the ranks
     comm_bytes_per_rank: dict[str, list[int]]
+    fetch: str  # stages or whole: how the rows of other ranks arrive
     peak_tensor_bytes: int  # of the rank that was traced
     memory_bytes: int  # that a rank has
 
@@ -51,11 +52,25 @@ class Prediction:
 def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
     """Time, bytes and memory of ``job`` on ``hardware``; the memory is that of the rank that multiplies most.
 
+    Where the job leaves it to the planner (``scheme.fetch=auto``), rows arrive whole if this is faster and fits.
+
     Raises:
         ConfigError: the profile lacks a link that the job needs.
     """
-    heaviest = int(job.products["adj"].rank_nnz.argmax())
-    trace = trace_epoch(job, heaviest, padded=pads_rows(torch.device(hardware.device)))
+    heaviest, padded = int(job.products["adj"].rank_nnz.argmax()), pads_rows(torch.device(hardware.device))
+    trace, grid = trace_epoch(job, heaviest, padded), job.grid
+    staged = _predict(job, trace, hardware)
+    if grid.fetch != "auto" or grid.num_ranks == 1 or grid.stage_order == "broadcast":
+        return staged
+    at_once = job.fetching("whole")
+    if _predict(at_once, trace, hardware).epoch_time_ms >= staged.epoch_time_ms:  # the memory needs another trace
+        return staged
+    whole = _predict(at_once, trace_epoch(at_once, heaviest, padded), hardware)
+    return whole if whole.fits else staged
+
+
+def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
+    """``predict`` for rows that arrive as the job says, in stages if it says ``auto``."""
     received = received_bytes(job, trace)
 
     product_s = [_multiply_s(job, name, width, hardware) for name, width in trace.products]
@@ -73,6 +88,7 @@ def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
         time_ms={phase: 1e3 * float(seconds) for phase, seconds in times_s.items()},
         comm_bytes_per_epoch={name: float(counts.mean()) for name, counts in received.items()},
         comm_bytes_per_rank={name: counts.ravel().tolist() for name, counts in received.items()},
+        fetch="whole" if job.grid.fetches_whole else "stages",
         peak_tensor_bytes=round(trace.peak_tensor_bytes + _block_bytes(job, trace, kernel_of(job.cfg, hardware))),
         memory_bytes=hardware.memory_bytes,
     )
@@ -160,11 +176,17 @@ def _exposed_s(job: PlannedJob, name: str, width: int, multiply_s: np.ndarray, h
             travel_s += hardware.link("shared", size).latency_s
         else:
             link = hardware.link(collective, size)
-            travel_s += received[collective] / link.bytes_per_s + link.latency_s * steps
+            rounds = 1 if product.whole else steps
+            travel_s += received[collective] / link.bytes_per_s + link.latency_s * rounds
+        if product.whole and _reads_in_place(job, name, hardware):  # the rows are copied side by side
+            travel_s += 2 * received[collective] / hardware.copy_bytes_per_s
     first_is_own = bool((np.diag(product.transports) == OWN).all()) and product.stage_order == "diagonal"
     arriving = steps - 1 if first_is_own else steps
     each, product_s = travel_s / np.maximum(arriving, 1), multiply_s / steps
     exposed = (steps - 1) * np.maximum(each - product_s, 0) + (0 if first_is_own else each)
+    if product.whole:
+        own_s = multiply_s * product.own_nnz / np.maximum(product.rank_nnz, 1)
+        exposed = np.maximum(travel_s - own_s, 0)
     for collective in ("gather", "reduce_scatter", "all_reduce"):
         if collective in received and received[collective].any():
             link = hardware.link(collective, size)

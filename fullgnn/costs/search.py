@@ -46,8 +46,9 @@ class Option:
     def overrides(self) -> str:
         """The keys of the run."""
         replication = "" if self.replication == 1 else f" scheme.replication={self.replication}"
+        fetch = " scheme.fetch=whole" if self.prediction.fetch == "whole" else ""
         return (
-            f"scheme={self.scheme}{replication} scheme.exchange={self.exchange} reorder={self.order} "
+            f"scheme={self.scheme}{replication} scheme.exchange={self.exchange}{fetch} reorder={self.order} "
             f"kernel={self.kernel} runtime.nproc={self.world_size}"
         )
 

@@ -63,8 +63,17 @@ class PlannedProduct(DistributedProduct):
 
     @property
     def steps(self) -> np.ndarray:
-        """(r,) the number of stages of each replica."""
-        return np.array([len(stages) for stages in self.stages])
+        """(r,) the number of local products of each replica: its stages, or its own rows and all others."""
+        num_stages = np.array([len(stages) for stages in self.stages])
+        return np.minimum(num_stages, 1) * 2 if self.whole else num_stages
+
+    @property
+    def own_nnz(self) -> np.ndarray:
+        """(b, r) non-zeros that each rank multiplies with rows that it holds, if they are spread evenly."""
+        found = np.zeros((self.num_parts, len(self.stages)))
+        for part in range(self.num_parts):
+            found[part, self.reader(part, part)[0]] = self.nnz[part, part] / self.in_rows.num_slices
+        return found
 
     def scaled(self, factor: float) -> "PlannedProduct":
         """The same product with ``factor`` times the rows, and the reads in proportion; its non-zeros stay."""
@@ -108,6 +117,12 @@ class PlannedJob:
         """(b, r) int64 bytes, by collective, that each rank receives in product ``name`` of ``width`` columns."""
         product, wire_dtype = self.products[name], self.options.torch_wire_dtype or self.dtype
         return product.bytes_received(product.halo, width, self.dtype.itemsize, wire_dtype.itemsize)
+
+    def fetching(self, fetch: str) -> "PlannedJob":
+        """The same job, whose rows arrive in ``stages`` or ``whole``."""
+        grid = replace(self.grid, fetch=fetch)
+        products = {name: replace(product, whole=grid.fetches_whole) for name, product in self.products.items()}
+        return replace(self, grid=grid, products=products)
 
     def scaled(self, factor: float) -> "PlannedJob":
         """The same job with ``factor`` times the rows, see ``PlannedProduct.scaled``."""
@@ -163,7 +178,7 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
         nnz = expected_nnz(out_rows, in_rows)
         halo = None if grid.exchange == "broadcast" else _expected_halo(nnz, in_rows)
         transports = choose_transports(in_rows, halo, grid.stage_order, grid.exchange)
-        return PlannedProduct(in_rows, out_rows, stages, grid.stage_order, transports, nnz, halo)
+        return PlannedProduct(in_rows, out_rows, stages, grid.stage_order, transports, grid.fetches_whole, nnz, halo)
 
     products = {"adj": product(rows, rows), "adj_t": product(rows, rows)}
     if cfg.optimizations.loss_rows_only:

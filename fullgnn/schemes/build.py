@@ -22,7 +22,7 @@ from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.exchange import Exchange, RankContext
 from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.layout import Layout
-from fullgnn.schemes.operator import Operator, compact, local_csr
+from fullgnn.schemes.operator import Operator, local_csr
 
 Scales = tuple[np.ndarray | None, np.ndarray | None]
 
@@ -95,8 +95,9 @@ class BlockBuilder:
     def _edges(self, name: str) -> list[LocalCSR]:
         """The stored edges of each stage, whose columns are numbered as their rows arrive."""
         found = []
-        for matrix, plan in zip(self._restricted(name, None), self._exchange(name).plans):
-            matrix = matrix if plan.columns is None else compact(matrix, plan.columns)
+        stored = self._restricted(name, None)
+        for plan in self._exchange(name).plans:
+            matrix = plan.matrix(stored)
             if self._layout.weighted:
                 matrix = csr_array((matrix.data.astype(self._dtype), matrix.indices, matrix.indptr), matrix.shape)
             found.append(local_csr(matrix, not self._layout.weighted, self._context.device))

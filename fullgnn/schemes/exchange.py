@@ -19,7 +19,7 @@ rows arrive. A rank's own rows are padded; where the rank sends whole blocks, it
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,7 +28,8 @@ from torch import Tensor
 from fullgnn.distributed import Axis, Work
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned
 from fullgnn.schemes.buffers import BufferPool
-from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, WHOLE, DistributedProduct
+from fullgnn.schemes.step_plan import StepPlans
+from fullgnn.schemes.traffic import BROADCAST, OWN, DistributedProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,53 +65,20 @@ class RankContext:
         return self.wire_dtype if self.wire_dtype is not None and rows.is_floating_point() else rows.dtype
 
 
-@dataclass(frozen=True, eq=False)
-class Reader:
-    """A rank that reads rows of this one in some stage."""
-
-    rank: int
-    part: int  # its block row
-    index: Tensor | None  # (num_read,) int64, this rank's rows that it reads; None: all
-
-
-@dataclass(eq=False)
-class StagePlan:
-    """How the rows of one stage reach this rank."""
-
-    source: int  # block column that the stage multiplies
-    transport: int  # OWN, BROADCAST, WHOLE or HALO
-    columns: np.ndarray | None  # (num_rows,) ascending rows of block ``source`` that arrive; None: all
-    num_rows: int  # number of rows that arrive
-    parts: list["HeldRows"] = field(default_factory=list)  # the rows of each holder, if rows travel point to point
-
-
-@dataclass(frozen=True, eq=False)
-class HeldRows:
-    """The rows of one stage that one rank holds."""
-
-    rank: int  # the holder
-    index: Tensor | None  # (num,) int64, the holder's local rows; None: all
-    where: slice  # position of these rows among those that arrive in the stage
-
-
 class Exchange:
-    """The sends and receives of this rank in one product: their plan and their execution.
+    """The sends and receives of this rank in one product.
 
     Args:
-        halo: for each of this rank's stages, the (num_read,) ascending rows of the source block that this rank reads.
-            Those that other ranks hold are its halo rows.
-        boundary: for each block row, the ascending int64 boundary rows of this rank that the block row reads. Only
-            those of block rows with the transport HALO are used.
+        halo, boundary: see ``StepPlans``.
     """
 
     def __init__(
         self, context: RankContext, product: DistributedProduct, halo: list[np.ndarray], boundary: list[np.ndarray]
     ):
         self.context, self.rows, self.num_steps = context, product.in_rows, product.num_steps
-        stages = product.stages[context.replica]
-        self.plans = [self._plan(product, product.source(context.part, s), rows) for s, rows in zip(stages, halo)]
-        self.holders = [plan.parts or self._held(plan) for plan in self.plans]  # the rows of each stage, by holder
-        self.readers = self._plan_readers(product, boundary)  # of this rank's rows, in each step
+        place = context.part, context.replica
+        planned = StepPlans(product, place, halo, boundary, context.device)
+        self.plans, self.holders, self.readers = planned.steps, planned.holders, planned.readers
         self._sends = [
             [reader for reader in of_step if product.transports[reader.part, context.part] != BROADCAST]
             for of_step in self.readers
@@ -189,7 +157,7 @@ class Exchange:
                     with meter.phase("comm"):
                         held[part.rank] = slots.read(part.rank)
                     meter.received("exchange", (part.where.stop - part.where.start) * wire.shape[1] * wire.itemsize)
-            if len(plan.parts) == 1 and plan.columns is None:
+            if len(plan.parts) == 1 and plan.parts[0].index is None:
                 yield held[plan.parts[0].rank].to(x.dtype)
                 continue
             rows = context.buffers.arriving(1, self._most_arriving, wire.shape[1], wire.dtype)[0, : plan.num_rows]
@@ -236,53 +204,6 @@ class Exchange:
         sent = [reader.index for of_step in self.readers for reader in of_step]
         read = [part.index for plan in self.plans for part in plan.parts]
         return [index for index in (*sent, *read) if index is not None]
-
-    # ---- the plan ------------------------------------------------------------------------------------------------
-
-    def _plan(self, product: DistributedProduct, source: int, halo: np.ndarray) -> StagePlan:
-        transport, columns = int(product.transports[self.context.part, source]), None
-        if transport in (OWN, BROADCAST):
-            return StagePlan(source, transport, None, self.rows.block_size(source))
-        if transport == HALO:
-            columns = halo
-        plan = StagePlan(source, transport, columns, self.rows.block_size(source) if columns is None else len(columns))
-        for rank, held in self.rows.holders(source, self.context.replica, self.context.replication):
-            index, where = None, held
-            if columns is not None:
-                first, stop = np.searchsorted(columns, [held.start, held.stop]).tolist()
-                index, where = columns[first:stop] - held.start, slice(first, stop)
-            if where.stop > where.start:
-                plan.parts.append(HeldRows(rank, None if index is None else self._tensor(index), where))
-        return plan
-
-    def _held(self, plan: StagePlan) -> list[HeldRows]:
-        """The holders of all rows of the source block of ``plan``, whose rows do not travel point to point."""
-        if plan.transport in (WHOLE, HALO):
-            return []  # no rows arrive
-        holders = self.rows.holders(plan.source, self.context.replica, self.context.replication)
-        return [HeldRows(rank, None, rows) for rank, rows in holders if rows.stop > rows.start]
-
-    def _plan_readers(self, product: DistributedProduct, boundary: list[np.ndarray]) -> list[list[Reader]]:
-        """List the other ranks that read rows of this one in each step. They match the plans of these ranks."""
-        context = self.context
-        own = self.rows.own(context.part, context.replica)
-        readers: list[list[Reader]] = [[] for _ in range(self.num_steps)]
-        for part, index in enumerate(boundary):
-            transport = product.transports[part, context.part]
-            if transport == OWN:
-                continue
-            replica, step = product.reader(part, context.part)
-            rank = part * context.replication + replica
-            holds = self.rows.num_slices > 1 or replica == context.replica
-            if rank == context.rank or not holds or not (len(index) if transport == HALO else own.stop - own.start):
-                continue
-            readers[step].append(Reader(rank, part, self._tensor(index) if transport == HALO else None))
-        return readers
-
-    def _tensor(self, index: np.ndarray) -> Tensor:
-        return torch.from_numpy(index).to(self.context.device)
-
-    # ---- the execution of the plan -----------------------------------------------------------------------------------
 
     def _start(self, step: int, wire: Tensor, whole: Tensor, buffer: Tensor, sent: list[Work]) -> list[Work]:
         sends = [

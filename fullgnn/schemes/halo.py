@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fullgnn.distributed import Work, all_gather_objects
-from fullgnn.schemes.exchange import Exchange, HeldRows, Reader
+from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.step_plan import HeldRows, Reader
 
 
 class Halo:

@@ -27,10 +27,16 @@ class Grid:
     split_rows: bool  # whether each replica holds 1/r of its block's rows; otherwise it holds all of them
     stage_order: str  # diagonal or broadcast
     exchange: str  # auto, broadcast or needed_rows
+    fetch: str = "auto"  # auto, stages or whole; auto is stages
 
     @property
     def num_ranks(self) -> int:
         return self.num_parts * self.replication
+
+    @property
+    def fetches_whole(self) -> bool:
+        """Whether all rows of other ranks arrive in one exchange instead of stage by stage."""
+        return self.fetch == "whole" and self.num_ranks > 1
 
     @property
     def num_slices(self) -> int:
@@ -89,7 +95,7 @@ def lay_out(prepared: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, 
     ) -> DistributedProduct:
         counts = halos[name].counts if needs_halos else None
         transports = choose_transports(in_rows, counts, grid.stage_order, grid.exchange)
-        return DistributedProduct(in_rows, out_rows, stages, grid.stage_order, transports)
+        return DistributedProduct(in_rows, out_rows, stages, grid.stage_order, transports, grid.fetches_whole)
 
     products = {"adj": product("adj", rows, rows, forward_stages)}
     products["adj_t"] = product("adj_t", rows, rows, backward_stages)

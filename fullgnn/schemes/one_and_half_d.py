@@ -21,6 +21,7 @@ from CAGNET's 1.5D in:
 """
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,10 @@ class OneAndHalfD:
     def kernel_name(self) -> str:
         """See ``Scheme``."""
         return self.kernel.name_for(self.world.device, self._dtype)
+
+    def set_fetch(self, fetch: str) -> None:
+        """Let the rows of the graphs that are sharded from now on arrive in ``stages`` or ``whole``."""
+        self.grid = replace(self.grid, fetch=fetch)
 
     def shard(self, prepared: PreparedGraph | None, needs: Needs) -> ShardedGraph:
         """Rank 0 cuts and sends the blocks, one rank after the other; each rank receives only what it multiplies."""

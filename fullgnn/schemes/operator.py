@@ -68,10 +68,9 @@ class Operator:
         self.exchange = exchange
         self._stages: list[list[_Piece]] = []
         self.nnz = 0
-        for step, (matrix, plan) in enumerate(zip(matrices, self.exchange.plans)):
-            if plan.columns is not None:
-                matrix = compact(matrix, plan.columns)
-            last = step == len(matrices) - 1
+        for step, plan in enumerate(exchange.plans):
+            matrix = plan.matrix(matrices)
+            last = step == len(exchange.plans) - 1
             slices = self._send_order if last else [slice(0, self._num_rows)]
             self._stages.append([self._piece(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
@@ -184,13 +183,6 @@ class _Reduction:
         for work in self._sent:
             work.wait()
         return total
-
-
-def compact(matrix: csr_array, columns: np.ndarray) -> csr_array:
-    """Renumber column ``columns[c]`` of ``matrix`` to c; no other column may have entries."""
-    new_column = np.zeros(matrix.shape[1], np.int32)
-    new_column[columns] = np.arange(len(columns), dtype=np.int32)
-    return csr_array((matrix.data, new_column[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns)))
 
 
 def local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:

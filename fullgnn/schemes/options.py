@@ -16,6 +16,7 @@ Target = TypeVar("Target", bound=Callable[..., Any])
 CHOICES = {
     "stage_order": ("diagonal", "broadcast"),
     "exchange": ("auto", "broadcast", "needed_rows"),
+    "fetch": ("auto", "stages", "whole"),
     "wire_dtype": (None, "bfloat16"),
 }
 
@@ -35,6 +36,10 @@ class SchemeOptions:
     exchange: str = "auto"
     """``broadcast``: whole blocks of H travel; ``needed_rows``: only the rows that are read travel; ``auto``: the
     cheaper of the two for each block."""
+    fetch: str = "auto"
+    """``stages``: the rows of one stage arrive while the previous stage is multiplied; ``whole``: the rows of all other
+    ranks arrive in one exchange while a rank's own rows are multiplied, which needs a buffer for all of them; ``auto``:
+    the planner chooses in a run on several GPUs and with ``scheme=auto``, otherwise ``stages``."""
     split_rows: bool = True
     """Whether each replica holds 1/r of its block's rows; otherwise it holds all of them, as in the published 1.5D."""
     wire_dtype: str | None = None
@@ -47,6 +52,9 @@ class SchemeOptions:
             if getattr(self, key) not in choices:
                 known = ", ".join("null" if choice is None else choice for choice in choices)
                 raise ConfigError(f"scheme.{key}={getattr(self, key)} is not known: choose one of {known}")
+
+        if self.fetch == "whole" and self.stage_order == "broadcast":
+            raise ConfigError("scheme.fetch=whole has no stages to broadcast: set scheme.stage_order=diagonal")
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "SchemeOptions":
@@ -71,7 +79,7 @@ class SchemeOptions:
                 f"choose one of {divisors}"
             )
         num_parts = world_size // self.replication
-        return Grid(num_parts, self.replication, self.split_rows, self.stage_order, self.exchange)
+        return Grid(num_parts, self.replication, self.split_rows, self.stage_order, self.exchange, self.fetch)
 
 
 def replications(world_size: int) -> list[int]:

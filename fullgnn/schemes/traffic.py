@@ -34,6 +34,7 @@ class DistributedProduct:
     stages: list[list[int]]  # the stages of each replica, ascending
     stage_order: str  # diagonal or broadcast
     transports: np.ndarray  # (b, b) int8, entry [i, j]: how the rows of block j reach block row i
+    whole: bool  # whether all rows of other ranks arrive in one exchange instead of stage by stage
 
     @property
     def num_parts(self) -> int:
@@ -41,8 +42,12 @@ class DistributedProduct:
 
     @property
     def num_steps(self) -> int:
-        """Number of steps of the product: in step t each replica multiplies the t-th of its stages, if it has one."""
-        return max(map(len, self.stages))
+        """Number of steps of the product.
+
+        In step t each replica multiplies the t-th of its stages, if it has one. If rows arrive whole, it multiplies its
+        own rows in step 0 and all others in step 1.
+        """
+        return 2 if self.whole else max(map(len, self.stages))
 
     def source(self, part: int, stage: int) -> int:
         """The block column that block row ``part`` multiplies in ``stage``."""
@@ -51,7 +56,8 @@ class DistributedProduct:
     def reader(self, part: int, source: int) -> tuple[int, int]:
         """The replica of block row ``part`` that multiplies block column ``source``, and the step in which it does."""
         stage = source if self.stage_order == "broadcast" else (source - part) % self.num_parts
-        return next((replica, own.index(stage)) for replica, own in enumerate(self.stages) if stage in own)
+        replica, stages = next((replica, own) for replica, own in enumerate(self.stages) if stage in own)
+        return replica, 1 if self.whole else stages.index(stage)
 
     def sends_halo(self, part: int, source: int) -> bool:
         """Whether block row ``part`` receives only those rows of block ``source`` for which it has columns."""

@@ -58,6 +58,7 @@ KEYS = {
     "train.weight_decay": float,
     "train.eval_every": int,
     "scheme.replication": int,
+    "scheme.fetch": str,
     "scheme.stage_order": str,
     "scheme.exchange": str,
     "scheme.split_rows": bool,

@@ -20,6 +20,8 @@ CHOICES = {
     "needed rows": ["scheme.shared_memory=false", "scheme.exchange=needed_rows", "optimizations.loss_rows_only=true"],
     "published": ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "scheme.split_rows=false"],
     "broadcast": ["scheme.stage_order=broadcast", "scheme.exchange=auto", "optimizations.cache_aggregation=false"],
+    "whole": ["scheme.fetch=whole", "scheme.shared_memory=false"],
+    "whole in place": ["scheme.fetch=whole", "scheme.exchange=broadcast"],
     "on the wire": ["scheme.wire_dtype=bfloat16", "optimizations.skip_input_gradient=false", "model.num_layers=3"],
 }
 

@@ -67,6 +67,25 @@ def test_the_time_of_a_slow_wire_is_its_bytes() -> None:
     assert option.prediction.time_ms["comm"] == pytest.approx(received.max() / 1e9 * 1e3, rel=1e-6)
 
 
+def test_rows_arrive_whole_where_messages_cost_more_than_they_hide() -> None:
+    """With latency alone, one round a product is faster than eight; with bandwidth alone, nothing is won."""
+    slow, wire = machine(latency_s=1e-3), machine(bandwidth=1e9)
+    (staged,), (whole,), (free,) = (
+        search(hardware, fetch).options([8], ["auto"], [1])
+        for hardware, fetch in ((slow, "scheme.fetch=stages"), (slow, "scheme.fetch=auto"), (wire, "scheme.fetch=auto"))
+    )
+    assert (staged.prediction.fetch, whole.prediction.fetch, free.prediction.fetch) == ("stages", "whole", "stages")
+    assert "scheme.fetch=whole" in whole.overrides and "fetch" not in staged.overrides
+    products = 4  # forward and backward of two layers
+    saved = staged.prediction.time_ms["comm"] - whole.prediction.time_ms["comm"]
+    assert saved == pytest.approx(products * 7 * 1e-3 * 1e3, rel=1e-6)
+    assert whole.prediction.comm_bytes_per_rank == staged.prediction.comm_bytes_per_rank
+    assert whole.prediction.peak_tensor_bytes > staged.prediction.peak_tensor_bytes
+    full = replace(slow, memory_bytes=staged.prediction.peak_tensor_bytes)
+    (fitting,) = search(full).options([8], ["auto"], [1])
+    assert fitting.prediction.fetch == "stages"
+
+
 def test_latency_is_paid_for_every_message() -> None:
     quick, slow = (
         search(machine(1e12, latency_s), "scheme.stage_order=broadcast").options([4], ["broadcast"], [1])[0]

@@ -85,6 +85,20 @@ def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, repl
                 assert difference(found, expected) < 1e-11, (overrides, kind)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+@pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_rows_that_arrive_whole_equal_the_oracle(
+    ranks, world_size: int, replication: int, exchange: str, shared: str
+) -> None:
+    options = ["scheme.fetch=whole", f"scheme.exchange={exchange}", f"scheme.shared_memory={shared}"]
+    for split, normalization in (("true", "sym"), ("false", "row")):
+        cfg = case(replication, *options, f"scheme.split_rows={split}", f"normalization={normalization}")
+        for kind in ("directed", "weighted", "tiny"):
+            assert_one_step_is_exact(ranks(world_size), cfg, kind)
+
+
 @needs_triton
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), [(3, 1), (4, 2)])

@@ -35,6 +35,7 @@ CHOICES = [
         ("diagonal", "broadcast"), ("broadcast", "needed_rows", "auto"), ("true", "false"), ("true", "false")
     )
 ]
+CHOICES += [choice | {"scheme.fetch": "whole"} for choice in CHOICES if choice["scheme.stage_order"] == "diagonal"]
 
 
 def whole(seed: Any, num_rows: int) -> np.ndarray:

@@ -1,0 +1,174 @@
+"""What a rank receives in each step of a product, from whom, and who reads the rows of this rank.
+
+Every rank computes its own plan without communication; the plans of two ranks match, since both follow the table of
+transports that rank 0 has computed (``traffic.py``). Rows arrive in one of two ways:
+
+    stages   step t brings the rows of the t-th stage of this rank; they travel while the previous stage is multiplied
+    whole    step 0 has this rank's own rows; step 1 brings all others, in one exchange, while step 0 is multiplied
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, hstack
+from torch import Tensor
+
+from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
+
+
+@dataclass(frozen=True, eq=False)
+class HeldRows:
+    """The rows of one step that one rank holds."""
+
+    rank: int  # the holder
+    index: Tensor | None  # (num,) int64, the holder's local rows; None: all
+    where: slice  # position of these rows among those that arrive in the step
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """A rank that reads rows of this one in some step."""
+
+    rank: int
+    part: int  # its block row
+    index: Tensor | None  # (num_read,) int64, this rank's rows that it reads; None: all
+
+
+@dataclass(eq=False)
+class StepPlan:
+    """How the rows of one step reach this rank."""
+
+    transport: int  # OWN, BROADCAST, WHOLE or HALO; steps that bring rows of several blocks have HALO
+    source: int  # block column whose rows arrive; -1: those of several, or none
+    columns: list[tuple[int, np.ndarray | None]]  # for each stage in this step: its position, and the ascending columns
+    # of its matrix whose rows arrive; None: all
+    num_rows: int  # number of rows that arrive
+    parts: list[HeldRows] = field(default_factory=list)  # the rows of each holder, if rows travel point to point
+
+    def matrix(self, matrices: list[csr_array]) -> csr_array:
+        """The matrix that multiplies the rows of this step.
+
+        Args:
+            matrices: one for each stage of this rank, (m, rows of the source block).
+
+        Returns:
+            (m, num_rows), whose columns are in the order in which the rows arrive.
+        """
+        chosen = [_take_columns(matrices[stage], columns) for stage, columns in self.columns]
+        return chosen[0] if len(chosen) == 1 else csr_array(hstack(chosen, format="csr"))
+
+
+class StepPlans:
+    """The plan of a product on the rank (part, replica) of a (b, r) mesh.
+
+    Args:
+        halo: for each of this rank's stages, the (num_read,) ascending rows of the source block that this rank reads.
+            Those that other ranks hold are its halo rows.
+        boundary: for each block row, the ascending int64 boundary rows of this rank that the block row reads. Only
+            those of block rows with the transport HALO are used.
+        device: where the indices are needed.
+    """
+
+    def __init__(
+        self,
+        product: DistributedProduct,
+        place: tuple[int, int],
+        halo: list[np.ndarray],
+        boundary: list[np.ndarray],
+        device: torch.device,
+    ):
+        self._product, self._device = product, device
+        self._part, self._replica = place
+        self._replication = len(product.stages)
+        self.rank = self._part * self._replication + self._replica
+        self._rows: RowDistribution = product.in_rows
+        sources = [product.source(self._part, stage) for stage in product.stages[self._replica]]
+        self.steps = self._whole(sources, halo) if product.whole else self._staged(sources, halo)
+        self.holders = [self._holders(step) for step in self.steps]
+        """For each step, the rows that arrive by their holder, however they travel."""
+        self.readers = self._readers(boundary)
+        """For each step of the product, the other ranks that read rows of this one."""
+
+    def _staged(self, sources: list[int], halo: list[np.ndarray]) -> list[StepPlan]:
+        found = []
+        for position, (source, read) in enumerate(zip(sources, halo)):
+            transport = self._transport(source)
+            columns = read if transport == HALO else None
+            num_rows = self._rows.block_size(source) if columns is None else len(columns)
+            step = StepPlan(transport, source, [(position, columns)], num_rows)
+            if transport not in (OWN, BROADCAST):
+                step.parts.extend(self._parts(source, columns, 0))
+            found.append(step)
+        return found
+
+    def _whole(self, sources: list[int], halo: list[np.ndarray]) -> list[StepPlan]:
+        if not sources:
+            return []
+        own = self._rows.own(self._part, self._replica)
+        nothing = np.empty(0, np.int64)
+        first, rest = StepPlan(HALO, -1, [(0, nothing)], 0), StepPlan(HALO, -1, [], 0)
+        for position, (source, read) in enumerate(zip(sources, halo)):
+            columns = read if self._transport(source) == HALO else np.arange(self._rows.block_size(source))
+            if source == self._part:
+                first = StepPlan(OWN, source, [(position, np.arange(own.start, own.stop))], own.stop - own.start)
+                columns = columns[(columns < own.start) | (columns >= own.stop)]
+            rest.columns.append((position, columns))
+            rest.parts.extend(self._parts(source, columns, rest.num_rows))
+            rest.num_rows += len(columns)
+        return [first, rest]
+
+    def _transport(self, source: int) -> int:
+        return int(self._product.transports[self._part, source])
+
+    def _parts(self, source: int, columns: np.ndarray | None, begin: int) -> list[HeldRows]:
+        """The holders of the rows ``columns`` of block ``source`` (None: all), which arrive from place ``begin`` on."""
+        found = []
+        for rank, held in self._rows.holders(source, self._replica, self._replication):
+            index, where = None, held
+            if columns is not None:
+                first, stop = np.searchsorted(columns, [held.start, held.stop]).tolist()
+                chosen, where = columns[first:stop] - held.start, slice(first, stop)
+                every = len(chosen) == held.stop - held.start
+                index = None if every and self._product.whole else self._tensor(chosen)
+            if where.stop > where.start:
+                found.append(HeldRows(rank, index, slice(begin + where.start, begin + where.stop)))
+        return found
+
+    def _holders(self, step: StepPlan) -> list[HeldRows]:
+        if step.transport == OWN:
+            return [HeldRows(self.rank, None, slice(0, step.num_rows))] if step.num_rows else []
+        return self._parts(step.source, None, 0) if step.transport == BROADCAST else step.parts
+
+    def _readers(self, boundary: list[np.ndarray]) -> list[list[Reader]]:
+        product, own = self._product, self._rows.num_own(self._part, self._replica)
+        found: list[list[Reader]] = [[] for _ in range(product.num_steps)]
+        for part, index in enumerate(boundary):
+            transport = product.transports[part, self._part]
+            if transport == OWN:
+                continue
+            replica, step = product.reader(part, self._part)
+            rank = part * self._replication + replica
+            holds = self._rows.num_slices > 1 or replica == self._replica
+            if rank == self.rank or not holds or not (len(index) if transport == HALO else own):
+                continue
+            found[step].append(Reader(rank, part, self._tensor(index) if transport == HALO else None))
+        return found
+
+    def _tensor(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(index).to(self._device)
+
+
+def _take_columns(matrix: csr_array, columns: np.ndarray | None) -> csr_array:
+    """The ascending ``columns`` of ``matrix``, renumbered from 0; None: all."""
+    if columns is None:
+        return matrix
+    number = np.full(matrix.shape[1], -1, np.int32)
+    number[columns] = np.arange(len(columns), dtype=np.int32)
+    indices, shape = number[matrix.indices], (matrix.shape[0], len(columns))
+    kept = indices >= 0
+    if kept.all():
+        return csr_array((matrix.data, indices, matrix.indptr), shape=shape)
+    indptr = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+    return csr_array((matrix.data[kept], indices[kept], indptr.astype(np.int32)), shape=shape)
