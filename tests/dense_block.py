@@ -26,7 +26,11 @@ class DenseMultiplication:
         return [self.matrix]
 
 
-def dense_block(matrix: Tensor, propagation: Propagation = KIPF) -> Block:
-    """A block whose product for ``propagation`` is that with the square ``matrix``; the ids are 0, 1, ..."""
-    product = FusedProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
-    return Block(torch.arange(len(matrix), device=matrix.device), {propagation: product})
+def dense_block(matrix: Tensor, targets: Tensor | None = None, propagation: Propagation = KIPF) -> Block:
+    """A block whose product for ``propagation`` is that with the square ``matrix``, or with its rows ``targets``.
+
+    The original ids are 0, 1, ...
+    """
+    ids = torch.arange(len(matrix), device=matrix.device)
+    rows = matrix if targets is None else matrix[targets]
+    return Block(ids, {propagation: FusedProduct(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)

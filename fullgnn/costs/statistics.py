@@ -148,7 +148,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         name: PlannedProduct(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
         for name, product in layout.products.items()
     }
-    num_train, sizes = layout.num_split_nodes[0], (graph.num_features, graph.num_classes)
+    num_train, sizes = layout.facts.num_split_nodes[0], (graph.num_features, graph.num_classes)
     pattern = needs.fold and not layout.weighted
     shared = all(one.shares_blocks(layout.symmetric, pattern) for one in needs.propagations)
     counted = graph.num_nodes, prepared.matrix.nnz

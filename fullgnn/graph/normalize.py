@@ -68,10 +68,14 @@ class Propagation:
         """
         return symmetric and (folded or self.normalization != "row")
 
-    def scales(self, row_sum: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Row scale and column scale, float64, from the row sums of A'; None: all 1. Every array has the same shape."""
+    def scales(self, row_sum: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Row scale and column scale, float64, from the row sums of A'; None: all 1. Every array has the same shape.
+
+        ``row_sum`` may be None if the normalisation ``needs_row_sums`` not.
+        """
         if not self.needs_row_sums:
             return None, None
+        assert row_sum is not None
         degree = row_sum if self.normalization == "row" else np.sqrt(row_sum)
         scale = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
         return scale, scale if self.normalization == "sym" else None
@@ -118,7 +122,7 @@ def check_entries(
     if graph.weight is None:
         return  # no entry exceeds 1
     matrix = graph.adjacency(np.float64)
-    row_scale, col_scale = (None, None) if row_sum is None else propagation.scales(row_sum)
+    row_scale, col_scale = propagation.scales(row_sum)
     finite = np.isfinite(normalized_entries(matrix, row_scale, col_scale, dtype))
     wrong = np.flatnonzero(~finite)
     if propagation.self_loops and len(wrong):  # a stored self-loop is replaced by 1

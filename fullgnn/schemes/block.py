@@ -5,7 +5,7 @@ its *targets*. A layer sees only this ``Block``; it never learns how many ranks 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import select_rows
 from fullgnn.schemes.directory import Directory
@@ -35,6 +36,27 @@ class Multiplication(Protocol):
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class SimpleMultiplication:
+    """A ``Multiplication`` by diag(after) M diag(before), from a function that multiplies by M and fuses nothing."""
+
+    multiply: Callable[[Tensor], Tensor]  # this rank's rows of X to its rows of M X; it does not write to X
+    before: Tensor | None = None  # (rows of X,); None: all 1
+    after: Tensor | None = None  # (rows of Y,); None: all 1
+    held: tuple[Tensor, ...] = ()  # the tensors of M, for counting memory
+    input_scale = None
+
+    def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
+        """See ``Multiplication``."""
+        assert not scaled
+        y = self.multiply(x if self.before is None else x * self.before[:, None])
+        return apply_epilogue_(y, replace(epilogue, scale=self.after))
+
+    def tensors(self) -> list[Tensor]:
+        """See ``Multiplication``."""
+        return [*self.held, *(scale for scale in (self.before, self.after) if scale is not None)]
 
 
 class Buffers(Protocol):

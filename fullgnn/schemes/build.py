@@ -49,7 +49,7 @@ class BlockBuilder:
         self._arrays, self._source_id = arrays, source_id
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = needs.fold and not layout.weighted
-        self._dtype = torch.empty(0, dtype=layout.dtype).numpy().dtype
+        self._dtype = torch.empty(0, dtype=layout.facts.dtype).numpy().dtype
         copies = None if layout.rows.num_slices > 1 else context.axes.replica
         self._directory = cache(lambda: Directory(context.axes.world, copies, source_id, layout.rows.total))
         self._exchanges: dict[str, Exchange] = {}
@@ -109,9 +109,7 @@ class BlockBuilder:
 
     def _all_scales(self, propagation: Propagation, part: int) -> Scales:
         """Row scale and column scale of A for the rows of block ``part``; None: all 1."""
-        if not propagation.needs_row_sums:
-            return None, None
-        return propagation.scales(self._arrays[f"row_sum.{propagation.self_loops}.{part}"])
+        return propagation.scales(self._arrays.get(f"row_sum.{propagation.self_loops}.{part}"))
 
     def _operator(self, name: str, propagation: Propagation) -> Operator:
         """The operator of ``layout.products[name]``, without scales; those with equal entries are one object."""
@@ -120,7 +118,7 @@ class BlockBuilder:
             product, exchange = self._layout.products[name], self._exchange(name)
             matrices = self._restricted(name, propagation)
             self._operators[key] = Operator(
-                self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.dtype
+                self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.facts.dtype
             )
         return self._operators[key]
 
@@ -173,7 +171,7 @@ class BlockBuilder:
             self._all_scales(propagation, part) for part in (self._context.part, source)
         )
         before, after = (source_col, row) if name == "adj" else (source_row, col)
-        dtype = torch.empty(0, dtype=self._layout.dtype).numpy().dtype
+        dtype = torch.empty(0, dtype=self._layout.facts.dtype).numpy().dtype
         return csr_array(
             (normalized_entries(matrix, after, before, dtype), matrix.indices, matrix.indptr), matrix.shape
         )

@@ -7,12 +7,12 @@ to the ranks, and the cost model (``fullgnn/costs``) counts the bytes and non-ze
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from fullgnn.errors import PartitionError
 from fullgnn.partition.counts import imbalance
 from fullgnn.schemes.base import Balance, Needs, PreparedGraph
+from fullgnn.schemes.nodes import GraphFacts, node_arrays
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
 from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports, find_halos
@@ -63,9 +63,7 @@ class Layout:
     products: dict[str, DistributedProduct]
     symmetric: bool  # whether the stored adjacency equals its transpose
     weighted: bool  # whether it has weights
-    dtype: torch.dtype
-    num_classes: int
-    num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
+    facts: GraphFacts
     balance: Balance
 
 
@@ -102,16 +100,13 @@ def lay_out(prepared: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, 
     if needs.loss_rows:
         products["loss"] = product("loss", rows, train_rows, forward_stages)
         products["loss_t"] = product("loss_t", train_rows, rows, backward_stages)
-    num_split_nodes = (int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum()))
     layout = Layout(
         grid,
         rows,
         products,
         symmetric,
         graph.weight is not None,
-        getattr(torch, prepared.dtype.name),
-        graph.num_classes,
-        num_split_nodes,
+        GraphFacts.of(prepared),
         _balance(forward_nnz, forward_stages),
     )
     return layout, halos
@@ -132,12 +127,7 @@ def rank_arrays(
     graph, block = prepared.graph, layout.rows.block(part)
     own = layout.rows.own(part, replica)
     rows = slice(block.start + own.start, block.start + own.stop)
-    arrays = {
-        "node_id": prepared.node_id[rows].copy(),
-        "features": graph.features[rows].astype(prepared.dtype),
-        "labels": graph.labels[rows].copy(),
-        "masks": np.stack([graph.train_mask[rows], graph.val_mask[rows], graph.test_mask[rows]]),
-    }
+    arrays = node_arrays(prepared, rows)
     if needs.loss_rows:
         arrays["train_mask"] = graph.train_mask
     if not (needs.propagations or needs.edges):

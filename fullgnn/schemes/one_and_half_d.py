@@ -22,9 +22,9 @@ from CAGNET's 1.5D in:
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,8 +35,6 @@ from fullgnn.distributed import (
     broadcast_object,
     can_share_memory,
     from_rank0,
-    receive_arrays,
-    send_arrays,
 )
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.aligned import pads_rows
@@ -45,8 +43,8 @@ from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.layout import Layout, lay_out, rank_arrays
+from fullgnn.schemes.nodes import GraphFacts, gather_rows, hand_out, sharded_graph
 from fullgnn.schemes.options import SchemeOptions, takes_options
-from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.traffic import Halos
 from fullgnn.telemetry.meter import Meter
 
@@ -104,14 +102,13 @@ class OneAndHalfD:
             pads_rows=pads_rows(world.device),
             buffers=BufferPool(world.device, lambda: SharedSlots(world.size, world.rank, world.timeout_s, world.dry)),
         )
-        self._rows: RowDistribution
+        self._facts: GraphFacts
         self._node_id: Tensor
-        self._dtype: torch.dtype
 
     @property
     def kernel_name(self) -> str:
         """See ``Scheme``."""
-        return self.kernel.name_for(self.world.device, self._dtype)
+        return self.kernel.name_for(self.world.device, self._facts.dtype)
 
     def set_fetch(self, fetch: str) -> None:
         """Let the rows of the graphs that are sharded from now on arrive in ``stages`` or ``whole``."""
@@ -121,31 +118,16 @@ class OneAndHalfD:
         """Rank 0 cuts and sends the blocks, one rank after the other; each rank receives only what it multiplies."""
         planned = from_rank0(lambda: self._lay_out(prepared, needs))
         layout = broadcast_object(planned[0] if planned else None)
-        self._rows, self.balance = layout.rows, layout.balance
-        self._dtype = layout.dtype
-        self.kernel.name_for(self.world.device, self._dtype)  # if the kernel lacks the dtype, every rank raises here
+        self._facts, self.balance = layout.facts, layout.balance
+        self.kernel.name_for(self.world.device, layout.facts.dtype)  # a kernel without the dtype raises on every rank
+        cut = None
         if planned is not None and prepared is not None:
-            for rank in self.world.others:
-                send_arrays(rank_arrays(prepared, *planned, needs, rank), rank)
-            arrays = rank_arrays(prepared, *planned, needs, self.world.rank)
-        else:
-            arrays = receive_arrays(0)
-
-        def tensor(name: str) -> Tensor:
-            return torch.from_numpy(arrays[name]).to(self.world.device)
-
-        self._node_id = tensor("node_id")
+            cut = partial(rank_arrays, prepared, *planned, needs)
+        arrays = hand_out(self.world, cut)
+        self._node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
         builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self._node_id)
-        return ShardedGraph(
-            block=builder.block(),
-            loss_block=builder.loss_block() if needs.loss_rows else None,
-            features=torch.from_numpy(arrays["features"]),  # on the host
-            labels=tensor("labels"),
-            masks=tensor("masks"),
-            num_features=arrays["features"].shape[1],
-            num_classes=layout.num_classes,
-            num_split_nodes=layout.num_split_nodes,
-        )
+        loss_block = builder.loss_block() if needs.loss_rows else None
+        return sharded_graph(layout.facts, arrays, builder.block(), loss_block)
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Sum over all ranks. Where replicas hold the same rows, only replica 0 contributes: each row counts once.
@@ -157,19 +139,9 @@ class OneAndHalfD:
         return self.context.axes.world.all_reduce(tensor)
 
     def gather(self, rows: Tensor) -> Tensor | None:
-        """See ``Scheme.gather``. Ranks send their rows to rank 0; of replicas with equal rows only replica 0 does."""
-        local = {"node_id": self._node_id.cpu().numpy(), "rows": rows.detach().cpu().numpy()}
-        sources = range(0, self.world.size, self.replication if not self.grid.split_rows else 1)
-        if self.world.rank != 0:
-            if self.world.rank in sources:
-                send_arrays(local, 0)
-            return None
-        out = np.empty((self._rows.total, rows.shape[1]), local["rows"].dtype)
-        out[local["node_id"]] = local["rows"]
-        for source in sources[1:]:
-            part = receive_arrays(source)
-            out[part["node_id"]] = part["rows"]
-        return torch.from_numpy(out)
+        """See ``Scheme.gather``. Of replicas with equal rows only replica 0 sends them."""
+        stride = 1 if self.grid.split_rows else self.replication
+        return gather_rows(self.world, self._node_id, rows, self._facts.num_nodes, stride)
 
     def _lay_out(self, prepared: PreparedGraph | None, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
         assert prepared is not None  # rank 0 has it

@@ -5,7 +5,7 @@ import torch
 
 from fullgnn.errors import ConfigError
 from fullgnn.models import GCN, MLP
-from fullgnn.nn import Dropout, set_epoch
+from fullgnn.nn import Dropout, GCNConv, Layer, Linear, set_epoch
 from fullgnn.schemes import Block
 from tests.dense_block import dense_block
 
@@ -75,3 +75,34 @@ def test_input_dropout_is_its_own() -> None:
 def test_a_value_out_of_range_is_named(wrong: dict) -> None:
     with pytest.raises(ConfigError, match=f"model.{next(iter(wrong))}="):
         GCN(5, 3, **wrong)
+
+
+@pytest.mark.parametrize("make", [GCNConv, Linear])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_layer_that_fuses_is_its_parts(make: type, relu: bool, drops: bool, block: Block) -> None:
+    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
+
+    def outcome(fuses: bool) -> list[torch.Tensor]:
+        dropout = Dropout(0.5, layer=1, seed=3) if drops else None
+        layer = Layer(make(5, 3, torch.Generator().manual_seed(2)), torch.nn.ReLU() if relu else None, dropout)
+        layer.conv.fuses_activation = fuses
+        given = x.clone().requires_grad_()
+        y = layer(given, block)
+        (y * torch.arange(18).view(6, 3)).sum().backward()
+        return [y.detach(), given.grad, *(parameter.grad for parameter in layer.parameters())]
+
+    for fused, parts in zip(outcome(True), outcome(False), strict=True):
+        torch.testing.assert_close(fused, parts)
+
+
+def test_the_mask_of_a_layer_is_that_of_its_targets() -> None:
+    """A block with fewer targets drops the same elements of them, fused or not."""
+    whole = dense_block(torch.eye(6))
+    index = torch.tensor([1, 4])
+    some = dense_block(torch.eye(6), targets=index)
+    x = torch.ones(6, 8)
+    for fuses in (True, False):
+        layer = Layer(GCNConv(8, 8, torch.Generator().manual_seed(0)), torch.nn.ReLU(), Dropout(0.5, 1, 3))
+        layer.conv.fuses_activation = fuses
+        assert torch.equal(layer(x, some), layer(x, whole)[index])

@@ -51,6 +51,11 @@ def convs(model: torch.nn.Module) -> list[Any]:
 def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """The summed loss and gradients of one step; on rank 0 also the logits, with and without dropout, of all nodes."""
     _, scheme, job = prepare(world, cfg, kind)
+    return step_of(job, scheme)
+
+
+def step_of(job: Job, scheme: Scheme) -> dict[str, np.ndarray]:
+    """``one_step`` of a job that is set up."""
     model, graph = job.model, job.graph
     gradients = FlatGradients(model)
     set_epoch(model, STEP)

@@ -1,0 +1,92 @@
+"""The examples of docs/extending.md run, on several ranks, and give the exact result."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn.config import Config, build
+from fullgnn.distributed import World
+from fullgnn.engine import prepare_on_rank0, set_up
+from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
+from fullgnn.engine.job import make_scheme
+from fullgnn.engine.train_step import FlatGradients, node_loss
+from fullgnn.kernels.support.aligned import to_aligned
+from fullgnn.telemetry.meter import Meter
+from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides
+from tests.oracle import normalize
+from tests.schemes.training import assert_one_step_is_exact, step_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+KINDS = ["symmetric", "directed", "weighted", "tiny", "corner"]
+
+
+def source(name: str) -> str:
+    """The code of the example ``name`` in the page, a file of the package ``mygnn``."""
+    found = re.search(rf"`mygnn/{name}\.py`:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None, name
+    return found[1]
+
+
+def example(name: str) -> ModuleType:
+    module = ModuleType(f"mygnn.{name}")
+    exec(compile(source(name), f"mygnn/{name}.py", "exec"), module.__dict__)
+    return module
+
+
+def one_step_in_columns(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
+    meter = Meter(world.device)
+    scheme = example("columns").Columns(world, build(cfg.kernel), meter)
+    graph = dense_graph(kind).graph() if world.rank == 0 else None
+    return step_of(set_up(cfg, world, scheme, graph), scheme)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("normalization", ["sym", "row", "none"])
+def test_the_scheme_is_exact(ranks, world_size: int, normalization: str) -> None:
+    cfg = config("scheme=1d", "runtime.dtype=float64", "model.dropout=0.4", f"normalization={normalization}")
+    for kind in KINDS:
+        assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_in_columns)
+
+
+def test_the_scheme_is_short() -> None:
+    assert len(source("columns").splitlines()) < 80
+
+
+def step_of_sgc(world: World, cfg: Config, kind: str) -> dict[str, Any]:
+    """Loss gradients and logits of the example model; its dropout is 0."""
+    meter = Meter(world.device)
+    scheme = make_scheme(cfg, world, meter)
+    prepared = prepare_on_rank0(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
+    model = example("sgc").SGC(5, NUM_CLASSES, num_hops=3, dropout=0.0, seed=4).double()
+    graph = scheme.shard(prepared[0] if prepared else None, needs_of(model, cfg.optimizations))
+    object.__setattr__(graph, "features", to_aligned(graph.features, world.device))
+    gradients = FlatGradients(model)
+    node_loss(loss_logits(model, graph), graph).backward()
+    scheme.sum_over_rows(gradients.flat)
+    logits = scheme.gather(all_logits(model, graph))
+    return {
+        "logits": None if logits is None else logits.numpy(),
+        "gradients": [model.linear.weight.grad.numpy(), model.linear.bias.grad.numpy()],
+        "parameters": [model.linear.weight.detach().numpy(), model.linear.bias.detach().numpy()],
+    }
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(2, 1), (4, 2)])
+def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
+    cfg = config(*layout_overrides(replication), "runtime.dtype=float64")
+    for kind in KINDS:
+        found, dense = ranks(world_size)(step_of_sgc, cfg, kind), dense_graph(kind)
+        weight, bias = (torch.from_numpy(tensor).requires_grad_() for tensor in found[0]["parameters"])
+        power = torch.from_numpy(np.linalg.matrix_power(normalize(dense.adj, "sym"), 3))
+        logits = power @ (torch.from_numpy(dense.features) @ weight + bias)
+        train = torch.from_numpy(dense.train_mask)
+        torch.nn.functional.cross_entropy(logits[train], torch.from_numpy(dense.labels)[train]).backward()
+        np.testing.assert_allclose(found[0]["logits"], logits.detach().numpy(), rtol=0, atol=1e-11)
+        for rank in found:
+            for gradient, expected in zip(rank["gradients"], (weight.grad, bias.grad), strict=True):
+                np.testing.assert_allclose(gradient, expected.numpy(), rtol=0, atol=1e-11)
