@@ -134,7 +134,7 @@ def _dropout_torch(
     chunk_rows = max(1, MAX_CALLS // max(1, group.numel()))
     for first in range(0, num_rows, chunk_rows):
         rows = slice(first, first + chunk_rows)
-        words = torch.stack(_rounds((node_id[rows, None] & LOW, group[None, :], *constants), key), dim=-1)
+        words = torch.stack(rounds((node_id[rows, None] & LOW, group[None, :], *constants), key), dim=-1)
         kept = words.flatten(1)[:, :num_columns] >= threshold
         out[rows] = torch.where(kept, x[rows] * scale, 0)
     return out
@@ -151,11 +151,11 @@ def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
         (..., 4) uint32 random words.
     """
     wide_counter, wide_key = np.asarray(counter, dtype=np.uint64), np.asarray(key, dtype=np.uint64)
-    words = _rounds(tuple(np.moveaxis(wide_counter, -1, 0)), tuple(np.moveaxis(wide_key, -1, 0)))
+    words = rounds(tuple(np.moveaxis(wide_counter, -1, 0)), tuple(np.moveaxis(wide_key, -1, 0)))
     return np.stack(np.broadcast_arrays(*words), axis=-1).astype(np.uint32)
 
 
-def _rounds(counter: tuple[Words, ...], key: tuple[Any, ...]) -> list[Words]:
+def rounds(counter: tuple[Words, ...], key: tuple[Any, ...]) -> list[Words]:
     """The ten rounds of Philox, on 32-bit words in 64-bit integers that broadcast against each other.
 
     Products wrap around in torch's signed int64; the masks extract the same bits as in uint64.

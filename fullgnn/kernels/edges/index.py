@@ -1,0 +1,46 @@
+"""The edges of a block in the order of their sources, so that one thread sums the gradient of a source."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.spmm.base import LocalCSR
+
+
+@dataclass(frozen=True, eq=False)
+class Transposed:
+    """The edges of a ``LocalCSR`` of n targets and m sources, sorted by source, then by target; shapes are local."""
+
+    indptr: Tensor  # (m + 1,) int32: the edges of source j are indptr[j] to indptr[j + 1]
+    targets: Tensor  # (E,) int32
+    places: Tensor  # (E,) int32, the edge's number in the ``LocalCSR``
+
+    @property
+    def num_sources(self) -> int:
+        return len(self.indptr) - 1
+
+
+def transpose(csr: LocalCSR) -> Transposed:
+    """Sort the edges of a block by source, once, with a counting sort on a CPU."""
+    if csr.indices.device.type == "cpu":
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+        from fullgnn.kernels.edges._index_cpu import transpose_cpu
+
+        return transpose_cpu(csr)
+    places = torch.sort(csr.indices, stable=True).indices
+    counts = torch.bincount(csr.indices, minlength=csr.num_cols)
+    indptr = torch.zeros(csr.num_cols + 1, dtype=torch.int32, device=csr.indices.device)
+    torch.cumsum(counts, 0, out=indptr[1:])
+    return Transposed(indptr, edge_targets(csr)[places].int(), places.int())
+
+
+def edge_targets(csr: LocalCSR) -> Tensor:
+    """(E,) int64 target of each edge."""
+    targets = torch.arange(csr.num_rows, device=csr.indptr.device)
+    return targets.repeat_interleave(csr.indptr.diff().long(), output_size=csr.nnz)
+
+
+def repeat_targets(csr: LocalCSR, rows: Tensor) -> Tensor:
+    """(E, ...) row of each edge's target, of (n, ...) ``rows``; differentiable."""
+    return rows.index_select(0, edge_targets(csr))

@@ -1,0 +1,96 @@
+"""The operations of this package as torch operations, for devices and dtypes without compiled code.
+
+They are short rather than fast: temporaries have E x K x D numbers.
+"""
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.index import edge_targets
+from fullgnn.kernels.edges.mask import EdgeMask, edge_factors
+from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
+from fullgnn.kernels.spmm.base import LocalCSR
+
+
+def attend_torch(
+    csr: LocalCSR,
+    logit_source: Tensor,
+    logit_target: Tensor,
+    x: Tensor,
+    slope: float,
+    mask: EdgeMask | None,
+    state: SoftmaxState,
+) -> None:
+    """See :func:`fullgnn.kernels.edges.attention.attend`."""
+    target, source = edge_targets(csr), csr.indices
+    logits = torch.nn.functional.leaky_relu(logit_source[source] + logit_target[target], slope)
+    before = state.maximum.clone()
+    state.maximum.scatter_reduce_(0, target[:, None].expand_as(logits), logits, "amax")
+    factor = torch.where(before == -torch.inf, 0, before - state.maximum).exp_()  # without edges so far, sums are 0
+    by_head(state.weighted, factor).mul_(factor[:, :, None])
+    base = torch.where(state.maximum == -torch.inf, 0, state.maximum)
+    weights = (logits - base[target]).exp_()
+    state.total.mul_(factor).index_add_(0, target, weights)
+    if mask is not None:
+        weights *= edge_factors(mask, target, source, weights.shape[1], weights.dtype)
+    state.weighted.index_add_(0, target, (weights[:, :, None] * by_head(x[source], weights)).flatten(1))
+
+
+def attend_backward_torch(
+    csr: LocalCSR,
+    logit_source: Tensor,
+    x: Tensor,
+    slope: float,
+    mask: EdgeMask | None,
+    rows: AttentionRows,
+) -> tuple[Tensor, Tensor]:
+    """See :func:`fullgnn.kernels.edges.attention.attend_backward`."""
+    target, source = edge_targets(csr), csr.indices
+    logits = logit_source[source] + rows.logit_target[target]
+    weights = (torch.nn.functional.leaky_relu(logits, slope) - rows.maximum[target]).exp_() / rows.total[target]
+    factors = 1.0 if mask is None else edge_factors(mask, target, source, weights.shape[1], weights.dtype)
+    grad = by_head(rows.grad[target], weights)
+    grad_weights = (grad * by_head(x[source], weights)).sum(2) * factors
+    grad_logits = weights * (grad_weights - rows.dot[target])
+    grad_logits = torch.where(logits > 0, grad_logits, slope * grad_logits)
+    rows.grad_logit_target.index_add_(0, target, grad_logits)
+    grad_x = torch.zeros_like(x).index_add_(0, source, ((weights * factors)[:, :, None] * grad).flatten(1))
+    return torch.zeros_like(logit_source).index_add_(0, source, grad_logits), grad_x
+
+
+def weighted_sum_torch(targets: Tensor, sources: Tensor, values: Tensor, x: Tensor, out: Tensor) -> None:
+    """Add values[e] x[sources[e]], head by head, to row targets[e] of ``out`` for each edge e."""
+    out.index_add_(0, targets, (values[:, :, None] * by_head(x[sources], values)).flatten(1))
+
+
+def edge_dots_torch(targets: Tensor, sources: Tensor, a: Tensor, b: Tensor, num_heads: int) -> Tensor:
+    """(E, K) dot products of row targets[e] of ``a`` and row sources[e] of ``b``, head by head."""
+    return (a[targets] * b[sources]).view(len(targets), num_heads, a.shape[1] // max(1, num_heads)).sum(2)
+
+
+def edge_softmax_torch(csr: LocalCSR, logits: Tensor) -> Tensor:
+    """See :func:`fullgnn.kernels.edges.weighted.edge_softmax`."""
+    target = edge_targets(csr)
+    maximum = logits.new_full((csr.num_rows, logits.shape[1]), -torch.inf)
+    maximum.scatter_reduce_(0, target[:, None].expand_as(logits), logits, "amax")
+    base = torch.where(maximum == -torch.inf, 0, maximum)
+    weights = (logits - base[target]).exp_()
+    return weights / torch.zeros_like(maximum).index_add_(0, target, weights)[target]
+
+
+def edge_softmax_backward_torch(csr: LocalCSR, softmax: Tensor, grad: Tensor) -> Tensor:
+    """(E, K) gradient of the logits of ``edge_softmax``."""
+    target, product = edge_targets(csr), softmax * grad
+    sums = softmax.new_zeros(csr.num_rows, softmax.shape[1]).index_add_(0, target, product)
+    return product - softmax * sums[target]
+
+
+def largest_torch(csr: LocalCSR, messages: Tensor, source_id: Tensor, value: Tensor, winner: Tensor) -> None:
+    """Update the largest messages ``value`` of the targets and their sources ``winner``, see ``MaxState``."""
+    target = edge_targets(csr)[:, None].expand_as(messages)
+    before = value.clone()
+    value.scatter_reduce_(0, target, messages, "amax")
+    none = torch.iinfo(torch.int64).max
+    candidate = torch.where(messages == value.gather(0, target), source_id[csr.indices][:, None], none)
+    winner.masked_fill_(value > before, none).scatter_reduce_(0, target, candidate, "amin")

@@ -1,0 +1,65 @@
+"""The state of a softmax over the edges of each target, to which parts of the edges are added in any order.
+
+A target's edges may lie in several stages, and on several ranks. For a set S of its edges, with logits z and rows x,
+
+    maximum = max z        total = sum exp(z - maximum)        weighted = sum exp(z - maximum) x
+
+and the softmax-weighted sum of the rows is weighted / total. The states of disjoint sets merge associatively. Source:
+Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxState:
+    """Softmax over the edges of n targets, for K heads whose rows have D columns each; shapes are local.
+
+    The tensors are contiguous. A stacked state, see ``merge``, has one more dim in front.
+    """
+
+    maximum: Tensor  # (n, K) largest logit; -inf without edges
+    total: Tensor  # (n, K) sum of exp(logit - maximum)
+    weighted: Tensor  # (n, K * D) sum of c * exp(logit - maximum) * x, where c is the factor of an attention dropout
+
+    @classmethod
+    def empty(cls, num_targets: int, num_heads: int, width: int, like: Tensor) -> "SoftmaxState":
+        """The state of targets without edges.
+
+        Args:
+            width: K * D.
+            like: a tensor whose dtype and device the state gets.
+        """
+        maximum = like.new_full((num_targets, num_heads), -torch.inf)
+        return cls(maximum, torch.zeros_like(maximum), like.new_zeros(num_targets, width))
+
+    @classmethod
+    def merge(cls, stacked: "SoftmaxState") -> "SoftmaxState":
+        """The state of the union of disjoint sets of edges; the sums are added in the order of the sets.
+
+        Args:
+            stacked: maximum and total (P, n, K), weighted (P, n, K * D), of P >= 1 sets.
+        """
+        maximum = stacked.maximum.amax(0)
+        total, weighted = torch.zeros_like(stacked.total[0]), torch.zeros_like(stacked.weighted[0])
+        for part in range(len(stacked.maximum)):
+            # Where no set has edges of a target, -inf - -inf would be nan.
+            difference = torch.where(maximum == -torch.inf, 0, stacked.maximum[part] - maximum)
+            factor = difference.exp_()
+            total.addcmul_(stacked.total[part], factor)
+            by_head(weighted, factor).addcmul_(by_head(stacked.weighted[part], factor), factor[:, :, None])
+        return cls(maximum, total, weighted)
+
+    def finish(self) -> Tensor:
+        """(n, K * D) softmax-weighted sums of rows, 0 for a target without edges."""
+        total = torch.where(self.total > 0, self.total, 1)
+        return (by_head(self.weighted, total) / total[:, :, None]).flatten(1)
+
+
+def by_head(rows: Tensor, heads: Tensor) -> Tensor:
+    """(n, K, D) view of (n, K * D) ``rows``, where ``heads`` is (n, K)."""
+    num_heads = heads.shape[1]
+    return rows.view(len(rows), num_heads, rows.shape[1] // num_heads)
