@@ -106,7 +106,7 @@ def add(_, a, b):
     """``a + b`` of two ``RowVectors``."""
 
     def codegen(context, builder, signature, args):
-        return _each_vector(builder, a, lambda u, v: builder.fadd(u, v, flags=("contract",)), *args)
+        return each_vector(builder, a, lambda u, v: builder.fadd(u, v, flags=("contract",)), *args)
 
     return a(a, a), codegen
 
@@ -125,7 +125,7 @@ def rounding_error(_, a, b):
             of_u = builder.fsub(total, of_v)
             return builder.fadd(builder.fsub(u, of_u), builder.fsub(v, of_v))
 
-        return _each_vector(builder, a, error, *args)
+        return each_vector(builder, a, error, *args)
 
     return a(a, a), codegen
 
@@ -141,7 +141,7 @@ def add_rounding_errors(_, row, missing):
         def choose(u: ir.Value, v: ir.Value) -> ir.Value:
             return builder.select(builder.fcmp_unordered("uno", v, v), u, builder.fadd(u, v))
 
-        return _each_vector(builder, row, choose, *args)
+        return each_vector(builder, row, choose, *args)
 
     return row(row, row), codegen
 
@@ -151,8 +151,8 @@ def times(_, row, factor):
     """``factor * row`` for a scalar factor. If ``add`` follows, the compiler may fuse both into one operation."""
 
     def codegen(context, builder, signature, args):
-        factors = _broadcast(builder, row, args[1])
-        return _each_vector(builder, row, lambda u: builder.fmul(u, factors, flags=("contract",)), args[0])
+        factors = broadcast(builder, row, args[1])
+        return each_vector(builder, row, lambda u: builder.fmul(u, factors, flags=("contract",)), args[0])
 
     return row(row, row.number), codegen
 
@@ -167,7 +167,7 @@ def where_positive(_, row, sign):
         def choose(u: ir.Value, v: ir.Value) -> ir.Value:
             return builder.select(builder.fcmp_ordered("<=", v, zero), zero, u)
 
-        return _each_vector(builder, row, choose, *args)
+        return each_vector(builder, row, choose, *args)
 
     return row(row, row), codegen
 
@@ -186,7 +186,7 @@ def add_outer(_, tile, address, row):
         for k in range(signature.args[0].num_vectors // row.num_vectors):
             place = builder.add(address, address.type(k * row.bits // 8))
             number = builder.load(builder.inttoptr(place, row.vector.element.as_pointer()), align=row.bits // 8)
-            factor = _broadcast(builder, row, number)
+            factor = broadcast(builder, row, number)
             for v, vector in enumerate(vectors):
                 index = k * row.num_vectors + v
                 product = builder.fmul(factor, vector, flags=("contract",))
@@ -221,7 +221,7 @@ def largest(_, row):
         top = vectors[0]
         for vector in vectors[1:]:
             top = builder.select(builder.fcmp_ordered(">", vector, top), vector, top)
-        return _reduce(builder, "fmax", row, [top])
+        return reduce(builder, "fmax", row, [top])
 
     return row.number(row), codegen
 
@@ -231,17 +231,22 @@ def total(_, row, width):
     """The sum of ``row``. The compile-time constant ``width`` tells which columns the last two vectors both hold."""
 
     def codegen(context, builder, signature, args):
-        vectors = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
-        shared = row.num_vectors * row.lanes - width.literal_value
-        zero = ir.Constant(row.vector, None)
-        fresh = [k if k >= shared else row.lanes + k for k in range(row.lanes)]  # the second operand is all 0
-        counted = [*vectors[:-1], builder.shuffle_vector(vectors[-1], zero, _shuffle_mask(fresh))]
-        subtotal = counted[0]
-        for vector in counted[1:]:
-            subtotal = builder.fadd(subtotal, vector)
-        return _reduce(builder, "fadd", row, [ir.Constant(row.vector.element, 0.0), subtotal])
+        return sum_of_row(builder, row, width.literal_value, args[0])
 
     return row.number(row, width), codegen
+
+
+def sum_of_row(builder: ir.IRBuilder, lines: RowVectors, width: int, row: ir.Value) -> ir.Value:
+    """The sum of a row of ``lines``, which has ``width`` columns."""
+    vectors = [builder.extract_value(row, k) for k in range(lines.num_vectors)]
+    shared = lines.num_vectors * lines.lanes - width
+    zero = ir.Constant(lines.vector, None)
+    fresh = [k if k >= shared else lines.lanes + k for k in range(lines.lanes)]  # the second operand is all 0
+    counted = [*vectors[:-1], builder.shuffle_vector(vectors[-1], zero, shuffle_mask(fresh))]
+    subtotal = counted[0]
+    for vector in counted[1:]:
+        subtotal = builder.fadd(subtotal, vector)
+    return reduce(builder, "fadd", lines, [ir.Constant(lines.vector.element, 0.0), subtotal])
 
 
 @intrinsic
@@ -249,51 +254,56 @@ def exp_minus(_, row, number):
     """exp(``row - number``) in float32, where no number of ``row`` exceeds ``number``.
 
     Results below exp(-87) are replaced by exp(-87), which is 0 to working precision.
-
-    exp(z) = 2^n exp(r) with n = round(z / log 2). For r, log 2 is split into two numbers such that n times the first is
-    exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980); exp(r) is its power series.
     """
 
     def codegen(context, builder, signature, args):
-        integers = ir.VectorType(I32, row.lanes)
-
-        def constant(number: float) -> ir.Constant:
-            return ir.Constant(row.vector, [number] * row.lanes)
-
-        def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-            return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
-
-        base = _broadcast(builder, row, args[1])
-        lowest, magic = constant(-87.0), constant(1.5 * 2**23)  # adding magic rounds to an integer in its low bits
-
-        def exp(x: ir.Value) -> ir.Value:
-            z = builder.fsub(x, base)
-            z = builder.select(builder.fcmp_ordered("<", z, lowest), lowest, z)  # a nan stays a nan
-            rounded = fma(z, constant(_float32(1 / math.log(2))), magic)
-            n = builder.fsub(rounded, magic)
-            r = fma(n, constant(-LOG_2_HIGH), z)
-            r = fma(n, constant(_float32(LOG_2_HIGH - math.log(2))), r)
-            series = constant(_float32(1 / math.factorial(7)))
-            for k in range(6, -1, -1):
-                series = fma(series, r, constant(_float32(1 / math.factorial(k))))
-            exponent = builder.add(builder.bitcast(rounded, integers), ir.Constant(integers, [127] * row.lanes))
-            power = builder.shl(exponent, ir.Constant(integers, [23] * row.lanes))
-            return builder.fmul(series, builder.bitcast(power, row.vector))
-
-        return _each_vector(builder, row, exp, args[0])
+        base = broadcast(builder, row, args[1])
+        return each_vector(builder, row, lambda x: exponential(builder, row, builder.fsub(x, base)), args[0])
 
     assert row.bits == 32
     return row(row, row.number), codegen
 
 
-def _broadcast(builder: ir.IRBuilder, lines: RowVectors, number: ir.Value) -> ir.Value:
+def exponential(builder: ir.IRBuilder, lines: RowVectors, z: ir.Value) -> ir.Value:
+    """exp(``z``) of a vector of ``lines``, where no number exceeds 0.
+
+    Results below the smallest normal number, about exp(-87) or exp(-708), are replaced by one near it.
+
+    exp(z) = 2^n exp(r) with n = round(z / log 2). For r, log 2 is split into two numbers such that n times the first is
+    exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980); exp(r) is its power series.
+    """
+    single = lines.bits == 32
+    mantissa, bias, terms, least = (23, 127, 7, -87.0) if single else (52, 1023, 13, -708.0)
+    integers = ir.VectorType(ir.IntType(lines.bits), lines.lanes)
+
+    def constant(number: float) -> ir.Constant:
+        return ir.Constant(lines.vector, [_float32(number) if single else number] * lines.lanes)
+
+    def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
+
+    lowest, magic = constant(least), constant(1.5 * 2**mantissa)  # adding magic rounds to an integer in its low bits
+    z = builder.select(builder.fcmp_ordered("<", z, lowest), lowest, z)  # a nan stays a nan
+    rounded = fma(z, constant(1 / math.log(2)), magic)
+    n = builder.fsub(rounded, magic)
+    r = fma(n, constant(-LOG_2_HIGH), z)
+    r = fma(n, constant(LOG_2_HIGH - math.log(2)), r)
+    series = constant(1 / math.factorial(terms))
+    for k in range(terms - 1, -1, -1):
+        series = fma(series, r, constant(1 / math.factorial(k)))
+    exponent = builder.add(builder.bitcast(rounded, integers), ir.Constant(integers, [bias] * lines.lanes))
+    power = builder.shl(exponent, ir.Constant(integers, [mantissa] * lines.lanes))
+    return builder.fmul(series, builder.bitcast(power, lines.vector))
+
+
+def broadcast(builder: ir.IRBuilder, lines: RowVectors, number: ir.Value) -> ir.Value:
     """A vector that holds ``number`` in every lane."""
     undefined = ir.Constant(lines.vector, ir.Undefined)
     first = builder.insert_element(undefined, number, I32(0))
-    return builder.shuffle_vector(first, undefined, _shuffle_mask([0] * lines.lanes))
+    return builder.shuffle_vector(first, undefined, shuffle_mask([0] * lines.lanes))
 
 
-def _shuffle_mask(lanes: list[int]) -> ir.Constant:
+def shuffle_mask(lanes: list[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
 
 
@@ -302,7 +312,7 @@ def _float32(number: float) -> float:
     return float(np.float32(number))
 
 
-def _reduce(builder: ir.IRBuilder, operation: str, lines: RowVectors, args: list[ir.Value]) -> ir.Value:
+def reduce(builder: ir.IRBuilder, operation: str, lines: RowVectors, args: list[ir.Value]) -> ir.Value:
     """The sum or the maximum of the lanes of a vector."""
     number, vector = lines.vector.element, lines.vector
     kind = ir.FunctionType(number, [*([number] if len(args) > 1 else []), vector])
@@ -324,7 +334,7 @@ def _pointers(builder: ir.IRBuilder, lines: RowVectors, address: ir.Value, last:
     return [builder.inttoptr(builder.add(address, at), lines.vector.as_pointer()) for at in (*offsets, last)]
 
 
-def _each_vector(
+def each_vector(
     builder: ir.IRBuilder, lines: RowVectors, function: Callable[..., ir.Value], *rows: ir.Value
 ) -> ir.Value:
     """Apply ``function`` to ``rows`` vector by vector."""

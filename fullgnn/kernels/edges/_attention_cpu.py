@@ -1,0 +1,159 @@
+"""The compiled loops of :mod:`fullgnn.kernels.edges.attention`. Importing this module imports numba.
+
+The edges of a target, or of a source in the second backward pass, are processed in tiles, as in flash attention (Dao et
+al., 2022):
+
+    logits      one row of K numbers per edge; the rows of X of the tile are prefetched
+    weights     exp(logit - maximum), over all numbers of the tile, in whole vectors
+    rows        the rows of X, weighted and added in registers, or multiplied by a row in registers
+
+The numbers of a tile stay in the L1 cache. A target is processed by one thread, tile by tile in the order of its
+edges, so the result does not depend on the number of threads.
+"""
+
+import functools
+import math
+
+import numpy as np
+
+from fullgnn.kernels.edges._mask_cpu import drop_weights
+from fullgnn.kernels.edges._rows_cpu import RowLoop
+from fullgnn.kernels.edges._vectors_cpu import (
+    Heads,
+    compiled,
+    exp_difference,
+    larger,
+    multiply,
+    sloped,
+    spread,
+)
+from fullgnn.kernels.support.vectors import add, load, prefetch, store, zeros
+
+TILE_BYTES = 1 << 14  # bytes of rows of X in a tile: a third of an L1 cache of 48 KB
+MIN_TILE, MAX_TILE = 16, 128  # edges
+
+
+def tile_edges(heads: Heads) -> int:
+    """Edges of a tile."""
+    return min(MAX_TILE, max(MIN_TILE, TILE_BYTES // (heads.num_slices * heads.slice_bytes)))
+
+
+@functools.cache
+def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
+    """The loop that adds some targets' edges to their ``SoftmaxState``."""
+    heads = Heads(bits, num_heads, depth)
+    (lanes, num_vectors, last), size = heads.columns, heads.size
+    head_lanes, head_vectors, last_head = heads.weights
+    row_bytes, slice_bytes, in_slice = num_heads * size, heads.slice_bytes, heads.heads
+    full_lanes, num_slices, tile = heads.full_lanes, heads.num_slices, tile_edges(heads)
+    repeats = full_lanes // math.gcd(full_lanes, num_heads)  # rows of weights that fill whole vectors
+    length = tile * num_heads + full_lanes
+
+    @compiled(bits, num_heads, depth)
+    def attend(
+        indptr,
+        indices,
+        first_row,
+        stop_row,
+        scratch,
+        logit_source,
+        logit_target,
+        x,
+        x_stride,
+        slope,
+        maximum,
+        total,
+        weighted,
+        target_id,
+        source_id,
+        threshold,
+        scale,
+        layer,
+        epoch,
+        key_0,
+        key_1,
+    ):
+        """Add the edges of some targets to the state.
+
+        Args:
+            logit_source, logit_target, x, maximum, total, weighted: addresses; all but ``x`` are contiguous.
+            x_stride: row stride in bytes.
+            target_id, ...: ``MaskArguments``.
+        """
+        zero, no_weights, flat = (
+            zeros(bits, lanes, num_vectors),
+            zeros(bits, head_lanes, head_vectors),
+            zeros(bits, full_lanes, 1),
+        )
+        masked = len(target_id) > 0
+        target_ids, source_ids = np.empty(tile, np.uint64), np.empty(tile, np.uint64)
+        weights = scratch[:length]
+        weights_at = scratch.ctypes.data
+        repeated_at = weights_at + length * size
+        factor_at = repeated_at + repeats * row_bytes
+        for row in range(first_row, stop_row):
+            edge, end = np.intp(indptr[row]), np.intp(indptr[row + 1])
+            if edge == end:
+                continue
+            of_target = load(logit_target + row * row_bytes, last_head, no_weights)
+            top = load(maximum + row * row_bytes, last_head, no_weights)
+            row_total = load(total + row * row_bytes, last_head, no_weights)
+            out = weighted + row * num_slices * slice_bytes
+            while edge < end:
+                count = min(tile, end - edge)
+                before = top
+                for k in range(count):
+                    source = np.intp(indices[np.uint64(edge + k)])
+                    prefetch(x + source * x_stride, zero)
+                    logit = add(load(logit_source + source * row_bytes, last_head, no_weights), of_target)
+                    logit = sloped(logit, logit, slope)
+                    store(weights_at + k * row_bytes, last_head, logit)
+                    top = larger(top, logit)
+                for k in range(repeats):
+                    store(repeated_at + k * row_bytes, last_head, top)
+                at = 0
+                for place in range(0, count * row_bytes, full_lanes * size):
+                    base = load(repeated_at + at, 0, flat)
+                    store(weights_at + place, 0, exp_difference(load(weights_at + place, 0, flat), base))
+                    at += full_lanes * size
+                    if at == repeats * row_bytes:
+                        at = 0
+                shrink = exp_difference(before, top)
+                store(factor_at, last_head, shrink)
+                tile_total = no_weights
+                for k in range(count):
+                    tile_total = add(tile_total, load(weights_at + k * row_bytes, last_head, no_weights))
+                row_total = add(multiply(row_total, shrink), tile_total)
+                if masked:
+                    for k in range(count):
+                        target_ids[k] = target_id[row]
+                        source_ids[k] = source_id[indices[edge + k]]
+                    drop_weights(
+                        weights,
+                        count,
+                        num_heads,
+                        target_ids,
+                        source_ids,
+                        threshold,
+                        scale,
+                        layer,
+                        epoch,
+                        key_0,
+                        key_1,
+                    )
+                for part in range(num_slices):
+                    total_of_part = zero
+                    at = weights_at + part * in_slice * size
+                    base = x + part * slice_bytes
+                    for k in range(count):
+                        source = np.intp(indices[np.uint64(edge + k)])
+                        weight = spread(at + k * row_bytes, zero, in_slice, depth)
+                        total_of_part = add(total_of_part, multiply(load(base + source * x_stride, last, zero), weight))
+                    kept = spread(factor_at + part * in_slice * size, zero, in_slice, depth)
+                    old = load(out + part * slice_bytes, last, zero)
+                    store(out + part * slice_bytes, last, add(multiply(old, kept), total_of_part))
+                edge += count
+            store(maximum + row * row_bytes, last_head, top)
+            store(total + row * row_bytes, last_head, row_total)
+
+    return RowLoop(attend, bits, length + (repeats + 1) * num_heads)

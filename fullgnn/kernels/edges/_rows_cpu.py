@@ -1,0 +1,67 @@
+"""How compiled loops over rows of edges are called. Importing this module imports numba.
+
+A loop processes a range of rows. It does not allocate the memory that it addresses by number: numba frees an array
+after the last use of its name, whatever happens to its address.
+"""
+
+import bisect
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.threads import parallel_for
+
+CHUNKS_PER_THREAD = 8
+MIN_SHARED_EDGES = 1 << 13  # about 0.1 ms of work; for fewer edges, one thread: waking others costs as much
+ROW_COST = 8  # cost of one more row, in edges
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """A compiled loop, and the memory in which it keeps the numbers of a tile of edges."""
+
+    function: Callable[..., None]
+    bits: int
+    scratch: int
+    """Floats of ``bits`` bits."""
+
+    def allocate(self) -> np.ndarray:
+        """(scratch,) uninitialised floats from the beginning of a cache line on."""
+        size = self.bits // 8
+        memory = np.empty(self.scratch * size + LINE_BYTES, np.uint8)
+        first = -memory.ctypes.data % LINE_BYTES
+        return memory[first : first + self.scratch * size].view(f"float{self.bits}")
+
+
+def over_rows(loop: RowLoop, indptr: Tensor, indices: Tensor, *args: object) -> None:
+    """Run ``loop`` over chunks of rows, about equal in work, in threads.
+
+    Each call is ``loop.function(indptr, indices, first_row, stop_row, scratch, *args)``.
+
+    Args:
+        indptr: (num_rows + 1,) int32.
+        indices: (E,) int32.
+        args: tensors are passed as the address of their first number.
+    """
+    starts, ends, num_rows = indptr.contiguous().numpy(), indices.contiguous().numpy(), len(indptr) - 1
+    num_threads = torch.get_num_threads() if len(indices) >= MIN_SHARED_EDGES else 1
+    num_chunks = min(num_threads * CHUNKS_PER_THREAD, max(1, num_rows)) if num_threads > 1 else 1
+    passed = [arg.data_ptr() if isinstance(arg, Tensor) else arg for arg in args]
+
+    def call(rows: tuple[int, int]) -> None:
+        loop.function(starts, ends, *rows, loop.allocate(), *passed)
+
+    parallel_for(call, itertools.pairwise(_bounds(starts, num_rows, num_chunks)))
+
+
+def _bounds(starts: np.ndarray, num_rows: int, num_chunks: int) -> list[int]:
+    def work_before(row: int) -> int:
+        return int(starts[row]) + row * ROW_COST
+
+    total, rows = work_before(num_rows), range(num_rows + 1)
+    return [bisect.bisect_left(rows, total * chunk // num_chunks, key=work_before) for chunk in range(num_chunks + 1)]

@@ -1,0 +1,233 @@
+"""Vector operations, as in ``support/vectors.py``, on rows that consist of heads. Importing this module imports numba.
+
+A row of K heads has D columns of head 0, then D columns of head 1, and so on. Weights of heads are rows of K numbers.
+"""
+
+import inspect
+import sys
+import zlib
+from functools import partial
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from fullgnn.kernels.dropout import _philox_cpu
+from fullgnn.kernels.edges import _mask_cpu
+from fullgnn.kernels.support import vectors
+from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.vectors import (
+    RowVectors,
+    broadcast,
+    each_vector,
+    exponential,
+    shuffle_mask,
+    sum_of_row,
+)
+
+MAX_VECTORS = 8  # vectors of a slice of several heads, so that its sum and a row of X fit into registers
+
+_SOURCES = (sys.modules[__name__], _philox_cpu, _mask_cpu)
+compiled = partial(vectors.compiled, zlib.crc32("".join(inspect.getsource(one) for one in _SOURCES).encode()))
+"""``vectors.compiled`` for loops that call these modules, which numba does not check for changes."""
+
+
+class Heads:
+    """How loops of ``bits``-bit floats go over rows of ``num_heads`` heads of ``depth`` columns.
+
+    A row is cut into ``num_slices`` slices of ``heads`` heads, so that a slice stays in registers. A head of a vector
+    or more is a slice of its own.
+    """
+
+    def __init__(self, bits: int, num_heads: int, depth: int):
+        self.size = bits // 8
+        self.full_lanes = LINE_BYTES // self.size
+        most = 1 if depth >= self.full_lanes else max(1, MAX_VECTORS * self.full_lanes // depth)
+        self.heads = max(k for k in range(1, num_heads + 1) if num_heads % k == 0 and k <= most)
+        self.num_slices = num_heads // self.heads
+        self.slice_bytes = self.heads * depth * self.size
+        self.weights = self.layout(num_heads)  # of a row of weights
+        self.columns = self.layout(self.heads * depth)  # of a slice
+
+    def layout(self, width: int) -> tuple[int, int, int]:
+        """(lanes, vectors, offset of the last vector in bytes) of the ``RowVectors`` of a row of ``width`` numbers."""
+        lanes = min(self.full_lanes, 1 << (width.bit_length() - 1))
+        return lanes, -(-width // lanes), (width - lanes) * self.size
+
+
+@intrinsic
+def subtract(_, a, b):
+    """``a - b`` of two ``RowVectors``."""
+
+    def codegen(context, builder, signature, args):
+        return each_vector(builder, a, builder.fsub, *args)
+
+    return a(a, a), codegen
+
+
+@intrinsic
+def multiply(_, a, b):
+    """``a * b``, number by number. If ``add`` follows, the compiler may fuse both into one operation."""
+
+    def codegen(context, builder, signature, args):
+        return each_vector(builder, a, lambda u, v: builder.fmul(u, v, flags=("contract",)), *args)
+
+    return a(a, a), codegen
+
+
+@intrinsic
+def larger(_, a, b):
+    """The larger of two numbers, or that of ``a`` where one is nan."""
+
+    def codegen(context, builder, signature, args):
+        return each_vector(builder, a, lambda u, v: builder.select(builder.fcmp_ordered(">", v, u), v, u), *args)
+
+    return a(a, a), codegen
+
+
+@intrinsic
+def sloped(_, row, sign, slope):
+    """``row``, but ``slope * row`` where ``sign`` is not positive: a LeakyReLU if both are one row."""
+
+    def codegen(context, builder, signature, args):
+        factors, zero = broadcast(builder, row, args[2]), ir.Constant(row.vector, None)
+
+        def choose(u: ir.Value, v: ir.Value) -> ir.Value:
+            return builder.select(builder.fcmp_ordered(">", v, zero), u, builder.fmul(u, factors))
+
+        return each_vector(builder, row, choose, args[0], args[1])
+
+    return row(row, row, row.number), codegen
+
+
+@intrinsic
+def exp_difference(_, a, b):
+    """exp(``a - b``), where no number of ``a`` exceeds that of ``b``; exp(-inf) where both are -inf.
+
+    Results below the smallest normal number are 0.
+    """
+
+    def codegen(context, builder, signature, args):
+        def exp(u: ir.Value, v: ir.Value) -> ir.Value:
+            infinite = ir.Constant(a.vector, [float("-inf")] * a.lanes)
+            zero = ir.Constant(a.vector, None)
+            z = builder.fsub(u, builder.select(builder.fcmp_ordered("==", v, infinite), zero, v))
+            least = ir.Constant(a.vector, [-87.0 if a.bits == 32 else -708.0] * a.lanes)
+            return builder.select(builder.fcmp_ordered("<", z, least), zero, exponential(builder, a, z))
+
+        return each_vector(builder, a, exp, *args)
+
+    return a(a, a), codegen
+
+
+@intrinsic(prefer_literal=True)
+def spread(_, address, like, heads, depth):
+    """A row of the type of ``like`` whose columns hold their head's weight; the weights begin at ``address``."""
+
+    def codegen(context, builder, signature, args):
+        num_heads, num_columns = heads.literal_value, depth.literal_value
+        element = like.vector.element
+        row = ir.Constant(context.get_value_type(like), ir.Undefined)
+        for index, first in enumerate(_first_columns(like, num_heads * num_columns)):
+            of_lanes = [(first + lane) // num_columns for lane in range(like.lanes)]
+            count = 1 << (of_lanes[-1] - of_lanes[0]).bit_length()  # a power of two is loaded at once
+            if count > num_heads:
+                count = of_lanes[-1] - of_lanes[0] + 1
+            start = min(of_lanes[0], num_heads - count)
+            place = builder.add(args[0], args[0].type(start * like.bits // 8))
+            if count == 1:
+                weight = builder.load(builder.inttoptr(place, element.as_pointer()), align=like.bits // 8)
+                vector = broadcast(builder, like, weight)
+            else:
+                pointer = builder.inttoptr(place, ir.VectorType(element, count).as_pointer())
+                few = builder.load(pointer, align=like.bits // 8)
+                vector = builder.shuffle_vector(few, few, shuffle_mask([head - start for head in of_lanes]))
+            row = builder.insert_value(row, vector, index)
+        return row
+
+    return like(types.intp, like, heads, depth), codegen
+
+
+@intrinsic(prefer_literal=True)
+def head_sums(_, row, heads, depth):
+    """The sums of the heads of ``row``, as a row of ``heads`` numbers.
+
+    Columns are added in halves: one round adds the second half of every head to its first half, for all heads at once.
+    """
+    num_heads, columns = heads.literal_value, depth.literal_value
+    lanes = min(row.lanes, 1 << (num_heads.bit_length() - 1))
+    result = RowVectors(row.bits, lanes, -(-num_heads // lanes))
+
+    def codegen(context, builder, signature, args):
+        sums = ir.Constant(context.get_value_type(result), ir.Undefined)
+        if num_heads == 1:
+            only = sum_of_row(builder, row, columns, args[0])
+            vector = builder.insert_element(ir.Constant(result.vector, ir.Undefined), only, ir.Constant(vectors.I32, 0))
+            return builder.insert_value(sums, vector, 0)
+        parts = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
+        width, last = num_heads * columns, num_heads * columns - row.lanes
+
+        def place(column: int) -> tuple[int, int]:
+            """Vector and lane of a column of ``row``."""
+            vector = column // row.lanes
+            return (vector, column % row.lanes) if vector < row.num_vectors - 1 else (vector, column - last)
+
+        where, depth_left = [place(column) for column in range(width)], columns
+        while depth_left > 1:
+            half = (depth_left + 1) // 2
+            first = [where[k * depth_left + d] for k in range(num_heads) for d in range(half)]
+            second = [
+                where[k * depth_left + half + d] if half + d < depth_left else None
+                for k in range(num_heads)
+                for d in range(half)
+            ]
+            pairs = range(0, len(first), row.lanes)
+            parts = [
+                builder.fadd(*(_picked(builder, row, parts, w[k : k + row.lanes]) for w in (first, second)))
+                for k in pairs
+            ]
+            where, depth_left = [divmod(k, row.lanes) for k in range(len(first))], half
+        for index, first_head in enumerate(_first_columns(result, num_heads)):
+            vector = _picked(builder, row, parts, where[first_head : first_head + lanes])
+            sums = builder.insert_value(sums, _cut(builder, vector, lanes), index)
+        return sums
+
+    return result(row, heads, depth), codegen
+
+
+def _first_columns(lines: RowVectors, width: int) -> list[int]:
+    """The first column of each vector of a row of ``width`` columns."""
+    return [*range(0, (lines.num_vectors - 1) * lines.lanes, lines.lanes), width - lines.lanes]
+
+
+def _picked(
+    builder: ir.IRBuilder, lines: RowVectors, parts: list[ir.Value], wanted: list[tuple[int, int] | None]
+) -> ir.Value:
+    """A vector of the (vector, lane) numbers of ``parts`` that are ``wanted``, then anything; None: a zero."""
+    zero = ir.Constant(lines.vector, None)
+    padded = [*wanted, *[wanted[0]] * (lines.lanes - len(wanted))]
+    sources = sorted({-1 if one is None else one[0] for one in padded})
+    operands = {source: zero if source < 0 else parts[source] for source in sources}
+
+    def lane(one: tuple[int, int] | None, source: int, at: int) -> int | None:
+        mine = one is None if source < 0 else one is not None and one[0] == source
+        return (at if one is None else one[1]) if mine else None
+
+    result, known = operands[sources[0]], [lane(one, sources[0], at) for at, one in enumerate(padded)]
+    for source in sources[1:]:
+        added = [lane(one, source, at) for at, one in enumerate(padded)]
+        mask = [
+            old if old is not None else lines.lanes + new if new is not None else 0 for old, new in zip(known, added)
+        ]
+        result = builder.shuffle_vector(result, operands[source], shuffle_mask(mask))
+        known = [at if old is not None or new is not None else None for at, (old, new) in enumerate(zip(known, added))]
+    if len(sources) == 1:
+        result = builder.shuffle_vector(result, zero, shuffle_mask([0 if at is None else at for at in known]))
+    return result
+
+
+def _cut(builder: ir.IRBuilder, vector: ir.Value, lanes: int) -> ir.Value:
+    """The first ``lanes`` lanes of ``vector``."""
+    if vector.type.count == lanes:
+        return vector
+    return builder.shuffle_vector(vector, vector, shuffle_mask(list(range(lanes))))

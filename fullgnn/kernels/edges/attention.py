@@ -1,0 +1,145 @@
+"""Graph attention over one stage of edges, fused: no tensor has a row for each edge.
+
+The result of target i is, head by head,
+
+    out_i = sum_j p_ij x_j        p_ij = softmax over j of LeakyReLU(a_source[j] + a_target[i])
+
+(Velickovic et al., "Graph Attention Networks", 2018, equations 3 and 4). ``attend`` adds one stage to a
+``SoftmaxState``, as in flash attention (Dao et al., 2022). ``attend_backward`` computes the weights p again; with g the
+gradient of the result, and c the factor of an attention dropout, which multiplies p,
+
+    grad x_j     = sum_i c p g_i
+    grad logit   = p (c <g_i, x_j> - <g_i, out_i>), times the slope where the LeakyReLU has it
+
+Gradients of sources are pulled along the transposed index, so no number of threads changes a bit.
+"""
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.index import Transposed
+from fullgnn.kernels.edges.mask import EdgeMask, check_heads
+from fullgnn.kernels.edges.reference import attend_backward_torch, attend_torch
+from fullgnn.kernels.edges.softmax_state import SoftmaxState
+from fullgnn.kernels.spmm.base import LocalCSR
+from fullgnn.kernels.support.aligned import as_rows
+
+
+def attend(
+    csr: LocalCSR,
+    logit_source: Tensor,
+    logit_target: Tensor,
+    x: Tensor,
+    slope: float,
+    mask: EdgeMask | None,
+    state: SoftmaxState,
+) -> None:
+    """Add the edges of a stage to ``state``, in place. Shapes are local to the stage: n targets, m sources, K heads.
+
+    Args:
+        csr: (n, m); its values are not read.
+        logit_source: (m, K), of the dtype of ``x``.
+        logit_target: (n, K).
+        x: (m, K * D) float32 or float64, any row stride.
+        slope: negative slope of the LeakyReLU.
+        mask: the attention dropout; None: none. It applies to the softmax, so ``state.total`` does not depend on it.
+
+    Raises:
+        ConfigError: a dropout with more than 1,024 heads.
+    """
+    num_heads = logit_source.shape[1]
+    depth = _check(csr, logit_source, x, mask)
+    assert logit_target.shape == state.maximum.shape == (csr.num_rows, num_heads), (logit_target.shape, num_heads)
+    assert state.weighted.shape == (csr.num_rows, x.shape[1]), state.weighted.shape
+    if csr.nnz == 0:
+        return
+    if not compiled_for(x):
+        attend_torch(csr, logit_source, logit_target, x, slope, mask, state)
+        return
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+    from fullgnn.kernels.edges._attention_cpu import attend_loop
+    from fullgnn.kernels.edges._mask_cpu import mask_arguments
+    from fullgnn.kernels.edges._rows_cpu import over_rows
+
+    x, logit_source, logit_target = as_rows(x), logit_source.contiguous(), logit_target.contiguous()
+    size = x.element_size()
+    over_rows(
+        attend_loop(8 * size, num_heads, depth),
+        csr.indptr,
+        csr.indices,
+        logit_source,
+        logit_target,
+        x,
+        x.stride(0) * size,
+        _number(slope, x),
+        state.maximum,
+        state.total,
+        state.weighted,
+        *mask_arguments(mask),
+    )
+
+
+def attend_backward(
+    csr: LocalCSR,
+    transposed: Transposed,
+    logit_source: Tensor,
+    x: Tensor,
+    slope: float,
+    mask: EdgeMask | None,
+    rows: AttentionRows,
+) -> tuple[Tensor, Tensor]:
+    """The gradients at the sources of a stage; those of its targets are added to ``rows.grad_logit_target``.
+
+    Args:
+        csr, logit_source, x, slope, mask: those of ``attend``.
+        transposed: ``transpose(csr)``.
+        rows: what the backward pass of all stages reads of the targets.
+
+    Returns:
+        (m, K) gradient of ``logit_source`` and (m, K * D) gradient of ``x``.
+    """
+    num_heads = logit_source.shape[1]
+    depth = _check(csr, logit_source, x, mask)
+    assert rows.grad.shape == (csr.num_rows, x.shape[1]) and rows.grad.dtype == x.dtype, (rows.grad.shape, x.dtype)
+    assert transposed.num_sources == csr.num_cols and len(transposed.targets) == csr.nnz
+    if csr.nnz == 0:
+        return torch.zeros_like(logit_source), torch.zeros_like(x)
+    if not compiled_for(x):
+        return attend_backward_torch(csr, logit_source, x, slope, mask, rows)
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+    from fullgnn.kernels.edges._attention_backward_cpu import source_gradient_loop, target_gradient_loop
+    from fullgnn.kernels.edges._mask_cpu import mask_arguments
+    from fullgnn.kernels.edges._rows_cpu import over_rows
+
+    x, logit_source, grad = as_rows(x), logit_source.contiguous(), rows.grad.contiguous()
+    size = x.element_size()
+    key, drop = (8 * size, num_heads, depth), mask_arguments(mask)
+    common = (logit_source, x, x.stride(0) * size, _number(slope, x), rows.table, grad)
+    over_rows(target_gradient_loop(*key), csr.indptr, csr.indices, *common, rows.grad_logit_target, *drop)
+    grad_logit_source, grad_x = torch.empty_like(logit_source), x.new_empty(x.shape)
+    outputs = (grad_logit_source, grad_x)
+    over_rows(source_gradient_loop(*key), transposed.indptr, transposed.targets, *common, *outputs, *drop)
+    return outputs
+
+
+def compiled_for(x: Tensor) -> bool:
+    """Whether compiled loops for a CPU process rows of the dtype and device of ``x``."""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+
+
+def _check(csr: LocalCSR, logit_source: Tensor, x: Tensor, mask: EdgeMask | None) -> int:
+    """The columns of a head."""
+    num_heads = logit_source.shape[1]
+    assert len(x) == len(logit_source) == csr.num_cols, (x.shape, logit_source.shape, csr.num_cols)
+    assert num_heads > 0 and x.shape[1] > 0 and x.shape[1] % num_heads == 0, (x.shape, num_heads)
+    assert logit_source.dtype == x.dtype, (logit_source.dtype, x.dtype)
+    if mask is not None:
+        check_heads(num_heads)
+        assert len(mask.target_id) == csr.num_rows and len(mask.source_id) == csr.num_cols
+    return x.shape[1] // num_heads
+
+
+def _number(slope: float, x: Tensor) -> object:
+    """``slope`` as a NumPy number of the dtype of ``x``."""
+    return x.new_tensor(slope).numpy()[()]

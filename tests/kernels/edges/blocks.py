@@ -1,0 +1,79 @@
+"""Blocks of edges for the tests of this folder, and dense attention in float64, written independently."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.spmm import LocalCSR
+
+
+def pattern(num_targets: int, num_sources: int, seed: int = 0) -> Tensor:
+    """(n, m) bool: every fifth target and every seventh source has no edges, and one target has nearly all sources."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.rand(num_targets, num_sources, generator=generator) < 0.15
+    if num_targets > 2:
+        mask[2] = True
+    mask[4::5] = False
+    mask[:, 6::7] = False
+    return mask
+
+
+def local_csr(mask: Tensor) -> LocalCSR:
+    indptr = torch.zeros(len(mask) + 1, dtype=torch.int32)
+    indptr[1:] = mask.sum(1).cumsum(0)
+    return LocalCSR(indptr, mask.nonzero()[:, 1].int(), None, *mask.shape)
+
+
+def on_edges(mask: Tensor, dense: Tensor) -> Tensor:
+    """(E, ...) the entries of (n, m, ...) ``dense`` at the edges, in the order of a CSR."""
+    return dense[mask]
+
+
+def from_edges(mask: Tensor, values: Tensor) -> Tensor:
+    """(n, m, ...) matrix with (E, ...) ``values`` at the edges and 0 elsewhere; differentiable."""
+    dense = values.new_zeros(*mask.shape, *values.shape[1:])
+    return dense.index_put(tuple(mask.nonzero().T), values)
+
+
+@dataclass
+class Attention:
+    """The inputs of an attention, with a gradient of its result."""
+
+    mask: Tensor
+    logit_source: Tensor
+    logit_target: Tensor
+    x: Tensor
+    grad: Tensor
+
+    @classmethod
+    def random(cls, mask: Tensor, num_heads: int, depth: int, spread: float = 1.0) -> "Attention":
+        """Float64 inputs that float32 holds as well."""
+        generator = torch.Generator().manual_seed(3)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator).double()
+
+        (n, m), width = mask.shape, num_heads * depth
+        logits = [(spread * normal(rows, num_heads)).float().double() for rows in (m, n)]
+        return cls(mask, *logits, normal(m, width), normal(n, width))
+
+
+def dense_attention(inputs: Attention, slope: float, factors: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+    """The result, and the gradients of the sources' logits, the targets' logits and the rows, by autograd.
+
+    Args:
+        factors: (n, m, K) factors of the softmax; None: all 1.
+    """
+    leaves = [one.clone().requires_grad_() for one in (inputs.logit_source, inputs.logit_target, inputs.x)]
+    source, target, x = leaves
+    num_heads = source.shape[1]
+    logits = source[None, :, :] + target[:, None, :]
+    logits = torch.where(logits > 0, logits, slope * logits)
+    logits = torch.where(inputs.mask[:, :, None], logits, -torch.inf)
+    busy = inputs.mask.any(1)[:, None, None]  # the softmax of a target without edges is nan
+    softmax = torch.where(busy, logits, 0).softmax(1) * inputs.mask[:, :, None]
+    softmax = softmax if factors is None else softmax * factors
+    out = torch.einsum("nmk,mkd->nkd", softmax, x.view(len(x), num_heads, -1)).flatten(1)
+    out.backward(inputs.grad)
+    return out.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]

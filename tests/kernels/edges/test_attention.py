@@ -1,0 +1,209 @@
+"""Attention over stages of edges against dense attention in float64."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.edges import _rows_cpu, attention
+from fullgnn.kernels.edges.attention import attend, attend_backward
+from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.index import transpose
+from fullgnn.kernels.edges.mask import EdgeMask
+from fullgnn.kernels.edges.softmax_state import SoftmaxState
+from tests.kernels.dropout.test_philox import philox_4x32
+from tests.kernels.edges.blocks import Attention, dense_attention, local_csr, pattern
+
+SLOPE = 0.2
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+FLOAT32, FLOAT64 = torch.float32, torch.float64
+
+MakeMask = Callable[[Tensor, Tensor], EdgeMask]
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The implementation under test: compiled loops in several chunks of rows, or torch operations."""
+    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
+    torch.set_num_threads(2)
+    if request.param == "torch":
+        monkeypatch.setattr(attention, "compiled_for", lambda x: False)
+    return request.param
+
+
+def stages_of(num_sources: int, cut: int | None) -> list[slice]:
+    return [slice(0, num_sources)] if cut is None else [slice(cut, num_sources), slice(0, cut)]
+
+
+def computed(
+    inputs: Attention,
+    dtype: torch.dtype,
+    cut: int | None = None,
+    merged: bool = False,
+    make_mask: MakeMask | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """The result and the gradients of the package, in one stage, or in two that begin with source ``cut``.
+
+    Args:
+        merged: two parties compute a stage each and merge their states, instead of one after the other.
+    """
+    n, m = inputs.mask.shape
+    num_heads, width = inputs.logit_source.shape[1], inputs.x.shape[1]
+    source, target, x, grad = (
+        one.to(dtype) for one in (inputs.logit_source, inputs.logit_target, inputs.x, inputs.grad)
+    )
+    states, stages = [], []
+    for part in stages_of(m, cut):
+        csr = local_csr(inputs.mask[:, part])
+        mask = None if make_mask is None else make_mask(torch.arange(n), torch.arange(m)[part])
+        # The rows lie inside a wider matrix of nans, which would show.
+        frame = torch.full((len(x[part]), width + 3), torch.nan, dtype=dtype)
+        frame[:, 1 : 1 + width] = x[part]
+        stages.append((csr, source[part], frame[:, 1 : 1 + width], mask))
+        if merged or not states:
+            states.append(SoftmaxState.empty(n, num_heads, width, x))
+        attend(csr, source[part], target, stages[-1][2], SLOPE, mask, states[-1])
+    stacked = (torch.stack([getattr(one, name) for one in states]) for name in ("maximum", "total", "weighted"))
+    state = SoftmaxState.merge(SoftmaxState(*stacked)) if merged else states[0]
+    out = state.finish()
+    rows = AttentionRows.of(target, state, out, grad)
+    found = [
+        attend_backward(csr, transpose(csr), logits, part, SLOPE, mask, rows) for csr, logits, part, mask in stages
+    ]
+    if cut is not None:
+        found.reverse()
+    of_source, of_x = (torch.cat([gradients[k] for gradients in found]) for k in (0, 1))
+    return out, [of_source, rows.grad_logit_target, of_x]
+
+
+def check(found: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list[Tensor]], dtype: torch.dtype) -> None:
+    assert found[0].dtype == dtype
+    for one, exact in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True):
+        scale = max(1.0, float(exact.abs().max())) if exact.numel() else 1.0
+        torch.testing.assert_close(one.double(), exact, rtol=0, atol=TOLERANCE[dtype] * scale)
+
+
+HEADS = [(8, 8, FLOAT32), (1, 41, FLOAT32), (8, 7, FLOAT64), (3, 1, FLOAT32), (8, 41, FLOAT64)]
+MORE_HEADS = [(k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in (FLOAT32, FLOAT64)]
+
+
+def test_against_dense_attention(path: str, every_case: bool) -> None:
+    """The heavy target has more edges than a tile; two stages, and two parties that merge, equal one block."""
+    mask = pattern(31, 150)
+    for num_heads, depth, dtype in MORE_HEADS if every_case or path == "torch" else HEADS:
+        inputs = Attention.random(mask, num_heads, depth)
+        expected = dense_attention(inputs, SLOPE)
+        for cut, merged in ((None, False), (50, False), (77, True)):
+            check(computed(inputs, dtype, cut, merged), expected, dtype)
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0), (1, 1), (4, 3)])
+def test_empty_blocks(n: int, m: int, path: str) -> None:
+    for mask in (torch.zeros(n, m, dtype=torch.bool), torch.ones(n, m, dtype=torch.bool)):
+        inputs = Attention.random(mask, 8, 8)
+        expected = dense_attention(inputs, SLOPE) if m else (torch.zeros(n, 64).double(), [
+            torch.zeros(m, 8).double(), torch.zeros(n, 8).double(), torch.zeros(m, 64).double()])  # fmt: skip
+        check(computed(inputs, FLOAT32), expected, FLOAT32)
+        check(computed(inputs, FLOAT32, cut=m // 2, merged=True), expected, FLOAT32)
+
+
+@pytest.mark.parametrize("spread", [80.0, 1e4, 1e30])
+def test_logits_far_apart(spread: float, path: str) -> None:
+    inputs = Attention.random(pattern(31, 150), 8, 8, spread)
+    # Logits of 1e30 are sums that float32 rounds: with targets' logits of 0 they are exact.
+    inputs.logit_target.zero_()
+    expected = dense_attention(inputs, torch.tensor(SLOPE).double().item())
+    for cut, merged in ((None, False), (50, False), (77, True)):
+        out, gradients = computed(inputs, FLOAT32, cut, merged)
+        assert out.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
+        if spread < 1e4:  # beyond, the product of slope and logit is rounded by more than a weight tolerates
+            check((out, gradients), expected, FLOAT32)
+        busy = inputs.mask.any(1)
+        assert (out[~busy] == 0).all()
+    top = (inputs.logit_source[None] * inputs.mask[:, :, None]).argmax(1)  # where positive, it takes all the weight
+    if spread == 1e30:
+        best = inputs.x.view(150, 8, 8)[top, torch.arange(8)].flatten(1)
+        torch.testing.assert_close(out[busy].double(), best[busy], rtol=1e-6, atol=1e-6)
+
+
+def test_a_nan_shows(path: str) -> None:
+    inputs = Attention.random(pattern(31, 150), 8, 8)
+    inputs.logit_source[5, 3] = torch.nan
+    out, _ = computed(inputs, FLOAT32)
+    reached = inputs.mask[:, 5]
+    assert out.view(31, 8, 8)[reached, 3].isnan().all() and out[~reached].isfinite().all()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
+    inputs = Attention.random(pattern(200, 150), 8, 8)
+    results = []
+    for num_threads in (1, 2):
+        torch.set_num_threads(num_threads)
+        out, gradients = computed(inputs, FLOAT32, cut=70, make_mask=dropout() if masked else None)
+        results.append([out, *gradients])
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
+IDS = torch.tensor([0, 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**40 - 1, 2**39 + 12345])
+
+
+def ids_of(nodes: Tensor) -> Tensor:
+    """Distinct ids, some beyond 32 bits."""
+    return torch.where(nodes < len(IDS), IDS[nodes.clamp(max=len(IDS) - 1)], 7 * nodes + 2**33)
+
+
+def dropout(p: float = 0.4, seed: int = 2**40 + 17, epoch: int = 3, layer: int = 1) -> MakeMask:
+    def make(targets: Tensor, sources: Tensor) -> EdgeMask:
+        return EdgeMask(ids_of(targets), ids_of(sources), p, seed, torch.tensor(epoch), layer)
+
+    return make
+
+
+def expected_factors(n: int, m: int, num_heads: int, p: float, seed: int, epoch: int, layer: int) -> Tensor:
+    """(n, m, K): the definition of the mask, one Philox call for every edge and head."""
+    target, source, head = torch.meshgrid(ids_of(torch.arange(n)), ids_of(torch.arange(m)), torch.arange(num_heads),
+                                          indexing="ij")  # fmt: skip
+    packed = target // 2**32 + source // 2**32 * 2**8 + head // 4 * 2**16 + layer * 2**24
+    counter = torch.stack([target % 2**32, source % 2**32, packed, torch.full_like(packed, epoch)], -1).numpy()
+    words = torch.from_numpy(philox_4x32(counter, [seed % 2**32, seed // 2**32 ^ 0x45444745]).astype("int64"))
+    word = words.gather(3, head[..., None] % 4)[..., 0]
+    return (word >= round(p * 2**32)).double() / (1 - p)
+
+
+@pytest.mark.parametrize(("num_heads", "dtype"), [(8, FLOAT32), (1, FLOAT32), (3, FLOAT64)])
+def test_dropout(num_heads: int, dtype: torch.dtype, path: str) -> None:
+    """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""
+    mask = pattern(31, 150)
+    inputs = Attention.random(mask, num_heads, {8: 8, 1: 41, 3: 1}[num_heads])
+    for p, seed, epoch, layer in ((0.4, 2**40 + 17, 3, 1), (0.9, 2**64 - 1, 2**32 - 1, 255)):
+        factors = expected_factors(*mask.shape, num_heads, p, seed, epoch, layer)
+        kept = (factors[mask] > 0).double().mean().item()
+        assert abs(kept - (1 - p)) < 5 * (p * (1 - p) / factors[mask].numel()) ** 0.5
+        expected = dense_attention(inputs, SLOPE, factors)
+        for cut, merged in ((None, False), (50, False), (77, True)):
+            check(computed(inputs, dtype, cut, merged, dropout(p, seed, epoch, layer)), expected, dtype)
+
+
+def test_refuses_what_the_counter_does_not_hold() -> None:
+    ids = torch.arange(3)
+    for p, layer in ((1.0, 0), (-0.1, 0), (0.5, 256), (0.5, -1)):
+        with pytest.raises(ConfigError, match="Attention dropout"):
+            EdgeMask(ids, ids, p, 0, torch.tensor(0), layer)
+    csr, x = local_csr(torch.ones(3, 3, dtype=torch.bool)), torch.zeros(3, 1025)
+    with pytest.raises(ConfigError, match="1024 heads"):
+        mask = EdgeMask(ids, ids, 0.5, 0, torch.tensor(0), 0)
+        attend(csr, x, x, x, SLOPE, mask, SoftmaxState.empty(3, 1025, 1025, x))
+
+
+def test_the_transposed_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = pattern(31, 150)
+    csr, index = local_csr(mask), transpose(local_csr(mask))
+    source, target = mask.T.nonzero().T
+    assert torch.equal(index.targets.long(), target) and torch.equal(index.indptr.diff().long(), mask.sum(0))
+    places = torch.full(mask.shape, -1)
+    places[mask] = torch.arange(csr.nnz)
+    assert torch.equal(index.places.long(), places[target, source])
