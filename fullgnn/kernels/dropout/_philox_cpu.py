@@ -39,7 +39,7 @@ def dropout_cpu(
 
 
 @numba.njit(inline="always")
-def philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
+def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
     """The ten rounds of Philox, on 32-bit words in 64-bit lanes: a vectorised product is one widening multiply."""
     for _ in range(10):
         product_0, product_1 = counter_0 * MULTIPLIER_0, counter_2 * MULTIPLIER_1
@@ -76,7 +76,7 @@ def _dropout(x, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer
                 group[num_calls + g] = g
             num_calls += num_groups
         for call in range(num_calls):
-            word_0, word_1, word_2, word_3 = philox(node[call], group[call], layer, epoch, key_0, key_1)
+            word_0, word_1, word_2, word_3 = _philox(node[call], group[call], layer, epoch, key_0, key_1)
             word[4 * call] = word_0
             word[4 * call + 1] = word_1
             word[4 * call + 2] = word_2

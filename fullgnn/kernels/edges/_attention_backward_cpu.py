@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from fullgnn.kernels.edges._attention_cpu import tile_edges
-from fullgnn.kernels.edges._mask_cpu import drop_weights
+from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -58,19 +58,14 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         grad_logit_target,
         target_id,
         source_id,
-        threshold,
-        scale,
-        layer,
-        epoch,
-        key_0,
-        key_1,
+        drop,
     ):
         """Add the gradients of ``logit_target`` of some targets.
 
         Args:
             logit_source, x, table, grad, grad_logit_target: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, ...: ``MaskArguments``.
+            target_id, source_id, drop: ``MaskArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
@@ -78,7 +73,8 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             zeros(bits, full_lanes, 1),
         )
         masked = len(target_id) > 0
-        target_ids, source_ids = np.empty(tile, np.uint64), np.empty(tile, np.uint64)
+        memory = mask_memory(tile if masked else 0, num_heads)
+        own = np.empty(1, np.int32)
         dots = scratch[:length]
         dots_at = scratch.ctypes.data
         logits_at = dots_at + length * size
@@ -117,12 +113,8 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         product = multiply(load(base + source * x_stride, last, zero), of_grad)
                         store(at + k * row_bytes, last_sum, head_sums(product, in_slice, depth))
                 if masked:
-                    for k in range(count):
-                        target_ids[k] = target_id[row]
-                        source_ids[k] = source_id[indices[edge + k]]
-                    drop_weights(
-                        dots, count, num_heads, target_ids, source_ids, threshold, scale, layer, epoch, key_0, key_1
-                    )
+                    own[0], sources = row, indices[edge : edge + count]
+                    drop_weights(dots, num_heads, target_id, own, source_id, sources, drop, memory)
                 of_tile = no_weights
                 for k in range(count):
                     weight = multiply(load(weights_at + k * row_bytes, last_head, no_weights), inverse)
@@ -165,12 +157,7 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         grad_x,
         target_id,
         source_id,
-        threshold,
-        scale,
-        layer,
-        epoch,
-        key_0,
-        key_1,
+        drop,
     ):
         """Write the gradients of ``logit_source`` and ``x`` of some sources.
 
@@ -178,7 +165,7 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             indptr, targets: fields of the ``Transposed``.
             logit_source, x, table, grad, grad_logit_source, grad_x: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, ...: ``MaskArguments``.
+            target_id, source_id, drop: ``MaskArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
@@ -186,7 +173,8 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             zeros(bits, full_lanes, 1),
         )
         masked = len(target_id) > 0
-        target_ids, source_ids = np.empty(tile, np.uint64), np.empty(tile, np.uint64)
+        memory = mask_memory(tile if masked else 0, num_heads)
+        own = np.empty(1, np.int32)
         dots, weights, factors = scratch[:length], scratch[length : 2 * length], scratch[2 * length : 3 * length]
         dots_at = scratch.ctypes.data
         weights_at = dots_at + length * size
@@ -218,23 +206,9 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         product = multiply(load(base + target * grad_stride, last, zero), of_x)
                         store(at + k * row_bytes, last_sum, head_sums(product, in_slice, depth))
                 if masked:
-                    for k in range(count):
-                        target_ids[k] = target_id[targets[edge + k]]
-                        source_ids[k] = source_id[row]
                     factors[:] = 1
-                    drop_weights(
-                        factors,
-                        count,
-                        num_heads,
-                        target_ids,
-                        source_ids,
-                        threshold,
-                        scale,
-                        layer,
-                        epoch,
-                        key_0,
-                        key_1,
-                    )
+                    own[0], ends = row, targets[edge : edge + count]
+                    drop_weights(factors, num_heads, target_id, ends, source_id, own, drop, memory)
                     for place in range(count * num_heads):
                         dots[place] *= factors[place]
                 of_tile = no_weights

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from fullgnn.kernels.edges._mask_cpu import drop_weights
+from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -66,19 +66,14 @@ def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         weighted,
         target_id,
         source_id,
-        threshold,
-        scale,
-        layer,
-        epoch,
-        key_0,
-        key_1,
+        drop,
     ):
         """Add the edges of some targets to the state.
 
         Args:
             logit_source, logit_target, x, maximum, total, weighted: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, ...: ``MaskArguments``.
+            target_id, source_id, drop: ``MaskArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
@@ -86,7 +81,8 @@ def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             zeros(bits, full_lanes, 1),
         )
         masked = len(target_id) > 0
-        target_ids, source_ids = np.empty(tile, np.uint64), np.empty(tile, np.uint64)
+        memory = mask_memory(tile if masked else 0, num_heads)
+        own = np.empty(1, np.int32)
         weights = scratch[:length]
         weights_at = scratch.ctypes.data
         repeated_at = weights_at + length * size
@@ -125,22 +121,8 @@ def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                     tile_total = add(tile_total, load(weights_at + k * row_bytes, last_head, no_weights))
                 row_total = add(multiply(row_total, shrink), tile_total)
                 if masked:
-                    for k in range(count):
-                        target_ids[k] = target_id[row]
-                        source_ids[k] = source_id[indices[edge + k]]
-                    drop_weights(
-                        weights,
-                        count,
-                        num_heads,
-                        target_ids,
-                        source_ids,
-                        threshold,
-                        scale,
-                        layer,
-                        epoch,
-                        key_0,
-                        key_1,
-                    )
+                    own[0], sources = row, indices[edge : edge + count]
+                    drop_weights(weights, num_heads, target_id, own, source_id, sources, drop, memory)
                 for part in range(num_slices):
                     total_of_part = zero
                     at = weights_at + part * in_slice * size
