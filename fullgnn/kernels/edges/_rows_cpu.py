@@ -48,15 +48,21 @@ def over_rows(loop: RowLoop, indptr: Tensor, indices: Tensor, *args: object) -> 
         indices: (E,) int32.
         args: tensors are passed as the address of their first number.
     """
+    passed = [arg.data_ptr() if isinstance(arg, Tensor) else arg for arg in args]
+
+    def with_scratch(starts: np.ndarray, ends: np.ndarray, first_row: int, stop_row: int) -> None:
+        loop.function(starts, ends, first_row, stop_row, loop.allocate(), *passed)
+
+    over_rows_of_arrays(with_scratch, indptr, indices)
+
+
+def over_rows_of_arrays(loop: Callable[..., None], indptr: Tensor, indices: Tensor, *arrays: np.ndarray) -> None:
+    """Call ``loop(indptr, indices, first_row, stop_row, *arrays)`` for chunks of rows, as ``over_rows`` does."""
     starts, ends, num_rows = indptr.contiguous().numpy(), indices.contiguous().numpy(), len(indptr) - 1
     num_threads = torch.get_num_threads() if len(indices) >= MIN_SHARED_EDGES else 1
     num_chunks = min(num_threads * CHUNKS_PER_THREAD, max(1, num_rows)) if num_threads > 1 else 1
-    passed = [arg.data_ptr() if isinstance(arg, Tensor) else arg for arg in args]
-
-    def call(rows: tuple[int, int]) -> None:
-        loop.function(starts, ends, *rows, loop.allocate(), *passed)
-
-    parallel_for(call, itertools.pairwise(_bounds(starts, num_rows, num_chunks)))
+    bounds = _bounds(starts, num_rows, num_chunks)
+    parallel_for(lambda rows: loop(starts, ends, *rows, *arrays), itertools.pairwise(bounds))
 
 
 def _bounds(starts: np.ndarray, num_rows: int, num_chunks: int) -> list[int]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from fullgnn.kernels.edges.attention_rows import AttentionRows
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.mask import EdgeMask, check_heads
+from fullgnn.kernels.edges.paths import path_of
 from fullgnn.kernels.edges.reference import attend_backward_torch, attend_torch
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm.base import LocalCSR
@@ -54,7 +55,7 @@ def attend(
     assert state.weighted.shape == (csr.num_rows, x.shape[1]), state.weighted.shape
     if csr.nnz == 0:
         return
-    if not compiled_for(x):
+    if path_of(x) == "torch":
         attend_torch(csr, logit_source, logit_target, x, slope, mask, state)
         return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
@@ -105,7 +106,7 @@ def attend_backward(
     assert transposed.num_sources == csr.num_cols and len(transposed.targets) == csr.nnz
     if csr.nnz == 0:
         return torch.zeros_like(logit_source), torch.zeros_like(x)
-    if not compiled_for(x):
+    if path_of(x) == "torch":
         return attend_backward_torch(csr, logit_source, x, slope, mask, rows)
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._attention_backward_cpu import source_gradient_loop, target_gradient_loop
@@ -121,11 +122,6 @@ def attend_backward(
     outputs = (grad_logit_source, grad_x)
     over_rows(source_gradient_loop(*key), transposed.indptr, transposed.targets, *common, *outputs, *drop)
     return outputs
-
-
-def compiled_for(x: Tensor) -> bool:
-    """Whether compiled loops for a CPU process rows of the dtype and device of ``x``."""
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
 
 
 def _check(csr: LocalCSR, logit_source: Tensor, x: Tensor, mask: EdgeMask | None) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 from fullgnn.kernels.edges.attention_rows import AttentionRows
 from fullgnn.kernels.edges.index import edge_targets
 from fullgnn.kernels.edges.mask import EdgeMask, edge_factors
+from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from fullgnn.kernels.spmm.base import LocalCSR
 
@@ -86,11 +87,18 @@ def edge_softmax_backward_torch(csr: LocalCSR, softmax: Tensor, grad: Tensor) ->
     return product - softmax * sums[target]
 
 
-def largest_torch(csr: LocalCSR, messages: Tensor, source_id: Tensor, value: Tensor, winner: Tensor) -> None:
-    """Update the largest messages ``value`` of the targets and their sources ``winner``, see ``MaxState``."""
+def largest_torch(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
+    """See :func:`fullgnn.kernels.edges.reduce.add_largest`."""
     target = edge_targets(csr)[:, None].expand_as(messages)
-    before = value.clone()
-    value.scatter_reduce_(0, target, messages, "amax")
-    none = torch.iinfo(torch.int64).max
-    candidate = torch.where(messages == value.gather(0, target), source_id[csr.indices][:, None], none)
-    winner.masked_fill_(value > before, none).scatter_reduce_(0, target, candidate, "amin")
+    before = state.value.clone()
+    state.value.scatter_reduce_(0, target, messages, "amax")
+    risen = (state.value > before) | (state.value.isnan() & ~before.isnan())
+    wins = (messages == state.value.gather(0, target)) | messages.isnan()
+    candidate = torch.where(wins, source_id[csr.indices][:, None], NO_WINNER)
+    state.winner.masked_fill_(risen, NO_WINNER).scatter_reduce_(0, target, candidate, "amin")
+
+
+def largest_backward_torch(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+    """See :func:`fullgnn.kernels.edges.reduce.largest_backward`."""
+    target = edge_targets(csr)
+    return torch.where(winner[target] == source_id[csr.indices][:, None], grad[target], 0)

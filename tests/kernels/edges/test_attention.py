@@ -29,7 +29,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
-        monkeypatch.setattr(attention, "compiled_for", lambda x: False)
+        monkeypatch.setattr(attention, "path_of", lambda x: "torch")
     return request.param
 
 

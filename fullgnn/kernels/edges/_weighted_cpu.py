@@ -1,0 +1,155 @@
+"""The compiled loops of :mod:`fullgnn.kernels.edges.weighted`. Importing this module imports numba."""
+
+import functools
+
+import numpy as np
+
+from fullgnn.kernels.edges._rows_cpu import RowLoop
+from fullgnn.kernels.edges._vectors_cpu import (
+    Heads,
+    compiled,
+    divide,
+    exp_difference,
+    head_sums,
+    larger,
+    multiply,
+    spread,
+    subtract,
+)
+from fullgnn.kernels.support.vectors import (
+    add,
+    add_rounding_errors,
+    load,
+    prefetch,
+    rounding_error,
+    store,
+    zeros,
+)
+
+LOOKAHEAD = 16  # edges
+CHAIN_EDGES = 128  # edges that are added one after the other; errors of the sum of chains are summed as well
+
+
+@functools.cache
+def weighted_sum_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
+    """The loop that adds weighted rows of X to some rows of the output."""
+    heads = Heads(bits, num_heads, depth)
+    (lanes, num_vectors, last), size = heads.columns, heads.size
+    row_bytes, slice_bytes, in_slice, num_slices = num_heads * size, heads.slice_bytes, heads.heads, heads.num_slices
+
+    @compiled(bits, num_heads, depth)
+    def weighted_sum(indptr, indices, first_row, stop_row, scratch, places, values, x, x_stride, out):
+        """Add, to some rows of ``out``, the rows ``indices[e]`` of X, weighted head by head, for their edges e.
+
+        Args:
+            places: (E,) the row of ``values`` of each edge; (0,): the edge itself.
+            values, x, out: addresses; all but ``x`` are contiguous.
+            x_stride: row stride in bytes.
+        """
+        zero, num_edges = zeros(bits, lanes, num_vectors), len(indices)
+        moved = len(places) > 0
+        for row in range(first_row, stop_row):
+            for part in range(num_slices):
+                base, weights = x + part * slice_bytes, values + part * in_slice * size
+                place = out + (row * num_slices + part) * slice_bytes
+                total, missing = load(place, last, zero), zero
+                edge, end = np.intp(indptr[row]), np.intp(indptr[row + 1])
+                while edge < end:
+                    chain = zero
+                    stop = min(edge + CHAIN_EDGES, end)
+                    for one in range(edge, stop):
+                        ahead = np.uint64(min(one + LOOKAHEAD, num_edges - 1))
+                        prefetch(base + np.intp(indices[ahead]) * x_stride, zero)
+                        at = np.intp(places[np.uint64(one)]) if moved else one
+                        weight = spread(weights + at * row_bytes, zero, in_slice, depth)
+                        neighbour = load(base + np.intp(indices[np.uint64(one)]) * x_stride, last, zero)
+                        chain = add(chain, multiply(neighbour, weight))
+                    missing = add(missing, rounding_error(total, chain))
+                    total = add(total, chain)
+                    edge = stop
+                store(place, last, add_rounding_errors(total, missing))
+
+    return RowLoop(weighted_sum, bits, 0)
+
+
+@functools.cache
+def edge_dots_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
+    """The loop that computes the dot products of the two rows of each edge, head by head."""
+    heads = Heads(bits, num_heads, depth)
+    (lanes, num_vectors, last), size = heads.columns, heads.size
+    last_sum = heads.layout(heads.heads)[2]
+    row_bytes, slice_bytes, in_slice, num_slices = num_heads * size, heads.slice_bytes, heads.heads, heads.num_slices
+
+    @compiled(bits, num_heads, depth)
+    def edge_dots(indptr, indices, first_row, stop_row, scratch, of_rows, x, x_stride, out):
+        """Write, for the edges of some rows, the dot products of their row and of row ``indices[e]`` of X.
+
+        Args:
+            of_rows, x, out: addresses; all but ``x`` are contiguous.
+            x_stride: row stride in bytes.
+        """
+        zero, num_edges = zeros(bits, lanes, num_vectors), len(indices)
+        for row in range(first_row, stop_row):
+            for part in range(num_slices):
+                base, place = x + part * slice_bytes, out + part * in_slice * size
+                of_row = load(of_rows + (row * num_slices + part) * slice_bytes, last, zero)
+                for edge in range(np.intp(indptr[row]), np.intp(indptr[row + 1])):
+                    ahead = np.uint64(min(edge + LOOKAHEAD, num_edges - 1))
+                    prefetch(base + np.intp(indices[ahead]) * x_stride, zero)
+                    neighbour = load(base + np.intp(indices[np.uint64(edge)]) * x_stride, last, zero)
+                    sums = head_sums(multiply(neighbour, of_row), in_slice, depth)
+                    store(place + edge * row_bytes, last_sum, sums)
+
+    return RowLoop(edge_dots, bits, 0)
+
+
+@functools.cache
+def edge_softmax_loop(bits: int, num_heads: int) -> RowLoop:
+    """The loop that computes the softmax over the edges of some rows."""
+    heads = Heads(bits, num_heads, 1)
+    (lanes, num_vectors, last), row_bytes = heads.weights, num_heads * heads.size
+
+    @compiled(bits, num_heads)
+    def edge_softmax(indptr, indices, first_row, stop_row, scratch, logits, out):
+        """Write the softmax of the contiguous (E, K) ``logits`` to ``out``; both are addresses."""
+        zero, one, infinite = zeros(bits, lanes, num_vectors), scratch.ctypes.data, scratch.ctypes.data + row_bytes
+        scratch[:num_heads], scratch[num_heads:] = 1, -np.inf
+        for row in range(first_row, stop_row):
+            first, stop = np.intp(indptr[row]), np.intp(indptr[row + 1])
+            top, total = load(infinite, last, zero), zero
+            for edge in range(first, stop):
+                top = larger(top, load(logits + edge * row_bytes, last, zero))
+            for edge in range(first, stop):
+                weight = exp_difference(load(logits + edge * row_bytes, last, zero), top)
+                total = add(total, weight)
+                store(out + edge * row_bytes, last, weight)
+            inverse = divide(load(one, last, zero), total)
+            for edge in range(first, stop):
+                place = out + edge * row_bytes
+                store(place, last, multiply(load(place, last, zero), inverse))
+
+    return RowLoop(edge_softmax, bits, 2 * num_heads)
+
+
+@functools.cache
+def edge_softmax_gradient_loop(bits: int, num_heads: int) -> RowLoop:
+    """The loop that computes the gradient of the logits of ``edge_softmax`` for the edges of some rows."""
+    heads = Heads(bits, num_heads, 1)
+    (lanes, num_vectors, last), row_bytes = heads.weights, num_heads * heads.size
+
+    @compiled(bits, num_heads)
+    def edge_softmax_gradient(indptr, indices, first_row, stop_row, scratch, softmax, grad, out):
+        """Write the gradient to ``out``; softmax, grad and out are addresses of contiguous (E, K) numbers."""
+        zero = zeros(bits, lanes, num_vectors)
+        for row in range(first_row, stop_row):
+            first, stop = np.intp(indptr[row]), np.intp(indptr[row + 1])
+            total = zero
+            for edge in range(first, stop):
+                at = edge * row_bytes
+                total = add(total, multiply(load(softmax + at, last, zero), load(grad + at, last, zero)))
+            for edge in range(first, stop):
+                at = edge * row_bytes
+                difference = subtract(load(grad + at, last, zero), total)
+                store(out + at, last, multiply(load(softmax + at, last, zero), difference))
+
+    return RowLoop(edge_softmax_gradient, bits, 0)

@@ -1,0 +1,117 @@
+"""Reductions of messages against dense autograd in float64."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.edges import _rows_cpu, reduce
+from fullgnn.kernels.edges.index import repeat_targets
+from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
+from fullgnn.kernels.edges.reduce import Reduction, add_largest, add_messages, largest_backward, reduce_edges
+from tests.kernels.edges.blocks import from_edges, local_csr, pattern
+from tests.kernels.edges.test_weighted import FLOAT32, FLOAT64, check, normal
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The implementation under test: compiled loops in several chunks of rows, or torch operations."""
+    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
+    torch.set_num_threads(2)
+    if request.param == "torch":
+        monkeypatch.setattr(reduce, "path_of", lambda x: "torch")
+    return request.param
+
+
+def dense_reduction(mask: Tensor, messages: Tensor, reduction: Reduction, grad: Tensor) -> list[Tensor]:
+    """The result and the gradient, by autograd; the messages must differ."""
+    messages = messages.clone().requires_grad_()
+    dense = from_edges(mask, messages)
+    if reduction == "max":
+        out = torch.where(mask[:, :, None], dense, -torch.inf).amax(1)
+        out = torch.where(mask.any(1)[:, None], out, 0)
+    else:
+        out = dense.sum(1) / (mask.sum(1).clamp(min=1)[:, None] if reduction == "mean" else 1)
+    return [out.detach(), *torch.autograd.grad(out, messages, grad)]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
+def test_reduction(reduction: Reduction, dtype: torch.dtype, path: str) -> None:
+    for width in (1, 7, 8, 41):
+        mask = pattern(31, 150)
+        csr = local_csr(mask)
+        messages, grad = normal(csr.nnz, width, seed=0), normal(31, width, seed=1)
+        leaf = messages.to(dtype).requires_grad_()
+        out = reduce_edges(csr, leaf, reduction)
+        out.backward(grad.to(dtype))
+        check([out, leaf.grad], dense_reduction(mask, messages, reduction, grad), dtype)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
+@pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0)])
+def test_empty_blocks(n: int, m: int, reduction: Reduction, path: str) -> None:
+    csr = local_csr(torch.ones(n, m, dtype=torch.bool))
+    leaf = torch.zeros(0, 3, requires_grad=True)
+    out = reduce_edges(csr, leaf, reduction)
+    assert torch.equal(out, torch.zeros(n, 3))
+    out.sum().backward()
+    assert leaf.grad is not None and leaf.grad.shape == (0, 3)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_ties_go_to_the_lowest_id_across_stages(merged: bool, path: str) -> None:
+    """Few distinct messages tie often. The winner depends neither on the order of the stages nor on who has them."""
+    mask = pattern(31, 150)
+    messages = torch.randint(-2, 3, (31, 150, 5), generator=torch.Generator().manual_seed(0)).float()
+    messages[:, 3] = -torch.inf
+    source_id = torch.randperm(150, generator=torch.Generator().manual_seed(1)) + 2**33
+    value = torch.where(mask[:, :, None], messages, -torch.inf).amax(1)
+    wins = (messages == value[:, None]) & mask[:, :, None]
+    winner = torch.where(wins, source_id[None, :, None], NO_WINNER).amin(1)
+    grad = normal(31, 5, seed=2).float()
+    for cut in (40, 90):
+        states = [MaxState.empty(31, 5, messages)]
+        for part in (slice(cut, 150), slice(0, cut)):
+            if merged:
+                states.append(MaxState.empty(31, 5, messages))
+            csr, of_part = local_csr(mask[:, part]), mask[:, part]
+            add_largest(csr, messages[:, part][of_part], source_id[part], states[-1])
+        stacked = MaxState(torch.stack([one.value for one in states]), torch.stack([one.winner for one in states]))
+        state = MaxState.merge(stacked)
+        assert torch.equal(state.value, value) and torch.equal(state.winner, winner)
+        assert torch.equal(state.finish(), torch.where(mask.any(1)[:, None], value, 0))
+        expected = torch.where(source_id[None, :, None] == winner[:, None], grad[:, None], 0)
+        for part in (slice(0, cut), slice(cut, 150)):
+            found = largest_backward(local_csr(mask[:, part]), source_id[part], winner, grad)
+            assert torch.equal(found, expected[:, part][mask[:, part]])
+
+
+def test_sums_are_added_to_what_is_there(path: str) -> None:
+    mask, before = pattern(31, 150), normal(31, 7, seed=1)
+    messages = normal(31, 150, 7, seed=0)
+    out = before.clone()
+    for part in (slice(60, 150), slice(0, 60)):
+        add_messages(local_csr(mask[:, part]), messages[:, part][mask[:, part]], out)
+    check([out], [before + (messages * mask[:, :, None]).sum(1)], FLOAT64)
+
+
+def test_a_long_sum_is_exact_to_working_precision() -> None:
+    csr = local_csr(torch.ones(1, 100_000, dtype=torch.bool))
+    messages = torch.full((csr.nnz, 2), 0.7)
+    exact = messages.double().sum(0)
+    assert ((reduce_edges(csr, messages, "sum")[0].double() - exact).abs() <= 2e-6 * exact).all()
+
+
+def test_a_nan_shows(path: str) -> None:
+    csr = local_csr(torch.ones(2, 3, dtype=torch.bool))
+    messages = torch.tensor([1, torch.nan, 2, 4, 5, 6])[:, None]
+    assert torch.equal(reduce_edges(csr, messages, "max").isnan(), torch.tensor([[True], [False]]))
+
+
+def test_rows_of_targets_for_each_edge() -> None:
+    mask, rows = pattern(31, 150), normal(31, 4, seed=0).requires_grad_()
+    grad = normal(int(mask.sum()), 4, seed=1)
+    found = repeat_targets(local_csr(mask), rows)
+    assert torch.equal(found, rows[:, None].expand(31, 150, 4)[mask])
+    found.backward(grad)
+    check([rows.grad], [from_edges(mask, grad).sum(1)], FLOAT64)
