@@ -1,12 +1,18 @@
 """A block made from a dense matrix, for models in one process."""
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph import Propagation
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
-from fullgnn.schemes import Block, FusedProduct
+from fullgnn.schemes import Block, FusedProduct, Needs
+from fullgnn.schemes.edges import Stage
+from fullgnn.schemes.local import LocalMovements
+from fullgnn.schemes.operator import local_csr
+from tests.oracle import normalize
 
 KIPF = Propagation()
 
@@ -34,3 +40,21 @@ def dense_block(matrix: Tensor, targets: Tensor | None = None, propagation: Prop
     ids = torch.arange(len(matrix), device=matrix.device)
     rows = matrix if targets is None else matrix[targets]
     return Block(ids, {propagation: FusedProduct(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)
+
+
+def block_of(adj: np.ndarray, needs: Needs, targets: Tensor | None = None) -> Block:
+    """A block with all that a model ``needs``, from the dense stored adjacency ``adj``, in one process."""
+    ids = torch.arange(len(adj))
+    rows = ids if targets is None else targets
+    products, edges = {}, {}
+    for one in needs.propagations:
+        matrix = torch.from_numpy(normalize(adj, one.normalization, one.self_loops))[rows]
+        products[one] = FusedProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+    for edge_set in needs.edges:
+        stored = adj.copy()
+        if edge_set.self_loops:
+            np.fill_diagonal(stored, 1)
+        csr = csr_array(stored[rows.numpy()])
+        weighted = bool((adj != adj.astype(bool)).any())
+        edges[edge_set] = (Stage(local_csr(csr, not weighted, torch.device("cpu"))),)
+    return Block(ids, products, targets, movements=LocalMovements(len(adj), len(rows)), edges=edges)

@@ -10,7 +10,7 @@ counts nothing.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -162,12 +162,15 @@ class Axis:
             return tensor.to("cpu", copy=True)
         return torch.empty(tensor.shape, dtype=tensor.dtype)
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Sum ``tensor`` over the ranks of the axis, in place. The gradient of a sum over ranks is the same sum."""
+    def all_reduce(self, tensor: Tensor, operation: Literal["sum", "max"] = "sum") -> Tensor:
+        """Reduce ``tensor`` elementwise over the ranks of the axis, in place.
+
+        The gradient of a sum over ranks is the same sum.
+        """
         if self.size > 1 and tensor.numel():
             self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
             with self.meter.phase("comm"):
-                dist.all_reduce(tensor, group=self.group)
+                dist.all_reduce(tensor, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX, self.group)
         return tensor
 
 

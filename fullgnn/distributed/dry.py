@@ -8,6 +8,7 @@ numbers have no meaning.
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -67,6 +68,6 @@ class CountingAxis(Axis):
         pending = [[Work(tensor, None, self.meter) for tensor, _ in transfers] for transfers in (sends, receives)]
         return pending[0], pending[1]
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor, operation: Literal["sum", "max"] = "sum") -> Tensor:
         self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
         return tensor

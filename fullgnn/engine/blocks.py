@@ -5,21 +5,23 @@ from torch import Tensor
 
 from fullgnn.config import OptimizationConfig
 from fullgnn.errors import ConfigError
-from fullgnn.graph import Propagation
+from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.schemes.base import Needs, ShardedGraph
 
 
 def needs_of(model: torch.nn.Module, optimizations: OptimizationConfig) -> Needs:
     """Collect what the layers of ``model`` state that they need of their blocks.
 
-    A layer that multiplies by a matrix of the graph names it in an attribute ``propagation``. A layer that reads the
-    edges of its block says so in an attribute ``needs_edges``.
+    A layer that multiplies by a matrix of the graph names it in an attribute ``propagation``. A layer that reads edges
+    one by one names them in an attribute ``edge_set``.
     """
-    found = (getattr(layer, "propagation", None) for layer in model.modules())
+    layers = list(model.modules())
+    propagations = (getattr(layer, "propagation", None) for layer in layers)
+    edges = (getattr(layer, "edge_set", None) for layer in layers)
     return Needs(
-        propagations=tuple(dict.fromkeys(one for one in found if isinstance(one, Propagation))),
+        propagations=tuple(dict.fromkeys(one for one in propagations if isinstance(one, Propagation))),
         loss_rows=optimizations.loss_rows_only,
-        edges=any(getattr(layer, "needs_edges", False) for layer in model.modules()),
+        edges=tuple(dict.fromkeys(one for one in edges if isinstance(one, EdgeSet))),
         fold=optimizations.fold_normalization,
     )
 

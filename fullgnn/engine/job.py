@@ -12,6 +12,7 @@ from fullgnn.engine.blocks import input_propagation, needs_of
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.prepare import Preparation, Prepared, prepare
+from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
@@ -94,7 +95,13 @@ def distribute(cfg: Config, world: World, scheme: Scheme, prepared: Prepared | N
     preparation = broadcast_object(prepared[1] if prepared else None)
     model = build_model(cfg, preparation.sizes.num_features, preparation.sizes.num_classes, world.device)
     optimizations = applicable(cfg.optimizations, model)
-    sharded = scheme.shard(prepared[0] if prepared else None, needs_of(model, optimizations))
+    needs = needs_of(model, optimizations)
+    sharded = scheme.shard(prepared[0] if prepared else None, needs)
+    if needs.edges and sharded.block.movements is None:
+        raise ConfigError(
+            f"model={cfg.model['name']} reads the edges of the graph, and scheme={cfg.scheme['name']} multiplies only:"
+            " choose scheme=1d or scheme=1.5d"
+        )
     if optimizations.loss_rows_only and sharded.loss_block is None:
         log.info("optimizations.loss_rows_only is disabled: scheme=%s computes all rows", cfg.scheme["name"])
         optimizations = replace(optimizations, loss_rows_only=False)

@@ -9,7 +9,7 @@ import torch
 
 from fullgnn.config import Config, build
 from fullgnn.engine.blocks import needs_of
-from fullgnn.graph import Graph, check_entries, load_dataset, row_sums, transpose
+from fullgnn.graph import Graph, Propagation, check_entries, load_dataset, row_sums, transpose
 from fullgnn.graph.checks import check_range
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
@@ -87,10 +87,13 @@ def prepare(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cach
     num_edges, dtype = graph.num_edges, np.dtype(cfg.runtime.dtype)
     check_range(graph.features, dtype)
     model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)
-    propagations = needs_of(model, cfg.optimizations).propagations
+    needs = needs_of(model, cfg.optimizations)
+    propagations = needs.propagations
     sums = {one.self_loops: row_sums(graph, one.self_loops) for one in propagations if one.needs_row_sums}
     for one in propagations:
         check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, dtype)
+    for edge_set in needs.edges:
+        check_entries(graph, Propagation("none", edge_set.self_loops), None, dtype)
     cache = cache or Cache(None)
     adjacency_key = cache.key(indptr=graph.indptr, indices=graph.indices, weight=graph.weight)
     order = _order(cfg, num_parts, graph, cache, adjacency_key)

@@ -4,6 +4,7 @@ from fullgnn.graph.datasets import load_dataset
 from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.normalize import (
+    EdgeSet,
     Propagation,
     check_entries,
     is_symmetric,
@@ -14,6 +15,7 @@ from fullgnn.graph.normalize import (
 )
 
 __all__ = [
+    "EdgeSet",
     "GeneratedGraph",
     "Graph",
     "Propagation",

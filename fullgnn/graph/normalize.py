@@ -81,6 +81,16 @@ class Propagation:
         return scale, scale if self.normalization == "sym" else None
 
 
+@dataclass(frozen=True)
+class EdgeSet:
+    """Which edges a layer reads one by one: those that the graph stores.
+
+    With ``self_loops`` every node also has an edge of weight 1 to itself, which replaces one that is stored.
+    """
+
+    self_loops: bool = False
+
+
 def normalized_entries(
     matrix: csr_array, row_scale: np.ndarray | None, col_scale: np.ndarray | None, dtype: Any
 ) -> np.ndarray:

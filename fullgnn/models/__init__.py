@@ -1,6 +1,8 @@
 """Models: ordinary ``torch.nn.Module``s with ``forward(x, blocks)``."""
 
+from fullgnn.models.gat import GAT
 from fullgnn.models.gcn import GCN
 from fullgnn.models.mlp import MLP
+from fullgnn.models.sage import SAGE
 
-__all__ = ["GCN", "MLP"]
+__all__ = ["GAT", "GCN", "MLP", "SAGE"]

@@ -3,17 +3,23 @@
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.dropout import Dropout, set_epoch
+from fullgnn.nn.gat_conv import GATConv
 from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.layer import Layer
 from fullgnn.nn.linear import Linear
+from fullgnn.nn.message_conv import MessageConv
+from fullgnn.nn.sage_conv import SAGEConv
 
 __all__ = [
     "SPMM_ORDERS",
     "Activation",
     "Dropout",
+    "GATConv",
     "GCNConv",
     "Layer",
     "Linear",
+    "MessageConv",
+    "SAGEConv",
     "cross_entropy",
     "set_epoch",
     "set_spmm_order",

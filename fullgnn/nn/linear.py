@@ -26,9 +26,7 @@ class Linear(torch.nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, bias: bool = True):
         super().__init__()
-        bound = (6 / (in_channels + out_channels)) ** 0.5
-        weight = torch.rand(in_channels, out_channels, generator=generator, dtype=torch.float64) * 2 * bound - bound
-        self.weight = torch.nn.Parameter(weight.to(torch.get_default_dtype()))
+        self.weight = torch.nn.Parameter(glorot(in_channels, out_channels, generator))
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
     def forward(self, x: Tensor, block: Block | None = None, activation: Activation = IDENTITY) -> Tensor:
@@ -37,6 +35,13 @@ class Linear(torch.nn.Module):
         A dense layer reads no neighbours and does not use ``block``, which is here since ``Layer`` passes it.
         """
         return linear(x, self.weight, self.bias, activation)
+
+
+def glorot(in_channels: int, out_channels: int, generator: torch.Generator) -> Tensor:
+    """(in_channels, out_channels) Glorot-uniform numbers, drawn in float64 and rounded to the default dtype."""
+    bound = (6 / (in_channels + out_channels)) ** 0.5
+    drawn = torch.rand(in_channels, out_channels, generator=generator, dtype=torch.float64) * 2 * bound - bound
+    return drawn.to(torch.get_default_dtype())
 
 
 def linear(

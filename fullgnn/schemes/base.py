@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.graph import Graph, Propagation, with_self_loops
+from fullgnn.graph import EdgeSet, Graph, Propagation, with_self_loops
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
 from fullgnn.reorder.structure import Structure, cell_nnz, cells
@@ -26,13 +26,14 @@ class Needs:
 
     propagations: tuple[Propagation, ...]  # the matrices of which the blocks offer the fused product
     loss_rows: bool = False  # whether a block whose targets are the rows with loss is needed too
-    edges: bool = False  # whether the blocks hold their edges too, for layers whose messages are not linear in H
+    edges: tuple[EdgeSet, ...] = ()  # those that the blocks hold, for layers whose messages are not linear in H
     fold: bool = True  # whether the blocks of an unweighted graph hold its pattern instead of normalised entries
 
     @property
     def self_loops(self) -> bool:
         """Whether a layer reads its targets' own rows, so that the exchange brings them."""
-        return any(propagation.self_loops for propagation in self.propagations)
+        propagations, edges = self.propagations, self.edges
+        return any(one.self_loops for one in propagations) or any(one.self_loops for one in edges)
 
 
 @dataclass(frozen=True, eq=False)

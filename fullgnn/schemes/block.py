@@ -6,18 +6,20 @@ its *targets*. A layer sees only this ``Block``; it never learns how many ranks 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
-from fullgnn.graph import Propagation
+from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support.aligned import select_rows
 from fullgnn.schemes.directory import Directory
+from fullgnn.schemes.edges import Stage
 
 
 class Multiplication(Protocol):
@@ -93,6 +95,7 @@ class Movements(Protocol):
 
     num_steps: int  # every rank takes part in each step
     own: slice  # this rank's own targets among all targets of its block row
+    has_copies: bool  # whether the replicas of a block row hold the same rows
 
     @property
     def num_rows(self) -> list[int]:
@@ -107,8 +110,12 @@ class Movements(Protocol):
     def gather_targets(self, own: Tensor) -> Tensor:
         """Return the rows of all targets of the block row, from the own ones of each replica."""
 
-    def partial_results(self, partial: Tensor) -> list[Tensor]:
-        """Return every replica's partial result for this rank's own targets, in replica order."""
+    def maximum(self, partial: Tensor) -> Tensor:
+        """Return the elementwise maximum of the replicas' partial results for all targets."""
+
+    def sum_partial(self, tensor: Tensor) -> Tensor:
+        """Complete a sum over edges, such as the gradient of a parameter that messages use, of which each rank has its
+        edges' part: where replicas hold the same rows, and so count once, add their parts; otherwise do nothing."""
 
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum partial sums of all targets over the replicas, and return those of the own targets."""
@@ -141,9 +148,8 @@ class Block:
     target_index: Tensor | None = None  # (num_own_targets,) int64, this rank's sources that are targets; None: all
     buffers: Buffers | None = None  # those of its products, if they use any
     movements: Movements | None = None
-    stages: tuple[LocalCSR, ...] | None = None
-    """The stored edges of each stage of this rank: (targets of the block row, rows that arrive), with the edge values
-    if the graph has weights. None if no layer of the model ``needs_edges``."""
+    edges: Mapping[EdgeSet, tuple[Stage, ...]] = field(default_factory=dict)
+    """The edges of each stage of this rank, for those edge sets that the model asks for."""
     directory: Callable[[], Directory] | None = (
         None  # finds nodes by their original ids; its first call is a collective
     )
@@ -156,16 +162,31 @@ class Block:
     @property
     def own(self) -> slice:
         """This rank's own targets among all targets of the block row."""
-        return self._moves().own
+        return self.moves.own
 
+    @cached_property
     def target_id(self) -> Tensor:
-        """(num_targets,) int64, original ids of all targets of the block row. Every rank calls it."""
-        return self._moves().gather_targets(self.own_id[:, None])[:, 0]
+        """(num_targets,) int64, original ids of all targets of the block row. The first use is a collective."""
+        return self.moves.gather_targets(self.own_id[:, None])[:, 0]
 
+    @cached_property
     def stage_source_id(self) -> list[Tensor]:
-        """(num_rows,) int64 for each stage, original ids of the rows that arrive. Every rank calls it."""
-        arrived = self._moves().arrivals(self.source_id[:, None])
+        """(num_rows,) int64 for each stage, original ids of the rows that arrive. The first use is a collective."""
+        arrived = self.moves.arrivals(self.source_id[:, None])
         return [rows[:, 0].clone() for rows in arrived if rows is not None]
+
+    def stages(self, edge_set: EdgeSet) -> tuple[Stage, ...]:
+        """The edges of each stage of this rank.
+
+        Raises:
+            UnsupportedError: the block was built without them.
+        """
+        if edge_set not in self.edges:
+            raise UnsupportedError(
+                f"this block has no edges for {edge_set}: a layer that calls block.stages states its edge set in an"
+                " attribute edge_set, before the graph is distributed"
+            )
+        return self.edges[edge_set]
 
     def product(self, propagation: Propagation) -> FusedProduct:
         """The product with the matrix of ``propagation``.
@@ -194,7 +215,7 @@ class Block:
             (rows of all stages, F), one stage after the other. The conjugate sends the gradients home, where the owner
             adds them.
         """
-        return _Fetch.apply(x, self._moves())
+        return _Fetch.apply(x, self.moves)
 
     def fetch_targets(self, own: Tensor) -> Tensor:
         """Gather the rows of all targets of the block row from its replicas, differentiable. Every rank calls it.
@@ -205,7 +226,7 @@ class Block:
         Returns:
             (num_targets, F). The conjugate is ``reduce``.
         """
-        return _GatherTargets.apply(own, self._moves())
+        return _GatherTargets.apply(own, self.moves)
 
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum the replicas' partial results, differentiable. Every rank calls it.
@@ -216,7 +237,7 @@ class Block:
         Returns:
             (num_own_targets, F). The conjugate is ``fetch_targets``.
         """
-        return _Reduce.apply(partial, self._moves())
+        return _Reduce.apply(partial, self.moves)
 
     def fetch_rows(self, x: Tensor, ids: Tensor) -> Tensor:
         """Bring the rows of the nodes with the original ``ids``, differentiable. Every rank calls it.
@@ -231,18 +252,23 @@ class Block:
         Raises:
             DataError: a rank names a node that the graph does not have; the same on every rank.
         """
-        self._moves()
-        assert self.directory is not None
+        assert self.moves and self.directory is not None
         return self.directory().fetch(x, ids)
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, without the buffers, for counting memory."""
         index = [] if self.target_index is None else [self.target_index]
-        edges = [tensor for stage in self.stages or () for tensor in (stage.indptr, stage.indices, stage.values)]
+        edges = [tensor for stages in self.edges.values() for stage in stages for tensor in stage.tensors()]
         products = [tensor for product in self.products.values() for tensor in product.tensors()]
-        return [self.source_id, *index, *(tensor for tensor in edges if tensor is not None), *products]
+        return [self.source_id, *index, *edges, *products]
 
-    def _moves(self) -> Movements:
+    @property
+    def moves(self) -> Movements:
+        """Its movements.
+
+        Raises:
+            UnsupportedError: the scheme offers products alone.
+        """
         if self.movements is None:
             raise UnsupportedError("this scheme offers products alone: choose scheme=1d or scheme=1.5d for this model")
         return self.movements

@@ -5,20 +5,21 @@ the normalisation, as scales of the rows of X and Y or as entries of the matrice
 that its kernel wants, and not the arrays.
 """
 
-from collections.abc import Hashable
-from functools import cache
+from collections.abc import Callable, Hashable, Iterator
+from functools import cache, partial
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.graph import Propagation, normalized_entries, with_self_loops
-from fullgnn.kernels.spmm import Kernel, LocalCSR
+from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_loops
+from fullgnn.kernels.spmm import Kernel
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import Needs
 from fullgnn.schemes.block import Block, FusedProduct
 from fullgnn.schemes.directory import Directory
+from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext
 from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.layout import Layout
@@ -85,23 +86,19 @@ class BlockBuilder:
         return self._block("loss", products, index)
 
     def _block(self, name: str, products: dict[Propagation, FusedProduct], target_index: Tensor | None) -> Block:
-        movements = stages = None
-        if self._needs.propagations or self._needs.edges:
-            movements = Halo(self._exchange(name), self._layout.products[name].out_rows)
-        if self._needs.edges:
-            stages = tuple(self._edges(name))
-        return Block(self._source_id, products, target_index, self._context.buffers, movements, stages, self._directory)
+        needed = self._needs.propagations or self._needs.edges
+        movements = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
+        edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._needs.edges}
+        return Block(self._source_id, products, target_index, self._context.buffers, movements, edges, self._directory)
 
-    def _edges(self, name: str) -> list[LocalCSR]:
+    def _stages(self, name: str, edge_set: EdgeSet) -> Iterator[Stage]:
         """The stored edges of each stage, whose columns are numbered as their rows arrive."""
-        found = []
-        stored = self._restricted(name, None)
+        matrices = self._restricted(name, partial(self._unnormalized, self_loops=edge_set.self_loops))
         for plan in self._exchange(name).plans:
-            matrix = plan.matrix(stored)
+            matrix = plan.matrix(matrices)
             if self._layout.weighted:
                 matrix = csr_array((matrix.data.astype(self._dtype), matrix.indices, matrix.indptr), matrix.shape)
-            found.append(local_csr(matrix, not self._layout.weighted, self._context.device))
-        return found
+            yield Stage(local_csr(matrix, not self._layout.weighted, self._context.device))
 
     def _scales(self, propagation: Propagation) -> Scales:
         """The scales of X and Y for the rows of this block row; None: all 1, or part of the entries."""
@@ -116,7 +113,7 @@ class BlockBuilder:
         key = name, propagation.self_loops if self._folded else propagation
         if key not in self._operators:
             product, exchange = self._layout.products[name], self._exchange(name)
-            matrices = self._restricted(name, propagation)
+            matrices = self._restricted(name, partial(self._entries, propagation=propagation))
             self._operators[key] = Operator(
                 self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.facts.dtype
             )
@@ -126,42 +123,52 @@ class BlockBuilder:
         """The exchange that brings the rows for every operator of ``layout.products[name]``."""
         if name not in self._exchanges:
             product = self._layout.products[name]
-            widest = max(self._needs.propagations, key=lambda propagation: propagation.self_loops, default=None)
-            halo = [columns_read(matrix) for matrix in self._restricted(name, widest)]
+            matrices = self._restricted(name, partial(self._unnormalized, self_loops=self._needs.self_loops))
+            halo = [columns_read(matrix) for matrix in matrices]
             counts = self._arrays[f"{name}.num_boundary"]
             boundary = np.split(self._arrays[f"{name}.boundary"], np.cumsum(counts)[:-1])
             self._exchanges[name] = Exchange(self._context, product, halo, boundary)
         return self._exchanges[name]
 
-    def _restricted(self, name: str, propagation: Propagation | None) -> list[csr_array]:
-        """The matrices of ``layout.products[name]``, one for each stage of this rank; without ``propagation``, those of
-        the stored adjacency."""
+    def _restricted(self, name: str, make: Callable[[str], list[csr_array]]) -> list[csr_array]:
+        """The matrices of ``layout.products[name]``, one for each stage of this rank.
+
+        Args:
+            make: makes those of all rows, for ``adj`` and ``adj_t``.
+        """
         if name in ("adj", "adj_t"):
-            return self._entries(name, propagation)
+            return make(name)
         mask, rows, part = self._arrays["train_mask"], self._layout.rows, self._context.part
         if name == "loss":
             local = np.flatnonzero(mask[rows.block(part)])
-            return [matrix[local] for matrix in self._entries("adj", propagation)]
+            return [matrix[local] for matrix in make("adj")]
         sources = [rows.block(source) for source in self._sources(name)]
-        matrices = self._entries("adj_t", propagation)
-        return [matrix[:, np.flatnonzero(mask[source])] for matrix, source in zip(matrices, sources)]
+        return [matrix[:, np.flatnonzero(mask[source])] for matrix, source in zip(make("adj_t"), sources)]
 
-    def _entries(self, name: str, propagation: Propagation | None) -> list[csr_array]:
+    def _entries(self, name: str, propagation: Propagation) -> list[csr_array]:
         """The blocks of A (``adj``) or A^T (``adj_t``): its pattern if the normalisation is folded."""
-        if propagation is None:
-            return self._stored(name)
+        if self._folded:
+            return self._unnormalized(name, propagation.self_loops)
         if name == "adj_t" and propagation.shares_blocks(self._layout.symmetric, self._folded):
             name = "adj"
-        key = name, propagation.self_loops if self._folded else propagation
+        key = name, propagation
         if key not in self._matrices:
-            part, sources = self._context.part, self._sources(name)
-            matrices = self._stored(name)
-            if propagation.self_loops:
+            pairs = zip(self._unnormalized(name, propagation.self_loops), self._sources(name))
+            self._matrices[key] = [self._normalized(matrix, name, propagation, source) for matrix, source in pairs]
+        return self._matrices[key]
+
+    def _unnormalized(self, name: str, self_loops: bool) -> list[csr_array]:
+        """The stored blocks of the adjacency (``adj``) or its transpose (``adj_t``), with ones on the diagonal if
+        ``self_loops``."""
+        if name == "adj_t" and self._layout.symmetric:
+            name = "adj"
+        key = name, self_loops
+        if key not in self._matrices:
+            matrices, sources = self._stored(name), self._sources(name)
+            if self_loops:
+                own = self._context.part
                 pairs = zip(matrices, sources)
-                matrices = [with_self_loops(matrix) if source == part else matrix for matrix, source in pairs]
-            if not self._folded:
-                pairs = zip(matrices, sources)
-                matrices = [self._normalized(matrix, name, propagation, source) for matrix, source in pairs]
+                matrices = [with_self_loops(matrix) if source == own else matrix for matrix, source in pairs]
             self._matrices[key] = matrices
         return self._matrices[key]
 
@@ -177,9 +184,7 @@ class BlockBuilder:
         )
 
     def _stored(self, name: str) -> list[csr_array]:
-        """The stored blocks of the adjacency (``adj``) or of its transpose (``adj_t``), one for each stage."""
-        if name == "adj_t" and self._layout.symmetric:
-            name = "adj"
+        """The blocks that the arrays hold, one for each stage of this rank."""
         matrices, product = [], self._layout.products[name]
         for stage in product.stages[self._context.replica]:
             indptr, indices = (self._arrays[f"{name}.{stage}.{key}"] for key in ("indptr", "indices"))

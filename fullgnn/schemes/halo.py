@@ -39,6 +39,7 @@ class Halo:
     def __init__(self, exchange: Exchange, out_rows: RowDistribution):
         self.exchange, self._context = exchange, exchange.context
         self.num_steps = exchange.num_steps
+        self.has_copies = exchange.rows.num_slices == 1 and self._context.replication > 1
         self._slices = out_rows.slices(self._context.part)
         self.own = out_rows.own(self._context.part, self._context.replica)
         self.num_targets = out_rows.block_size(self._context.part)
@@ -81,33 +82,30 @@ class Halo:
             work.wait()
         return whole
 
-    def partial_results(self, partial: Tensor) -> list[Tensor]:
-        """Return every replica's partial result for this rank's own targets, in replica order: (num_own, F) each.
-
-        Args:
-            partial: (num_targets, F), this replica's result from the stages that it has.
-        """
-        axis, replica, size = self._context.axes.replica, self._context.replica, self._context.replication
-        if size == 1:
-            return [partial]
-        split, others = len(self._slices) > 1, [k for k in range(size) if k != replica]
-        sends = [(partial[self._slices[k]].contiguous() if split else partial.contiguous(), k) for k in others]
-        parts = {k: partial.new_empty(self.own.stop - self.own.start, partial.shape[1]) for k in others}
-        name = "reduce_scatter" if split else "gather"
-        sent, arriving = axis.exchange(sends, [(parts[k], k) for k in others], name)
-        for work in (*arriving, *sent):
-            work.wait()
-        return [partial[self.own] if k == replica else parts[k] for k in range(size)]
-
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum (num_targets, F) partial sums over the replicas, in replica order, and return the own (num_own, F)."""
+        axis, replica = self._context.axes.replica, self._context.replica
         if len(self._slices) == 1:
-            return self._context.axes.replica.all_reduce(partial.clone())
-        first, *others = self.partial_results(partial)
+            return axis.all_reduce(partial.clone())
+        others = [k for k in range(len(self._slices)) if k != replica]
+        sends = [(partial[self._slices[k]].contiguous(), k) for k in others]
+        parts = {k: partial.new_empty(self.own.stop - self.own.start, partial.shape[1]) for k in others}
+        sent, arriving = axis.exchange(sends, [(parts[k], k) for k in others], "reduce_scatter")
+        for work in (*arriving, *sent):
+            work.wait()
+        first, *rest = (partial[self.own] if k == replica else parts[k] for k in range(len(self._slices)))
         total = first.clone()
-        for part in others:
+        for part in rest:
             total += part
         return total
+
+    def maximum(self, partial: Tensor) -> Tensor:
+        """Return the elementwise maximum of the replicas' (num_targets, F) partial results."""
+        return self._context.axes.replica.all_reduce(partial.clone(), "max")
+
+    def sum_partial(self, tensor: Tensor) -> Tensor:
+        """Add the replicas' parts of a sum over edges in place, where the replicas hold the same rows."""
+        return self._context.axes.replica.all_reduce(tensor) if len(self._slices) == 1 else tensor
 
     def sent_gradients(self) -> "_SentGradients":
         """Where in shared memory the other ranks write gradients for this one. The first call is a collective."""

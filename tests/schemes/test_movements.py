@@ -16,14 +16,14 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import make_scheme, prepare_on_rank0
 from fullgnn.errors import DataError
-from fullgnn.graph import Propagation
+from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.schemes import Block, Needs
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 
 WIDTH = 3
-NEEDS = Needs((Propagation(),), loss_rows=True, edges=True)
+NEEDS = Needs((Propagation(),), loss_rows=True, edges=(EdgeSet(),))
 CHOICES = [
     {
         "scheme.stage_order": order,
@@ -70,12 +70,11 @@ def moved(world: World, cfgs: list[Config], kind: str) -> list[dict[str, dict[st
     for cfg in cfgs:
         outcome: dict[str, dict[str, Any]] = {}
         for name, block in blocks_of(world, cfg, kind).items():
-            assert block.stages is not None
-            sources = block.stage_source_id()
-            edges = [as_scipy(stage) for stage in block.stages]
+            sources = block.stage_source_id
+            edges = [as_scipy(stage.csr) for stage in block.stages(EdgeSet())]
             x = torch.from_numpy(whole(0, 29)).to(world.device)[block.source_id].requires_grad_()
             own = torch.from_numpy(whole(1, 29)).to(world.device)[block.own_id].requires_grad_()
-            num_targets = len(block.target_id())
+            num_targets = len(block.target_id)
             partial = torch.from_numpy(whole((2, world.rank), num_targets)).to(world.device).requires_grad_()
             ids = torch.from_numpy(np.random.default_rng((3, world.rank)).integers(0, 29, 7 * world.rank)).to(
                 world.device
@@ -93,7 +92,7 @@ def moved(world: World, cfgs: list[Config], kind: str) -> list[dict[str, dict[st
                 "backward": {key: returned for key, (_, returned) in backward.items()},
                 "source_id": block.source_id.cpu().numpy(),
                 "own_id": block.own_id.cpu().numpy(),
-                "target_id": block.target_id().cpu().numpy(),
+                "target_id": block.target_id.cpu().numpy(),
                 "own": block.own,
                 "stage_source_id": [ids.cpu().numpy() for ids in sources],
                 "edges": edges,

@@ -1,0 +1,118 @@
+"""Attention over the neighbours of each target, distributed: stage by stage, and joined over the replicas.
+
+    forward    the rows x_j and their logits arrive together, stage by stage, and are added to the state of a softmax
+               (largest logit, sum of weights, weighted sum of rows); the replicas join their states
+    backward   the rows arrive again; the weights are computed again; gradients at the rows travel home stage by stage
+
+No rank holds the rows of more than two stages, and nothing is kept for an edge.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fullgnn.graph import EdgeSet
+from fullgnn.kernels.edges.attention import attend, attend_backward
+from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.mask import EdgeMask
+from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
+from fullgnn.nn.dropout import Dropout
+from fullgnn.schemes.block import Block
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The attention of Velickovic et al. (2018), equations 3 and 4, over the edges of a block.
+
+    Args:
+        num_heads: K.
+        slope: negative slope of the LeakyReLU.
+        dropout: drops attention weights; None: none are dropped.
+    """
+
+    edge_set: EdgeSet
+    num_heads: int
+    slope: float = 0.2
+    dropout: Dropout | None = None
+
+    def __call__(self, x: Tensor, block: Block) -> Tensor:
+        """Return the sums of the sources' rows, weighted by attention: (num_sources, K * D + 2 K) to (num_own_targets,
+        K * D).
+
+        Args:
+            x: the rows, then the K logits that each row has as a source, then the K that it has as a target.
+        """
+        return _Attend.apply(x, self, block)
+
+    def masks(self, block: Block) -> list[EdgeMask | None]:
+        """The dropout of each stage of this rank."""
+        drop = self.dropout
+        if drop is None or not drop.training or drop.p == 0:
+            return [None] * len(block.stages(self.edge_set))
+        target_id, source_ids = block.target_id, block.stage_source_id  # every rank takes part in the first use
+        return [EdgeMask(target_id, ids, drop.p, drop.seed, drop.epoch, drop.layer) for ids in source_ids]
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, attention: Attention, block: Block) -> Tensor:
+        x, moves, num_heads = x.detach(), block.moves, attention.num_heads
+        width = x.shape[1] - 2 * num_heads
+        masks, stages = attention.masks(block), block.stages(attention.edge_set)
+        logit_target = block.at_targets(x[:, width + num_heads :]).contiguous()
+        of_all_targets = moves.gather_targets(logit_target)
+        state = SoftmaxState.empty(len(of_all_targets), num_heads, width, x)
+        for step, rows in enumerate(moves.arrivals(x[:, : width + num_heads])):
+            if rows is not None:
+                logits, arrived = rows[:, width:], rows[:, :width]
+                attend(stages[step].csr, logits, of_all_targets, arrived, attention.slope, masks[step], state)
+        joined = _join(state, block)
+        out = joined.finish()
+        ctx.save_for_backward(x, out, logit_target, joined.maximum, joined.total)
+        ctx.attention, ctx.block, ctx.masks = attention, block, masks
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        attention, block, masks, moves = ctx.attention, ctx.block, ctx.masks, ctx.block.moves
+        x, out, logit_target, maximum, total = ctx.saved_tensors
+        num_heads, width = attention.num_heads, out.shape[1]
+        dot = (by_head(grad, total) * by_head(out, total)).sum(2)
+        of_targets = moves.gather_targets(torch.cat([logit_target, maximum, total, grad, dot], dim=1))
+        parts = of_targets.split([num_heads] * 3 + [width, num_heads], dim=1)
+        logit_of, maximum_of, total_of, grad_of, dot_of = (part.contiguous() for part in parts)
+        rows_of = AttentionRows(logit_of, maximum_of, total_of, grad_of, dot_of, torch.zeros_like(logit_of))
+        stages, push = block.stages(attention.edge_set), moves.push(width + num_heads, x)
+        for step, rows in enumerate(moves.arrivals(x[:, : width + num_heads])):
+            gradients = None
+            if rows is not None:
+                stage, logits, arrived = stages[step], rows[:, width:], rows[:, :width]
+                of_logits, of_rows = attend_backward(
+                    stage.csr, stage.transposed, logits, arrived, attention.slope, masks[step], rows_of
+                )
+                gradients = torch.cat([of_rows, of_logits], dim=1)
+            push.step(gradients)
+        of_x = x.new_zeros(x.shape)
+        of_x[:, : width + num_heads] = push.finish()
+        of_logit_target = moves.reduce(rows_of.grad_logit_target)
+        if block.target_index is None:
+            of_x[:, width + num_heads :] = of_logit_target
+        else:
+            of_x[block.target_index, width + num_heads :] = of_logit_target
+        return of_x, None, None
+
+
+def _join(state: SoftmaxState, block: Block) -> SoftmaxState:
+    """The state of this rank's own targets, from what each replica has found for all targets of the block row."""
+    moves = block.moves
+    maximum = moves.maximum(state.maximum)
+    # Where no replica has edges of a target, -inf - -inf would be nan.
+    factor = torch.where(maximum == -torch.inf, 0, state.maximum - maximum).exp_()
+    weighted = (by_head(state.weighted, factor) * factor[:, :, None]).flatten(1)
+    sums = moves.reduce(torch.cat([state.total * factor, weighted], dim=1))
+    num_heads = factor.shape[1]
+    return SoftmaxState(maximum[moves.own].contiguous(), sums[:, :num_heads].contiguous(), sums[:, num_heads:])

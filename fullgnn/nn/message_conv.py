@@ -1,0 +1,215 @@
+"""A user's own message in plain torch, distributed and exact."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.graph import EdgeSet
+from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
+from fullgnn.kernels.edges.reduce import add_largest, add_messages, largest_backward
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.edges import EdgeChunk, Stage
+
+CHUNK_EDGES = 1 << 16
+"""Messages are computed for so many edges at a time."""
+
+AGGREGATIONS = ("sum", "mean", "max")
+
+
+class MessageConv(torch.nn.Module):
+    """Z_i = aggregate of message(x_j, x_i, edge value of j -> i) over the neighbours j of node i.
+
+    Derive from it and write ``message`` in plain torch, with parameters of your own if you like. The sources' rows
+    arrive stage by stage, and messages are computed for some edges at a time, in the backward pass once more: nothing
+    is kept for an edge. Gradients reach x, the edge values and all parameters of the module.
+
+    Args:
+        aggregation: ``sum``, ``mean`` or ``max`` (of equal messages, the one from the lowest original id counts).
+        self_loops: whether every node is its own neighbour too.
+
+    Shapes:
+        x: (num_sources, in_channels), output: (num_own_targets, F), 0 for a node without neighbours.
+
+    Raises:
+        ConfigError: another aggregation.
+    """
+
+    def __init__(self, aggregation: str = "sum", self_loops: bool = False):
+        super().__init__()
+        if aggregation not in AGGREGATIONS:
+            raise ConfigError(f"aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
+        self.aggregation, self.edge_set = aggregation, EdgeSet(self_loops)
+        self.num_columns: int | None = None  # F, known after the first call
+
+    def message(self, x_source: Tensor, x_target: Tensor, edge_value: Tensor | None) -> Tensor:
+        """The message of each edge. It depends on nothing but its arguments and the module's parameters: it is computed
+        again in the backward pass, so it draws no random numbers.
+
+        Args:
+            x_source: (E, in_channels), rows of the edges' sources.
+            x_target: (E, in_channels), rows of the edges' targets.
+            edge_value: (E, ...) values of the edges; None: the edges have none.
+
+        Returns:
+            (E, F).
+        """
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, block: Block, edge_value: list[Tensor] | None = None) -> Tensor:
+        """Return Z.
+
+        Args:
+            edge_value: for each of ``block.stages(self.edge_set)``, a (E, ...) tensor; None: the weights of the graph,
+                (E, 1), if it has any.
+        """
+        stages = block.stages(self.edge_set)
+        if edge_value is None:
+            edge_value = [stage.csr.values[:, None] for stage in stages if stage.csr.values is not None]
+        assert len(edge_value) in (0, len(stages)), "edge_value has one tensor for each stage of this rank"
+        if block.moves.has_copies and any(value.requires_grad for value in edge_value):
+            raise UnsupportedError(
+                "edge values cannot have gradients where replicas hold the same rows: set scheme.split_rows=true, or"
+                " compute the values inside message from parameters of the layer"
+            )
+        targets = block.fetch_targets(block.at_targets(x))
+        call = _Call(self, block, stages, len(edge_value))
+        return _Aggregate.apply(call, x, targets, *edge_value, *self.parameters())
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """One call of a ``MessageConv``."""
+
+    conv: MessageConv
+    block: Block
+    stages: tuple[Stage, ...]
+    num_values: int  # of the tensors of edge values: one for each stage, or none
+
+    def width(self, x: Tensor, values: tuple[Tensor, ...]) -> int:
+        """The number F of columns of a message. Ranks without stages learn it from their replicas, once."""
+        if self.conv.num_columns is None:
+            found = 0
+            if self.stages:
+                nothing = x[:0]
+                found = self.conv.message(nothing, nothing, values[0][:0] if values else None).shape[1]
+            known = self.block.moves.maximum(torch.tensor([[found]], device=x.device))
+            self.conv.num_columns = int(known)
+        return self.conv.num_columns
+
+    def chunks(self, x: Tensor) -> Iterator[tuple[int, Tensor | None, list[EdgeChunk]]]:
+        """For each step, the rows that have arrived, if any, and the chunks of its edges."""
+        for step, rows in enumerate(self.block.moves.arrivals(x)):
+            yield step, rows, [] if rows is None else self.stages[step].chunks(CHUNK_EDGES)
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: _Call, x: Tensor, targets: Tensor, *others: Tensor) -> Tensor:
+        values, block, conv = others[: call.num_values], call.block, call.conv
+        x, targets, largest = x.detach(), targets.detach(), conv.aggregation == "max"
+        width = call.width(x, values)
+        total = x.new_zeros(len(targets), width + 1)  # the last column counts the edges
+        state = MaxState.empty(len(targets), width, x) if largest else None
+        source_ids = block.stage_source_id if largest else []
+        for step, rows, chunks in call.chunks(x):
+            for chunk in chunks:
+                assert rows is not None
+                value = values[step][chunk.edges] if values else None
+                messages = conv.message(rows[chunk.source], targets[chunk.target], value)
+                if state is None:
+                    sums = total.new_zeros(chunk.csr.num_rows, width)
+                    add_messages(chunk.csr, messages, sums)
+                    total[chunk.targets, :width] += sums
+                    total[chunk.targets, width] += chunk.csr.indptr.diff()
+                else:
+                    part = MaxState(state.value[chunk.targets], state.winner[chunk.targets])
+                    add_largest(chunk.csr, messages, source_ids[step], part)
+        ctx.call = call
+        if state is not None:
+            state = _join(state, block)
+            ctx.save_for_backward(x, targets, state.winner, *others)
+            return MaxState(state.value[block.own], state.winner[block.own]).finish()
+        sums = block.moves.reduce(total)
+        out, count = sums[:, :width].contiguous(), sums[:, width:].clamp(min=1)
+        ctx.save_for_backward(x, targets, count, *others)
+        return out / count if conv.aggregation == "mean" else out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        call, block, conv = ctx.call, ctx.call.block, ctx.call.conv
+        x, targets, kept, *others = ctx.saved_tensors
+        values, parameters = others[: call.num_values], others[call.num_values :]
+        needs_x, needs_targets, *needs_others = ctx.needs_input_grad[1:]
+        needs_values, needs_parameters = needs_others[: call.num_values], needs_others[call.num_values :]
+        if conv.aggregation == "mean":
+            grad = grad / kept
+        of_all = block.moves.gather_targets(grad.contiguous())
+        of_targets = torch.zeros_like(targets) if needs_targets else None
+        of_values = [torch.zeros_like(value) if needs else None for value, needs in zip(values, needs_values)]
+        of_parameters = [torch.zeros_like(one) if needs else None for one, needs in zip(parameters, needs_parameters)]
+        push = block.moves.push(x.shape[1], x) if needs_x else None
+        for step, rows, chunks in call.chunks(x):
+            of_rows = None if rows is None else rows.new_zeros(rows.shape)
+            for chunk in chunks:
+                assert rows is not None and of_rows is not None
+                with torch.enable_grad():
+                    source = rows[chunk.source].requires_grad_(needs_x)
+                    target = targets[chunk.target].requires_grad_(needs_targets)
+                    value = values[step][chunk.edges].detach().requires_grad_(needs_values[step]) if values else None
+                    messages = conv.message(source, target, value)
+                if conv.aggregation == "max":
+                    winner, of_these = kept[chunk.targets], of_all[chunk.targets]
+                    arriving = largest_backward(chunk.csr, block.stage_source_id[step], winner, of_these)
+                else:
+                    arriving = of_all[chunk.target]
+                wanted = [one for one in (source, target, value) if one is not None and one.requires_grad]
+                wanted += [one for one in parameters if one.requires_grad]
+                found = iter(torch.autograd.grad(messages, wanted, arriving, allow_unused=True))
+                if needs_x:
+                    _add_by_source(chunk, next(found), of_rows)
+                if of_targets is not None:
+                    _add_by_target(chunk, next(found), of_targets)
+                if values and of_values[step] is not None:
+                    _add(of_values[step][chunk.edges], next(found))
+                for total in of_parameters:
+                    if total is not None:
+                        _add(total, next(found))
+            if push is not None:
+                push.step(of_rows)
+        of_x = None if push is None else push.finish()
+        summed = [None if one is None else block.moves.sum_partial(one) for one in of_parameters]
+        return None, of_x, of_targets, *of_values, *summed
+
+
+def _join(state: MaxState, block: Block) -> MaxState:
+    """The state of all targets, from what each replica has found."""
+    value = block.moves.maximum(state.value)
+    mine = torch.where(state.value == value, state.winner, NO_WINNER)
+    return MaxState(value, -block.moves.maximum(-mine))
+
+
+def _add(total: Tensor, found: Tensor | None) -> None:
+    """Add a gradient, which is None where the message does not depend on its tensor."""
+    if found is not None:
+        total += found
+
+
+def _add_by_source(chunk: EdgeChunk, found: Tensor | None, of_rows: Tensor) -> None:
+    """Add the (E, F) gradients of the edges' sources to those of the (m, F) rows."""
+    if found is None:
+        return
+    sums = found.new_zeros(len(chunk.sources), found.shape[1])
+    add_messages(chunk.by_source, found.index_select(0, chunk.by_source.indices), sums)
+    of_rows.index_add_(0, chunk.sources, sums)  # no source occurs twice
+
+
+def _add_by_target(chunk: EdgeChunk, found: Tensor | None, of_targets: Tensor) -> None:
+    """Add the (E, F) gradients of the edges' targets to those of the (n, F) targets."""
+    if found is not None:
+        add_messages(chunk.csr, found, of_targets[chunk.targets])

@@ -1,0 +1,70 @@
+"""The edges that a layer reads, stage by stage, and what operations on edges make of them when they first need it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.edges.index import Transposed, transpose
+from fullgnn.kernels.spmm import LocalCSR
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeChunk:
+    """Some consecutive edges of a stage, with the targets and sources that they join."""
+
+    edges: slice  # of the stage
+    targets: slice  # of the stage
+    csr: LocalCSR  # (number of targets, sources of the stage)
+    target: Tensor  # (E,) int64, target of each edge, counted from the first of the stage
+    source: Tensor  # (E,) int64
+    by_source: LocalCSR  # (number of distinct sources, E): row u sums the edges of source ``sources[u]``
+    sources: Tensor  # (number of distinct sources,) int64, ascending
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """The edges of one stage of this rank."""
+
+    csr: LocalCSR  # (targets of the block row, rows that arrive), with edge values if the graph has weights
+
+    @cached_property
+    def transposed(self) -> Transposed:
+        """The same edges sorted by source."""
+        return transpose(self.csr)
+
+    def chunks(self, num_edges: int) -> list[EdgeChunk]:
+        """The edges in chunks of at most ``num_edges``."""
+        if self._chunks.get(num_edges) is None:
+            self._chunks[num_edges] = list(_chunks(self.csr, num_edges))
+        return self._chunks[num_edges]
+
+    @cached_property
+    def _chunks(self) -> dict[int, list[EdgeChunk]]:
+        return {}
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors of its ``csr``, for counting memory."""
+        return [tensor for tensor in (self.csr.indptr, self.csr.indices, self.csr.values) if tensor is not None]
+
+
+def _chunks(csr: LocalCSR, num_edges: int) -> Iterator[EdgeChunk]:
+    bounds = csr.indptr.cpu()
+    for first in range(0, csr.nnz, num_edges):
+        last = min(first + num_edges, csr.nnz)
+        ends = torch.tensor([first, last], dtype=bounds.dtype)
+        begin = int(torch.searchsorted(bounds, ends[:1], right=True)) - 1
+        end = int(torch.searchsorted(bounds, ends[1:]))
+        indptr = csr.indptr[begin : end + 1].clamp(first, last) - first
+        indices, num_targets = csr.indices[first:last], end - begin
+        part = LocalCSR(indptr, indices, None, num_targets, csr.num_cols)
+        numbers = torch.arange(begin, end, device=indices.device)
+        target = numbers.repeat_interleave(indptr.diff().long(), output_size=last - first)
+        source = indices.long()
+        order = torch.argsort(source, stable=True)
+        sources, counts = torch.unique_consecutive(source[order], return_counts=True)
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
+        by_source = LocalCSR(starts, order.int(), None, len(sources), last - first)
+        yield EdgeChunk(slice(first, last), slice(begin, end), part, target, source, by_source, sources)
