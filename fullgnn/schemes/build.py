@@ -89,7 +89,10 @@ class BlockBuilder:
         needed = self._needs.propagations or self._needs.edges
         movements = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
         edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._needs.edges}
-        return Block(self._source_id, products, target_index, self._context.buffers, movements, edges, self._directory)
+        made = Block(self._source_id, products, target_index, self._context.buffers, movements, edges, self._directory)
+        if edges:
+            assert made.target_id is not None and made.stage_source_id is not None  # their first use is a collective
+        return made
 
     def _stages(self, name: str, edge_set: EdgeSet) -> Iterator[Stage]:
         """The stored edges of each stage, whose columns are numbered as their rows arrive."""
