@@ -34,7 +34,7 @@ def mask_arguments(mask: Mask | None) -> MaskArguments:
     """The kernel arguments of a dropout; None: the arguments for no dropout."""
     if mask is None:
         return None, None, 0, 0, 0, 1.0
-    return mask.node_id.contiguous(), mask.epoch, _signed(mask.seed), mask.layer, mask.threshold, mask.scale
+    return mask.node_id.contiguous(), mask.epoch, signed(mask.seed), mask.layer, mask.threshold, mask.scale
 
 
 def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
@@ -155,6 +155,6 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         yield _dropout, signature, constants, {"num_warps": 4}
 
 
-def _signed(seed: int) -> int:
+def signed(seed: int) -> int:
     """The low 64 bits of ``seed`` as a signed integer."""
     return (seed + 2**63) % 2**64 - 2**63

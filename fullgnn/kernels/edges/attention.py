@@ -55,8 +55,14 @@ def attend(
     assert state.weighted.shape == (csr.num_rows, x.shape[1]), state.weighted.shape
     if csr.nnz == 0:
         return
-    if path_of(x) == "torch":
+    path = path_of(x)
+    if path == "torch":
         attend_torch(csr, logit_source, logit_target, x, slope, mask, state)
+        return
+    if path == "triton":
+        from fullgnn.kernels.edges._attention_gpu import attend_gpu
+
+        attend_gpu(csr, logit_source, logit_target, as_rows(x), slope, mask, state)
         return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._attention_cpu import attend_loop
@@ -106,8 +112,13 @@ def attend_backward(
     assert transposed.num_sources == csr.num_cols and len(transposed.targets) == csr.nnz
     if csr.nnz == 0:
         return torch.zeros_like(logit_source), torch.zeros_like(x)
-    if path_of(x) == "torch":
+    path = path_of(x)
+    if path == "torch":
         return attend_backward_torch(csr, logit_source, x, slope, mask, rows)
+    if path == "triton":
+        from fullgnn.kernels.edges._attention_backward_gpu import attend_backward_gpu
+
+        return attend_backward_gpu(csr, transposed, logit_source, as_rows(x), slope, mask, rows)
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._attention_backward_cpu import source_gradient_loop, target_gradient_loop
     from fullgnn.kernels.edges._mask_cpu import mask_arguments

@@ -70,8 +70,16 @@ class _Largest(torch.autograd.Function):
 def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
     """Add the sums of the (E, F) ``messages`` of a stage to the contiguous (n, F) ``out``, outside autograd."""
     assert len(messages) == csr.nnz and out.shape == (csr.num_rows, messages.shape[1]) and out.is_contiguous()
-    if path_of(messages) == "torch":
+    path = path_of(messages)
+    if path == "torch":
         out.index_add_(0, edge_targets(csr), messages)
+        return
+    if csr.nnz == 0:
+        return
+    if path == "triton":
+        from fullgnn.kernels.edges._reduce_gpu import add_messages_gpu
+
+        add_messages_gpu(csr, messages.contiguous(), out)
         return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges import _reduce_cpu
@@ -88,8 +96,16 @@ def add_largest(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxSt
         source_id: (m,) int64 GLOBAL original ids of the stage's sources; no source sends a target two messages.
     """
     assert len(messages) == csr.nnz and state.value.shape == (csr.num_rows, messages.shape[1])
-    if path_of(messages) == "torch":
+    path = path_of(messages)
+    if path == "torch":
         largest_torch(csr, messages, source_id, state)
+        return
+    if csr.nnz == 0:
+        return
+    if path == "triton":
+        from fullgnn.kernels.edges._reduce_gpu import add_largest_gpu
+
+        add_largest_gpu(csr, messages.contiguous(), source_id.contiguous(), state)
         return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges import _reduce_cpu
@@ -108,13 +124,21 @@ def largest_backward(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Ten
         winner: (n, F) int64, of the merged ``MaxState``.
         grad: (n, F) gradient of the maximum.
     """
-    if path_of(grad) == "torch":
+    path = path_of(grad)
+    if path == "torch":
         return largest_backward_torch(csr, source_id, winner, grad)
+    out = grad.new_empty(csr.nnz, grad.shape[1])
+    if csr.nnz == 0:
+        return out
+    if path == "triton":
+        from fullgnn.kernels.edges._reduce_gpu import largest_backward_gpu
+
+        largest_backward_gpu(csr, source_id.contiguous(), winner.contiguous(), grad.contiguous(), out)
+        return out
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges import _reduce_cpu
     from fullgnn.kernels.edges._rows_cpu import over_rows_of_arrays
 
-    out = grad.new_empty(csr.nnz, grad.shape[1])
     arrays = [one.contiguous().numpy() for one in (source_id, winner, grad, out)]
     over_rows_of_arrays(_reduce_cpu.largest_gradient, csr.indptr, csr.indices, *arrays)
     return out

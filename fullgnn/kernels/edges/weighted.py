@@ -62,7 +62,7 @@ def edge_spmm_into(csr: LocalCSR, values: Tensor, x: Tensor, out: Tensor) -> Non
     if path_of(x) == "torch":
         weighted_sum_torch(edge_targets(csr), csr.indices, values, x, out)
     else:
-        _weighted_sum(csr.indptr, csr.indices, NO_PLACES, values, x, out)
+        _weighted_sum(csr.indptr, csr.indices, None, values, x, out)
 
 
 def edge_spmm_transposed(csr: LocalCSR, transposed: Transposed, values: Tensor, grad: Tensor) -> Tensor:
@@ -75,19 +75,28 @@ def edge_spmm_transposed(csr: LocalCSR, transposed: Transposed, values: Tensor, 
     return out
 
 
-def _weighted_sum(indptr: Tensor, indices: Tensor, places: Tensor, values: Tensor, x: Tensor, out: Tensor) -> None:
+def _weighted_sum(
+    indptr: Tensor, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
+) -> None:
+    """Add to row i of ``out`` the rows ``indices[e]`` of ``x``, weighted by ``values[places[e]]``, for its edges e."""
     num_edges, num_heads = values.shape
     assert num_edges == len(indices) and values.dtype == x.dtype == out.dtype, (values.shape, values.dtype, x.dtype)
     assert out.is_contiguous() and x.shape[1] % num_heads == 0, (x.shape, num_heads)
     if num_edges == 0:
         return
+    x, values = as_rows(x), values.contiguous()
+    if path_of(x) == "triton":
+        from fullgnn.kernels.edges._weighted_gpu import weighted_sum_gpu
+
+        weighted_sum_gpu(indptr, indices, places, values, x, out)
+        return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._rows_cpu import over_rows
     from fullgnn.kernels.edges._weighted_cpu import weighted_sum_loop
 
-    x, values, size = as_rows(x), values.contiguous(), x.element_size()
+    size, moved = x.element_size(), NO_PLACES if places is None else places
     loop = weighted_sum_loop(8 * size, num_heads, x.shape[1] // num_heads)
-    over_rows(loop, indptr, indices, places.numpy(), values, x, x.stride(0) * size, out)
+    over_rows(loop, indptr, indices, moved.numpy(), values, x, x.stride(0) * size, out)
 
 
 def edge_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, num_heads: int) -> Tensor:
@@ -101,13 +110,20 @@ def edge_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, num_heads: 
     if path_of(of_sources) == "torch":
         return edge_dots_torch(edge_targets(csr), csr.indices, of_targets, of_sources, num_heads)
     out = of_sources.new_empty(csr.nnz, num_heads)
-    if csr.nnz:
-        from fullgnn.kernels.edges._rows_cpu import over_rows
-        from fullgnn.kernels.edges._weighted_cpu import edge_dots_loop
+    rows, x, size = of_targets.contiguous(), as_rows(of_sources), of_sources.element_size()
+    if csr.nnz == 0:
+        return out
+    if path_of(x) == "triton":
+        from fullgnn.kernels.edges._weighted_gpu import edge_dots_gpu
 
-        rows, x, size = of_targets.contiguous(), as_rows(of_sources), of_sources.element_size()
-        loop = edge_dots_loop(8 * size, num_heads, x.shape[1] // num_heads)
-        over_rows(loop, csr.indptr, csr.indices, rows, x, x.stride(0) * size, out)
+        edge_dots_gpu(csr, rows, x, out)
+        return out
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+    from fullgnn.kernels.edges._rows_cpu import over_rows
+    from fullgnn.kernels.edges._weighted_cpu import edge_dots_loop
+
+    loop = edge_dots_loop(8 * size, num_heads, x.shape[1] // num_heads)
+    over_rows(loop, csr.indptr, csr.indices, rows, x, x.stride(0) * size, out)
     return out
 
 
@@ -124,15 +140,7 @@ class _EdgeSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, csr: LocalCSR, logits: Tensor) -> Tensor:
         assert len(logits) == csr.nnz, (logits.shape, csr.nnz)
-        if path_of(logits) == "torch":
-            softmax = edge_softmax_torch(csr, logits)
-        else:
-            from fullgnn.kernels.edges._rows_cpu import over_rows
-            from fullgnn.kernels.edges._weighted_cpu import edge_softmax_loop
-
-            softmax = logits.new_empty(logits.shape)
-            loop = edge_softmax_loop(8 * logits.element_size(), logits.shape[1])
-            over_rows(loop, csr.indptr, csr.indices, logits.contiguous(), softmax)
+        softmax = _softmax(csr, logits.contiguous())
         ctx.save_for_backward(softmax)
         ctx.csr = csr
         return softmax
@@ -141,12 +149,42 @@ class _EdgeSoftmax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         (softmax,) = ctx.saved_tensors
-        if path_of(grad) == "torch":
-            return None, edge_softmax_backward_torch(ctx.csr, softmax, grad)
-        from fullgnn.kernels.edges._rows_cpu import over_rows
-        from fullgnn.kernels.edges._weighted_cpu import edge_softmax_gradient_loop
+        return None, _softmax_gradient(ctx.csr, softmax, grad.contiguous())
 
-        out, grad = torch.empty_like(softmax), grad.contiguous()
-        loop = edge_softmax_gradient_loop(8 * grad.element_size(), grad.shape[1])
-        over_rows(loop, ctx.csr.indptr, ctx.csr.indices, softmax, grad, out)
-        return None, out
+
+def _softmax(csr: LocalCSR, logits: Tensor) -> Tensor:
+    path = path_of(logits)
+    if path == "torch" or csr.nnz == 0:
+        return edge_softmax_torch(csr, logits)
+    softmax = torch.empty_like(logits)
+    if path == "triton":
+        from fullgnn.kernels.edges._weighted_gpu import edge_softmax_gpu
+
+        edge_softmax_gpu(csr, logits, softmax)
+        return softmax
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+    from fullgnn.kernels.edges._rows_cpu import over_rows
+    from fullgnn.kernels.edges._weighted_cpu import edge_softmax_loop
+
+    loop = edge_softmax_loop(8 * logits.element_size(), logits.shape[1])
+    over_rows(loop, csr.indptr, csr.indices, logits, softmax)
+    return softmax
+
+
+def _softmax_gradient(csr: LocalCSR, softmax: Tensor, grad: Tensor) -> Tensor:
+    path = path_of(grad)
+    if path == "torch" or csr.nnz == 0:
+        return edge_softmax_backward_torch(csr, softmax, grad)
+    out = torch.empty_like(softmax)
+    if path == "triton":
+        from fullgnn.kernels.edges._weighted_gpu import edge_softmax_gradient_gpu
+
+        edge_softmax_gradient_gpu(csr, softmax, grad, out)
+        return out
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+    from fullgnn.kernels.edges._rows_cpu import over_rows
+    from fullgnn.kernels.edges._weighted_cpu import edge_softmax_gradient_loop
+
+    loop = edge_softmax_gradient_loop(8 * grad.element_size(), grad.shape[1])
+    over_rows(loop, csr.indptr, csr.indices, softmax, grad, out)
+    return out

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm import LocalCSR
+from tests.triton_device import DEVICE
 
 
 def pattern(num_targets: int, num_sources: int, seed: int = 0) -> Tensor:
@@ -19,15 +20,20 @@ def pattern(num_targets: int, num_sources: int, seed: int = 0) -> Tensor:
     return mask
 
 
+def block_for(path: str) -> Tensor:
+    """(n, m) pattern whose heavy target has more edges than a tile; Triton's interpreter gets a small one."""
+    return pattern(8, 40) if path == "triton" else pattern(31, 150)
+
+
+def device_of(path: str) -> torch.device:
+    return DEVICE if path == "triton" else torch.device("cpu")
+
+
 def local_csr(mask: Tensor) -> LocalCSR:
-    indptr = torch.zeros(len(mask) + 1, dtype=torch.int32)
+    """The block of a pattern, on the device of ``mask``."""
+    indptr = torch.zeros(len(mask) + 1, dtype=torch.int32, device=mask.device)
     indptr[1:] = mask.sum(1).cumsum(0)
-    return LocalCSR(indptr, mask.nonzero()[:, 1].int(), None, *mask.shape)
-
-
-def on_edges(mask: Tensor, dense: Tensor) -> Tensor:
-    """(E, ...) the entries of (n, m, ...) ``dense`` at the edges, in the order of a CSR."""
-    return dense[mask]
+    return LocalCSR(indptr, mask.nonzero()[:, 1].int().contiguous(), None, *mask.shape)
 
 
 def from_edges(mask: Tensor, values: Tensor) -> Tensor:

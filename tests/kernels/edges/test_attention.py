@@ -14,22 +14,26 @@ from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from tests.kernels.dropout.test_philox import philox_4x32
-from tests.kernels.edges.blocks import Attention, dense_attention, local_csr, pattern
+from tests.kernels.edges.blocks import Attention, block_for, dense_attention, device_of, local_csr, pattern
+from tests.triton_device import needs_triton
 
 SLOPE = 0.2
+CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 FLOAT32, FLOAT64 = torch.float32, torch.float64
 
 MakeMask = Callable[[Tensor, Tensor], EdgeMask]
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The implementation under test: compiled loops in several chunks of rows, or torch operations."""
+    """The implementation under test: compiled loops in several chunks of rows, torch operations, or Triton."""
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
         monkeypatch.setattr(attention, "path_of", lambda x: "torch")
+    if request.param == "triton":
+        request.getfixturevalue("triton_on_cpu")
     return request.param
 
 
@@ -38,12 +42,9 @@ def stages_of(num_sources: int, cut: int | None) -> list[slice]:
 
 
 def computed(
-    inputs: Attention,
-    dtype: torch.dtype,
-    cut: int | None = None,
-    merged: bool = False,
-    make_mask: MakeMask | None = None,
-) -> tuple[Tensor, list[Tensor]]:
+    inputs: Attention, dtype: torch.dtype, cut: int | None = None, merged: bool = False,
+    make_mask: MakeMask | None = None, device: torch.device = CPU,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The result and the gradients of the package, in one stage, or in two that begin with source ``cut``.
 
     Args:
@@ -52,14 +53,14 @@ def computed(
     n, m = inputs.mask.shape
     num_heads, width = inputs.logit_source.shape[1], inputs.x.shape[1]
     source, target, x, grad = (
-        one.to(dtype) for one in (inputs.logit_source, inputs.logit_target, inputs.x, inputs.grad)
+        one.to(device, dtype) for one in (inputs.logit_source, inputs.logit_target, inputs.x, inputs.grad)
     )
     states, stages = [], []
     for part in stages_of(m, cut):
-        csr = local_csr(inputs.mask[:, part])
-        mask = None if make_mask is None else make_mask(torch.arange(n), torch.arange(m)[part])
+        csr = local_csr(inputs.mask[:, part].to(device))
+        mask = None if make_mask is None else make_mask(torch.arange(n).to(device), torch.arange(m)[part].to(device))
         # The rows lie inside a wider matrix of nans, which would show.
-        frame = torch.full((len(x[part]), width + 3), torch.nan, dtype=dtype)
+        frame = torch.full((len(x[part]), width + 3), torch.nan, dtype=dtype, device=device)
         frame[:, 1 : 1 + width] = x[part]
         stages.append((csr, source[part], frame[:, 1 : 1 + width], mask))
         if merged or not states:
@@ -75,7 +76,7 @@ def computed(
     if cut is not None:
         found.reverse()
     of_source, of_x = (torch.cat([gradients[k] for gradients in found]) for k in (0, 1))
-    return out, [of_source, rows.grad_logit_target, of_x]
+    return out.cpu(), [of_source.cpu(), rows.grad_logit_target.cpu(), of_x.cpu()]
 
 
 def check(found: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list[Tensor]], dtype: torch.dtype) -> None:
@@ -91,12 +92,17 @@ MORE_HEADS = [(k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in 
 
 def test_against_dense_attention(path: str, every_case: bool) -> None:
     """The heavy target has more edges than a tile; two stages, and two parties that merge, equal one block."""
-    mask = pattern(31, 150)
-    for num_heads, depth, dtype in MORE_HEADS if every_case or path == "torch" else HEADS:
+    mask = block_for(path)
+    few = HEADS if path == "compiled" else HEADS[:3]
+    for num_heads, depth, dtype in MORE_HEADS if every_case or path == "torch" else few:
         inputs = Attention.random(mask, num_heads, depth)
         expected = dense_attention(inputs, SLOPE)
-        for cut, merged in ((None, False), (50, False), (77, True)):
-            check(computed(inputs, dtype, cut, merged), expected, dtype)
+        for cut, merged in CUTS[path]:
+            check(computed(inputs, dtype, cut, merged, device=device_of(path)), expected, dtype)
+
+
+CUTS = {"compiled": ((None, False), (50, False), (77, True)), "torch": ((None, False), (77, True))}
+CUTS["triton"] = ((15, False), (20, True))
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0), (1, 1), (4, 3)])
@@ -105,35 +111,34 @@ def test_empty_blocks(n: int, m: int, path: str) -> None:
         inputs = Attention.random(mask, 8, 8)
         expected = dense_attention(inputs, SLOPE) if m else (torch.zeros(n, 64).double(), [
             torch.zeros(m, 8).double(), torch.zeros(n, 8).double(), torch.zeros(m, 64).double()])  # fmt: skip
-        check(computed(inputs, FLOAT32), expected, FLOAT32)
-        check(computed(inputs, FLOAT32, cut=m // 2, merged=True), expected, FLOAT32)
+        check(computed(inputs, FLOAT32, device=device_of(path)), expected, FLOAT32)
+        check(computed(inputs, FLOAT32, cut=m // 2, merged=True, device=device_of(path)), expected, FLOAT32)
 
 
 @pytest.mark.parametrize("spread", [80.0, 1e4, 1e30])
 def test_logits_far_apart(spread: float, path: str) -> None:
-    inputs = Attention.random(pattern(31, 150), 8, 8, spread)
-    # Logits of 1e30 are sums that float32 rounds: with targets' logits of 0 they are exact.
-    inputs.logit_target.zero_()
+    inputs = Attention.random(block_for(path), 8, 8, spread)
+    inputs.logit_target.zero_()  # so that float32 does not round the sums of two logits
     expected = dense_attention(inputs, torch.tensor(SLOPE).double().item())
-    for cut, merged in ((None, False), (50, False), (77, True)):
-        out, gradients = computed(inputs, FLOAT32, cut, merged)
+    for cut, merged in CUTS[path]:
+        out, gradients = computed(inputs, FLOAT32, cut, merged, device=device_of(path))
         assert out.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
         if spread < 1e4:  # beyond, the product of slope and logit is rounded by more than a weight tolerates
             check((out, gradients), expected, FLOAT32)
         busy = inputs.mask.any(1)
         assert (out[~busy] == 0).all()
-    top = (inputs.logit_source[None] * inputs.mask[:, :, None]).argmax(1)  # where positive, it takes all the weight
-    if spread == 1e30:
-        best = inputs.x.view(150, 8, 8)[top, torch.arange(8)].flatten(1)
-        torch.testing.assert_close(out[busy].double(), best[busy], rtol=1e-6, atol=1e-6)
+    if spread == 1e30:  # the largest logit takes all the weight
+        best = torch.where(inputs.mask[:, :, None], inputs.logit_source[None], -torch.inf).argmax(1)
+        rows = inputs.x.view(len(inputs.x), 8, 8)[best, torch.arange(8)].flatten(1)
+        torch.testing.assert_close(out[busy].double(), rows[busy], rtol=1e-6, atol=1e-6)
 
 
 def test_a_nan_shows(path: str) -> None:
-    inputs = Attention.random(pattern(31, 150), 8, 8)
+    inputs = Attention.random(block_for(path), 8, 8)
     inputs.logit_source[5, 3] = torch.nan
-    out, _ = computed(inputs, FLOAT32)
+    out, _ = computed(inputs, FLOAT32, device=device_of(path))
     reached = inputs.mask[:, 5]
-    assert out.view(31, 8, 8)[reached, 3].isnan().all() and out[~reached].isfinite().all()
+    assert out.view(-1, 8, 8)[reached, 3].isnan().all() and out[~reached].isfinite().all()
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -158,7 +163,9 @@ def ids_of(nodes: Tensor) -> Tensor:
 
 def dropout(p: float = 0.4, seed: int = 2**40 + 17, epoch: int = 3, layer: int = 1) -> MakeMask:
     def make(targets: Tensor, sources: Tensor) -> EdgeMask:
-        return EdgeMask(ids_of(targets), ids_of(sources), p, seed, torch.tensor(epoch), layer)
+        epochs = torch.tensor(epoch, device=targets.device)
+        ids = (ids_of(nodes.cpu()).to(targets.device) for nodes in (targets, sources))
+        return EdgeMask(*ids, p, seed, epochs, layer)
 
     return make
 
@@ -177,15 +184,16 @@ def expected_factors(n: int, m: int, num_heads: int, p: float, seed: int, epoch:
 @pytest.mark.parametrize(("num_heads", "dtype"), [(8, FLOAT32), (1, FLOAT32), (3, FLOAT64)])
 def test_dropout(num_heads: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""
-    mask = pattern(31, 150)
+    mask = block_for(path)
     inputs = Attention.random(mask, num_heads, {8: 8, 1: 41, 3: 1}[num_heads])
     for p, seed, epoch, layer in ((0.4, 2**40 + 17, 3, 1), (0.9, 2**64 - 1, 2**32 - 1, 255)):
         factors = expected_factors(*mask.shape, num_heads, p, seed, epoch, layer)
         kept = (factors[mask] > 0).double().mean().item()
         assert abs(kept - (1 - p)) < 5 * (p * (1 - p) / factors[mask].numel()) ** 0.5
         expected = dense_attention(inputs, SLOPE, factors)
-        for cut, merged in ((None, False), (50, False), (77, True)):
-            check(computed(inputs, dtype, cut, merged, dropout(p, seed, epoch, layer)), expected, dtype)
+        for cut, merged in CUTS[path] if p == 0.4 else CUTS[path][:1]:
+            make_mask = dropout(p, seed, epoch, layer)
+            check(computed(inputs, dtype, cut, merged, make_mask, device_of(path)), expected, dtype)
 
 
 def test_refuses_what_the_counter_does_not_hold() -> None:

@@ -8,17 +8,20 @@ from fullgnn.kernels.edges import _rows_cpu, reduce
 from fullgnn.kernels.edges.index import repeat_targets
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from fullgnn.kernels.edges.reduce import Reduction, add_largest, add_messages, largest_backward, reduce_edges
-from tests.kernels.edges.blocks import from_edges, local_csr, pattern
+from tests.kernels.edges.blocks import block_for, device_of, from_edges, local_csr, pattern
 from tests.kernels.edges.test_weighted import FLOAT32, FLOAT64, check, normal
+from tests.triton_device import needs_triton
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The implementation under test: compiled loops in several chunks of rows, or torch operations."""
+    """The implementation under test: compiled loops in several chunks of rows, torch operations, or Triton."""
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
         monkeypatch.setattr(reduce, "path_of", lambda x: "torch")
+    if request.param == "triton":
+        request.getfixturevalue("triton_on_cpu")
     return request.param
 
 
@@ -37,23 +40,23 @@ def dense_reduction(mask: Tensor, messages: Tensor, reduction: Reduction, grad: 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
 @pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
 def test_reduction(reduction: Reduction, dtype: torch.dtype, path: str) -> None:
-    for width in (1, 7, 8, 41):
-        mask = pattern(31, 150)
-        csr = local_csr(mask)
-        messages, grad = normal(csr.nnz, width, seed=0), normal(31, width, seed=1)
-        leaf = messages.to(dtype).requires_grad_()
+    mask, device = block_for(path), device_of(path)
+    for width in (1, 8) if path == "triton" else (1, 7, 8, 41):
+        csr = local_csr(mask.to(device))
+        messages, grad = normal(csr.nnz, width, seed=0), normal(len(mask), width, seed=1)
+        leaf = messages.to(device, dtype).requires_grad_()
         out = reduce_edges(csr, leaf, reduction)
-        out.backward(grad.to(dtype))
+        out.backward(grad.to(device, dtype))
         check([out, leaf.grad], dense_reduction(mask, messages, reduction, grad), dtype)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0)])
 def test_empty_blocks(n: int, m: int, reduction: Reduction, path: str) -> None:
-    csr = local_csr(torch.ones(n, m, dtype=torch.bool))
-    leaf = torch.zeros(0, 3, requires_grad=True)
+    csr = local_csr(torch.ones(n, m, dtype=torch.bool, device=device_of(path)))
+    leaf = torch.zeros(0, 3, requires_grad=True, device=device_of(path))
     out = reduce_edges(csr, leaf, reduction)
-    assert torch.equal(out, torch.zeros(n, 3))
+    assert torch.equal(out.cpu(), torch.zeros(n, 3))
     out.sum().backward()
     assert leaf.grad is not None and leaf.grad.shape == (0, 3)
 
@@ -61,19 +64,20 @@ def test_empty_blocks(n: int, m: int, reduction: Reduction, path: str) -> None:
 @pytest.mark.parametrize("merged", [False, True])
 def test_ties_go_to_the_lowest_id_across_stages(merged: bool, path: str) -> None:
     """Few distinct messages tie often. The winner depends neither on the order of the stages nor on who has them."""
-    mask = pattern(31, 150)
-    messages = torch.randint(-2, 3, (31, 150, 5), generator=torch.Generator().manual_seed(0)).float()
+    mask, device = block_for(path).to(device_of(path)), device_of(path)
+    n, m = mask.shape
+    messages = torch.randint(-2, 3, (n, m, 5), generator=torch.Generator().manual_seed(0)).float().to(device)
     messages[:, 3] = -torch.inf
-    source_id = torch.randperm(150, generator=torch.Generator().manual_seed(1)) + 2**33
+    source_id = (torch.randperm(m, generator=torch.Generator().manual_seed(1)) + 2**33).to(device)
     value = torch.where(mask[:, :, None], messages, -torch.inf).amax(1)
     wins = (messages == value[:, None]) & mask[:, :, None]
     winner = torch.where(wins, source_id[None, :, None], NO_WINNER).amin(1)
-    grad = normal(31, 5, seed=2).float()
-    for cut in (40, 90):
-        states = [MaxState.empty(31, 5, messages)]
-        for part in (slice(cut, 150), slice(0, cut)):
+    grad = normal(n, 5, seed=2).float().to(device)
+    for cut in (25, 40) if path != "triton" else (25,):
+        states = [MaxState.empty(n, 5, messages)]
+        for part in (slice(cut, m), slice(0, cut)):
             if merged:
-                states.append(MaxState.empty(31, 5, messages))
+                states.append(MaxState.empty(n, 5, messages))
             csr, of_part = local_csr(mask[:, part]), mask[:, part]
             add_largest(csr, messages[:, part][of_part], source_id[part], states[-1])
         stacked = MaxState(torch.stack([one.value for one in states]), torch.stack([one.winner for one in states]))
@@ -81,17 +85,18 @@ def test_ties_go_to_the_lowest_id_across_stages(merged: bool, path: str) -> None
         assert torch.equal(state.value, value) and torch.equal(state.winner, winner)
         assert torch.equal(state.finish(), torch.where(mask.any(1)[:, None], value, 0))
         expected = torch.where(source_id[None, :, None] == winner[:, None], grad[:, None], 0)
-        for part in (slice(0, cut), slice(cut, 150)):
+        for part in (slice(0, cut), slice(cut, m)):
             found = largest_backward(local_csr(mask[:, part]), source_id[part], winner, grad)
             assert torch.equal(found, expected[:, part][mask[:, part]])
 
 
 def test_sums_are_added_to_what_is_there(path: str) -> None:
-    mask, before = pattern(31, 150), normal(31, 7, seed=1)
-    messages = normal(31, 150, 7, seed=0)
-    out = before.clone()
-    for part in (slice(60, 150), slice(0, 60)):
-        add_messages(local_csr(mask[:, part]), messages[:, part][mask[:, part]], out)
+    mask, device = block_for(path), device_of(path)
+    n, m = mask.shape
+    before, messages = normal(n, 7, seed=1), normal(n, m, 7, seed=0)
+    out = before.to(device, copy=True)
+    for part in (slice(15, m), slice(0, 15)):
+        add_messages(local_csr(mask[:, part].to(device)), messages[:, part][mask[:, part]].to(device), out)
     check([out], [before + (messages * mask[:, :, None]).sum(1)], FLOAT64)
 
 
@@ -103,9 +108,9 @@ def test_a_long_sum_is_exact_to_working_precision() -> None:
 
 
 def test_a_nan_shows(path: str) -> None:
-    csr = local_csr(torch.ones(2, 3, dtype=torch.bool))
-    messages = torch.tensor([1, torch.nan, 2, 4, 5, 6])[:, None]
-    assert torch.equal(reduce_edges(csr, messages, "max").isnan(), torch.tensor([[True], [False]]))
+    csr = local_csr(torch.ones(2, 3, dtype=torch.bool, device=device_of(path)))
+    messages = torch.tensor([1, torch.nan, 2, 4, 5, 6], device=device_of(path))[:, None]
+    assert torch.equal(reduce_edges(csr, messages, "max").isnan().cpu(), torch.tensor([[True], [False]]))
 
 
 def test_rows_of_targets_for_each_edge() -> None:
