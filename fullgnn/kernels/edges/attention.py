@@ -53,6 +53,8 @@ def attend(
     depth = _check(csr, logit_source, x, mask)
     assert logit_target.shape == state.maximum.shape == (csr.num_rows, num_heads), (logit_target.shape, num_heads)
     assert state.weighted.shape == (csr.num_rows, x.shape[1]), state.weighted.shape
+    assert logit_target.dtype == state.weighted.dtype == x.dtype, (logit_target.dtype, state.weighted.dtype, x.dtype)
+    assert all(part.is_contiguous() for part in (state.maximum, state.total, state.weighted))
     if csr.nnz == 0:
         return
     path = path_of(x)
@@ -110,6 +112,7 @@ def attend_backward(
     depth = _check(csr, logit_source, x, mask)
     assert rows.grad.shape == (csr.num_rows, x.shape[1]) and rows.grad.dtype == x.dtype, (rows.grad.shape, x.dtype)
     assert transposed.num_sources == csr.num_cols and len(transposed.targets) == csr.nnz
+    assert rows.grad_logit_target.is_contiguous()
     if csr.nnz == 0:
         return torch.zeros_like(logit_source), torch.zeros_like(x)
     path = path_of(x)

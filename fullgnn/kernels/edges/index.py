@@ -28,10 +28,14 @@ def transpose(csr: LocalCSR) -> Transposed:
         from fullgnn.kernels.edges._index_cpu import transpose_cpu
 
         return transpose_cpu(csr)
+    return transpose_torch(csr)
+
+
+def transpose_torch(csr: LocalCSR) -> Transposed:
+    """``transpose`` as torch operations."""
     places = torch.sort(csr.indices, stable=True).indices
-    counts = torch.bincount(csr.indices, minlength=csr.num_cols)
     indptr = torch.zeros(csr.num_cols + 1, dtype=torch.int32, device=csr.indices.device)
-    torch.cumsum(counts, 0, out=indptr[1:])
+    indptr[1:] = torch.bincount(csr.indices, minlength=csr.num_cols).cumsum(0)
     return Transposed(indptr, edge_targets(csr)[places].int(), places.int())
 
 

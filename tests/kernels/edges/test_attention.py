@@ -1,5 +1,7 @@
 """Attention over stages of edges against dense attention in float64."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +12,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.kernels.edges import _rows_cpu, attention
 from fullgnn.kernels.edges.attention import attend, attend_backward
 from fullgnn.kernels.edges.attention_rows import AttentionRows
-from fullgnn.kernels.edges.index import transpose
+from fullgnn.kernels.edges.index import transpose, transpose_torch
 from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from tests.kernels.dropout.test_philox import philox_4x32
@@ -94,7 +96,7 @@ def test_against_dense_attention(path: str, every_case: bool) -> None:
     """The heavy target has more edges than a tile; two stages, and two parties that merge, equal one block."""
     mask = block_for(path)
     few = HEADS if path == "compiled" else HEADS[:3]
-    for num_heads, depth, dtype in MORE_HEADS if every_case or path == "torch" else few:
+    for num_heads, depth, dtype in MORE_HEADS if every_case else few:
         inputs = Attention.random(mask, num_heads, depth)
         expected = dense_attention(inputs, SLOPE)
         for cut, merged in CUTS[path]:
@@ -207,11 +209,42 @@ def test_refuses_what_the_counter_does_not_hold() -> None:
         attend(csr, x, x, x, SLOPE, mask, SoftmaxState.empty(3, 1025, 1025, x))
 
 
-def test_the_transposed_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_transposed_index() -> None:
     mask = pattern(31, 150)
-    csr, index = local_csr(mask), transpose(local_csr(mask))
     source, target = mask.T.nonzero().T
-    assert torch.equal(index.targets.long(), target) and torch.equal(index.indptr.diff().long(), mask.sum(0))
     places = torch.full(mask.shape, -1)
-    places[mask] = torch.arange(csr.nnz)
-    assert torch.equal(index.places.long(), places[target, source])
+    places[mask] = torch.arange(int(mask.sum()))
+    for index in (transpose(local_csr(mask)), transpose_torch(local_csr(mask))):
+        assert torch.equal(index.targets.long(), target) and torch.equal(index.indptr.diff().long(), mask.sum(0))
+        assert torch.equal(index.places.long(), places[target, source])
+        assert {one.dtype for one in (index.indptr, index.targets, index.places)} == {torch.int32}
+
+
+def test_a_third_party_without_edges_changes_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    parts = [
+        SoftmaxState(
+            40 * torch.randn(5, 3, generator=generator), torch.rand(5, 3, generator=generator) + 1, torch.rand(5, 6)
+        )
+        for _ in range(2)
+    ]
+    empty = SoftmaxState.empty(5, 3, 6, parts[0].weighted)
+    merged = []
+    for states in (parts, [empty, *parts], [parts[0], empty, parts[1], empty]):
+        stacked = (torch.stack([getattr(one, name) for one in states]) for name in ("maximum", "total", "weighted"))
+        merged.append(SoftmaxState.merge(SoftmaxState(*stacked)))
+    for one in merged[1:]:
+        assert torch.equal(one.maximum, merged[0].maximum) and torch.equal(one.finish(), merged[0].finish())
+    nothing = SoftmaxState.merge(SoftmaxState(empty.maximum[None], empty.total[None], empty.weighted[None]))
+    assert torch.equal(nothing.maximum, empty.maximum) and torch.equal(nothing.finish(), torch.zeros(5, 6))
+
+
+def test_compilers_come_late() -> None:
+    """In a fresh process, importing the package imports neither numba nor Triton."""
+    script = """
+import sys
+import fullgnn.kernels.edges.attention, fullgnn.kernels.edges.reduce, fullgnn.kernels.edges.weighted
+assert not {"numba", "triton"} & {*sys.modules}
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
