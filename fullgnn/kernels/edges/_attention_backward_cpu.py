@@ -192,6 +192,7 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                     target = np.intp(targets[np.uint64(edge + k)])
                     prefetch(grad + target * grad_stride, zero)
                     of_target = table + target * 4 * row_bytes
+                    prefetch(of_target + 2 * row_bytes, no_weights)  # read again for the gradients
                     logit = add(load(of_target, last_head, no_weights), of_source)
                     store(logits_at + k * row_bytes, last_head, logit)
                     top = load(of_target + row_bytes, last_head, no_weights)
