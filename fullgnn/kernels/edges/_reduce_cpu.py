@@ -6,8 +6,6 @@ Messages are read once, one after the other, so that memory bounds these loops; 
 import numba
 import numpy as np
 
-from fullgnn.kernels.edges.max_state import NO_WINNER
-
 CHAIN_EDGES = 128  # edges that are added one after the other: the error of a sum grows with their number
 
 
@@ -67,6 +65,3 @@ def largest_gradient(indptr, indices, first_row, stop_row, source_id, winner, gr
             sender, of_edge = source_id[indices[edge]], out[edge]
             for column in range(width):
                 of_edge[column] = of_row[column] if best_id[column] == sender else zero
-
-
-assert NO_WINNER == np.iinfo(np.int64).max

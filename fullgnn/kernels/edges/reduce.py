@@ -68,7 +68,10 @@ class _Largest(torch.autograd.Function):
 
 
 def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
-    """Add the sums of the (E, F) ``messages`` of a stage to the contiguous (n, F) ``out``, outside autograd."""
+    """Add the sums of the (E, F) ``messages`` of a stage to the contiguous (n, F) ``out``, outside autograd.
+
+    A mean over several stages is their sum, divided by the number of edges of each target in all of them.
+    """
     assert len(messages) == csr.nnz and out.shape == (csr.num_rows, messages.shape[1]) and out.is_contiguous()
     path = path_of(messages)
     if path == "torch":
