@@ -16,8 +16,10 @@ from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.job import make_scheme
 from fullgnn.engine.train_step import FlatGradients, node_loss
 from fullgnn.kernels.support.aligned import to_aligned
+from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides
+from tests.models.test_exactness import OneProcess, compare, in_one_process, step
 from tests.oracle import normalize
 from tests.schemes.training import assert_one_step_is_exact, step_of
 
@@ -27,7 +29,7 @@ KINDS = ["symmetric", "directed", "weighted", "tiny", "corner"]
 
 def source(name: str) -> str:
     """The code of the example ``name`` in the page, a file of the package ``mygnn``."""
-    found = re.search(rf"`mygnn/{name}\.py`:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = re.search(rf"`mygnn/{name}\.py`[^\n]*:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None, name
     return found[1]
 
@@ -90,3 +92,40 @@ def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
         for rank in found:
             for gradient, expected in zip(rank["gradients"], (weight.grad, bias.grad), strict=True):
                 np.testing.assert_allclose(gradient, expected.numpy(), rtol=0, atol=1e-11)
+
+
+class Messages(torch.nn.Module):
+    """Two layers of the example of a message."""
+
+    num_blocks, restricts_output = 2, True
+
+    def __init__(self):
+        super().__init__()
+        generator, conv = torch.Generator().manual_seed(2), example("edge_conv").EdgeConv
+        self.first, self.second = conv(5, 8, generator), conv(8, NUM_CLASSES, generator)
+
+    def forward(self, x: torch.Tensor, blocks: list[Block]) -> torch.Tensor:
+        return self.second(self.first(x, blocks[0]), blocks[1])
+
+
+def make(name: str) -> torch.nn.Module:
+    return (example("net").Net(5, NUM_CLASSES) if name == "net" else Messages()).double()
+
+
+def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str, np.ndarray]:
+    scheme, model = make_scheme(cfg, world, Meter(world.device)), make(name)
+    prepared = prepare_on_rank0(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
+    return step(model, scheme.shard(prepared[0] if prepared else None, needs_of(model, cfg.optimizations)), scheme)
+
+
+@pytest.mark.parametrize("name", ["net", "edge_conv"])
+def test_the_short_examples_are_exact(ranks, name: str) -> None:
+    cfg = config("scheme=1d", "runtime.dtype=float64", "model=sage")  # the same matrices are prepared
+    for kind in KINDS:
+        model, graph = in_one_process(cfg, kind, lambda: make(name))
+        compare(ranks(2)(step_of_example, cfg, kind, name), step(model, graph, OneProcess()), 1e-10, kind)
+
+
+def test_the_short_examples_are_short() -> None:
+    net, edge_conv = ([line for line in source(name).splitlines() if line] for name in ("net", "edge_conv"))
+    assert len(net) <= 15 and len(edge_conv) <= 10

@@ -14,7 +14,7 @@ from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.job import build_model
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
 from fullgnn.schemes.base import PreparedGraph
@@ -128,6 +128,24 @@ class PlannedJob:
         """The same job with ``factor`` times the rows, see ``PlannedProduct.scaled``."""
         products = {name: product.scaled(factor) for name, product in self.products.items()}
         return replace(self, rows=self.rows.scaled(factor), products=products)
+
+
+def reads_edges(cfg: Config) -> bool:
+    """Whether a layer of the model reads edges one by one."""
+    return bool(needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations).edges)
+
+
+def check_plannable(cfg: Config) -> None:
+    """Refuse a model whose cost is not that of its products.
+
+    Raises:
+        UnsupportedError: one line that names the model.
+    """
+    if reads_edges(cfg):
+        raise UnsupportedError(
+            f"model={cfg.model['name']} reads edges one by one, and the planner predicts products only: choose"
+            " scheme=1d or scheme=1.5d yourself"
+        )
 
 
 def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality: float = 0.0) -> PlannedJob:

@@ -20,6 +20,7 @@ import torch
 from fullgnn.config import RuntimeConfig
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.search import Search, best
+from fullgnn.costs.statistics import check_plannable
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
@@ -37,6 +38,7 @@ def run(arguments: list[str]) -> None:
     folder = make_folder(plan.out)
     command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
     cfg = next(iter(runs.values()))
+    check_plannable(cfg)
     hardware_for = profiles(plan.hardware, cfg.runtime)
     search = Search(runs, graph or load_dataset(cfg.dataset), hardware_for)
     if plan.scaling:

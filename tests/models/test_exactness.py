@@ -3,6 +3,7 @@
 A new model or scheme inherits these tests: nothing here names one.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,10 @@ class OneProcess:
         return rows.detach()
 
 
-def in_one_process(cfg: Config, kind: str) -> tuple[torch.nn.Module, ShardedGraph]:
-    """The model of ``cfg`` and the graph as one dense block."""
+def in_one_process(cfg: Config, kind: str, make: Callable[[], torch.nn.Module] | None = None) -> Any:
+    """The model, of ``cfg`` or made by ``make``, and the graph as one dense block."""
     dense = dense_graph(kind)
-    model = build_model(cfg, dense.features.shape[1], NUM_CLASSES, torch.device("cpu"))
+    model = make() if make else build_model(cfg, dense.features.shape[1], NUM_CLASSES, torch.device("cpu"))
     needs = needs_of(model, applicable(cfg.optimizations, model))
     train = torch.from_numpy(np.flatnonzero(dense.train_mask))
     masks = np.stack([dense.train_mask, dense.val_mask, ~(dense.train_mask | dense.val_mask)])
@@ -117,6 +118,70 @@ def compare(found: list[dict[str, np.ndarray]], exact: dict[str, np.ndarray], to
     for rank in found:
         for name, array in rank.items():
             np.testing.assert_allclose(array, exact[name], rtol=tolerance, atol=tolerance, err_msg=f"{case} {name}")
+
+
+def sharpen(model: torch.nn.Module) -> torch.nn.Module:
+    """Let the logits of every attention layer lie far beyond +-80."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "att_" in name:
+                parameter.mul_(150)
+    return model
+
+
+def sharp_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
+    _, scheme, job = prepare(world, cfg, kind)
+    return step(sharpen(job.model), job.graph, scheme)
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2), (6, 3)])
+@pytest.mark.parametrize("split", ["true", "false"])
+def test_attention_to_neighbours_on_several_replicas_with_large_logits(
+    ranks, world_size: int, replication: int, split: str
+) -> None:
+    """One softmax over edges that lie in several stages and on several replicas."""
+    cfg = case("gat", "1d" if replication == 1 else "1.5d", replication, f"scheme.split_rows={split}")
+    model, graph = in_one_process(cfg, "symmetric")
+    first = sharpen(model).layers[0].conv
+    rows = (graph.features @ first.weight).unflatten(1, (first.heads, -1))
+    logits = (rows * first.att_source).sum(-1)
+    assert logits.max() > 80 and logits.min() < -80
+    if world_size > 1:
+        adj, half = dense_graph("symmetric").adj, 14  # the first half of the nodes is the first part, or more than it
+        assert (adj[:, :half].any(1) & adj[:, half:].any(1)).sum() > 20
+    found = ranks(world_size)(sharp_step, cfg, "symmetric")
+    compare(found, step(model, graph, OneProcess()), 1e-9, split)
+
+
+def halo_kept(world: World, cfg: Config) -> dict[str, Any]:
+    """The rows that arrive in a stage, the memory for them, and the largest tensor that the backward pass keeps."""
+    _, scheme, job = prepare(world, cfg, "symmetric")
+    kept: list[int] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(len(tensor) if tensor.dim() else 0)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = node_loss(loss_logits(job.model, job.graph), job.graph)
+    loss.backward()
+    pool = scheme.context.buffers
+    stages = job.graph.block.stages(job.model.layers[0].conv.edge_set)
+    return {
+        "most_rows": max(stage.csr.num_cols for stage in stages),
+        "num_own": len(job.graph.block.source_id),
+        "bytes": sum(tensor.nbytes for tensor in pool.tensors()),
+        "kept": max(kept),
+    }
+
+
+def test_the_rows_of_other_ranks_live_for_a_stage(ranks) -> None:
+    """GAT with three layers on four ranks holds at most two stages' rows, at its widest layer, and keeps none."""
+    heads, width = 4, 6
+    cfg = case("gat", "1d", 1, f"model.heads={heads}", f"model.hidden_channels={width}", "scheme.shared_memory=false")
+    for rank in ranks(4)(halo_kept, cfg):
+        assert rank["bytes"] <= 2 * rank["most_rows"] * (heads * width + heads) * 8
+        assert rank["kept"] <= max(rank["num_own"], heads * width)
 
 
 @pytest.mark.parametrize("model", MODELS)
