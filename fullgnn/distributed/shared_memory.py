@@ -102,14 +102,18 @@ class SharedSlots:
         """Tell the readers that the slot of this round is written."""
         self._counters[self.rank][_READY] = self.round
 
-    def read(self, holder: int) -> Tensor:
-        """Wait until ``holder`` has published its slot of this round, and return the slot, read-only.
+    def read(self, holder: int, rows: slice | None = None) -> Tensor:
+        """Wait until ``holder`` has published its slot of this round, and return the slot, or some ``rows`` of it,
+        read-only.
 
         Returns:
             (num_rows[holder], width).
         """
         self._wait(holder, _READY, self.round)
-        return self._slot(holder)
+        if rows is None:
+            return self._slot(holder)
+        with _disable_current_modes():  # as in ``_map``
+            return self._slot(holder)[rows]
 
     def end(self) -> None:
         """Tell the holders that this rank has finished its reads of this round. Ranks that read nothing call it too."""

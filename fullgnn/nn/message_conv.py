@@ -15,7 +15,7 @@ from fullgnn.kernels.edges.reduce import add_largest, add_messages, largest_back
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import EdgeChunk, Stage
 
-CHUNK_EDGES = 1 << 16
+CHUNK_EDGES = 1 << 13
 """Messages are computed for so many edges at a time."""
 
 AGGREGATIONS = ("sum", "mean", "max")
@@ -120,7 +120,8 @@ class _Aggregate(torch.autograd.Function):
             for chunk in chunks:
                 assert rows is not None
                 value = values[step][chunk.edges] if values else None
-                messages = conv.message(rows[chunk.source], targets[chunk.target], value)
+                source, target = rows.index_select(0, chunk.source), targets.index_select(0, chunk.target())
+                messages = conv.message(source, target, value)
                 if state is None:
                     sums = total.new_zeros(chunk.csr.num_rows, width)
                     add_messages(chunk.csr, messages, sums)
@@ -155,23 +156,24 @@ class _Aggregate(torch.autograd.Function):
         of_parameters = [torch.zeros_like(one) if needs else None for one, needs in zip(parameters, needs_parameters)]
         push = block.moves.push(x.shape[1], x) if needs_x else None
         for step, rows, chunks in call.chunks(x):
-            of_rows = None if rows is None else rows.new_zeros(rows.shape)
+            of_rows = None if rows is None or push is None else rows.new_zeros(rows.shape)
             for chunk in chunks:
-                assert rows is not None and of_rows is not None
+                assert rows is not None
+                numbers = chunk.target()
                 with torch.enable_grad():
-                    source = rows[chunk.source].requires_grad_(needs_x)
-                    target = targets[chunk.target].requires_grad_(needs_targets)
+                    source = rows.index_select(0, chunk.source).requires_grad_(needs_x)
+                    target = targets.index_select(0, numbers).requires_grad_(needs_targets)
                     value = values[step][chunk.edges].detach().requires_grad_(needs_values[step]) if values else None
                     messages = conv.message(source, target, value)
                 if conv.aggregation == "max":
                     winner, of_these = kept[chunk.targets], of_all[chunk.targets]
                     arriving = largest_backward(chunk.csr, block.stage_source_id[step], winner, of_these)
                 else:
-                    arriving = of_all[chunk.target]
+                    arriving = of_all.index_select(0, numbers)
                 wanted = [one for one in (source, target, value) if one is not None and one.requires_grad]
                 wanted += [one for one in parameters if one.requires_grad]
                 found = iter(torch.autograd.grad(messages, wanted, arriving, allow_unused=True))
-                if needs_x:
+                if of_rows is not None:
                     _add_by_source(chunk, next(found), of_rows)
                 if of_targets is not None:
                     _add_by_target(chunk, next(found), of_targets)
@@ -182,6 +184,7 @@ class _Aggregate(torch.autograd.Function):
                         _add(total, next(found))
             if push is not None:
                 push.step(of_rows)
+                del of_rows  # before those of the next step are allocated
         of_x = None if push is None else push.finish()
         summed = [None if one is None else block.moves.sum_partial(one) for one in of_parameters]
         return None, of_x, of_targets, *of_values, *summed

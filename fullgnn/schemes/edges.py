@@ -18,10 +18,14 @@ class EdgeChunk:
     edges: slice  # of the stage
     targets: slice  # of the stage
     csr: LocalCSR  # (number of targets, sources of the stage)
-    target: Tensor  # (E,) int64, target of each edge, counted from the first of the stage
-    source: Tensor  # (E,) int64
+    source: Tensor  # (E,) int32
     by_source: LocalCSR  # (number of distinct sources, E): row u sums the edges of source ``sources[u]``
-    sources: Tensor  # (number of distinct sources,) int64, ascending
+    sources: Tensor  # (number of distinct sources,) int32, ascending
+
+    def target(self) -> Tensor:
+        """(E,) int64 target of each edge, counted from the first target of the stage."""
+        numbers = torch.arange(self.targets.start, self.targets.stop, device=self.source.device)
+        return numbers.repeat_interleave(self.csr.indptr.diff().long(), output_size=len(self.source))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +62,10 @@ def _chunks(csr: LocalCSR, num_edges: int) -> Iterator[EdgeChunk]:
         begin = int(torch.searchsorted(bounds, ends[:1], right=True)) - 1
         end = int(torch.searchsorted(bounds, ends[1:]))
         indptr = csr.indptr[begin : end + 1].clamp(first, last) - first
-        indices, num_targets = csr.indices[first:last], end - begin
-        part = LocalCSR(indptr, indices, None, num_targets, csr.num_cols)
-        numbers = torch.arange(begin, end, device=indices.device)
-        target = numbers.repeat_interleave(indptr.diff().long(), output_size=last - first)
-        source = indices.long()
+        source = csr.indices[first:last]
+        part = LocalCSR(indptr, source, None, end - begin, csr.num_cols)
         order = torch.argsort(source, stable=True)
         sources, counts = torch.unique_consecutive(source[order], return_counts=True)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
         by_source = LocalCSR(starts, order.int(), None, len(sources), last - first)
-        yield EdgeChunk(slice(first, last), slice(begin, end), part, target, source, by_source, sources)
+        yield EdgeChunk(slice(first, last), slice(begin, end), part, source, by_source, sources)

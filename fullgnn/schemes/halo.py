@@ -85,6 +85,8 @@ class Halo:
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum (num_targets, F) partial sums over the replicas, in replica order, and return the own (num_own, F)."""
         axis, replica = self._context.axes.replica, self._context.replica
+        if axis.size == 1:
+            return partial
         if len(self._slices) == 1:
             return axis.all_reduce(partial.clone())
         others = [k for k in range(len(self._slices)) if k != replica]
@@ -101,7 +103,8 @@ class Halo:
 
     def maximum(self, partial: Tensor) -> Tensor:
         """Return the elementwise maximum of the replicas' (num_targets, F) partial results."""
-        return self._context.axes.replica.all_reduce(partial.clone(), "max")
+        axis = self._context.axes.replica
+        return partial if axis.size == 1 else axis.all_reduce(partial.clone(), "max")
 
     def sum_partial(self, tensor: Tensor) -> Tensor:
         """Add the replicas' parts of a sum over edges in place, where the replicas hold the same rows."""
@@ -180,10 +183,10 @@ class Push:
         for reader in self._exchange.readers[self._step]:
             num_rows = self._num_read(reader)
             with meter.phase("comm"):
-                written = slots.read(reader.rank)
-            first = sent.first[reader.rank, self._step]
-            found.append((reader.rank, reader.index, written[first : first + num_rows]))
-            meter.received("push", num_rows * written.shape[1] * written.itemsize)
+                first = sent.first[reader.rank, self._step]
+                written = slots.read(reader.rank, slice(first, first + num_rows))
+            found.append((reader.rank, reader.index, written))
+            meter.received("push", written.numel() * written.itemsize)
         self._arriving = [(index, rows) for _, index, rows in sorted(found, key=lambda entry: entry[0])]
         self._add()
         slots.end()
