@@ -176,7 +176,7 @@ class _Skeleton:
             wire_dtype=job.options.torch_wire_dtype,
             shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
             pads_rows=padded,
-            buffers=BufferPool(device, lambda: SharedSlots(grid.num_ranks, rank, timeout_s=1.0, alone=True)),
+            buffers=BufferPool(device, lambda number: SharedSlots(grid.num_ranks, rank, 1.0, True, number)),
         )
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)

@@ -1,11 +1,11 @@
 """Let the ranks of one machine read each other's rows in shared memory, instead of sending them.
 
-Each rank has two slots in memory that all ranks have mapped, and every product of the job is a round, in the same order
-on every rank. In round q a rank writes its rows to slot q mod 2 and sets its counter ``ready`` to q. A reader waits for
-this counter, reads in place, and sets its own counter ``done`` to q when its product is complete. Before a slot is
-written again, two rounds later, all its readers must be done with it. Every counter has one writer, so that no locks
-are necessary. The protocol needs a processor that keeps the order of a rank's writes, and is therefore available on x86
-only.
+Each rank has s slots (two, or one) in memory that all ranks have mapped, and every product of the job is a round, in
+the same order on every rank. In round q a rank writes its rows to slot q mod s and sets its counter ``ready`` to q. A
+reader waits for this counter, reads in place, and sets its own counter ``done`` to q when its product is complete.
+Before a slot is written again, s rounds later, all its readers must be done with it. Every counter has one writer, so
+that no locks are necessary. The protocol needs a processor that keeps the order of a rank's writes, and is therefore
+available on x86 only.
 """
 
 import logging
@@ -38,7 +38,10 @@ def can_share_memory(world: World) -> bool:
 
 
 class SharedSlots:
-    """Two slots for each rank, in memory that all ranks map. A slot holds one round's rows, of any width and dtype.
+    """Slots for each rank, in memory that all ranks map. A slot holds one round's rows, of any width and dtype.
+
+    With two slots, a rank writes the rows of a round while others still read those of the last one. With one, it waits
+    for them, and needs half the memory.
 
     The memory is mapped by the first round, and mapped anew by a round whose rows need more bytes than any before.
 
@@ -47,13 +50,14 @@ class SharedSlots:
         rank: rank of this process.
         timeout_s: seconds after which a wait raises TimeoutError.
         alone: whether this process is the only one, see ``dry.py``.
+        num_slots: of each rank, 1 or 2.
     """
 
-    def __init__(self, num_ranks: int, rank: int, timeout_s: float, alone: bool = False):
+    def __init__(self, num_ranks: int, rank: int, timeout_s: float, alone: bool = False, num_slots: int = 2):
         self.num_ranks, self.rank, self.timeout_s, self.alone = num_ranks, rank, timeout_s, alone
-        self.round = 0
+        self.num_slots, self.round = num_slots, 0
         self._bytes = [0] * num_ranks  # of one slot of each rank
-        self._readers: list[list[int]] = [[], []]  # of this rank's two slots, in the last round of each
+        self._readers: list[list[int]] = [[]] * num_slots  # of this rank's slots, in the last round of each
         self._memory: list[Tensor] = []
         self._counters: list[np.ndarray] = []
         self._views: dict[tuple[int, int, int, int, torch.dtype], Tensor] = {}
@@ -71,7 +75,7 @@ class SharedSlots:
         return [self._memory[self.rank]] if self._memory else []
 
     def begin(self, num_rows: list[int], width: int, dtype: torch.dtype, readers: list[int]) -> Tensor:
-        """Begin a round and return this rank's slot, which the readers of two rounds before do not need any more.
+        """Begin a round and return this rank's slot, once the readers of its last round do not need it any more.
 
         Every rank calls this function. It is a collective if the slot of any rank needs more bytes than ever before.
 
@@ -92,10 +96,10 @@ class SharedSlots:
             self._bytes = [max(rows * row_bytes, held) for rows, held in zip(num_rows, self._bytes)]
             self._map()
         self.round += 1
-        parity = self.round % 2
-        for reader in self._readers[parity]:
-            self._wait(reader, _DONE, self.round - 2)
-        self._readers[parity] = readers
+        number = self.round % self.num_slots
+        for reader in self._readers[number]:
+            self._wait(reader, _DONE, self.round - self.num_slots)
+        self._readers[number] = readers
         return self._slot(self.rank)
 
     def publish(self) -> None:
@@ -122,21 +126,21 @@ class SharedSlots:
     def _map(self) -> None:
         """Map two slots of ``_bytes[i]`` bytes for every rank i, and count the rounds from 0 again. A collective."""
         self._unmap()  # on every rank before any rank touches the new memory, since all meet in ``_map_all``
-        sizes = [_HEADER_BYTES + 2 * num_bytes for num_bytes in self._bytes]
+        sizes = [_HEADER_BYTES + self.num_slots * num_bytes for num_bytes in self._bytes]
         with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors
             self._memory = _own_all(sizes, self.rank) if self.alone else _map_all(sizes, self.rank)
             self._counters = [part[:16].view(torch.int64).numpy() for part in self._memory]
 
     def _unmap(self) -> None:
         self._memory, self._counters, self._views = [], [], {}
-        self._readers, self.round = [[], []], 0
+        self._readers, self.round = [[]] * self.num_slots, 0
 
     def _slot(self, rank: int) -> Tensor:
         """The slot of ``rank`` in this round, in the shape of this round."""
-        parity, num_rows, width, dtype = self.round % 2, self._num_rows[rank], self._width, self._dtype
-        key = (rank, parity, num_rows, width, dtype)
+        number, num_rows, width, dtype = self.round % self.num_slots, self._num_rows[rank], self._width, self._dtype
+        key = (rank, number, num_rows, width, dtype)
         if key not in self._views:
-            first = _HEADER_BYTES + parity * self._bytes[rank]
+            first = _HEADER_BYTES + number * self._bytes[rank]
             with _disable_current_modes():
                 held = self._memory[rank][first : first + num_rows * self._stride * dtype.itemsize]
                 self._views[key] = held.view(dtype).view(num_rows, self._stride)[:, :width]

@@ -20,13 +20,15 @@ class BufferPool:
     """The buffers of one rank. A buffer is valid until the next one of the same kind is requested.
 
     Args:
-        make_slots: makes the slots in shared memory of this rank and of the others; no memory is mapped until they are
-            used. Rows that are read and gradients on their way to the owners of their rows have their own, since both
-            travel at the same time.
+        make_slots: makes the slots in shared memory, so many for each rank; no memory is mapped until they are used.
+            Products have two, so that the next one may begin before all ranks have ended the last one. Rows that a
+            layer reads itself, and gradients on their way to the owners of their rows, have one each: such layers hold
+            more, and compute longer.
     """
 
-    def __init__(self, device: torch.device, make_slots: Callable[[], SharedSlots]):
-        self.slots, self.gradient_slots, self._device = make_slots(), make_slots(), device
+    def __init__(self, device: torch.device, make_slots: Callable[[int], SharedSlots]):
+        self.slots, self.row_slots, self.gradient_slots = make_slots(2), make_slots(1), make_slots(1)
+        self._device = device
         self._arriving, self._padded = _Allocation(device), _Allocation(device)
 
     def arriving(self, num_buffers: int, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -48,6 +50,7 @@ class BufferPool:
         """
         self._arriving, self._padded = _Allocation(self._device), _Allocation(self._device)
         self.slots.release()
+        self.row_slots.release()
         self.gradient_slots.release()
 
     def tensors(self) -> list[Tensor]:
@@ -56,6 +59,7 @@ class BufferPool:
             *self._arriving.tensors(),
             *self._padded.tensors(),
             *self.slots.tensors(),
+            *self.row_slots.tensors(),
             *self.gradient_slots.tensors(),
         ]
 

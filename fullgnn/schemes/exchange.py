@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import Axis, Work
+from fullgnn.distributed import Axis, SharedSlots, Work
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.step_plan import StepPlans
@@ -101,7 +101,7 @@ class Exchange:
         """The number of rows of X that this rank holds."""
         return self._num_held[self.context.rank]
 
-    def steps(self, x: Tensor, scale: Tensor | None) -> Iterator[Tensor | None]:
+    def steps(self, x: Tensor, scale: Tensor | None, slots: SharedSlots | None = None) -> Iterator[Tensor | None]:
         """Yield the (num_rows, F) rows of H of each step in turn; None in a step in which this rank has no stage.
 
         Every rank iterates to the end. The next step may overwrite the rows of this one.
@@ -109,9 +109,10 @@ class Exchange:
         Args:
             x: (num_local_rows, F), this rank's rows of H, to which ``scale`` has not been applied.
             scale: (num_local_rows,) a factor for each row; None: no scaling.
+            slots: the shared memory that is used, if any is; None: that of the products.
         """
         if self.reads_in_place:
-            yield from self._read(x, scale)
+            yield from self._read(x, scale, slots or self.context.buffers.slots)
         elif self._is_local:
             yield from [self._own(x, scale)] * len(self.plans)
             yield from [None] * (self.num_steps - len(self.plans))
@@ -133,10 +134,9 @@ class Exchange:
         out = x.new_empty(x.shape) if contiguous else empty_aligned(len(x), x.shape[1], like=x)
         return torch.mul(x, scale[:, None], out=out)
 
-    def _read(self, x: Tensor, scale: Tensor | None) -> Iterator[Tensor | None]:
+    def _read(self, x: Tensor, scale: Tensor | None, slots: SharedSlots) -> Iterator[Tensor | None]:
         """Implement ``steps`` with shared memory, where each rank writes its own rows and reads those of others."""
         context, meter = self.context, self.context.axes.world.meter
-        slots = context.buffers.slots
         with meter.phase("comm"):
             wire = slots.begin(self._num_held, x.shape[1], context.travelling_dtype(x), self._reader_ranks)
         if scale is None:

@@ -60,7 +60,7 @@ class Halo:
         Args:
             x: (num_sources, F), this rank's own rows.
         """
-        return self.exchange.steps(x, None)
+        return self.exchange.steps(x, None, self._context.buffers.row_slots)
 
     def push(self, width: int, like: Tensor) -> "Push":
         """Begin the adjoint of ``arrivals`` for gradients of ``width`` columns with dtype and device of ``like``."""

@@ -100,7 +100,9 @@ class OneAndHalfD:
             wire_dtype=options.torch_wire_dtype,
             shared_memory=options.shared_memory and can_share_memory(world),
             pads_rows=pads_rows(world.device),
-            buffers=BufferPool(world.device, lambda: SharedSlots(world.size, world.rank, world.timeout_s, world.dry)),
+            buffers=BufferPool(
+                world.device, lambda number: SharedSlots(world.size, world.rank, world.timeout_s, world.dry, number)
+            ),
         )
         self._facts: GraphFacts
         self._node_id: Tensor

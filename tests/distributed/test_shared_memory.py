@@ -12,13 +12,13 @@ ROUNDS = 200
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
-def rounds(world: World, widths: list[int]) -> bool:
+def rounds(world: World, widths: list[int], num_slots: int) -> bool:
     """In each of many rounds, every rank writes its number and the round's, and its readers read them.
 
     Width, dtype and numbers of rows differ from round to round, and so do the ranks that read.
     """
     assert can_share_memory(world) == (world.size > 1 and world.device.type == "cpu")
-    slots = SharedSlots(world.size, world.rank, timeout_s=60)
+    slots = SharedSlots(world.size, world.rank, timeout_s=60, num_slots=num_slots)
     others = [rank for rank in range(world.size) if rank != world.rank]
     for number in range(1, ROUNDS + 1):
         width, dtype = widths[number % len(widths)], DTYPES[number % len(DTYPES)]
@@ -39,8 +39,9 @@ def rounds(world: World, widths: list[int]) -> bool:
 
 @pytest.mark.parametrize("world_size", [2, 3])
 @pytest.mark.parametrize("widths", [[1], [5, 5, 16], [3, 40, 7, 1, 90, 90, 2]])
-def test_every_round_is_read_as_it_was_written(ranks, world_size: int, widths: list[int]) -> None:
-    assert all(ranks(world_size)(rounds, widths))
+@pytest.mark.parametrize("num_slots", [1, 2])
+def test_every_round_is_read_as_it_was_written(ranks, world_size: int, widths: list[int], num_slots: int) -> None:
+    assert all(ranks(world_size)(rounds, widths, num_slots))
 
 
 def read_late(world: World) -> list[bool]:

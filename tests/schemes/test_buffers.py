@@ -21,7 +21,7 @@ PRODUCTS = ("adj", "adj_t", "loss", "loss_t")
 
 
 def pool() -> BufferPool:
-    return BufferPool(CPU, lambda: SharedSlots(1, 0, timeout_s=1.0))
+    return BufferPool(CPU, lambda number: SharedSlots(1, 0, timeout_s=1.0, num_slots=number))
 
 
 def input_of(nodes: Any, width: int) -> np.ndarray:

@@ -37,7 +37,7 @@ def test_logits_loss_and_gradients_equal_the_oracle(ranks, world_size: int, repl
             assert_one_step_is_exact(ranks(world_size), cfg, kind)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, optimizer: str) -> None:
@@ -46,7 +46,7 @@ def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int
         assert_training_is_exact(ranks(world_size), cfg, kind)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, preset: str) -> None:
@@ -85,7 +85,7 @@ def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, repl
                 assert difference(found, expected) < 1e-11, (overrides, kind)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 @pytest.mark.parametrize("shared", ["true", "false"])

@@ -160,10 +160,10 @@ def check(found: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, copi
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("kind", ["directed", "weighted", "corner"])
-@pytest.mark.sample(4)
+@pytest.mark.sample(7)
 def test_movements_and_their_adjoints(ranks, world_size: int, replication: int, kind: str, every_case: bool) -> None:
     choices = [choice for choice in CHOICES if world_size > 1 or choice == CHOICES[0]]
-    chosen = choices if every_case else choices[LAYOUTS.index((world_size, replication)) % 3 :: 3]
+    chosen = choices if every_case else choices[LAYOUTS.index((world_size, replication)) % 6 :: 6]
     overrides = [[f"{key}={value}" for key, value in choice.items()] for choice in chosen]
     cfgs = [config(*layout_overrides(replication), "runtime.dtype=float64", *own) for own in overrides]
     graph, outcomes = dense_graph(kind), ranks(world_size)(moved, cfgs, kind)
