@@ -10,8 +10,9 @@ and the gradients at these rows need a way back to the ranks that own them.
 
 ``arrivals`` uses the transports of ``exchange.py``. In the adjoint the same rows travel the other way: in step t, the
 reader of a stage sends the gradient of each row that it has read to the rank that owns the row, and the owner adds what
-it receives, in rank order. So a repeated run has the same bits. The adjoint of a broadcast, too, consists of sends and
-ordered additions, not of a reduction by the backend. With ``shared_memory`` the owners read the gradients in place.
+it receives in this step, in rank order. So a repeated run has the same bits. The adjoint of a broadcast, too, consists
+of sends and ordered additions, not of a reduction by the backend. With ``shared_memory`` the owners read the gradients
+in place.
 
 Where the replicas hold the same rows (``split_rows=False``), such a row is one row of X with r copies: the gradients of
 the copies are added by an all-reduce, and every copy gets the sum.
