@@ -10,10 +10,9 @@ from fullgnn.distributed.collectives import (
     send_arrays,
 )
 from fullgnn.distributed.dry import CountingAxis, dry_world
+from fullgnn.distributed.fork import can_fork, fork_workers
 from fullgnn.distributed.launch import (
     WorkerError,
-    can_fork,
-    fork_workers,
     launch_workers,
     report_failure,
     under_torchrun,

@@ -10,22 +10,21 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.mesh import num_threads
-from fullgnn.distributed.store import job_store
+from fullgnn.distributed.store import STORE_FILE, job_store
 from fullgnn.errors import FullGNNError
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""The signals for which the elastic launcher installs handlers."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The signals that end a job: a launcher has handlers for them while its ranks run."""
 
 
 class WorkerError(FullGNNError):
@@ -37,27 +36,8 @@ class WorkerError(FullGNNError):
 
 
 def under_torchrun() -> bool:
-    """Whether this process is a rank that torchrun, or ``launch_workers``, has started."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
-def can_fork() -> bool:
-    """Whether ranks may be forked from this process: it computes in one thread, and no GPU is visible.
-
-    A fork copies only the thread that calls it. OpenMP would wait in the copy for threads that it has started before,
-    and CUDA cannot be used in the copy of a process that has used it.
-    """
-    return torch.get_num_threads() == 1 and torch.cuda.device_count() == 0
-
-
-def fork_workers(function: Callable[..., object], *args: object, nproc: int, runtime: RuntimeConfig) -> None:
-    """Run ``function(*args)`` in ``nproc`` forks of this process, as ranks, and wait for them.
-
-    A forked rank has imported everything already, which saves seconds. ``can_fork`` tells whether this is possible.
-
-    Raises: as ``launch_workers``.
-    """
-    _launch(_in_fork, (function, *args), nproc, runtime)
+    """Whether this process is a rank that torchrun, ``launch_workers`` or ``fork_workers`` has started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or STORE_FILE in os.environ
 
 
 def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> None:
@@ -67,28 +47,7 @@ def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> 
         WorkerError: a rank failed. The message is that of the rank that failed first.
         KeyboardInterrupt, SystemExit: this process received a signal to stop, and the ranks have been stopped.
     """
-    _launch(sys.executable, arguments, nproc, runtime)
-
-
-def _in_fork(function: Callable[..., object], *args: object) -> None:
-    """Run ``function(*args)`` as a new process would: signals end it, and a bug is reported with its traceback."""
-    for name in _SIGNALS:
-        signal.signal(name, signal.SIG_DFL)
-    try:
-        function(*args)
-    except Exception as error:
-        report_failure(error)
-        traceback.print_exc()
-        sys.exit(1)
-
-
-def _launch(
-    entrypoint: str | Callable[..., None], arguments: Iterable[object], nproc: int, runtime: RuntimeConfig
-) -> None:
-    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # the ranks log their own errors
-    threads = {"OMP_NUM_THREADS": str(num_threads(runtime, nproc))}  # libraries read this variable at import
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), environment(threads):
+    with starting_ranks(nproc, runtime) as folder:
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -98,14 +57,13 @@ def _launch(
             rdzv_endpoint="localhost:0",
             local_addr="localhost",
             max_restarts=0,
-            start_method="fork",  # of an entrypoint that is a function
             logs_specs=DefaultLogsSpecs(log_dir=folder),
         )
         try:
-            elastic_launch(config, entrypoint)(*arguments)
+            elastic_launch(config, sys.executable)(*arguments)
         except ChildFailedError as error:
             _, failure = error.get_first_failure()
-            raise _worker_error(failure.message, failure.exitcode) from None
+            raise worker_error(failure.message, failure.exitcode) from None
         except SignalException as stop:
             if stop.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
@@ -143,6 +101,19 @@ def wait_for_others(timeout_s: float = 5.0) -> None:
 
 
 @contextmanager
+def starting_ranks(nproc: int, runtime: RuntimeConfig) -> Iterator[str]:
+    """A folder for files of the launcher, and what holds while ``nproc`` ranks are started on this machine and run."""
+    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the ranks log their own errors
+    variables = {
+        "OMP_NUM_THREADS": str(num_threads(runtime, nproc)),  # libraries read it at import
+        STORE_FILE: None,  # of a job to which this process itself belongs
+    }
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder, _own_handlers(), environment(variables):
+        yield folder
+
+
+@contextmanager
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set ``variables`` in ``os.environ``, and unset those that are None, for processes that the block starts."""
     before = dict(os.environ)
@@ -159,11 +130,11 @@ def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Restore the signal handlers at the end of the ``with`` block, since the elastic launcher replaces them."""
+    """Restore the signal handlers at the end of the ``with`` block, since a launcher replaces them."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # in other threads the launcher replaces no handlers
+        yield  # in other threads a launcher replaces no handlers
         return
-    handlers = {name: signal.getsignal(name) for name in _SIGNALS}
+    handlers = {name: signal.getsignal(name) for name in STOP_SIGNALS}
     try:
         yield
     finally:
@@ -171,7 +142,8 @@ def _own_handlers() -> Iterator[None]:
             signal.signal(name, handler)
 
 
-def _worker_error(message: str | dict, exitcode: int) -> WorkerError:
+def worker_error(message: str | dict, exitcode: int) -> WorkerError:
+    """The error of a rank that ended with ``exitcode``, and with a ``message`` if it called ``report_failure``."""
     if isinstance(message, dict):  # the rank wrote the message with report_failure
         return WorkerError(" ".join(message.get("message", "").split()), is_logged=True)
     if exitcode == -signal.SIGKILL:

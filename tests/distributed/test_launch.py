@@ -71,6 +71,22 @@ def test_forked_ranks_are_as_started_ones(monkeypatch, tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
+def write_threads_of_parent() -> None:
+    Path(os.environ["RANK"]).write_text(str(num_native_threads(os.getppid())))
+
+
+def num_native_threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def test_a_process_that_forks_has_started_no_threads(monkeypatch, tmp_path: Path) -> None:
+    """A fork would wait forever for a lock, say of the C library's host names, that such a thread holds."""
+    monkeypatch.chdir(tmp_path)
+    before = num_native_threads(os.getpid())
+    fork_workers(write_threads_of_parent, nproc=2, runtime=runtime())
+    assert [int((tmp_path / rank).read_text()) for rank in ("0", "1")] == [before, before]
+
+
 def sums_in_several_threads(size: int) -> None:
     torch.set_num_threads(2)
     assert torch.ones(size).sum() == size
