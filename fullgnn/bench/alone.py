@@ -16,6 +16,7 @@ from fullgnn.bench.environment import variables
 from fullgnn.bench.harness import Method, Missing, attempt
 from fullgnn.distributed import World, world_of_one
 from fullgnn.distributed.launch import environment
+from fullgnn.engine.memory import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.logger import setup_logging
 
@@ -47,10 +48,19 @@ class Alone:
         methods, self.missing = self._answer()
         self.methods = [replace(method, run=partial(self._run, number)) for number, method in enumerate(methods)]
 
-    def stop(self) -> None:
-        """End the process."""
+    def stop(self) -> int | None:
+        """End the process.
+
+        Returns:
+            its peak memory since its methods were set up, in bytes; None if the process has ended already.
+        """
+        peak_bytes = None
+        with suppress(OSError, UnsupportedError):
+            self._pipe.send(None)
+            peak_bytes = self._answer()
         self._pipe.close()
         self._process.join(timeout=10)
+        return peak_bytes
 
     def _run(self, number: int) -> tuple[float, float | None]:
         self._pipe.send(number)
@@ -68,12 +78,17 @@ class Alone:
 
 
 def _serve(pipe: Any, build: Build, cfg: BenchConfig) -> None:
-    """The process: build the methods, then run the one whose number arrives until rank 0 closes the pipe."""
+    """The process: build the methods, then run the one whose number arrives until rank 0 closes the pipe.
+
+    For None it answers the peak memory in bytes.
+    """
     setup_logging(0)
     with suppress(EOFError), world_of_one(run_config(cfg).runtime) as world:
         found, _, reason = attempt(lambda: build(cfg, world))
         methods, missing = found or ([], [])
         pipe.send((([replace(method, run=None) for method in methods], missing), reason))
+        forget_peak_process_bytes()
         while True:
-            answer, _, reason = attempt(methods[pipe.recv()].run)
+            number = pipe.recv()
+            answer, _, reason = attempt(peak_process_bytes if number is None else methods[number].run)
             pipe.send((answer, reason))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional
 
+from fullgnn.bench.models import HEADS, MODELS
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
@@ -25,12 +26,14 @@ class BenchConfig:
     """The keys of ``conf/bench.yaml``, which explains them."""
 
     op: str
+    gnn: str
     graph: str
     order: str
     hidden: Optional[int]
     seed: int
     presets: Optional[list[str]]
     alone: Optional[list[str]]
+    separate: bool
     kernels: Optional[list[str]]
     orders: Optional[list[str]]
     peers: list[str]
@@ -85,13 +88,14 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int) -> Config:
     """
     name, *own = preset.split()
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    return run_config(cfg, *experiment, f"model.hidden_channels={hidden}", *TASK, *own)
+    return run_config(cfg, *experiment, *MODELS[cfg.gnn].keys(hidden), *TASK, *own)
 
 
 def _check(cfg: BenchConfig) -> None:
     """Refuse values that no key can have, and combinations that measure nothing."""
     known = {
         "op": ("spmm", "epoch", "collectives", "reorder"),
+        "gnn": tuple(MODELS),
         "graph": (*WORKLOADS, *choices("dataset")),
         "order": choices("reorder"),
         "malloc": ("tuned", "default"),
@@ -119,6 +123,8 @@ def _check(cfg: BenchConfig) -> None:
             raise ConfigError(f"{key} names something twice: leave one out")
     if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:
         raise ConfigError(f"epochs={cfg.epochs} are all warm-up: give more than warmup={cfg.warmup}")
+    if cfg.gnn == "gat" and (cfg.hidden or HEADS) % HEADS:
+        raise ConfigError(f"hidden={cfg.hidden} columns are not those of {HEADS} heads: give a multiple of {HEADS}")
     if cfg.op == "collectives" and cfg.nproc < 2:
         raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
     if cfg.op in ("spmm", "reorder") and cfg.nproc > 1:

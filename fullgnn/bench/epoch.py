@@ -1,11 +1,13 @@
-"""One training epoch: forward, backward and Adam of a two-layer GCN on the whole graph, by our presets and by peers.
+"""One training epoch, forward, backward and Adam, of a GCN or GAT on the whole graph, by our presets and by peers.
 
 Every method starts from the same weights and uses no dropout, so all of them must report the same losses:
 ``loss_error`` is the largest difference from the baseline's. In a job of several processes our presets run on all of
 them; on one process, our presets and the peers run in processes of their own, in the same rounds (``alone.py``).
+With ``separate``, each preset on one process and each library has a process to itself, and its peak memory is known.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -15,7 +17,8 @@ from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_basel
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
-from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
+from fullgnn.engine.memory import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 
@@ -26,12 +29,13 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
     problem = as_problem(cfg, graph, world.device) if graph is not None else None
     widths = broadcast_object(problem.widths if problem else None)
     statistics = problem.statistics() if problem else None
-    methods, missing = ours(cfg, world, graph, widths)
+    methods, missing = ours(cfg, world, graph, widths) if world.size > 1 or not cfg.separate else ([], [])
     processes: list[Alone] = []
-    if world.size > 1:
-        del problem  # the peers make it again in their processes
+    if world.size > 1 or cfg.separate:
+        del problem, graph  # they are made again in the processes
         numbers = cfg.alone_threads or [torch.get_num_threads()]
-        processes = from_rank0(lambda: [Alone(single_process, cfg, threads) for threads in numbers]) or []
+        parts = [(part, threads) for threads in numbers for part in separate_parts(cfg)]
+        processes = from_rank0(lambda: [Alone(single_process, part, threads) for part, threads in parts]) or []
         for process in processes:
             methods += process.methods
             missing += [one for one in process.missing if one not in missing]  # each process reports the same
@@ -40,14 +44,30 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
         methods, missing = methods + found, missing + absent
     from_rank0(lambda: check_baseline(methods, cfg.baseline))
 
+    forget_peak_process_bytes()
     measurements, failed = measure(methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
+    peak_bytes: int | None = max(all_gather_objects(peak_process_bytes()))
+    peak_of = dict.fromkeys((method.label for method in methods), peak_bytes)
     for process in processes:
-        process.stop()
+        peak_of |= dict.fromkeys((method.label for method in process.methods), process.stop())
     base = compare(measurements, cfg.baseline)
     for one in measurements:
+        if cfg.separate and (peak := peak_of[one.method.label]) is not None:
+            one.method.details["peak_mb"] = peak / 1e6
         one.method.details["last_loss"] = one.values[-1]
         one.method.details["loss_error"] = loss_error(one, base) if base else None
     return Outcome(measurements, missing + failed, statistics)
+
+
+def separate_parts(cfg: BenchConfig) -> list[BenchConfig]:
+    """``cfg`` itself, or with ``separate`` one part for each preset that runs alone and for each library."""
+    if not cfg.separate:
+        return [cfg]
+    alone = cfg.alone if cfg.alone is not None else presets() if cfg.presets is None else cfg.presets
+    return [
+        *(replace(cfg, presets=[preset], alone=None, peers=[]) for preset in alone),
+        *(replace(cfg, alone=[], peers=[library]) for library in cfg.peers),
+    ]
 
 
 def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int]) -> Found:
@@ -61,7 +81,8 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
     for preset in presets() if cfg.presets is None else cfg.presets:
 
         def make(preset: str = preset) -> Callable[[], float]:
-            return trainer(preset_config(cfg, preset, widths[1]), graph, world, first_weights(widths, cfg.seed))
+            weights = first_weights(widths, cfg.seed, cfg.gnn)
+            return trainer(preset_config(cfg, preset, widths[1]), graph, world, weights)
 
         step, setup_s, reason = attempt(make, FullGNNError)  # the same on every rank
         if reason:
@@ -74,8 +95,8 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
 
 def peers(cfg: BenchConfig, problem: Problem) -> Found:
     """The peers of the chosen libraries, on this process."""
-    makers = {library: EPOCH[library] for library in cfg.peers}
-    steps, missing = set_up(makers, problem, first_weights(problem.widths, cfg.seed))
+    makers = {library: EPOCH[cfg.gnn][library] for library in cfg.peers}
+    steps, missing = set_up(makers, problem, first_weights(problem.widths, cfg.seed, cfg.gnn))
     device = problem.features.device
     methods = [
         Method(name, "peer", timed(step, device), details={"setup_s": setup_s})

@@ -8,6 +8,7 @@ from scipy.sparse import eye_array
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.bench.models import MODELS
 from fullgnn.config import Config, build
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, is_symmetric, load_dataset
@@ -36,6 +37,12 @@ class Problem:
     @property
     def nnz(self) -> int:
         return self.indices.numel()
+
+    @property
+    def targets(self) -> Tensor:
+        """(nnz,) int64, the row of each entry of A + I."""
+        nodes = torch.arange(self.num_nodes, device=self.indptr.device)
+        return nodes.repeat_interleave(self.indptr.diff().long())
 
     @property
     def block(self) -> LocalCSR:
@@ -94,7 +101,7 @@ def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
     return build(cfg.reorder.method)(graph.adjacency(np.float32), cfg.seed)
 
 
-def first_weights(widths: list[int], seed: int) -> list[Tensor]:
-    """(in, out) weights of the layers, from which every method starts; the biases are 0."""
+def first_weights(widths: list[int], seed: int, model: str = "gcn") -> list[Tensor]:
+    """The weight matrices of ``model``, one of ``MODELS``, from which every method starts; the biases are 0."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(a, b, generator=generator) * (2 / (a + b)) ** 0.5 for a, b in zip(widths, widths[1:])]
+    return [torch.randn(a, b, generator=generator) * (2 / (a + b)) ** 0.5 for a, b in MODELS[model].shapes(widths)]

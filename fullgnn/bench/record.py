@@ -18,7 +18,7 @@ from fullgnn.telemetry.table import format_table
 
 COLUMNS = {
     "spmm": {"setup_s": "set-up s", "gflop_per_s": "GFLOP/s", "error": "error"},
-    "epoch": {"setup_s": "set-up s", "loss_error": "loss error"},
+    "epoch": {"setup_s": "set-up s", "loss_error": "loss error", "peak_mb": "peak MB"},
     "collectives": {"gb_per_s": "GB/s"},
     "reorder": {"order_s": "order s", "edge_cut": "edge cut", "bandwidth": "bandwidth"},
 }

@@ -3,7 +3,7 @@
 import resource
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -14,13 +14,19 @@ from fullgnn.kernels.support.trials import add_counter
 
 
 def peak_process_bytes() -> int:
-    """Peak resident memory of this process since it started, in bytes."""
+    """Peak resident memory of this process since it started, or since ``forget_peak_process_bytes``, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss would carry over the parent's peak
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak_process_bytes() -> None:
+    """Let ``peak_process_bytes`` count from now on, where the system can do this."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 class TensorPeak:

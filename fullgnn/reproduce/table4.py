@@ -72,7 +72,7 @@ def run(cfg: Config) -> Result:
 def _one_process(cfg: Config, case: Case, shape: JobShape) -> tuple[dict[str, Cell], dict[str, Any]]:
     """Time all methods, interleaved in this process from the same weights; return their cells and details."""
     device, missing, methods = cfg.torch_device, {}, []
-    peers = {name: maker for of_library in EPOCH.values() for name, maker in of_library.items()}
+    peers = {name: maker for of_library in EPOCH["gcn"].values() for name, maker in of_library.items()}
     problem = make_problem(case.graph, case.hidden, device)
     weights = first_weights(problem.widths, cfg.seed)
     check_choices("peer", [method.peer for method in cfg.methods if method.peer is not None], peers)

@@ -17,13 +17,13 @@ def problem() -> Problem:
 
 def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Problem) -> None:
     weights = first_weights(problem.widths, seed=0)
-    steps, missing = set_up({"torch": EPOCH["torch"]}, problem, weights)
+    steps, missing = set_up({"torch": EPOCH["gcn"]["torch"]}, problem, weights)
     assert not missing
     adj = torch_sparse.normalized(problem)
     convs = [torch.nn.Linear(*weight.shape) for weight in weights]
     for conv in convs:
         torch.nn.init.zeros_(conv.bias)
-    model = TwoLayers(problem, weights, convs, lambda conv: conv.weight.T, lambda conv, h: conv(adj @ h))
+    model = TwoLayers(problem, weights, convs, lambda conv: [conv.weight.T], lambda conv, h: conv(adj @ h))
     step = trainer(model, problem)
     expected = [step() for _ in range(4)]
     assert expected[-1] < expected[0]

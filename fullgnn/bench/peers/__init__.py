@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn.bench import models
 from fullgnn.bench.harness import Missing, attempt
 from fullgnn.bench.peers import dgl, pyg, torch_sparse
 from fullgnn.bench.peers.training import trainer
@@ -33,11 +34,14 @@ def _training(make: Callable[..., torch.nn.Module], problem: Problem, weights: l
 _LIBRARIES = {"torch": torch_sparse, "pyg": pyg, "dgl": dgl}
 SPMM: Makers = {library: file.SPMM for library, file in _LIBRARIES.items()}
 """(problem) -> a function x -> (A + I) @ x."""
-EPOCH: Makers = {
-    library: {name: functools.partial(_training, make) for name, make in file.MODELS.items()}
-    for library, file in _LIBRARIES.items()
+EPOCH: dict[str, Makers] = {
+    model: {
+        library: {name: functools.partial(_training, make) for name, make in file.MODELS[model].items()}
+        for library, file in _LIBRARIES.items()
+    }
+    for model in models.MODELS
 }
-"""(problem, weights) -> a function that trains one epoch and returns the loss."""
+"""Model -> (problem, weights) -> a function that trains one epoch and returns the loss."""
 
 _MODULE = {"pyg": "torch_geometric"}
 

@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fullgnn.bench.peers.torch_sparse import Product
-from fullgnn.bench.peers.training import TwoLayers
+from fullgnn.bench.peers.training import Models, TwoLayers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 
@@ -58,5 +59,26 @@ def graph_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     return TwoLayers(problem, weights, convs, call=lambda conv, h: conv(graph, h))
 
 
+def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two layers of ``GATConv``, with ELU between them; the last one has one head."""
+    import dgl
+    from dgl.nn.pytorch import GATConv
+
+    source, target = problem.indices, problem.targets.int()  # without edge ids, its product with edge values fails
+    graph = dgl.graph((source, target), num_nodes=problem.num_nodes, idtype=torch.int32)
+    graph.create_formats_()
+
+    (features, hidden), (heads, per_head), _, (_, classes), *_ = (weight.shape for weight in weights)
+    convs = [GATConv(features, per_head, heads), GATConv(hidden, classes, 1)]
+
+    def matrices_of(conv: GATConv) -> list[Tensor]:
+        return [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
+
+    def call(conv: GATConv, h: Tensor) -> Tensor:
+        return conv(graph, h).flatten(1)  # (num_nodes, heads, columns): the heads side by side
+
+    return TwoLayers(problem, weights, convs, matrices_of, call, activation=F.elu)
+
+
 SPMM = {"DGL update_all": update_all}
-MODELS = {"DGL GraphConv": graph_conv}
+MODELS: Models = {"gcn": {"DGL GraphConv": graph_conv}, "gat": {"DGL GATConv": gat_conv}}

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fullgnn.bench.peers.torch_sparse import Product
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import TwoLayers
+from fullgnn.bench.peers.training import Models, TwoLayers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -49,9 +50,7 @@ def sorted_edge_index(problem: Problem) -> Any:
 
 def _pairs(problem: Problem) -> Tensor:
     """(2, nnz) int64: source and target of each edge, sorted by target."""
-    nodes = torch.arange(problem.num_nodes, device=problem.indptr.device)
-    target = nodes.repeat_interleave(problem.indptr.diff().long())
-    return torch.stack([problem.indices.long(), target])
+    return torch.stack([problem.indices.long(), problem.targets])
 
 
 def spmm(problem: Problem, form: Form) -> Product:
@@ -67,16 +66,36 @@ def gcn_conv(problem: Problem, weights: list[Tensor], form: Form, dropout: float
 
     adj = form(problem)
     convs = [GCNConv(*weight.shape, cached=True, add_self_loops=False) for weight in weights]  # the loops are in A + I
-    weight_of, call = lambda conv: conv.lin.weight.T, lambda conv, h: conv(h, adj)
-    return TwoLayers(problem, weights, convs, weight_of, call, dropout)
+    matrices_of, call = lambda conv: [conv.lin.weight.T], lambda conv, h: conv(h, adj)
+    return TwoLayers(problem, weights, convs, matrices_of, call, dropout)
+
+
+def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two layers of ``GATConv``, with ELU between them; the last one has one head."""
+    from torch_geometric.nn import GATConv
+
+    edges = edge_index(problem)
+    (features, hidden), (heads, per_head), _, (_, classes), *_ = (weight.shape for weight in weights)
+    convs = [
+        GATConv(features, per_head, heads, add_self_loops=False),  # the loops are in A + I
+        GATConv(hidden, classes, heads=1, add_self_loops=False),
+    ]
+
+    def matrices_of(conv: GATConv) -> list[Tensor]:
+        return [conv.lin.weight.T, conv.att_src[0], conv.att_dst[0]]
+
+    return TwoLayers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
 
 
 SPMM = {
     "PyG spmm (torch CSR)": functools.partial(spmm, form=torch_csr),
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
-MODELS = {
-    "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=torch_csr),
-    "PyG GCNConv (SparseTensor)": functools.partial(gcn_conv, form=sparse_tensor),
-    "PyG GCNConv (edge_index)": functools.partial(gcn_conv, form=edge_index),
+MODELS: Models = {
+    "gcn": {
+        "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=torch_csr),
+        "PyG GCNConv (SparseTensor)": functools.partial(gcn_conv, form=sparse_tensor),
+        "PyG GCNConv (edge_index)": functools.partial(gcn_conv, form=edge_index),
+    },
+    "gat": {"PyG GATConv (edge_index)": gat_conv},
 }

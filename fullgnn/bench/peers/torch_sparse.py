@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fullgnn.bench.peers.training import TwoLayers
+from fullgnn.bench.peers.training import Models, TwoLayers
 from fullgnn.bench.problem import Problem
 
 Product = Callable[[Tensor], Tensor]
@@ -103,10 +103,13 @@ SPMM = {
     "torch CSR @": functools.partial(product, multiply=torch.matmul),
     "torch.sparse.mm sum": functools.partial(product, multiply=reduce),
 }
-MODELS = {
-    "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
-    "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
-    "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=reduce, order="A(HW)"),
-    "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
-    "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
+MODELS: Models = {
+    "gcn": {
+        "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
+        "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
+        "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=reduce, order="A(HW)"),
+        "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
+        "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
+    },
+    "gat": {},  # torch has no attention over a graph
 }

@@ -9,15 +9,19 @@ from torch import Tensor
 
 from fullgnn.bench.problem import Problem
 
+Models = dict[str, dict[str, Callable[..., torch.nn.Module]]]
+"""Model, one of ``bench.models.MODELS`` -> method -> its maker (problem, weights) -> a module () -> logits."""
+
 
 class TwoLayers(torch.nn.Module):
-    """Two convolutions of a library, with ReLU and dropout between them; () -> (num_nodes, num_classes) logits.
+    """Two convolutions of a library, an activation and dropout between them; () -> (num_nodes, num_classes) logits.
 
     Args:
         convs: modules of the library, whose biases are 0.
-        weight_of: the (in, out) weight of a module, as a view; it starts from ``weights``.
+        matrices_of: the weight matrices of a module, as views; those of all modules start from ``weights``.
         call: (module, h) -> the next h.
         dropout: rate on the hidden layer.
+        activation: of the hidden layer.
     """
 
     def __init__(
@@ -25,20 +29,22 @@ class TwoLayers(torch.nn.Module):
         problem: Problem,
         weights: list[Tensor],
         convs: Iterable[torch.nn.Module],
-        weight_of: Callable[[Any], Tensor] = lambda conv: conv.weight,
+        matrices_of: Callable[[Any], list[Tensor]] = lambda conv: [conv.weight],
         call: Callable[[Any, Tensor], Tensor] = lambda conv, h: conv(h),
         dropout: float = 0.0,
+        activation: Callable[[Tensor], Tensor] = F.relu,
     ):
         super().__init__()
-        self.features, self.call, self.dropout = problem.features, call, dropout
+        self.features, self.call, self.dropout, self.activation = problem.features, call, dropout, activation
         self.convs = torch.nn.ModuleList(convs).to(problem.features.device)
         with torch.no_grad():
-            for conv, weight in zip(self.convs, weights, strict=True):
-                weight_of(conv).copy_(weight)
+            own = [matrix for conv in self.convs for matrix in matrices_of(conv)]
+            for matrix, weight in zip(own, weights, strict=True):
+                matrix.copy_(weight)
 
     def forward(self) -> Tensor:
         first, second = self.convs
-        return self.call(second, F.dropout(F.relu(self.call(first, self.features)), self.dropout))
+        return self.call(second, F.dropout(self.activation(self.call(first, self.features)), self.dropout))
 
 
 def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
