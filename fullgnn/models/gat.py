@@ -3,15 +3,13 @@
 from itertools import count
 
 import torch
-from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.models.stack import stack
+from fullgnn.models.stack import Stack
 from fullgnn.nn import Dropout, GATConv
-from fullgnn.schemes.block import Block
 
 
-class GAT(torch.nn.Module):
+class GAT(Stack):
     """``num_layers`` attention layers with dropout on the input of each one and ELU between them.
 
     Args:
@@ -21,13 +19,11 @@ class GAT(torch.nn.Module):
         attention_dropout: dropout probability of the attention weights.
         slope: negative slope of the LeakyReLU of the logits.
         self_loops: whether every node attends to itself too.
-        in_channels, out_channels, dropout, input_dropout, seed: see ``GCN``.
+        in_channels, out_channels, dropout, input_dropout, seed: see ``Stack``.
 
     Raises:
         ConfigError: a width, depth, number of heads or probability is out of range.
     """
-
-    restricts_output = True
 
     def __init__(
         self,
@@ -44,7 +40,6 @@ class GAT(torch.nn.Module):
         seed: int = 0,
         self_loops: bool = True,
     ):
-        super().__init__()
         for key, value in (("hidden_channels", hidden_channels), ("heads", heads), ("out_heads", out_heads)):
             if value < 1:
                 raise ConfigError(f"model.{key}={value} is too small: it must be at least 1")
@@ -63,14 +58,6 @@ class GAT(torch.nn.Module):
             return GATConv(width, out_width, generator, out_heads, False, slope, drop, self_loops)
 
         width = hidden_channels * heads
-        self.dropout, self.layers = stack(
+        super().__init__(
             conv, in_channels, out_channels, width, num_layers, dropout, input_dropout, seed, torch.nn.ELU, last
         )
-        self.num_blocks = num_layers
-
-    def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:
-        """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
-        x = self.dropout(x, blocks[0].source_id)
-        for layer, block in zip(self.layers, blocks):
-            x = layer(x, block)
-        return x

@@ -1,17 +1,19 @@
 """A baseline that does not use the graph: if a GCN is more accurate than the MLP, this is due to the graph."""
 
-import torch
 from torch import Tensor
 
-from fullgnn.models.stack import stack
+from fullgnn.models.stack import Stack
 from fullgnn.nn import Linear
 from fullgnn.schemes.block import Block
 
 
-class MLP(torch.nn.Module):
-    """``num_layers`` dense layers. Arguments, dropout, ReLU and initialisation are those of ``GCN``."""
+class MLP(Stack):
+    """``num_layers`` dense layers with dropout on the input of each one and ReLU between them.
 
-    num_blocks = 1  # names the rows, whose ids the dropout needs; its edges are not read
+    Args, Raises: see ``Stack``.
+    """
+
+    restricts_output = False
 
     def __init__(
         self,
@@ -23,12 +25,10 @@ class MLP(torch.nn.Module):
         input_dropout: float | None = None,
         seed: int = 0,
     ):
-        super().__init__()
-        self.dropout, self.layers = stack(
-            Linear, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed
-        )
+        super().__init__(Linear, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed)
+        self.num_blocks = 1  # it names the rows, whose ids the dropout needs; its edges are not read
 
-    def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:
+    def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:  # type: ignore[override]  # it never gets A X
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the block's targets."""
         (block,) = blocks
         x = self.dropout(block.at_targets(x), block.own_id)

@@ -1,17 +1,14 @@
 """GraphSAGE (Hamilton, Ying and Leskovec, 2017) with the mean over all neighbours."""
 
-import torch
-from torch import Tensor
-
-from fullgnn.models.stack import stack
+from fullgnn.models.stack import Stack
 from fullgnn.nn import SAGEConv
-from fullgnn.schemes.block import Block
 
 
-class SAGE(torch.nn.Module):
-    """``num_layers`` ``SAGEConv`` layers. Arguments, dropout, ReLU and initialisation are those of ``GCN``."""
+class SAGE(Stack):
+    """``num_layers`` ``SAGEConv`` layers with dropout on the input of each one and ReLU between them.
 
-    restricts_output = True
+    Args, Raises: see ``Stack``.
+    """
 
     def __init__(
         self,
@@ -23,15 +20,4 @@ class SAGE(torch.nn.Module):
         input_dropout: float | None = None,
         seed: int = 0,
     ):
-        super().__init__()
-        self.dropout, self.layers = stack(
-            SAGEConv, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed
-        )
-        self.num_blocks = num_layers
-
-    def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:
-        """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
-        x = self.dropout(x, blocks[0].source_id)
-        for layer, block in zip(self.layers, blocks):
-            x = layer(x, block)
-        return x
+        super().__init__(SAGEConv, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed)

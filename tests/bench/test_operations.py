@@ -111,16 +111,16 @@ def test_epoch_on_one_process(ranks, tmp_path: Path) -> None:
     check_missing(record, "DGL", "dgl")
 
 
-def test_epoch_of_a_gat_in_separate_processes(ranks, tmp_path: Path) -> None:
-    arguments = ("op=epoch", "gnn=gat", "hidden=16", "separate=true", "presets=[default]", "peers=[torch,pyg,dgl]")
-    (table,) = ranks(1)(operate, *arguments, f"out={tmp_path}")
+def test_epoch_of_a_gat(ranks, tmp_path: Path) -> None:
+    arguments = ("op=epoch", "gnn=gat", "hidden=16", "presets=[default]", "peers=[torch,pyg,dgl]")
+    ranks(1)(operate, *arguments, f"out={tmp_path}")
     record = read(tmp_path)
     check_times(record, num_rounds=3)
     check_missing(record, "PyG", "torch_geometric")
     check_missing(record, "DGL", "dgl")
+    assert record["measurements"][0]["method"] == "default"
     for one in record["measurements"]:
         assert one["details"]["loss_error"] < 1e-5 and one["values"][-1] < one["values"][0]
-        assert 50 < one["details"]["peak_mb"] < 5000 and f"{one['details']['peak_mb']:.4g}" in table
 
 
 def test_a_preset_that_does_not_fit_is_named(ranks, tmp_path: Path) -> None:
