@@ -17,12 +17,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fullgnn.errors import FullGNNError
+from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.telemetry.meter import Meter
 
 T = TypeVar("T")
 
 _CHUNK_BYTES = 1 << 28
+
+NOT_WITHOUT_OTHERS = (
+    "a dry run does not know what the other ranks ask for at run time (block.fetch_rows): leave out runtime.dry_run"
+)
 
 
 class Work:
@@ -135,7 +139,12 @@ class Axis:
             tensors: one for each rank of the axis, equal in all but the first dim.
             name: the name under which the received bytes are counted.
             num_rows: the first dim of what each index sends; None: the ranks tell each other.
+
+        Raises:
+            UnsupportedError: the ranks cannot tell each other, in a dry run.
         """
+        if num_rows is None and dist.get_backend(self.group) == "fake":
+            raise UnsupportedError(NOT_WITHOUT_OTHERS)
         others = [index for index in range(self.size) if index != self.index]
         if num_rows is None:
             counts = [torch.tensor([len(tensor)], device=tensor.device) for tensor in tensors]

@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.collectives import Axis, Work
+from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS, Axis, Work
 from fullgnn.distributed.mesh import World, device_of, num_threads
+from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.meter import Meter
 
 
@@ -67,6 +68,9 @@ class CountingAxis(Axis):
             self.meter.received(name, tensor.nbytes)
         pending = [[Work(tensor, None, self.meter) for tensor, _ in transfers] for transfers in (sends, receives)]
         return pending[0], pending[1]
+
+    def all_to_all(self, tensors: list[Tensor], name: str, num_rows: list[int] | None = None) -> list[Tensor]:
+        raise UnsupportedError(NOT_WITHOUT_OTHERS)
 
     def all_reduce(self, tensor: Tensor, operation: Literal["sum", "max"] = "sum") -> Tensor:
         self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)

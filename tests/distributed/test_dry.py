@@ -5,11 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, dry_world
+from fullgnn.distributed import Axis, CountingAxis, World, dry_world
+from fullgnn.errors import UnsupportedError
 from fullgnn.storage.record import RunRecord
+from fullgnn.telemetry.meter import Meter
 from fullgnn.train import run, run_on
 from tests.cases import config
 
@@ -28,6 +31,14 @@ def test_a_rank_leaves_the_process_as_it_was() -> None:
 def test_the_ranks_are_on_one_machine_unless_nproc_says_otherwise(nproc: str, expected: int) -> None:
     with dry_world(config(f"runtime.nproc={nproc}").runtime, 0, 6) as world:
         assert world.local_size == expected
+
+
+def test_rows_that_other_ranks_ask_for_are_refused() -> None:
+    ids = [torch.arange(3), torch.arange(2)]
+    with dry_world(config().runtime, 0, 2) as world:
+        for axis in (Axis(world.group, Meter(world.device)), CountingAxis(2, 0, Meter(world.device))):
+            with pytest.raises(UnsupportedError, match=r"block\.fetch_rows\): leave out runtime\.dry_run"):
+                axis.all_to_all(ids, "ids")
 
 
 def recorded(world: World, cfg: Config) -> RunRecord:
