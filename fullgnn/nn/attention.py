@@ -108,11 +108,7 @@ class _Attend(torch.autograd.Function):
 
 def _join(state: SoftmaxState, block: Block) -> SoftmaxState:
     """The state of this rank's own targets, from what each replica has found for all targets of the block row."""
-    moves = block.moves
-    maximum = moves.maximum(state.maximum)
-    # Where no replica has edges of a target, -inf - -inf would be nan.
-    factor = torch.where(maximum == -torch.inf, 0, state.maximum - maximum).exp_()
-    weighted = (by_head(state.weighted, factor) * factor[:, :, None]).flatten(1)
-    sums = moves.reduce(torch.cat([state.total * factor, weighted], dim=1))
-    num_heads = factor.shape[1]
-    return SoftmaxState(maximum[moves.own].contiguous(), sums[:, :num_heads].contiguous(), sums[:, num_heads:])
+    moves, num_heads = block.moves, state.maximum.shape[1]
+    part = state.rebased(moves.maximum(state.maximum))
+    sums = moves.reduce(torch.cat([part.total, part.weighted], dim=1))
+    return SoftmaxState(part.maximum[moves.own].contiguous(), sums[:, :num_heads].contiguous(), sums[:, num_heads:])

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import EdgeSet
-from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
+from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, largest_backward
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import EdgeChunk, Stage
@@ -193,8 +193,7 @@ class _Aggregate(torch.autograd.Function):
 def _join(state: MaxState, block: Block) -> MaxState:
     """The state of all targets, from what each replica has found."""
     value = block.moves.maximum(state.value)
-    mine = torch.where(state.value == value, state.winner, NO_WINNER)
-    return MaxState(value, -block.moves.maximum(-mine))
+    return MaxState(value, -block.moves.maximum(-state.winners(value)))
 
 
 def _add(total: Tensor, found: Tensor | None) -> None:

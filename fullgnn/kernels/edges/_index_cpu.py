@@ -2,18 +2,16 @@
 
 import numba
 import numpy as np
-import torch
 
-from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm.base import LocalCSR
 
 
-def transpose_cpu(csr: LocalCSR) -> Transposed:
-    """See :func:`fullgnn.kernels.edges.index.transpose`."""
+def transpose_cpu(csr: LocalCSR) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The indptr, targets and places of :class:`fullgnn.kernels.edges.index.Transposed`."""
     starts = np.zeros(csr.num_cols + 2, np.int32)
     targets, places = np.empty(csr.nnz, np.int32), np.empty(csr.nnz, np.int32)
     _sort(csr.indptr.contiguous().numpy(), csr.indices.contiguous().numpy(), starts, targets, places)
-    return Transposed(*(torch.from_numpy(array) for array in (starts[:-1], targets, places)))
+    return starts[:-1], targets, places
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,25 +6,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
-
 
 @dataclass(frozen=True, eq=False)
 class AttentionRows:
     """The targets' part of the backward pass, the same for all stages; shapes are local, tensors contiguous."""
 
     logit_target: Tensor  # (n, K)
-    maximum: Tensor  # (n, K) of all stages and parties, see ``SoftmaxState``
+    maximum: Tensor  # (n, K) of all edges of the target, see ``SoftmaxState``
     total: Tensor  # (n, K), the same
     grad: Tensor  # (n, K * D) gradient of the attention's result
     dot: Tensor  # (n, K) dot products of ``grad`` and the attention's result, head by head
     grad_logit_target: Tensor  # (n, K) to which each stage adds its gradient of ``logit_target``
-
-    @classmethod
-    def of(cls, logit_target: Tensor, state: SoftmaxState, out: Tensor, grad: Tensor) -> "AttentionRows":
-        """The rows for the merged ``state``, its (n, K * D) result ``out`` and the gradient ``grad`` of ``out``."""
-        dot = (by_head(grad, state.total) * by_head(out, state.total)).sum(2)
-        return cls(logit_target, state.maximum, state.total, grad, dot, torch.zeros_like(logit_target))
 
     @cached_property
     def table(self) -> Tensor:

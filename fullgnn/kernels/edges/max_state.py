@@ -13,7 +13,7 @@ class MaxState:
     """Largest messages of n targets, for F columns, and the sources that sent them; shapes are local.
 
     Among equal messages, the one from the lowest original id wins, whichever stage or party has it. The tensors are
-    contiguous. A stacked state, see ``merge``, has one more dim in front.
+    contiguous.
     """
 
     value: Tensor  # (n, F) largest message; -inf without edges, nan where any message is nan
@@ -25,16 +25,10 @@ class MaxState:
         value = like.new_full((num_targets, width), -torch.inf)
         return cls(value, torch.full_like(value, NO_WINNER, dtype=torch.int64))
 
-    @classmethod
-    def merge(cls, stacked: "MaxState") -> "MaxState":
-        """The state of the union of disjoint sets of edges.
-
-        Args:
-            stacked: value and winner (P, n, F) of P >= 1 sets.
-        """
-        value = stacked.value.amax(0)
-        wins = (stacked.value == value) | stacked.value.isnan()
-        return cls(value, torch.where(wins, stacked.winner, NO_WINNER).amin(0))
+    def winners(self, value: Tensor) -> Tensor:
+        """(n, F) int64: the winners where ``value``, the largest message of all sets of edges, is one of this set;
+        elsewhere NO_WINNER. The least over all sets is the winner of their union."""
+        return torch.where((self.value == value) | self.value.isnan(), self.winner, NO_WINNER)
 
     def finish(self) -> Tensor:
         """(n, F) largest messages, 0 for a target without edges."""

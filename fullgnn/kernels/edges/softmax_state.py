@@ -4,7 +4,7 @@ A target's edges may lie in several stages, and on several ranks. For a set S of
 
     maximum = max z        total = sum exp(z - maximum)        weighted = sum exp(z - maximum) x
 
-and the softmax-weighted sum of the rows is weighted / total. The states of disjoint sets merge associatively. Source:
+and the softmax-weighted sum of the rows is weighted / total. The states of disjoint sets join associatively. Source:
 Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 class SoftmaxState:
     """Softmax over the edges of n targets, for K heads whose rows have D columns each; shapes are local.
 
-    The tensors are contiguous. A stacked state, see ``merge``, has one more dim in front.
+    The tensors are contiguous.
     """
 
     maximum: Tensor  # (n, K) largest logit; -inf without edges
@@ -36,22 +36,15 @@ class SoftmaxState:
         maximum = like.new_full((num_targets, num_heads), -torch.inf)
         return cls(maximum, torch.zeros_like(maximum), like.new_zeros(num_targets, width))
 
-    @classmethod
-    def merge(cls, stacked: "SoftmaxState") -> "SoftmaxState":
-        """The state of the union of disjoint sets of edges; the sums are added in the order of the sets.
+    def rebased(self, maximum: Tensor) -> "SoftmaxState":
+        """The same state relative to a largest logit ``maximum``, (n, K), at least its own.
 
-        Args:
-            stacked: maximum and total (P, n, K), weighted (P, n, K * D), of P >= 1 sets.
+        The totals and weighted sums of disjoint sets of edges that have one maximum add up to those of their union.
         """
-        maximum = stacked.maximum.amax(0)
-        total, weighted = torch.zeros_like(stacked.total[0]), torch.zeros_like(stacked.weighted[0])
-        for part in range(len(stacked.maximum)):
-            # Where no set has edges of a target, -inf - -inf would be nan.
-            difference = torch.where(maximum == -torch.inf, 0, stacked.maximum[part] - maximum)
-            factor = difference.exp_()
-            total.addcmul_(stacked.total[part], factor)
-            by_head(weighted, factor).addcmul_(by_head(stacked.weighted[part], factor), factor[:, :, None])
-        return cls(maximum, total, weighted)
+        # Where no set has edges of a target, -inf - -inf would be nan.
+        factor = torch.where(maximum == -torch.inf, 0, self.maximum - maximum).exp_()
+        weighted = (by_head(self.weighted, factor) * factor[:, :, None]).flatten(1)
+        return SoftmaxState(maximum, self.total * factor, weighted)
 
     def finish(self) -> Tensor:
         """(n, K * D) softmax-weighted sums of rows, 0 for a target without edges."""

@@ -14,7 +14,7 @@ from fullgnn.kernels.edges.attention import attend, attend_backward
 from fullgnn.kernels.edges.attention_rows import AttentionRows
 from fullgnn.kernels.edges.index import transpose, transpose_torch
 from fullgnn.kernels.edges.mask import EdgeMask
-from fullgnn.kernels.edges.softmax_state import SoftmaxState
+from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from tests.kernels.dropout.test_philox import philox_4x32
 from tests.kernels.edges.blocks import Attention, block_for, dense_attention, device_of, local_csr, pattern
 from tests.triton_device import needs_triton
@@ -43,6 +43,13 @@ def stages_of(num_sources: int, cut: int | None) -> list[slice]:
     return [slice(0, num_sources)] if cut is None else [slice(cut, num_sources), slice(0, cut)]
 
 
+def joined(states: list[SoftmaxState]) -> SoftmaxState:
+    """The state of the union of disjoint sets of edges."""
+    maximum = torch.stack([one.maximum for one in states]).amax(0)
+    parts = [one.rebased(maximum) for one in states]
+    return SoftmaxState(maximum, sum(one.total for one in parts), sum(one.weighted for one in parts))
+
+
 def computed(
     inputs: Attention, dtype: torch.dtype, cut: int | None = None, merged: bool = False,
     make_mask: MakeMask | None = None, device: torch.device = CPU,
@@ -68,10 +75,10 @@ def computed(
         if merged or not states:
             states.append(SoftmaxState.empty(n, num_heads, width, x))
         attend(csr, source[part], target, stages[-1][2], SLOPE, mask, states[-1])
-    stacked = (torch.stack([getattr(one, name) for one in states]) for name in ("maximum", "total", "weighted"))
-    state = SoftmaxState.merge(SoftmaxState(*stacked)) if merged else states[0]
+    state = joined(states)
     out = state.finish()
-    rows = AttentionRows.of(target, state, out, grad)
+    dot = (by_head(grad, state.total) * by_head(out, state.total)).sum(2)
+    rows = AttentionRows(target, state.maximum, state.total, grad, dot, torch.zeros_like(target))
     found = [
         attend_backward(csr, transpose(csr), logits, part, SLOPE, mask, rows) for csr, logits, part, mask in stages
     ]
@@ -231,11 +238,10 @@ def test_a_third_party_without_edges_changes_nothing() -> None:
     empty = SoftmaxState.empty(5, 3, 6, parts[0].weighted)
     merged = []
     for states in (parts, [empty, *parts], [parts[0], empty, parts[1], empty]):
-        stacked = (torch.stack([getattr(one, name) for one in states]) for name in ("maximum", "total", "weighted"))
-        merged.append(SoftmaxState.merge(SoftmaxState(*stacked)))
+        merged.append(joined(states))
     for one in merged[1:]:
         assert torch.equal(one.maximum, merged[0].maximum) and torch.equal(one.finish(), merged[0].finish())
-    nothing = SoftmaxState.merge(SoftmaxState(empty.maximum[None], empty.total[None], empty.weighted[None]))
+    nothing = joined([empty, empty])
     assert torch.equal(nothing.maximum, empty.maximum) and torch.equal(nothing.finish(), torch.zeros(5, 6))
 
 

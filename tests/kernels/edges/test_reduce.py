@@ -80,8 +80,8 @@ def test_ties_go_to_the_lowest_id_across_stages(merged: bool, path: str) -> None
                 states.append(MaxState.empty(n, 5, messages))
             csr, of_part = local_csr(mask[:, part]), mask[:, part]
             add_largest(csr, messages[:, part][of_part], source_id[part], states[-1])
-        stacked = MaxState(torch.stack([one.value for one in states]), torch.stack([one.winner for one in states]))
-        state = MaxState.merge(stacked)
+        largest = torch.stack([one.value for one in states]).amax(0)
+        state = MaxState(largest, torch.stack([one.winners(largest) for one in states]).amin(0))
         assert torch.equal(state.value, value) and torch.equal(state.winner, winner)
         assert torch.equal(state.finish(), torch.where(mask.any(1)[:, None], value, 0))
         expected = torch.where(source_id[None, :, None] == winner[:, None], grad[:, None], 0)
