@@ -8,7 +8,7 @@ import pytest
 
 from fullgnn.bench.alone import config_alone
 from fullgnn.bench.config import load_bench
-from fullgnn.bench.epoch import single_process
+from fullgnn.bench.epoch import separate_parts, single_process
 from fullgnn.config.keys import choices
 from fullgnn.distributed import World
 from tests.bench.operations import SHORT, operate, read
@@ -112,7 +112,7 @@ def test_epoch_on_one_process(ranks, tmp_path: Path) -> None:
 
 
 def test_epoch_of_a_gat(ranks, tmp_path: Path) -> None:
-    arguments = ("op=epoch", "gnn=gat", "hidden=16", "presets=[default]", "peers=[torch,pyg,dgl]")
+    arguments = ("op=epoch", "gnn=gat", "hidden=64", "presets=[default]", "peers=[torch,pyg,dgl]")
     ranks(1)(operate, *arguments, f"out={tmp_path}")
     record = read(tmp_path)
     check_times(record, num_rounds=3)
@@ -179,6 +179,14 @@ def test_reorder(ranks, tmp_path: Path) -> None:
 def test_mistakes_that_only_the_run_can_see(ranks, tmp_path: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         ranks(1)(operate, *overrides, f"out={tmp_path}")
+
+
+def test_parts_of_separate_processes(ranks) -> None:
+    cfg = load_bench(
+        "op=epoch", "nproc=2", "presets=[default,full]", "alone=[full]", "peers=[pyg,dgl]", "separate=true"
+    )
+    parts = [(config_alone(part, threads=1).presets, part.peers) for part in separate_parts(cfg)]
+    assert parts == [(["full"], []), ([], ["pyg"]), ([], ["dgl"])]
 
 
 def methods_alone(world: World, alone: str) -> list[str]:
