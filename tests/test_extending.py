@@ -94,22 +94,26 @@ def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
                 np.testing.assert_allclose(gradient, expected.numpy(), rtol=0, atol=1e-11)
 
 
-class Messages(torch.nn.Module):
-    """Two layers of the example of a message."""
+class Twice(torch.nn.Module):
+    """Two layers of an example."""
 
     num_blocks, restricts_output = 2, True
 
-    def __init__(self):
+    def __init__(self, conv: type):
         super().__init__()
-        generator, conv = torch.Generator().manual_seed(2), example("edge_conv").EdgeConv
+        generator = torch.Generator().manual_seed(2)
         self.first, self.second = conv(5, 8, generator), conv(8, NUM_CLASSES, generator)
 
     def forward(self, x: torch.Tensor, blocks: list[Block]) -> torch.Tensor:
         return self.second(self.first(x, blocks[0]), blocks[1])
 
 
+LAYERS = {"edge_conv": "EdgeConv", "gatv2": "GATv2Conv"}
+
+
 def make(name: str) -> torch.nn.Module:
-    return (example("net").Net(5, NUM_CLASSES) if name == "net" else Messages()).double()
+    found = example(name)
+    return (found.Net(5, NUM_CLASSES) if name == "net" else Twice(getattr(found, LAYERS[name]))).double()
 
 
 def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str, np.ndarray]:
@@ -118,7 +122,7 @@ def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str
     return step(model, scheme.shard(prepared[0] if prepared else None, needs_of(model, cfg.optimizations)), scheme)
 
 
-@pytest.mark.parametrize("name", ["net", "edge_conv"])
+@pytest.mark.parametrize("name", ["net", *LAYERS])
 def test_the_short_examples_are_exact(ranks, name: str) -> None:
     cfg = config("scheme=1d", "runtime.dtype=float64", "model=sage")  # the same matrices are prepared
     for kind in KINDS:

@@ -3,6 +3,7 @@
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.dropout import Dropout, set_epoch
+from fullgnn.nn.edge_values import EdgeValues
 from fullgnn.nn.gat_conv import GATConv
 from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.layer import Layer
@@ -14,6 +15,7 @@ __all__ = [
     "SPMM_ORDERS",
     "Activation",
     "Dropout",
+    "EdgeValues",
     "GATConv",
     "GCNConv",
     "Layer",

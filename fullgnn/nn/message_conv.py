@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet
 from fullgnn.kernels.edges.max_state import MaxState
-from fullgnn.kernels.edges.reduce import add_largest, add_messages, largest_backward
+from fullgnn.kernels.edges.reduce import add_largest, add_messages, check_aggregation, largest_backward
+from fullgnn.nn.edge_values import joined_maximum, own_maximum
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import EdgeChunk, Stage
 
 CHUNK_EDGES = 1 << 13
 """Messages are computed for so many edges at a time."""
-
-AGGREGATIONS = ("sum", "mean", "max")
 
 
 class MessageConv(torch.nn.Module):
@@ -41,8 +40,7 @@ class MessageConv(torch.nn.Module):
 
     def __init__(self, aggregation: str = "sum", self_loops: bool = False):
         super().__init__()
-        if aggregation not in AGGREGATIONS:
-            raise ConfigError(f"aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
+        check_aggregation(aggregation)
         self.aggregation, self.edge_set = aggregation, EdgeSet(self_loops)
         self.num_columns: int | None = None  # F, known after the first call
 
@@ -132,9 +130,9 @@ class _Aggregate(torch.autograd.Function):
                     add_largest(chunk.csr, messages, source_ids[step], part)
         ctx.call = call
         if state is not None:
-            state = _join(state, block)
+            state = joined_maximum(state, block)
             ctx.save_for_backward(x, targets, state.winner, *others)
-            return MaxState(state.value[block.own], state.winner[block.own]).finish()
+            return own_maximum(state, block)
         sums = block.moves.reduce(total)
         out, count = sums[:, :width].contiguous(), sums[:, width:].clamp(min=1)
         ctx.save_for_backward(x, targets, count, *others)
@@ -188,12 +186,6 @@ class _Aggregate(torch.autograd.Function):
         of_x = None if push is None else push.finish()
         summed = [None if one is None else block.moves.sum_partial(one) for one in of_parameters]
         return None, of_x, of_targets, *of_values, *summed
-
-
-def _join(state: MaxState, block: Block) -> MaxState:
-    """The state of all targets, from what each replica has found."""
-    value = block.moves.maximum(state.value)
-    return MaxState(value, -block.moves.maximum(-state.winners(value)))
 
 
 def _add(total: Tensor, found: Tensor | None) -> None:

@@ -76,16 +76,6 @@ def multiply(_, a, b):
 
 
 @intrinsic
-def divide(_, a, b):
-    """``a / b``, number by number."""
-
-    def codegen(context, builder, signature, args):
-        return each_vector(builder, a, builder.fdiv, *args)
-
-    return a(a, a), codegen
-
-
-@intrinsic
 def larger(_, a, b):
     """The larger of two numbers, or that of ``a`` where one is nan."""
 

@@ -5,17 +5,7 @@ import functools
 import numpy as np
 
 from fullgnn.kernels.edges._rows_cpu import RowLoop
-from fullgnn.kernels.edges._vectors_cpu import (
-    Heads,
-    compiled,
-    divide,
-    exp_difference,
-    head_sums,
-    larger,
-    multiply,
-    spread,
-    subtract,
-)
+from fullgnn.kernels.edges._vectors_cpu import Heads, compiled, head_sums, multiply, spread
 from fullgnn.kernels.support.vectors import (
     add,
     add_rounding_errors,
@@ -101,55 +91,3 @@ def edge_dots_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                     store(place + edge * row_bytes, last_sum, sums)
 
     return RowLoop(edge_dots, bits, 0)
-
-
-@functools.cache
-def edge_softmax_loop(bits: int, num_heads: int) -> RowLoop:
-    """The loop that computes the softmax over the edges of some rows."""
-    heads = Heads(bits, num_heads, 1)
-    (lanes, num_vectors, last), row_bytes = heads.weights, num_heads * heads.size
-
-    @compiled(bits, num_heads)
-    def edge_softmax(indptr, indices, first_row, stop_row, scratch, logits, out):
-        """Write the softmax of the contiguous (E, K) ``logits`` to ``out``; both are addresses."""
-        zero, one, infinite = zeros(bits, lanes, num_vectors), scratch.ctypes.data, scratch.ctypes.data + row_bytes
-        scratch[:num_heads], scratch[num_heads:] = 1, -np.inf
-        for row in range(first_row, stop_row):
-            first, stop = np.intp(indptr[row]), np.intp(indptr[row + 1])
-            top, total = load(infinite, last, zero), zero
-            for edge in range(first, stop):
-                top = larger(top, load(logits + edge * row_bytes, last, zero))
-            for edge in range(first, stop):
-                weight = exp_difference(load(logits + edge * row_bytes, last, zero), top)
-                total = add(total, weight)
-                store(out + edge * row_bytes, last, weight)
-            inverse = divide(load(one, last, zero), total)
-            for edge in range(first, stop):
-                place = out + edge * row_bytes
-                store(place, last, multiply(load(place, last, zero), inverse))
-
-    return RowLoop(edge_softmax, bits, 2 * num_heads)
-
-
-@functools.cache
-def edge_softmax_gradient_loop(bits: int, num_heads: int) -> RowLoop:
-    """The loop that computes the gradient of the logits of ``edge_softmax`` for the edges of some rows."""
-    heads = Heads(bits, num_heads, 1)
-    (lanes, num_vectors, last), row_bytes = heads.weights, num_heads * heads.size
-
-    @compiled(bits, num_heads)
-    def edge_softmax_gradient(indptr, indices, first_row, stop_row, scratch, softmax, grad, out):
-        """Write the gradient to ``out``; softmax, grad and out are addresses of contiguous (E, K) numbers."""
-        zero = zeros(bits, lanes, num_vectors)
-        for row in range(first_row, stop_row):
-            first, stop = np.intp(indptr[row]), np.intp(indptr[row + 1])
-            total = zero
-            for edge in range(first, stop):
-                at = edge * row_bytes
-                total = add(total, multiply(load(softmax + at, last, zero), load(grad + at, last, zero)))
-            for edge in range(first, stop):
-                at = edge * row_bytes
-                difference = subtract(load(grad + at, last, zero), total)
-                store(out + at, last, multiply(load(softmax + at, last, zero), difference))
-
-    return RowLoop(edge_softmax_gradient, bits, 0)

@@ -1,4 +1,4 @@
-"""Products and softmax with values per edge on a GPU, for ``weighted.py``. Importing this module imports Triton.
+"""Products with values per edge on a GPU, for ``weighted.py``. Importing this module imports Triton.
 
 The programs are those of ``_attention_gpu.py``.
 """
@@ -11,7 +11,6 @@ import triton.language as tl
 from torch import Tensor
 
 from fullgnn.kernels.edges._attention_gpu import (
-    above,
     columns_of,
     load_heads,
     load_rows,
@@ -47,23 +46,6 @@ def edge_dots_gpu(csr: LocalCSR, of_rows: Tensor, x: Tensor, out: Tensor) -> Non
     unit = vector_unit(x, x.stride(0))
     arguments = (csr.indptr, csr.indices, csr.num_rows, of_rows, x, x.stride(0) // unit, out)
     edge_dots[grid](*arguments, UNIT=unit, **shape)
-
-
-def edge_softmax_gpu(csr: LocalCSR, logits: Tensor, out: Tensor) -> None:
-    """Write the softmax of (E, K) ``logits`` to ``out``; both are contiguous."""
-    grid, shape = shape_of(csr.num_rows, csr.nnz, logits.shape[1], 1)
-    edge_softmax[grid](csr.indptr, csr.num_rows, logits, out, **_of_heads(shape))
-
-
-def edge_softmax_gradient_gpu(csr: LocalCSR, softmax: Tensor, grad: Tensor, out: Tensor) -> None:
-    """Write the gradient of the logits to (E, K) ``out``; all are contiguous."""
-    grid, shape = shape_of(csr.num_rows, csr.nnz, softmax.shape[1], 1)
-    edge_softmax_gradient[grid](csr.indptr, csr.num_rows, softmax, grad, out, **_of_heads(shape))
-
-
-def _of_heads(shape: dict[str, int]) -> dict[str, int]:
-    """The constants of a kernel whose rows are heads without columns."""
-    return {name: shape[name] for name in ("K", "ROWS", "EDGES", "HEADS")}
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -140,78 +122,6 @@ def edge_dots(
         source = ahead
 
 
-@triton.jit(do_not_specialize=["num_rows"])
-def edge_softmax(
-    indptr,  # (n + 1,) int32
-    num_rows,
-    logits,  # (E, K)
-    out,  # (E, K)
-    K: tl.constexpr,
-    ROWS: tl.constexpr,
-    EDGES: tl.constexpr,
-    HEADS: tl.constexpr,
-):
-    """Write the softmax over the edges of some rows: one pass over the logits finds maximum and sum, another writes."""
-    row, exists, first, last = row_lanes(indptr, num_rows, ROWS, EDGES)
-    head, has_head, column, within = columns_of(K, 1, HEADS, 1)
-    top = tl.full((ROWS * EDGES, HEADS), float("-inf"), logits.dtype.element_ty)
-    lane_total = tl.zeros((ROWS * EDGES, HEADS), logits.dtype.element_ty)
-    edge = first
-    for _ in range(0, tl.max(last - first), EDGES):
-        here = edge < last
-        logit = load_heads(logits, edge.to(tl.int64), head, here, has_head, K)
-        logit = tl.where(here[:, None], logit, float("-inf"))
-        new_top = tl.maximum(top, logit)
-        lane_total = lane_total * tl.exp(top - above(new_top)) + tl.exp(logit - above(new_top))
-        top = new_top
-        edge += EDGES
-    best = above(tl.max(tl.reshape(top, (ROWS, EDGES, HEADS)), 1))
-    base = tl.reshape(tl.broadcast_to(best[:, None, :], (ROWS, EDGES, HEADS)), (ROWS * EDGES, HEADS))
-    total = tl.sum(tl.reshape(lane_total * tl.exp(top - base), (ROWS, EDGES, HEADS)), 1)
-    inverse = tl.reshape(tl.broadcast_to(1 / total[:, None, :], (ROWS, EDGES, HEADS)), (ROWS * EDGES, HEADS))
-    edge = first
-    for _ in range(0, tl.max(last - first), EDGES):
-        here = edge < last
-        logit = load_heads(logits, edge.to(tl.int64), head, here, has_head, K)
-        place = out + (edge.to(tl.int64) * K)[:, None] + head[None, :]
-        tl.store(place, tl.exp(logit - base) * inverse, mask=here[:, None] & has_head[None, :])
-        edge += EDGES
-
-
-@triton.jit(do_not_specialize=["num_rows"])
-def edge_softmax_gradient(
-    indptr,  # (n + 1,) int32
-    num_rows,
-    softmax,  # (E, K)
-    grad,  # (E, K)
-    out,  # (E, K)
-    K: tl.constexpr,
-    ROWS: tl.constexpr,
-    EDGES: tl.constexpr,
-    HEADS: tl.constexpr,
-):
-    """Write the gradients of the logits of some rows' edges."""
-    row, exists, first, last = row_lanes(indptr, num_rows, ROWS, EDGES)
-    head, has_head, column, within = columns_of(K, 1, HEADS, 1)
-    lane_sum = tl.zeros((ROWS * EDGES, HEADS), softmax.dtype.element_ty)
-    edge = first
-    for _ in range(0, tl.max(last - first), EDGES):
-        here = edge < last
-        weight = load_heads(softmax, edge.to(tl.int64), head, here, has_head, K)
-        lane_sum += weight * load_heads(grad, edge.to(tl.int64), head, here, has_head, K)
-        edge += EDGES
-    total = tl.sum(tl.reshape(lane_sum, (ROWS, EDGES, HEADS)), 1)
-    of_lanes = tl.reshape(tl.broadcast_to(total[:, None, :], (ROWS, EDGES, HEADS)), (ROWS * EDGES, HEADS))
-    edge = first
-    for _ in range(0, tl.max(last - first), EDGES):
-        here = edge < last
-        weight = load_heads(softmax, edge.to(tl.int64), head, here, has_head, K)
-        of_weight = load_heads(grad, edge.to(tl.int64), head, here, has_head, K)
-        place = out + (edge.to(tl.int64) * K)[:, None] + head[None, :]
-        tl.store(place, weight * (of_weight - of_lanes), mask=here[:, None] & has_head[None, :])
-        edge += EDGES
-
-
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls."""
     for number, dtype, shape, *_ in variant_shapes():
@@ -222,7 +132,3 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         constants = shape if number % 2 else shape | {"places": None}
         yield weighted_sum, of_rows | moved | {"values": number_type}, constants, options
         yield edge_dots, of_rows | {"of_rows": number_type}, shape, options
-        _, of_heads = shape_of(1000, 50_000, shape["K"], 1)
-        yield edge_softmax, common | {"logits": number_type}, _of_heads(of_heads), options
-        gradients = common | {"softmax": number_type, "grad": number_type}
-        yield edge_softmax_gradient, gradients, _of_heads(of_heads), options

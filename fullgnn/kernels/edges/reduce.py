@@ -1,74 +1,29 @@
-"""Sums, means and maxima of a user's own messages, one row for each edge of a stage, over the edges of each target."""
+"""Sums and maxima of messages, one row for each edge of a stage, over the edges of each target; outside autograd."""
 
-from typing import Any, Literal
-
-import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from fullgnn.kernels.edges.index import edge_targets, repeat_targets
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.edges.index import edge_targets
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.paths import path_of
 from fullgnn.kernels.edges.reference import largest_backward_torch, largest_torch
 from fullgnn.kernels.spmm.base import LocalCSR
 
-Reduction = Literal["sum", "mean", "max"]
+AGGREGATIONS = ("sum", "mean", "max")
 
 
-def reduce_edges(csr: LocalCSR, messages: Tensor, reduction: Reduction, source_id: Tensor | None = None) -> Tensor:
-    """Reduce (E, F) ``messages`` to (n, F) over the edges of each target; differentiable once.
+def check_aggregation(aggregation: str) -> None:
+    """Refuse another aggregation than those of ``AGGREGATIONS``.
 
-    All edges of a target must be in this stage; ``add_messages``, ``add_largest`` and ``MaxState`` are for several.
-
-    Args:
-        csr: (n, m) block whose edges' order the messages have.
-        messages: (E, F) float32 or float64.
-        source_id: (m,) int64 GLOBAL original ids. Among equal messages, the one from the lowest id is the maximum and
-            gets the gradient; None: from the first source.
-
-    Returns:
-        (n, F), 0 for a target without edges.
+    Raises:
+        ConfigError: one line with the names to choose from.
     """
-    if reduction == "max":
-        ids = torch.arange(csr.num_cols, device=messages.device) if source_id is None else source_id
-        return _Largest.apply(csr, messages, ids)
-    total = _Sum.apply(csr, messages)
-    if reduction == "sum":
-        return total
-    return total / csr.indptr.diff().clamp(min=1)[:, None]
-
-
-class _Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, csr: LocalCSR, messages: Tensor) -> Tensor:
-        ctx.csr = csr
-        out = messages.new_zeros(csr.num_rows, messages.shape[1])
-        add_messages(csr, messages, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        return None, repeat_targets(ctx.csr, grad)
-
-
-class _Largest(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, csr: LocalCSR, messages: Tensor, source_id: Tensor) -> Tensor:
-        state = MaxState.empty(csr.num_rows, messages.shape[1], messages)
-        add_largest(csr, messages, source_id, state)
-        ctx.csr = csr
-        ctx.save_for_backward(source_id, state.winner)
-        return state.finish()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        source_id, winner = ctx.saved_tensors
-        return None, largest_backward(ctx.csr, source_id, winner, grad), None
+    if aggregation not in AGGREGATIONS:
+        raise ConfigError(f"aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
 
 
 def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
-    """Add the sums of the (E, F) ``messages`` of a stage to the contiguous (n, F) ``out``, outside autograd.
+    """Add the sums of the (E, F) ``messages`` of a stage to the contiguous (n, F) ``out``.
 
     A mean over several stages is their sum, divided by the number of edges of each target in all of them.
     """
@@ -93,7 +48,7 @@ def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
 
 
 def add_largest(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
-    """Add the (E, F) ``messages`` of a stage to ``state``, in place, outside autograd.
+    """Add the (E, F) ``messages`` of a stage to ``state``, in place.
 
     Args:
         source_id: (m,) int64 GLOBAL original ids of the stage's sources; no source sends a target two messages.

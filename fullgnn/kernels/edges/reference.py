@@ -70,23 +70,6 @@ def edge_dots_torch(targets: Tensor, sources: Tensor, a: Tensor, b: Tensor, num_
     return (a[targets] * b[sources]).view(len(targets), num_heads, a.shape[1] // max(1, num_heads)).sum(2)
 
 
-def edge_softmax_torch(csr: LocalCSR, logits: Tensor) -> Tensor:
-    """See :func:`fullgnn.kernels.edges.weighted.edge_softmax`."""
-    target = edge_targets(csr)
-    maximum = logits.new_full((csr.num_rows, logits.shape[1]), -torch.inf)
-    maximum.scatter_reduce_(0, target[:, None].expand_as(logits), logits, "amax")
-    base = torch.where(maximum == -torch.inf, 0, maximum)
-    weights = (logits - base[target]).exp_()
-    return weights / torch.zeros_like(maximum).index_add_(0, target, weights)[target]
-
-
-def edge_softmax_backward_torch(csr: LocalCSR, softmax: Tensor, grad: Tensor) -> Tensor:
-    """(E, K) gradient of the logits of ``edge_softmax``."""
-    target, product = edge_targets(csr), softmax * grad
-    sums = softmax.new_zeros(csr.num_rows, softmax.shape[1]).index_add_(0, target, product)
-    return product - softmax * sums[target]
-
-
 def largest_torch(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.add_largest`."""
     target = edge_targets(csr)[:, None].expand_as(messages)

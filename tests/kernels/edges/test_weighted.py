@@ -1,4 +1,4 @@
-"""Products and softmax with values per edge against dense autograd in float64."""
+"""Products with values per edge, and their gradients, against dense autograd in float64."""
 
 import pytest
 import torch
@@ -6,7 +6,8 @@ from torch import Tensor
 
 from fullgnn.kernels.edges import _rows_cpu, weighted
 from fullgnn.kernels.edges.index import transpose
-from fullgnn.kernels.edges.weighted import edge_softmax, edge_spmm, edge_spmm_into
+from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
+from fullgnn.kernels.spmm import LocalCSR
 from tests.kernels.edges.blocks import block_for, device_of, from_edges, local_csr, pattern
 from tests.triton_device import needs_triton
 
@@ -52,6 +53,13 @@ def dense_product(mask: Tensor, values: Tensor, x: Tensor, grad: Tensor) -> list
     return [out.detach(), *torch.autograd.grad(out, (values, x), grad)]
 
 
+def product(csr: LocalCSR, values: Tensor, x: Tensor, grad: Tensor) -> list[Tensor]:
+    """The result, and the gradients of values and X."""
+    out = x.new_zeros(csr.num_rows, x.shape[1])
+    edge_spmm_into(csr, values, x, out)
+    return [out, edge_dots(csr, grad, x, values.shape[1]), edge_spmm_transposed(csr, transpose(csr), values, grad)]
+
+
 def test_product(path: str, every_case: bool) -> None:
     heads, device = [*MORE_HEADS, *HEADS[3:]] if every_case else HEADS[:3], device_of(path)
     empty = [torch.ones(n, m, dtype=torch.bool) for n, m in SHAPES]
@@ -64,10 +72,8 @@ def test_product(path: str, every_case: bool) -> None:
         expected = dense_product(mask, values, x, grad) if m else [torch.zeros_like(one) for one in (grad, values, x)]
         frame = torch.full((m, width + 3), torch.nan, dtype=dtype, device=device)  # the rows of X lie in it
         frame[:, 1 : 1 + width] = x
-        leaves = [values.to(device, dtype).requires_grad_(), frame[:, 1 : 1 + width].detach().requires_grad_()]
-        out = edge_spmm(csr, transpose(csr), *leaves)
-        out.backward(grad.to(device, dtype))
-        check([out, *(leaf.grad for leaf in leaves)], expected, dtype)
+        found = product(csr, values.to(device, dtype), frame[:, 1 : 1 + width], grad.to(device, dtype))
+        check(found, expected, dtype)
 
 
 def test_stages_are_added(path: str) -> None:
@@ -91,49 +97,12 @@ def test_a_long_sum_is_exact_to_working_precision() -> None:
     assert ((out[0].double() - exact).abs() <= 2e-6 * exact).all()
 
 
-def dense_softmax(mask: Tensor, logits: Tensor, grad: Tensor) -> list[Tensor]:
-    logits = logits.clone().requires_grad_()
-    dense = torch.where(mask[:, :, None], from_edges(mask, logits), -torch.inf)
-    out = torch.where(mask.any(1)[:, None, None], dense, 0).softmax(1)[mask]
-    return [out.detach(), *torch.autograd.grad(out, logits, grad)]
-
-
-@pytest.mark.parametrize(("num_heads", "dtype"), [(1, FLOAT32), (8, FLOAT32), (3, FLOAT64), (41, FLOAT32)])
-def test_softmax(num_heads: int, dtype: torch.dtype, path: str) -> None:
-    for spread in (1, 80, 1e4):
-        mask, device = block_for(path), device_of(path)
-        csr = local_csr(mask.to(device))
-        logits = (spread * normal(csr.nnz, num_heads, seed=0)).float().double()
-        grad = normal(csr.nnz, num_heads, seed=1)
-        leaf = logits.to(device, dtype).requires_grad_()
-        out = edge_softmax(csr, leaf)
-        out.backward(grad.to(device, dtype))
-        check([out, leaf.grad], dense_softmax(mask, logits, grad), dtype)
-
-
-def test_softmax_of_infinities(path: str) -> None:
-    """An edge with a logit of -inf has weight 0, and a target with such edges alone has no softmax, as in torch."""
-    csr = local_csr(torch.ones(2, 3, dtype=torch.bool, device=device_of(path)))
-    logits = torch.tensor([-torch.inf, 2.0, 3.0, -torch.inf, -torch.inf, -torch.inf], device=device_of(path))[:, None]
-    torch.testing.assert_close(edge_softmax(csr, logits), logits.view(2, 3).softmax(1).view(6, 1), equal_nan=True)
-
-
-@pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_softmax_of_empty_blocks(n: int, m: int, path: str) -> None:
-    csr = local_csr(torch.ones(n, m, dtype=torch.bool, device=device_of(path)))
-    leaf = torch.zeros(csr.nnz, 8, requires_grad=True, device=device_of(path))
-    edge_softmax(csr, leaf).backward(torch.ones_like(leaf))
-    assert leaf.grad is not None and torch.equal(leaf.grad, torch.zeros_like(leaf))
-
-
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     csr = local_csr(pattern(200, 150))
     results = []
     for num_threads in (1, 2):
         torch.set_num_threads(num_threads)
-        leaves = [normal(csr.nnz, 8, seed=0).float().requires_grad_(), normal(150, 64, seed=1).float().requires_grad_()]
-        out = edge_spmm(csr, transpose(csr), edge_softmax(csr, leaves[0]), leaves[1])
-        out.backward(normal(200, 64, seed=2).float())
-        results.append([out, *(leaf.grad for leaf in leaves)])
+        values, x, grad = normal(csr.nnz, 8, seed=0), normal(150, 64, seed=1), normal(200, 64, seed=2)
+        results.append(product(csr, values.float(), x.float(), grad.float()))
     assert all(torch.equal(a, b) for a, b in zip(*results))
