@@ -14,10 +14,11 @@ from fullgnn.graph import EdgeSet
 from fullgnn.nn import EdgeValues
 from fullgnn.schemes import Block
 from tests.cases import config, dense_graph, layout_overrides
-from tests.nn.test_message_conv import LAYOUTS, blocks, features
+from tests.nn.test_message_conv import blocks, features
 
 KINDS = ["directed", "isolated", "tiny"]
 AGGREGATIONS = ("sum", "mean", "max")
+LAYOUTS = [(2, 2), (1, 1), (2, 1), (3, 1), (4, 2), (8, 2), (6, 3)]  # in the first one, a rank has no stage
 
 
 class Layer(torch.nn.Module):
@@ -76,7 +77,7 @@ def computed(world: World, cfg: Config, kind: str, cases: list[tuple[bool, str]]
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_values_and_all_gradients_are_exact(ranks, world_size: int, replication: int, every_case: bool) -> None:
     cases = [(loops, one) for loops in (False, True) for one in AGGREGATIONS]
     cases = cases if every_case else cases[world_size % 2 :: 2]
