@@ -33,7 +33,7 @@ def _gat_keys(hidden: int) -> list[str]:
 
 
 def _gat_shapes(widths: list[int]) -> Shapes:
-    """Of each layer: the matrix, then for each head the vector that gives logits to sources, and that for targets."""
+    """Each layer has a weight matrix, and the (heads, columns) attention parameters of sources and of targets."""
     features, hidden, classes = widths
     by_head = (HEADS, hidden // HEADS)
     return [(features, hidden), by_head, by_head, (hidden, classes), (1, classes), (1, classes)]

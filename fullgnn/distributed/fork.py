@@ -80,7 +80,7 @@ def _reason(folder: str, rank: int) -> dict | str:
 
 
 def _stop_at_signals() -> None:
-    """Let signals that end this process raise, so that its ranks are ended before it. SIGINT raises already."""
+    """Let the signals that end this process raise an exception in it, so that its ranks are ended before it."""
     if threading.current_thread() is threading.main_thread():
         for name in STOP_SIGNALS:
             signal.signal(name, signal.default_int_handler if name == signal.SIGINT else _stop)
@@ -93,6 +93,6 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 def _end(ranks: ProcessContext) -> None:
     """End the ranks that still run, since another has failed or this process is being stopped."""
     for process in ranks.processes:
-        process.terminate()
+        process.kill()  # also a rank that has been suspended
     for process in ranks.processes:
         process.join()

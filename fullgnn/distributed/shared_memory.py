@@ -124,7 +124,7 @@ class SharedSlots:
         self._counters[self.rank][_DONE] = self.round
 
     def _map(self) -> None:
-        """Map two slots of ``_bytes[i]`` bytes for every rank i, and count the rounds from 0 again. A collective."""
+        """Map the slots of every rank i, each of ``_bytes[i]`` bytes; the next round is the first. A collective."""
         self._unmap()  # on every rank before any rank touches the new memory, since all meet in ``_map_all``
         sizes = [_HEADER_BYTES + self.num_slots * num_bytes for num_bytes in self._bytes]
         with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors

@@ -12,7 +12,7 @@ NO_WINNER = torch.iinfo(torch.int64).max
 class MaxState:
     """Largest messages of n targets, for F columns, and the sources that sent them; shapes are local.
 
-    Among equal messages, the one from the lowest original id wins, whichever stage or party has it. The tensors are
+    Among equal messages, the one from the lowest original id wins, whichever stage or rank has it. The tensors are
     contiguous.
     """
 
