@@ -133,3 +133,7 @@ def test_the_short_examples_are_exact(ranks, name: str) -> None:
 def test_the_short_examples_are_short() -> None:
     net, edge_conv = ([line for line in source(name).splitlines() if line] for name in ("net", "edge_conv"))
     assert len(net) <= 15 and len(edge_conv) <= 10
+
+
+def test_the_front_page_shows_the_same_message() -> None:
+    assert source("edge_conv") in (PAGE.parents[1] / "README.md").read_text()

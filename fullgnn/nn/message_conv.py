@@ -68,15 +68,22 @@ class MessageConv(torch.nn.Module):
         stages = block.stages(self.edge_set)
         if edge_value is None:
             edge_value = [stage.csr.values[:, None] for stage in stages if stage.csr.values is not None]
+        elif block.moves.has_copies:
+            _refuse_gradients(edge_value, x, block)
         assert len(edge_value) in (0, len(stages)), "edge_value has one tensor for each stage of this rank"
-        if block.moves.has_copies and any(value.requires_grad for value in edge_value):
-            raise UnsupportedError(
-                "edge values cannot have gradients where replicas hold the same rows: set scheme.split_rows=true, or"
-                " compute the values inside message from parameters of the layer"
-            )
         targets = block.fetch_targets(block.at_targets(x))
         call = _Call(self, block, stages, len(edge_value))
         return _Aggregate.apply(call, x, targets, *edge_value, *self.parameters())
+
+
+def _refuse_gradients(edge_value: list[Tensor], x: Tensor, block: Block) -> None:
+    """Raise an error on every rank, also on one without stages and so without values, if values have gradients."""
+    found = torch.tensor([[any(value.requires_grad for value in edge_value)]], device=x.device).int()
+    if block.moves.maximum(found).item():
+        raise UnsupportedError(
+            "edge values cannot have gradients where replicas hold the same rows: set scheme.split_rows=true, or"
+            " compute the values inside message from parameters of the layer"
+        )
 
 
 @dataclass(frozen=True, eq=False)
