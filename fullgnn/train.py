@@ -38,11 +38,14 @@ from fullgnn.distributed import (
 )
 from fullgnn.distributed.command import fail
 from fullgnn.engine import (
-    TrainStep,
+    StepRunner,
+    TrainState,
     check_deterministic,
     check_preparation,
     distribute,
     fit,
+    load_on_rank0,
+    make_learner,
     make_scheme,
     predict,
     prepare_on_rank0,
@@ -52,7 +55,6 @@ from fullgnn.engine import (
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
-from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Meter
@@ -86,56 +88,36 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
-        prepared = prepare_on_rank0(cfg, scheme, graph)
+        graph, facts = load_on_rank0(cfg, graph)
+        learner = make_learner(cfg, facts, world.device)
+        prepared = prepare_on_rank0(cfg, scheme, learner.needs, graph)
         cfg = with_fetch(cfg, world, scheme, prepared, hardware)
-        job = distribute(cfg, world, scheme, prepared)
+        job = distribute(cfg, world, scheme, learner, prepared)
         predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
         del prepared, graph  # frees the whole graph on rank 0
         job = with_input(job, cfg, world)
     setup = meter.take()
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
-    model, sharded = job.model, job.graph
 
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry)
-
-    def on_epoch(epoch: EpochRecord) -> None:
-        progress(epoch)
-        if folder is not None:
-            folder.add_epoch(epoch_line(epoch))
-        if events is not None:
-            events.add_epoch(epoch)
-
-    step = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
-    result = fit(step, cfg.train, on_epoch)
+    runner = StepRunner(TrainState(job.model, cfg), job, meter, replay_for(cfg.runtime.cuda_graph, world))
+    result = fit(runner, cfg.train, [output for output in (progress, folder, events) if output is not None])
     progress.close()
     if events is not None:
         events.close()
 
-    record = replace(make_record(cfg, world, scheme, job, setup, result), predicted=predicted)
-    if cfg.train.save_predictions:
-        model.load_state_dict(result.best_state)
-        logits = scheme.gather(predict(model, sharded))
-        if folder is not None and logits is not None:
-            folder.write_predictions(logits.numpy())
+    record = replace(make_record(cfg, world, job, setup, result), predicted=predicted)
+    if cfg.train.save_predictions and result.best is not None:
+        job.model.load_state_dict(result.best.model)
+        output = scheme.gather(predict(job.model, job.graph))
+        if folder is not None and output is not None:
+            folder.write_predictions(job.task.prediction(output).numpy(), output.numpy())
     if folder is not None:
         folder.write_record(record)
         comparison = "" if record.predicted is None else f"\n{comparison_table(record)}"
         log.info("\n%s%s\n%s", closing_table(record), comparison, folder.path)
     return record
-
-
-def epoch_line(epoch: EpochRecord) -> dict:
-    """The line of ``epochs.jsonl`` for one epoch, measured on rank 0."""
-    accuracy = asdict(epoch.accuracy) if epoch.accuracy else {}
-    return {
-        "epoch": epoch.epoch,
-        "loss": epoch.loss,
-        **{f"{split}_accuracy": value for split, value in accuracy.items()},
-        "time_ms": epoch.cost.time_ms,
-        "bytes_received": epoch.cost.bytes_received,
-        "replayed": epoch.replayed,
-    }
 
 
 def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:

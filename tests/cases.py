@@ -1,6 +1,7 @@
 """The graphs and layouts that every distributed test runs over."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,12 @@ from scipy.sparse import csr_array
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.graph import Graph
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.schemes.base import ShardedGraph
+from fullgnn.tasks import MultiClass
+from fullgnn.telemetry.epoch import EpochRecord
 
-GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "optimizations", "experiment")
+GROUPS = ("dataset", "model", "task", "scheme", "partition", "reorder", "kernel", "optimizations", "experiment")
 LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]
 """(processes, replication)."""
 
@@ -58,6 +63,18 @@ def dense_graph(kind: str) -> DenseGraph:
     train[{"corner": [num_nodes - 1], "tiny": [0]}.get(kind, [0, 1, 2, 3, 4, 5, 20])] = True
     val = ~train & (np.arange(num_nodes) % 2 == 0)
     return DenseGraph(adj, rng.standard_normal((num_nodes, 5)), rng.integers(0, NUM_CLASSES, num_nodes), train, val)
+
+
+@dataclass(frozen=True)
+class Calling:
+    """An output of ``fit`` that calls a function with each record."""
+
+    add_epoch: Callable[[EpochRecord], object]
+
+
+def multi_class(graph: ShardedGraph) -> MultiClass:
+    """The task of a graph with one class a node, as ``task=node_classification`` builds it."""
+    return MultiClass(LabelFacts(graph.num_classes, num_train=graph.num_split_nodes[0]))
 
 
 def config(*overrides: str) -> Config:

@@ -14,11 +14,11 @@ from fullgnn.distributed import World
 from fullgnn.engine import prepare_on_rank0, set_up
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.job import make_scheme
-from fullgnn.engine.train_step import FlatGradients, node_loss
+from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
-from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides
+from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides, multi_class
 from tests.models.test_exactness import OneProcess, compare, in_one_process, step
 from tests.oracle import normalize
 from tests.schemes.training import assert_one_step_is_exact, step_of
@@ -68,7 +68,7 @@ def step_of_sgc(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     graph = scheme.shard(prepared[0] if prepared else None, needs_of(model, cfg.optimizations))
     object.__setattr__(graph, "features", to_aligned(graph.features, world.device))
     gradients = FlatGradients(model)
-    node_loss(loss_logits(model, graph), graph).backward()
+    multi_class(graph).loss(loss_logits(model, graph), graph.train_labels).backward()
     scheme.sum_over_rows(gradients.flat)
     logits = scheme.gather(all_logits(model, graph))
     return {

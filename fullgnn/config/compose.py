@@ -19,7 +19,7 @@ from fullgnn.config import Config, conf_dir, target_of
 from fullgnn.config.overrides import with_current_names
 from fullgnn.errors import ConfigError
 
-OPEN_GROUPS = ("dataset", "model", "scheme", "partition", "kernel")
+OPEN_GROUPS = ("dataset", "model", "task", "scheme", "partition", "kernel")
 
 ConfigStore.instance().store(name="schema", node=Config)
 

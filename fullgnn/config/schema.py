@@ -1,8 +1,9 @@
 """The configuration as dataclasses; its values are in ``conf/*.yaml``, and ``compose.py`` reads and checks them.
 
 The groups ``reorder``, ``optimizations``, ``train`` and ``runtime`` have a dataclass each. ``dataset``, ``model``,
-``scheme``, ``partition`` and ``kernel`` are open: their YAML names a ``_target_``, and the signature of that target is
-its schema. So a new dataset or model is one file and one YAML, and a wrong type is still found before anything runs.
+``task``, ``scheme``, ``partition`` and ``kernel`` are open: their YAML names a ``_target_``, and the signature of that
+target is its schema. So a new dataset or model is one file and one YAML, and a wrong type is still found before
+anything runs.
 """
 
 import functools
@@ -109,6 +110,7 @@ class Config:
     """The rank that a dry run runs."""
     dataset: Any = MISSING
     model: Any = MISSING
+    task: Any = MISSING
     scheme: Any = MISSING
     partition: Any = MISSING
     kernel: Any = MISSING

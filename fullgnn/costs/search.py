@@ -8,7 +8,7 @@ from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
-from fullgnn.engine.prepare import prepare
+from fullgnn.engine.job import prepare_alone
 from fullgnn.graph import Graph
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.base import PreparedGraph
@@ -113,7 +113,7 @@ class Search:
         key = cfg.reorder.name, world_size // cfg.scheme["replication"]
         if key not in self._prepared:
             self._prepared.clear()  # one graph at a time: they may be large
-            prepared, preparation = prepare(cfg, key[1], self.graph, Cache(cfg.runtime.cache_dir))
+            prepared, preparation = prepare_alone(cfg, key[1], self.graph, Cache(cfg.runtime.cache_dir))
             log.info("%s, %s, %d block rows: prepared", self.graph.name, preparation.methods.reorder, key[1])
             self._prepared[key] = prepared, locality(prepared, cfg, hardware.near_bytes)
         return counted_job(cfg, world_size, *self._prepared[key])

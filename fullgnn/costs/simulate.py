@@ -16,9 +16,9 @@ from fullgnn.costs.predict import communication_s
 from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
-from fullgnn.engine.job import with_supported_optimizations
+from fullgnn.engine.job import prepare_alone, with_supported_optimizations
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.prepare import Prepared, prepare
+from fullgnn.engine.prepare import Prepared
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
@@ -84,7 +84,7 @@ def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> Pre
     normalisation can share it."""
     cfg = with_supported_optimizations(cfg)
     num_parts = SchemeOptions.of(cfg.scheme).grid(world_size).num_parts
-    return prepare(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
+    return prepare_alone(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
 
 
 def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hardware: Hardware) -> list[float]:
@@ -103,7 +103,7 @@ def _run(cfg: Config, world: World, prepared: Prepared, epochs: int) -> RankRun:
     job, training, meter = make_training(cfg, world, prepared=prepared)
     meter.take()
     peak = TensorPeak(world.device)
-    with peak.watch(*job.graph.tensors(), *training.tensors()):
+    with peak.watch(*job.graph.tensors(), *training.state.tensors()):
         training(1).cost.read()
     times = [training(epoch).cost.read().time_ms for epoch in range(2, epochs + 1)]
     computed = {

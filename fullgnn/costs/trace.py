@@ -24,10 +24,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.blocks import all_logits, input_propagation, loss_logits, needs_of
-from fullgnn.engine.job import build_model
+from fullgnn.engine.job import Job, build_model
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
+from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
@@ -37,6 +39,7 @@ from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
+from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
@@ -185,10 +188,12 @@ class _Skeleton:
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""
         scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # there is no other rank to add to
-        epochs = TrainStep(self.model, self.graph, scheme, self.job.cfg.train, self.context.axes.world.meter)
+        cfg, labels = self.job.cfg, LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0])
+        job = Job(self.model, self.graph, MultiClass(labels), scheme, cfg.optimizations)
+        runner = StepRunner(TrainState(self.model, cfg), job, self.context.axes.world.meter)
         peak = TensorPeak(self.context.device)
-        with peak.watch(*self.graph.tensors(), *epochs.tensors()):
-            epochs(1)
+        with peak.watch(*self.graph.tensors(), *runner.state.tensors()):
+            runner(1)
         return peak.bytes
 
     def _graph(self) -> ShardedGraph:

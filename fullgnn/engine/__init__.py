@@ -8,7 +8,9 @@ from fullgnn.engine.job import (
     Job,
     build_model,
     distribute,
+    load_on_rank0,
     make_input,
+    make_learner,
     make_scheme,
     prepare_on_rank0,
     set_up,
@@ -16,21 +18,26 @@ from fullgnn.engine.job import (
 )
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.prepare import Preparation, Prepared, check_preparation, prepare
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
+from fullgnn.engine.train_step import train_step
 
 __all__ = [
     "FitResult",
     "Job",
     "Preparation",
     "Prepared",
-    "TrainStep",
+    "StepRunner",
+    "TrainState",
     "build_model",
     "check_deterministic",
     "check_preparation",
     "distribute",
     "evaluate",
     "fit",
+    "load_on_rank0",
     "make_input",
+    "make_learner",
     "make_scheme",
     "peak_process_bytes",
     "predict",
@@ -38,5 +45,6 @@ __all__ = [
     "prepare_on_rank0",
     "replay_for",
     "set_up",
+    "train_step",
     "with_input",
 ]

@@ -1,23 +1,20 @@
-"""Accuracy on the three splits of a sharded graph."""
+"""Outputs of a model without dropout, and the metrics of its task."""
 
 import torch
 
 from fullgnn.engine.blocks import all_logits
-from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.telemetry.epoch import Accuracies
+from fullgnn.engine.job import Job
+from fullgnn.schemes.base import ShardedGraph
 
 
 @torch.no_grad()
 def predict(model: torch.nn.Module, graph: ShardedGraph) -> torch.Tensor:
-    """Compute the (num_local_nodes, num_classes) logits in evaluation mode, that is, without dropout."""
+    """Compute the (num_local_nodes, num_outputs) output in evaluation mode, that is, without dropout."""
     model.eval()
     return all_logits(model, graph)
 
 
 @torch.no_grad()
-def evaluate(model: torch.nn.Module, graph: ShardedGraph, scheme: Scheme) -> Accuracies:
-    """Compute the accuracies with one forward pass over the whole graph; the result is the same on every rank."""
-    right = predict(model, graph).argmax(dim=1) == graph.labels
-    num_right = scheme.sum_over_rows((graph.masks & right).sum(dim=1)).tolist()
-    train, val, test = (count / total if total else None for count, total in zip(num_right, graph.num_split_nodes))
-    return Accuracies(train, val, test)
+def evaluate(model: torch.nn.Module, job: Job) -> dict[str, float | None]:
+    """Compute the metrics of all splits with one forward pass over the whole graph, the same on every rank."""
+    return job.task.measure(predict(model, job.graph), job.graph, job.scheme)

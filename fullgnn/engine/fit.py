@@ -1,101 +1,130 @@
 """Full-batch training: one gradient step per epoch, whose mathematics does not depend on the number of ranks."""
 
-import copy
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from fullgnn.config import TrainConfig
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.train_step import Launched, TrainStep
+from fullgnn.engine.state import Best
+from fullgnn.engine.step_runner import Launched, StepRunner
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.kernels.support.trials import free_kept_formats
-from fullgnn.telemetry.epoch import Accuracies, EpochRecord
+from fullgnn.telemetry.epoch import EpochRecord
 
 log = logging.getLogger(__name__)
+
+
+class EpochOutput(Protocol):
+    """Where the records of the epochs go: a progress line, a file."""
+
+    def add_epoch(self, record: EpochRecord) -> None: ...
 
 
 @dataclass(frozen=True)
 class FitResult:
     epochs: list[EpochRecord]
-    best: EpochRecord  # best validation accuracy, earliest on ties; the last evaluation without a validation split
-    best_state: dict[str, Tensor]  # the model's parameters at ``best``
+    best: Best | None  # None: no epoch was evaluated
     peak_tensor_bytes: int
     cuda_graph: str  # see RunRecord
 
 
-def fit(
-    step: TrainStep, train: TrainConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None
-) -> FitResult:
-    """Train the model of ``step`` in place, then close ``step``. Every rank calls it with the same model.
+def fit(runner: StepRunner, train: TrainConfig, outputs: Iterable[EpochOutput] = ()) -> FitResult:
+    """Train the state of ``runner`` in place, then close ``runner``. Every rank calls it with an equal state.
 
-    Every decision (best epoch, early stop) uses numbers that are equal on all ranks. On a GPU, the result of an epoch
-    without evaluation is read, and ``on_epoch`` called, only after the next epoch was launched, so that the GPU does
-    not wait for the host.
+    Every decision (best epoch, early stop) uses numbers that are equal on all ranks.
     """
     keep_freed_memory()
-    model, graph = step.model, step.graph
-    peak = TensorPeak(graph.labels.device)
-    records: list[EpochRecord] = []
-    best: EpochRecord | None = None
-    best_state: dict[str, Tensor] = {}
-    stale = 0  # evaluations since the best one
-    late: Launched | None = None  # an epoch that was launched and not yet read
-
-    def watched() -> AbstractContextManager[None]:
-        return peak.watch(*graph.tensors(), *step.tensors())
-
-    def read(launched: Launched, accuracy: Accuracies | None) -> EpochRecord:
-        record = EpochRecord(launched.epoch, launched.loss.read(), launched.cost.read(), accuracy, launched.replayed)
-        records.append(record)
-        return record
-
+    state, job = runner.state, runner.job
+    memory, records = _Memory(runner), _Records(job.graph.labels.device, list(outputs))
     try:
-        for epoch in range(1, train.epochs + 1):
-            step.meter.lap()
-            with watched() if epoch == 1 else nullcontext():
-                launched = step(epoch)
-            peak.hold(step.idle_bytes)
-            if late is not None:
-                on_epoch(read(late, None))
-                late = None
-            if epoch < train.epochs and not (train.eval_every and epoch % train.eval_every == 0):
-                if defers_reads(graph.labels.device):
-                    late = launched
-                else:
-                    on_epoch(read(launched, None))
-                continue
-            with watched() if best is None else nullcontext():
-                accuracy = evaluate(model, graph, step.scheme)
-            if best is None:
-                free_kept_formats()
-            record = read(launched, accuracy)
-            if best is None or _is_better(accuracy, best.accuracy):
-                best, stale = record, 0
-                best_state = copy.deepcopy(model.state_dict())
-            else:
-                stale += 1
-            on_epoch(record)
-            if train.patience and stale >= train.patience:
+        for epoch in range(state.epoch + 1, train.epochs + 1):
+            runner.meter.lap()
+            with memory.of_step():
+                launched = runner(epoch)
+            records.read_late()
+            metrics = None
+            if epoch == train.epochs or (train.eval_every and epoch % train.eval_every == 0):
+                with memory.of_evaluation():
+                    metrics = evaluate(state.model, job)
+                state.note(metrics, job.task)
+            records.add(launched, metrics)
+            if train.patience and state.stale >= train.patience:
                 break
-        assert best is not None  # the last epoch is always evaluated
-        if peak.trial_bytes > peak.bytes:
-            log.info("peak memory: %.0f MB in autotuning, %.0f MB without", peak.trial_bytes / 1e6, peak.bytes / 1e6)
-        return FitResult(records, best, best_state, peak.bytes, step.outcome)
+        return FitResult(records.all, state.best, memory.peak_bytes(), runner.outcome)
     finally:
-        step.close()
+        runner.close()
+
+
+class _Records:
+    """The records of the epochs so far.
+
+    On a GPU, the result of an epoch without evaluation is read, and passed on, only after the next epoch was launched,
+    so that the GPU does not wait for the host.
+    """
+
+    def __init__(self, device: torch.device, outputs: list[EpochOutput]):
+        self.all: list[EpochRecord] = []
+        self._outputs, self._defers = outputs, defers_reads(device)
+        self._late: Launched | None = None  # an epoch that was launched and not yet read
+
+    def read_late(self) -> None:
+        """Read the epoch before, unless it was read at once."""
+        if self._late is not None:
+            self._read(self._late, None)
+            self._late = None
+
+    def add(self, launched: Launched, metrics: dict[str, float | None] | None) -> None:
+        if metrics is None and self._defers:
+            self._late = launched
+        else:
+            self._read(launched, metrics)
+
+    def _read(self, launched: Launched, metrics: dict[str, float | None] | None) -> None:
+        loss, _ = launched.results.read()
+        record = EpochRecord(launched.epoch, loss, launched.cost.read(), metrics, launched.replayed)
+        self.all.append(record)
+        for output in self._outputs:
+            output.add_epoch(record)
+
+
+class _Memory:
+    """The peak memory of the run's tensors, which its first step and its first evaluation show."""
+
+    def __init__(self, runner: StepRunner):
+        self._runner, self._peak = runner, TensorPeak(runner.job.graph.labels.device)
+        self._num_steps = self._num_evaluations = 0
+
+    @contextmanager
+    def of_step(self) -> Iterator[None]:
+        self._num_steps += 1
+        with self._watched() if self._num_steps == 1 else nullcontext():
+            yield
+        self._peak.hold(self._runner.idle_bytes)
+
+    @contextmanager
+    def of_evaluation(self) -> Iterator[None]:
+        self._num_evaluations += 1
+        with self._watched() if self._num_evaluations == 1 else nullcontext():
+            yield
+        if self._num_evaluations == 1:
+            free_kept_formats()
+
+    def peak_bytes(self) -> int:
+        most, kept = self._peak.trial_bytes, self._peak.bytes
+        if most > kept:
+            log.info("peak memory: %.0f MB in autotuning, %.0f MB without", most / 1e6, kept / 1e6)
+        return kept
+
+    def _watched(self) -> AbstractContextManager[None]:
+        return self._peak.watch(*self._runner.job.graph.tensors(), *self._runner.state.tensors())
 
 
 def defers_reads(device: torch.device) -> bool:
     """Whether the host launches the next epoch before it reads the results of the current one."""
     return device.type == "cuda"
-
-
-def _is_better(accuracy: Accuracies, best: Accuracies | None) -> bool:
-    """Whether a later evaluation replaces the best: strictly better on validation, or always without validation."""
-    return best is None or best.val is None or accuracy.val is None or accuracy.val > best.val

@@ -1,6 +1,7 @@
-"""Set up a run before its first epoch: prepare and distribute the graph, build the model, compute A @ H0."""
+"""Set up a run before its first epoch: load the graph, build the model, distribute the graph, compute A @ H0."""
 
 import logging
+import time
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,18 +12,30 @@ from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, off
 from fullgnn.engine.blocks import input_propagation, needs_of
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.prepare import Preparation, Prepared, prepare
+from fullgnn.engine.prepare import NodeFacts, Preparation, Prepared, prepare
 from fullgnn.errors import ConfigError
-from fullgnn.graph import Graph
+from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import set_spmm_order
 from fullgnn.reorder.structure import Structure
-from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
 from fullgnn.storage.cache import Cache
+from fullgnn.tasks import Task
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The model of a run and its task, with what they need of the graph; equal on every rank."""
+
+    model: torch.nn.Module
+    task: Task
+    optimizations: OptimizationConfig  # those that the model supports
+    needs: Needs
+    load_time_s: float
 
 
 @dataclass(frozen=True)
@@ -31,9 +44,11 @@ class Job:
 
     model: torch.nn.Module
     graph: ShardedGraph
-    preparation: Preparation
+    task: Task
+    scheme: Scheme
     optimizations: OptimizationConfig  # those that the model supports
-    structure: Structure | None  # on rank 0; None elsewhere
+    preparation: Preparation | None = None  # None: a tool has made the graph itself
+    structure: Structure | None = None  # on rank 0; None elsewhere
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
@@ -52,7 +67,7 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
 
 
 def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
-    """Prepare ``cfg.dataset`` or ``graph`` on rank 0, distribute it, and build the model and its input.
+    """Load ``cfg.dataset`` (or take ``graph``) on rank 0, build the model, distribute the graph, and make the input.
 
     Optimizations that the model does not support are disabled, and this is logged. Results that an earlier run stored
     in ``runtime.cache_dir`` are not computed again.
@@ -60,17 +75,63 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    prepared = prepare_on_rank0(cfg, scheme, graph)
-    job = distribute(cfg, world, scheme, prepared)
+    graph, facts = load_on_rank0(cfg, graph)
+    learner = make_learner(cfg, facts, world.device)
+    prepared = prepare_on_rank0(cfg, scheme, learner.needs, graph)
+    job = distribute(cfg, world, scheme, learner, prepared)
     del prepared, graph
     return with_input(job, cfg, world)
 
 
-def prepare_on_rank0(cfg: Config, scheme: Scheme, graph: Graph | None = None) -> Prepared | None:
-    """The first part of ``set_up``: prepare the graph on rank 0. Returns None on the other ranks."""
-    cache = Cache(cfg.runtime.cache_dir)
-    from_rank0(cache.check)
-    return from_rank0(lambda: prepare(cfg, scheme.num_parts, graph, cache))
+def load_on_rank0(cfg: Config, graph: Graph | None = None) -> tuple[Graph | None, NodeFacts]:
+    """Load ``cfg.dataset`` on rank 0, unless ``graph`` is given there.
+
+    Returns:
+        the graph on rank 0, None elsewhere; and what the model and the task need to know of it, on every rank.
+    """
+
+    def load() -> tuple[Graph, NodeFacts]:
+        Cache(cfg.runtime.cache_dir).check()
+        begin = time.perf_counter()
+        loaded = load_dataset(cfg.dataset) if graph is None else graph
+        return loaded, replace(NodeFacts.of(loaded), load_time_s=time.perf_counter() - begin)
+
+    found = from_rank0(load)
+    facts = broadcast_object(found[1] if found else None)
+    return (found[0] if found else None), facts
+
+
+def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner:
+    """Build the model and the task of ``cfg`` for a graph with these ``facts``.
+
+    Raises:
+        ConfigError, DataError: the graph lacks what the task or the model needs; the same on every rank.
+    """
+    task = build(cfg.task, labels=facts.labels)
+    model = build_model(cfg, facts.num_features, task.num_outputs, device)
+    optimizations = applicable(cfg.optimizations, model)
+    return Learner(model, task, optimizations, needs_of(model, optimizations), facts.load_time_s)
+
+
+def prepare_on_rank0(cfg: Config, scheme: Scheme, needs: Needs, graph: Graph | None) -> Prepared | None:
+    """Partition and order the ``graph`` of rank 0. Returns None on the other ranks."""
+
+    def prepared() -> Prepared:
+        assert graph is not None  # rank 0 has it
+        return prepare(cfg, needs, scheme.num_parts, graph, Cache(cfg.runtime.cache_dir))
+
+    return from_rank0(prepared)
+
+
+def prepare_alone(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cache | None = None) -> Prepared:
+    """Load (unless ``graph`` is given) and prepare a graph in this process, which needs no job; for the planner.
+
+    Raises:
+        FullGNNError: a user error.
+    """
+    graph = load_dataset(cfg.dataset) if graph is None else graph
+    needs = needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations)
+    return prepare(cfg, needs, num_parts, graph, cache)
 
 
 def with_supported_optimizations(cfg: Config) -> Config:
@@ -82,8 +143,8 @@ def with_supported_optimizations(cfg: Config) -> Config:
     return replace(cfg, optimizations=applicable(cfg.optimizations, build_model(cfg, 1, 1, torch.device("cpu"))))
 
 
-def distribute(cfg: Config, world: World, scheme: Scheme, prepared: Prepared | None) -> Job:
-    """The second part of ``set_up``: build the model, and distribute the graph that rank 0 has prepared.
+def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prepared: Prepared | None) -> Job:
+    """Distribute the graph that rank 0 has prepared.
 
     Args:
         prepared: what ``prepare_on_rank0`` returned. The job keeps no reference to it, so that the caller can free the
@@ -93,10 +154,10 @@ def distribute(cfg: Config, world: World, scheme: Scheme, prepared: Prepared | N
         a job whose input is still the features.
     """
     preparation = broadcast_object(prepared[1] if prepared else None)
-    model = build_model(cfg, preparation.sizes.num_features, preparation.sizes.num_classes, world.device)
-    optimizations = applicable(cfg.optimizations, model)
-    needs = needs_of(model, optimizations)
+    preparation = replace(preparation, prepare_time_s=learner.load_time_s + preparation.prepare_time_s)
+    model, task, optimizations, needs = learner.model, learner.task, learner.optimizations, learner.needs
     sharded = scheme.shard(prepared[0] if prepared else None, needs)
+    sharded = replace(sharded, labels=task.targets(sharded.labels))
     if needs.edges and sharded.block.movements is None:
         raise ConfigError(
             f"model={cfg.model['name']} reads the edges of the graph, and scheme={cfg.scheme['name']} multiplies only:"
@@ -106,7 +167,8 @@ def distribute(cfg: Config, world: World, scheme: Scheme, prepared: Prepared | N
         log.info("optimizations.loss_rows_only is disabled: scheme=%s computes all rows", cfg.scheme["name"])
         optimizations = replace(optimizations, loss_rows_only=False)
     set_spmm_order(model, optimizations.spmm_order)
-    return Job(model, sharded, preparation, optimizations, prepared[0].structure if prepared else None)
+    structure = prepared[0].structure if prepared else None
+    return Job(model, sharded, task, scheme, optimizations, preparation, structure)
 
 
 def with_input(job: Job, cfg: Config, world: World) -> Job:
@@ -116,7 +178,7 @@ def with_input(job: Job, cfg: Config, world: World) -> Job:
         the job with that input, whose ``optimizations.offload`` is now ``always`` or ``never``.
     """
     keeps = job.optimizations.cache_aggregation and not world.dry  # a dry run does not compute the true A @ H0
-    key = job.preparation.aggregation_key if keeps else ""
+    key = job.preparation.aggregation_key if keeps and job.preparation is not None else ""
     cache = Cache(cfg.runtime.cache_dir)
     graph, optimizations = make_input(job.model, job.graph, job.optimizations, world, cache, key)
     return replace(job, graph=graph, optimizations=optimizations)

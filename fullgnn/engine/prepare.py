@@ -1,4 +1,4 @@
-"""Turn a dataset into the ordered graph: load, partition, reorder. Runs on rank 0."""
+"""Turn a graph into the ordered graph: partition, reorder. Runs on rank 0."""
 
 import logging
 import time
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config, build
-from fullgnn.engine.blocks import needs_of
-from fullgnn.graph import Graph, Propagation, check_entries, load_dataset, row_sums, transpose
+from fullgnn.graph import Graph, Propagation, check_entries, row_sums, transpose
 from fullgnn.graph.checks import check_range
+from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.partition.counts import halo_share, off_diagonal_share, rows_read
@@ -18,10 +18,23 @@ from fullgnn.reorder import check_order, two_level
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.reorder.structure import cell_nnz
 from fullgnn.reorder.two_level import NodeOrder, UsedMethods
-from fullgnn.schemes.base import PreparedGraph
+from fullgnn.schemes.base import Needs, PreparedGraph
 from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What the model and the task need to know of a graph before it is prepared."""
+
+    num_features: int
+    labels: LabelFacts
+    load_time_s: float = 0.0
+
+    @classmethod
+    def of(cls, graph: Graph) -> "NodeFacts":
+        return cls(graph.num_features, LabelFacts.of(graph))
 
 
 @dataclass(frozen=True)
@@ -71,23 +84,18 @@ def check_preparation(cfg: Config) -> None:
     build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is out of range
 
 
-def prepare(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cache | None = None) -> Prepared:
-    """Load ``cfg.dataset`` (or take ``graph``), cut it into ``num_parts`` block rows, and order it.
+def prepare(cfg: Config, needs: Needs, num_parts: int, graph: Graph, cache: Cache | None = None) -> Prepared:
+    """Cut ``graph`` into ``num_parts`` block rows, and order it.
 
-    The weights of its edges are checked for the matrices that the model multiplies by.
-
-    The order is loaded from the ``cache`` if it is stored there.
+    The weights of its edges are checked for the matrices that a model with these ``needs`` multiplies by. The order is
+    loaded from the ``cache`` if it is stored there.
 
     Raises:
         DataError, ConfigError, PartitionError: see the packages ``graph``, ``partition`` and ``reorder``.
     """
     begin = time.perf_counter()
-    if graph is None:
-        graph = load_dataset(cfg.dataset)
     num_edges, dtype = graph.num_edges, np.dtype(cfg.runtime.dtype)
     check_range(graph.features, dtype)
-    model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)
-    needs = needs_of(model, cfg.optimizations)
     propagations = needs.propagations
     sums = {one.self_loops: row_sums(graph, one.self_loops) for one in propagations if one.needs_row_sums}
     for one in propagations:

@@ -10,7 +10,6 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
-from fullgnn.schemes import Scheme
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost
@@ -62,20 +61,20 @@ def summarize(result: FitResult) -> RankSummary:
     )
 
 
-def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost, result: FitResult) -> RunRecord:
+def make_record(cfg: Config, world: World, job: Job, setup: Cost, result: FitResult) -> RunRecord:
     """Gather the summaries of all ranks into one record. Every rank calls it and gets the same record.
 
     Args:
         setup: cost of this rank before the first epoch.
     """
-    preparation = job.preparation
+    preparation, scheme = job.preparation, job.scheme
+    assert preparation is not None
     ranks = all_gather_objects(summarize(result))
     setups = all_gather_objects(setup)
     busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
     received = _by_collective(ranks)
     loads = _of_ranks(scheme.balance.rank_nnz, world)
-    best, last = result.best.accuracy, result.epochs[-1].accuracy
-    assert best is not None and last is not None
+    metrics = {} if world.dry else _metrics(result)
     return RunRecord(
         **asdict(preparation.sizes),
         **asdict(preparation.methods),
@@ -122,11 +121,12 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
         setup_bytes={name: float(np.mean(values)) for name, values in _by_collective(setups).items()},
         setup_spmm_columns=setup.counts.get("spmm_columns", 0),
         final_loss=None if world.dry else result.epochs[-1].loss,
-        best_epoch=result.best.epoch,
-        train_accuracy=None if world.dry else best.train,
-        val_accuracy=None if world.dry else best.val,
-        test_accuracy=None if world.dry else best.test,
-        final_test_accuracy=None if world.dry else last.test,
+        best_epoch=result.best.epoch if result.best else 0,
+        metrics=metrics,
+        train_accuracy=metrics.get("train_accuracy"),
+        val_accuracy=metrics.get("val_accuracy"),
+        test_accuracy=metrics.get("test_accuracy"),
+        final_test_accuracy=metrics.get("final_test_accuracy"),
         seed=cfg.seed,
         versions=versions(),
         hardware=hardware(world.device),
@@ -142,6 +142,14 @@ def make_record(cfg: Config, world: World, scheme: Scheme, job: Job, setup: Cost
             for rank, nnz in zip(ranks, loads, strict=True)
         ],
     )
+
+
+def _metrics(result: FitResult) -> dict[str, float | None]:
+    """The metrics at the best epoch, and those of the test nodes at the last one, as ``final_test_accuracy``."""
+    best, last = result.best, result.epochs[-1].metrics
+    assert best is not None and last is not None
+    final = {f"final_{name}": value for name, value in last.items() if name.startswith("test_")}
+    return {**best.metrics, **final}
 
 
 def _of_ranks(loads: Sequence[int], world: World) -> Sequence[int | None]:
@@ -194,9 +202,7 @@ def closing_table(record: RunRecord) -> str:
             for rank, count in enumerate(record.peak_memory_bytes_per_rank)
         ),
         ("peak tensor memory, largest rank", num_bytes(record.peak_tensor_bytes), ""),
-        (f"accuracy at epoch {record.best_epoch}: train", percent(record.train_accuracy), ""),
-        ("  validation (best)", percent(record.val_accuracy), ""),
-        ("  test", percent(record.test_accuracy), ""),
+        *_metric_rows(record),
     ]
     title = (
         f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros; {record.model}, {record.scheme}, "
@@ -205,6 +211,22 @@ def closing_table(record: RunRecord) -> str:
     if record.dry_run_rank is not None:
         title = f"dry run of rank {record.dry_run_rank}, which learns nothing: {title}"
     return title + "\n" + format_table(("", "value", "share"), rows)
+
+
+def _metric_rows(record: RunRecord) -> list[Sequence[str]]:
+    """The metrics at the best epoch; without any, as in a dry run, the rows of an accuracy."""
+    names = [name.removeprefix("val_") for name in record.metrics if name.startswith("val_")] or ["accuracy"]
+    rows: list[Sequence[str]] = []
+    for number, name in enumerate(names):
+        values = (record.metrics.get(f"{split}_{name}") for split in ("train", "val", "test"))
+        train, val, test = (percent(value) if name == "accuracy" else _number(value) for value in values)
+        rows.append((f"{name} at epoch {record.best_epoch}: train", train, ""))
+        rows += [("  validation (best)" if number == 0 else "  validation", val, ""), ("  test", test, "")]
+    return rows
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def comparison_table(record: RunRecord) -> str:

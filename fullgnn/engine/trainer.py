@@ -3,9 +3,10 @@
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine.cuda_graph import replay_for
-from fullgnn.engine.job import Job, distribute, make_scheme, set_up, with_input
-from fullgnn.engine.prepare import Prepared
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.job import Job, distribute, make_learner, make_scheme, set_up, with_input
+from fullgnn.engine.prepare import NodeFacts, Prepared
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.telemetry.meter import Meter
 
@@ -15,7 +16,7 @@ def make_training(
     world: World,
     graph: Graph | None = None,
     prepared: Prepared | None = None,
-) -> tuple[Job, TrainStep, Meter]:
+) -> tuple[Job, StepRunner, Meter]:
     """Set up everything that a run of ``cfg`` needs before its first epoch. Called on every rank of ``world``.
 
     Args:
@@ -23,7 +24,7 @@ def make_training(
         prepared: the result of ``prepare`` for ``cfg``, only on one rank or in a dry run; ``graph`` is then ignored.
 
     Returns:
-        the job; the step, which launches epoch i (from 1) when called with i; and the meter that counts its cost.
+        the job; the runner, which launches epoch i (from 1) when called with i; and the meter that counts its cost.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
@@ -33,6 +34,7 @@ def make_training(
     if prepared is None:
         job = set_up(cfg, world, scheme, graph)
     else:
-        job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
-    step = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
-    return job, step, meter
+        learner = make_learner(cfg, NodeFacts.of(prepared[0].graph), world.device)
+        job = with_input(distribute(cfg, world, scheme, learner, prepared), cfg, world)
+    replay = replay_for(cfg.runtime.cuda_graph, world)
+    return job, StepRunner(TrainState(job.model, cfg), job, meter, replay), meter

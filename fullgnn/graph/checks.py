@@ -97,21 +97,26 @@ def check_weight(value: Any, num_edges: int) -> np.ndarray | None:
 
 
 def check_features(value: Any, num_nodes: int) -> np.ndarray:
-    """Node features: (num_nodes, num_features), finite; float64 is kept, everything else becomes float32."""
+    """Node features: (num_nodes, num_features), finite; float64 is kept, everything else becomes float32.
+
+    None, for a graph without features, gives 0 columns.
+    """
+    if value is None:
+        return np.empty((num_nodes, 0), np.float32)
     features = to_numpy(value, "features")
-    if features.ndim != 2 or len(features) != num_nodes or features.shape[1] == 0:
+    if features.ndim != 2 or len(features) != num_nodes:
         raise DataError(
             f"features has shape {features.shape} but the graph has {num_nodes} nodes: pass one row per node"
         )
     features = np.ascontiguousarray(features, dtype=_float_dtype(features, "features", integers=np.float32))
-    if not np.isfinite([features.min(), features.max()]).all():
+    if features.size and not np.isfinite([features.min(), features.max()]).all():
         raise DataError("features hold NaN or Inf: clean or impute them first")
     return features
 
 
 def check_range(features: np.ndarray, dtype: Any) -> None:
     """Refuse features that would become infinite as ``dtype``."""
-    if np.can_cast(features.dtype, dtype):
+    if np.can_cast(features.dtype, dtype) or not features.size:
         return
     limit = np.finfo(dtype).max
     if max(-features.min(), features.max()) > limit:
@@ -122,43 +127,28 @@ def check_range(features: np.ndarray, dtype: Any) -> None:
         )
 
 
-def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarray, int]:
-    """Class of every node: (num_nodes,) int64, -1 if unknown; and the number of classes, derived from labels if 0."""
-    labels = to_integers(value, "labels").astype(np.int64, copy=False)
-    if labels.shape != (num_nodes,):
-        raise DataError(f"labels has shape {labels.shape} but the graph has {num_nodes} nodes: pass one class per node")
-    if num_classes < 0:
-        raise DataError(f"num_classes is {num_classes}: pass the number of classes, or 0 to derive it from labels")
-    if labels.min() < -1:
-        raise DataError(f"label {labels.min()} is out of range: classes count from 0, and -1 means unlabelled")
-    if 0 < num_classes <= labels.max():
-        raise DataError(
-            f"label {labels.max()} is out of range: num_classes={num_classes} allows 0 to {num_classes - 1}"
-        )
-    return labels, num_classes or int(labels.max()) + 1
+def check_masks(masks: dict[str, Any], labelled: np.ndarray | None, num_nodes: int) -> list[np.ndarray]:
+    """The split: (num_nodes,) bool masks, disjoint. None gives an empty one.
 
-
-def check_masks(masks: dict[str, Any], labels: np.ndarray) -> list[np.ndarray]:
-    """The split: (num_nodes,) bool masks, disjoint, without unlabelled nodes; the first (training) is not empty."""
+    Args:
+        labelled: (num_nodes,) bool, the nodes that a mask may contain; None: the graph has no labels.
+    """
     checked: dict[str, np.ndarray] = {}
     for name, value in masks.items():
-        mask = to_numpy(value, name)
-        if mask.shape != labels.shape:
+        mask = np.zeros(num_nodes, bool) if value is None else to_numpy(value, name)
+        if mask.shape != (num_nodes,):
             raise DataError(
-                f"{name} has shape {mask.shape} but the graph has {len(labels)} nodes: pass one bool per node"
+                f"{name} has shape {mask.shape} but the graph has {num_nodes} nodes: pass one bool per node"
             )
         if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
             raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, not node ids")
         mask = mask.astype(bool, copy=False)
-        if (labels[mask] < 0).any():
+        if labelled is not None and (mask & ~labelled).any():
             raise DataError(f"{name} contains unlabelled nodes (label -1): take them out of every mask")
         for other, earlier in checked.items():
             if (mask & earlier).any():
                 raise DataError(f"{other} and {name} overlap: a node belongs to one part of the split at most")
         checked[name] = mask
-    first, mask = next(iter(checked.items()))
-    if not mask.any():
-        raise DataError(f"{first} is empty: at least one node is needed to train on")
     return list(checked.values())
 
 

@@ -15,7 +15,6 @@ from fullgnn.graph.checks import (
     check_features,
     check_indices,
     check_indptr,
-    check_labels,
     check_masks,
     check_weight,
     first_line,
@@ -24,6 +23,7 @@ from fullgnn.graph.checks import (
     to_numpy,
 )
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
+from fullgnn.graph.labels import check_labels, is_labelled
 
 if TYPE_CHECKING:
     import networkx
@@ -31,31 +31,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A graph for node classification. Row ``i`` of the adjacency lists the nodes that ``i`` reads from.
+    """A graph with its node data. Row ``i`` of the adjacency lists the nodes that ``i`` reads from.
 
     Most callers use one of the constructors ``from_scipy``, ``from_edge_index`` and ``from_networkx``. The fields
     are validated, converted where that is safe, never written to, and kept as read-only views: an array whose dtype
-    fits is shared with the caller rather than copied.
+    fits is shared with the caller rather than copied. Features, labels and masks may be left out (None): which of them
+    are needed depends on the task and on the model.
     """
 
     indptr: np.ndarray
     """(num_nodes + 1,) int64, row starts."""
     indices: np.ndarray
     """(num_edges,) int32, sorted within a row, no duplicates."""
-    features: np.ndarray
-    """(num_nodes, num_features) float32, or float64 if given so; dense."""
-    labels: np.ndarray
-    """(num_nodes,) int64; -1 is unlabelled, allowed outside all masks."""
-    train_mask: np.ndarray
+    features: np.ndarray = None  # type: ignore[assignment]  # as all fields below: replaced in __post_init__
+    """(num_nodes, num_features) float32, or float64 if given so; dense; 0 columns for a graph without features."""
+    labels: np.ndarray = None  # type: ignore[assignment]
+    """Classes, (num_nodes,) int64, -1 if unknown; or several labels a node, (num_nodes, c) int8 of 0 and 1, -1 if
+    unknown; or floats of either shape, NaN if unknown. A node whose labels are all unknown is in no mask."""
+    train_mask: np.ndarray = None  # type: ignore[assignment]
     """(num_nodes,) bool."""
-    val_mask: np.ndarray
+    val_mask: np.ndarray = None  # type: ignore[assignment]
     """(num_nodes,) bool."""
-    test_mask: np.ndarray
+    test_mask: np.ndarray = None  # type: ignore[assignment]
     """(num_nodes,) bool."""
     weight: np.ndarray | None = None
     """(num_edges,) float32 or float64, no zeros; None where every entry is 1."""
     num_classes: int = 0
-    """Number of classes; 0 derives it from the labels."""
+    """Number of classes, or of labels a node; 0 derives it from the labels."""
     name: str = "graph"
     """Name shown in records and tables."""
 
@@ -67,7 +69,9 @@ class Graph:
         features = check_features(self.features, num_nodes)
         labels, num_classes = check_labels(self.labels, num_nodes, int(self.num_classes))
         names = ("train_mask", "val_mask", "test_mask")
-        masks = check_masks({name: getattr(self, name) for name in names}, labels)
+        labelled = is_labelled(labels)
+        given = {name: getattr(self, name) for name in names}
+        masks = check_masks(given, labelled if labelled.any() else None, num_nodes)
         arrays = dict(zip(names, masks, strict=True), indptr=indptr, indices=indices, features=features, labels=labels)
         for name, array in arrays.items():
             object.__setattr__(self, name, read_only(array))
@@ -92,9 +96,9 @@ class Graph:
         cls,
         adj: Any,
         *,
-        features: Any,
-        labels: Any,
-        train_mask: Any,
+        features: Any = None,
+        labels: Any = None,
+        train_mask: Any = None,
         val_mask: Any = None,
         test_mask: Any = None,
         num_classes: int = 0,
@@ -106,15 +110,14 @@ class Graph:
         is all False.
         """
         adj = canonical_csr(adj)
-        nobody = np.zeros(adj.shape[0], dtype=bool)
         return cls(
             adj.indptr,
             adj.indices,
             features,
             labels,
             train_mask,
-            nobody if val_mask is None else val_mask,
-            nobody if test_mask is None else test_mask,
+            val_mask,
+            test_mask,
             weight=None if adj.dtype == bool else adj.data,
             num_classes=num_classes,
             name=name,
@@ -125,9 +128,9 @@ class Graph:
         cls,
         edge_index: Any,
         *,
-        features: Any,
-        labels: Any,
-        train_mask: Any,
+        features: Any = None,
+        labels: Any = None,
+        train_mask: Any = None,
         val_mask: Any = None,
         test_mask: Any = None,
         num_nodes: int | None = None,
@@ -142,9 +145,11 @@ class Graph:
         arcs = to_integers(edge_index, "edge_index")
         if arcs.ndim != 2 or arcs.shape[0] != 2:
             raise DataError(f"edge_index has shape {arcs.shape}: pass (2, E), sources above targets")
-        features = to_numpy(features, "features")
-        count = len(features) if num_nodes is None and features.ndim else num_nodes or 0
-        if features.ndim != 2 or len(features) != count:
+        if features is None and num_nodes is None:
+            raise DataError("the number of nodes is not known: pass features or num_nodes")
+        features = None if features is None else to_numpy(features, "features")
+        count = len(features) if features is not None and num_nodes is None and features.ndim else num_nodes or 0
+        if features is not None and (features.ndim != 2 or len(features) != count):
             raise DataError(f"features has shape {features.shape} but num_nodes is {count}: they must agree")
         if arcs.size and (arcs.min() < 0 or arcs.max() >= count):
             bad = arcs.min() if arcs.min() < 0 else arcs.max()
@@ -171,9 +176,9 @@ class Graph:
         cls,
         g: networkx.Graph,
         *,
-        features: Any,
-        labels: Any,
-        train_mask: Any,
+        features: Any = None,
+        labels: Any = None,
+        train_mask: Any = None,
         val_mask: Any = None,
         test_mask: Any = None,
         weight: str | None = None,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.labels import is_labelled
 
 ROWS_PER_BLOCK = 1 << 14
 
@@ -59,7 +60,7 @@ def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float,
             f"train_fraction={train_fraction:g} and val_fraction={val_fraction:g} are no split: the first"
             " must be above 0, the second not below, their sum at most 1"
         )
-    order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(labels >= 0))
+    order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(is_labelled(labels)))
     num_train = max(1, round(train_fraction * len(order)))
     num_seen = max(num_train, round((train_fraction + val_fraction) * len(order)))
     return _masks(len(labels), np.split(order, [num_train, num_seen]))

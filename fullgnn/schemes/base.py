@@ -4,7 +4,7 @@ A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A m
 the rows of its rank and one ``Block`` for each layer that reads neighbours; it never learns how many ranks there are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -48,13 +48,13 @@ class ShardedGraph:
         Block | None
     )  # the same sources; its targets are the rows with loss; None: not requested, or not offered
     features: Input  # (num_local_nodes, num_features)
-    labels: Tensor  # (num_local_nodes,) int64
+    labels: Tensor  # (num_local_nodes,) or (num_local_nodes, c), as ``Graph.labels``; then as ``Task.targets``
     masks: Tensor  # (3, num_local_nodes) bool: train, val, test
     num_features: int
     num_classes: int
     num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
     train_index: Tensor = field(init=False)  # (num_local_train,) int64, local rows with loss
-    train_labels: Tensor = field(init=False)  # (num_local_train,) int64, their classes
+    train_labels: Tensor = field(init=False)  # (num_local_train,) or (num_local_train, c), theirs
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "train_index", self.masks[0].nonzero().squeeze(1))
@@ -118,6 +118,17 @@ class Scheme(Protocol):
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Sum ``tensor``, computed from the rows of each rank, over the ranks in place. Each global row counts once."""
+
+    def of_columns(self, rows: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply ``compute`` to whole columns: to all rows, of all ranks, of one column. Every rank calls it.
+
+        Args:
+            rows: (num_own, C, ...), some rows of this rank.
+            compute: maps (num_rows, c, ...), all rows of some columns in any order, to (c,) float64.
+
+        Returns:
+            (C,) float64 on the host, the same on every rank.
+        """
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """Return all (num_nodes, F) rows in original node order on the host of rank 0; None on other ranks."""

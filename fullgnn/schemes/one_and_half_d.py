@@ -21,6 +21,7 @@ from CAGNET's 1.5D in:
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -139,6 +140,19 @@ class OneAndHalfD:
         if not self.grid.split_rows and self.context.replica != 0:
             tensor.zero_()
         return self.context.axes.world.all_reduce(tensor)
+
+    def of_columns(self, rows: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """See ``Scheme.of_columns``. Each rank computes an equal part of the columns."""
+        world, num_columns = self.context.axes.world, rows.shape[1]
+        if not self.grid.split_rows and self.context.replica != 0:
+            rows = rows[:0]
+        bounds = [num_columns * index // world.size for index in range(world.size + 1)]
+        parts = [rows[:, first:last].contiguous() for first, last in zip(bounds, bounds[1:])]
+        found = torch.zeros(num_columns, dtype=torch.float64)
+        own = slice(bounds[world.index], bounds[world.index + 1])
+        whole = rows if self.world.dry else torch.cat(world.all_to_all(parts, "metrics"))
+        found[own] = compute(whole)[: own.stop - own.start].double().cpu()
+        return world.all_reduce(found)  # each number has one addend that is not 0
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """See ``Scheme.gather``. Of replicas with equal rows only replica 0 sends them."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.storage.atomic import replacing, write_text
+from fullgnn.telemetry.epoch import EpochRecord
 
 STALE = ("record.json*", "structure*.npz", "predictions*.npz", ".*.json", ".*.npz", "tensorboard/events.out.tfevents.*")
 """Patterns of the files that an earlier run may have left in the same folder."""
@@ -91,6 +92,7 @@ class RunRecord:
     git_commit: str | None
     ranks: list[dict[str, Any]] = field(default_factory=list)  # costs of each rank, in rank order; see docs/record.md
     predicted: dict[str, Any] | None = None  # the planner's prediction; None: there is no plan
+    metrics: dict[str, float | None] = field(default_factory=dict)  # by split and name; see docs/record.md
 
 
 class RunFolder:
@@ -118,7 +120,16 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
 
-    def add_epoch(self, line: dict[str, Any]) -> None:
+    def add_epoch(self, record: EpochRecord) -> None:
+        """Append the line of one epoch, measured on rank 0."""
+        line = {
+            "epoch": record.epoch,
+            "loss": record.loss,
+            **(record.metrics or {}),
+            "time_ms": record.cost.time_ms,
+            "bytes_received": record.cost.bytes_received,
+            "replayed": record.replayed,
+        }
         self._epochs.write(strict_json(line) + "\n")
         self._epochs.flush()
 
@@ -126,12 +137,12 @@ class RunFolder:
         """Write ``structure.npz`` with the ``arrays`` of a ``Structure``."""
         self._write_arrays("structure", arrays)
 
-    def write_predictions(self, logits: np.ndarray) -> None:
+    def write_predictions(self, prediction: np.ndarray, output: np.ndarray) -> None:
         """Write ``predictions.npz``, in which row i is node i.
 
-        It holds ``prediction`` (num_nodes,) and ``logits`` (num_nodes, num_classes).
+        It holds ``prediction``, see ``Task.prediction``, and the model's output ``logits`` (num_nodes, num_outputs).
         """
-        self._write_arrays("predictions", {"prediction": logits.argmax(axis=1), "logits": logits})
+        self._write_arrays("predictions", {"prediction": prediction, "logits": output})
 
     def write_record(self, record: RunRecord) -> None:
         write_text(self.path / "record.json", strict_json(asdict(record), indent=2) + "\n")

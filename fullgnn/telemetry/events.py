@@ -7,7 +7,7 @@ from fullgnn.telemetry.epoch import EpochRecord
 
 
 class EventFiles:
-    """Event files with one point per epoch for the loss, the accuracies, each phase's time and each collective's bytes.
+    """Event files with one point per epoch for the loss, the metrics, each phase's time and each collective's bytes.
 
     The numbers are those of ``epochs.jsonl``, rounded to single precision, which TensorBoard uses for scalars.
 
@@ -29,12 +29,13 @@ class EventFiles:
 
     def add_epoch(self, record: EpochRecord) -> None:
         points: dict[str, float | None] = {"loss/train": record.loss}
-        if record.accuracy is not None:
-            points |= {f"accuracy/{split}": fraction for split, fraction in vars(record.accuracy).items()}
+        for name, value in (record.metrics or {}).items():
+            split, _, metric = name.partition("_")
+            points[f"{metric}/{split}"] = value
         points |= {f"time_ms/{phase}": time for phase, time in record.cost.time_ms.items()}
         points |= {f"bytes_received/{name}": count for name, count in record.cost.bytes_received.items()}
         for tag, value in points.items():
-            if value is not None:  # an empty split has no accuracy
+            if value is not None:  # an empty split has no metrics
                 self._writer.add_scalar(tag, value, record.epoch)
 
     def close(self) -> None:

@@ -19,20 +19,19 @@ class Progress:
 
     def __init__(self, epochs: int, visible: bool):
         self._epochs, self._visible = epochs, visible
-        self._accuracy = ""
+        self._metrics = ""
         self._bar = None
         if visible and sys.stderr.isatty():
             from tqdm import tqdm  # imported here, since this module must load without tqdm
 
             self._bar = tqdm(total=epochs, desc="epoch", unit="ep", dynamic_ncols=True)
 
-    def __call__(self, record: EpochRecord) -> None:
+    def add_epoch(self, record: EpochRecord) -> None:
         if not self._visible:
             return
-        if record.accuracy is not None:
-            splits = ("train", record.accuracy.train), ("val", record.accuracy.val), ("test", record.accuracy.test)
-            self._accuracy = "  ".join(f"{name} {percent(fraction)}" for name, fraction in splits)
-        line = f"loss {record.loss:.4f}  {self._accuracy}  {record.cost.time_ms['epoch']:.1f} ms/epoch"
+        if record.metrics is not None:
+            self._metrics = _main_metric(record.metrics)
+        line = f"loss {record.loss:.4f}  {self._metrics}  {record.cost.time_ms['epoch']:.1f} ms/epoch"
         if self._bar is not None:
             self._bar.set_postfix_str(line, refresh=False)
             self._bar.update()
@@ -42,3 +41,13 @@ class Progress:
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _main_metric(metrics: dict[str, float | None]) -> str:
+    """The first metric of every split."""
+    first = next(iter(metrics)).partition("_")[2]
+    of_splits = {split: metrics[f"{split}_{first}"] for split in ("train", "val", "test")}
+    if first == "accuracy":
+        return "  ".join(f"{split} {percent(value)}" for split, value in of_splits.items())
+    values = ("-" if value is None else f"{value:.4f}" for value in of_splits.values())
+    return f"{first}: " + "  ".join(f"{split} {value}" for split, value in zip(of_splits, values))

@@ -15,6 +15,7 @@ from fullgnn.errors import ConfigError
 GROUPS = (
     "dataset",
     "model",
+    "task",
     "scheme",
     "partition",
     "reorder",
@@ -33,6 +34,7 @@ CHOICES = [
 
 PROGRAM = {
     "dataset": set(),
+    "task": {"labels"},
     "model": {"in_channels", "out_channels", "seed"},
     "scheme": {"world", "kernel", "meter"},
     "kernel": set(),
@@ -114,7 +116,7 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         method = dict(cfg.reorder.method)
         keys = {key for key in method if not key.startswith("_")}
         inspect.signature(target_of(method)).bind("adj", "seed", **dict.fromkeys(keys))
-    if group in ("model", "scheme", "partition", "kernel"):
+    if group in ("model", "task", "scheme", "partition", "kernel"):
         assert getattr(cfg, group)["name"] == choice  # the name in records
 
 

@@ -10,7 +10,8 @@ from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.job import with_supported_optimizations
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import only_product, prepare
 
@@ -29,7 +30,7 @@ CHOICES = {
 def cost(world: World, cfg: Config, kind: str) -> dict:
     """The cost of the last epoch on this rank, the rank's peak tensor memory, and its rows and non-zeros."""
     meter, scheme, job = prepare(world, cfg, kind)
-    result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+    result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
     last = result.epochs[-1].cost
     return {
         "bytes": {collective: count for collective, count in last.bytes_received.items() if count},

@@ -17,8 +17,10 @@ from fullgnn.costs.statistics import GraphStatistics, counted_job, estimated_job
 from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
-from fullgnn.engine.job import distribute, make_scheme, with_input, with_supported_optimizations
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.job import distribute, make_learner, make_scheme, with_input, with_supported_optimizations
+from fullgnn.engine.prepare import NodeFacts
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import aligned
 from fullgnn.schemes.options import replications
@@ -261,8 +263,7 @@ def test_a_dry_rank_trains() -> None:
     with dry_world(cfg.runtime, 0, 1) as world:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
-        job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
-        losses = [
-            epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
-        ]
+        learner = make_learner(cfg, NodeFacts.of(prepared[0].graph), world.device)
+        job = with_input(distribute(cfg, world, scheme, learner, prepared), cfg, world)
+        losses = [epoch.loss for epoch in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs]
     assert losses[0] > losses[-1] and torch.isfinite(torch.tensor(losses)).all()

@@ -12,7 +12,8 @@ import torch.distributed as dist
 from fullgnn.config import Config
 from fullgnn.distributed import World, init_world, mesh, world_of_one
 from fullgnn.engine import fit, make_scheme, set_up
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.distributed.recorded import recorded
@@ -27,7 +28,7 @@ def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counte
         scheme = make_scheme(cfg, world, meter)
         cost = meter.take()
         job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
-        fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+        fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
     groups = list(dict.fromkeys(id(group) for _, group in found if group is not None))
     firsts = [next(name for name, group in found if id(group) == number) for number in groups]
     sizes = [next(dist.get_world_size(group) for _, group in found if id(group) == number) for number in groups]
@@ -84,5 +85,5 @@ def test_a_world_of_one_needs_no_launcher(monkeypatch) -> None:
             assert (world.rank, world.size, world.device, list(world.others)) == (0, 1, torch.device("cpu"), [])
             scheme = make_scheme(cfg, world, Meter(world.device))
             job = set_up(cfg, world, scheme, dense_graph("symmetric").graph())
-            fit(TrainStep(job.model, job.graph, scheme, cfg.train, Meter(world.device)), cfg.train)
+            fit(StepRunner(TrainState(job.model, cfg), job, Meter(world.device)), cfg.train)
         assert not dist.is_initialized()

@@ -13,8 +13,10 @@ from scipy.sparse import csr_array
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, from_rank0
-from fullgnn.engine import fit, make_scheme, prepare, set_up
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine.job import prepare_alone
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
@@ -54,7 +56,7 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
         product = features.product if isinstance(features, PropagatedInput) else features
         used = job.preparation.methods
         return Outcome(
-            [epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs],
+            [epoch.loss for epoch in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs],
             product.detach().cpu().numpy().copy(),
             columns,
             used.partition_time_s + used.reorder_time_s,
@@ -217,7 +219,7 @@ def test_the_product_knows_the_whole_order_and_every_bound(tmp_path: Path) -> No
     """The key covers more than a rank's own rows, because sums are in the order of all columns."""
     contiguous, others = ["partition=contiguous", "reorder=none"], (["reorder=shuffle"], ["partition=nnz"])
     first, *changed_keys = [
-        prepare(case(tmp_path, 1, *contiguous, *change), 3, GRAPH, Cache(str(tmp_path)))[1].aggregation_key
+        prepare_alone(case(tmp_path, 1, *contiguous, *change), 3, GRAPH, Cache(str(tmp_path)))[1].aggregation_key
         for change in ([], *others)
     ]
     assert first and first not in changed_keys
@@ -248,7 +250,7 @@ def test_only_a_partitioner_that_looks_at_training_nodes_asks_for_them(tmp_path:
     other = changed(train_mask=OTHER_MASK)
     for count, partition in enumerate(("contiguous", "nnz", "random"), start=1):
         for graph in (GRAPH, other):
-            prepare(case(tmp_path, 1, f"partition={partition}", "reorder=rcm"), 3, graph, Cache(str(tmp_path)))
+            prepare_alone(case(tmp_path, 1, f"partition={partition}", "reorder=rcm"), 3, graph, Cache(str(tmp_path)))
             assert files(tmp_path) == (count, 0)
 
 
@@ -256,7 +258,7 @@ def test_the_order_is_that_of_two_level(tmp_path: Path) -> None:
     for scope, partition in (("block", "metis"), ("block", "random"), ("whole", "nnz")):
         cfg = case(tmp_path, 1, f"partition={partition}", "reorder=rcm", f"reorder.scope={scope}")
         plain, computed, loaded = (
-            prepare(cfg, 3, GRAPH, cache) for cache in (None, Cache(str(tmp_path)), Cache(str(tmp_path)))
+            prepare_alone(cfg, 3, GRAPH, cache) for cache in (None, Cache(str(tmp_path)), Cache(str(tmp_path)))
         )
         for graph, said in (computed, loaded):
             assert np.array_equal(graph.node_id, plain[0].node_id) and graph.node_id.dtype == plain[0].node_id.dtype
@@ -271,9 +273,9 @@ def test_a_fallback_is_not_kept(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as broken:
         broken.setitem(sys.modules, "pymetis", None)
         for _ in range(2):
-            said = prepare(cfg, 3, GRAPH, cache)[1]
+            said = prepare_alone(cfg, 3, GRAPH, cache)[1]
             assert (said.methods.partition, said.methods.reorder) == ("nnz", "rcm") and files(tmp_path) == (0, 0)
-    said = prepare(cfg, 3, GRAPH, cache)[1]
+    said = prepare_alone(cfg, 3, GRAPH, cache)[1]
     assert (said.methods.partition, said.methods.reorder) == ("metis", "metis") and files(tmp_path) == (1, 0)
 
 

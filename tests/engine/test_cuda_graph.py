@@ -29,12 +29,13 @@ from fullgnn.engine import cuda_graph, fit, make_scheme, set_up, summary
 from fullgnn.engine import fit as fit_function
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED, Replay, replay_for
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.cuda_graph import CudaGraph
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Cost, Meter
 from fullgnn.train import run_on
-from tests.cases import config, layout_overrides
+from tests.cases import Calling, config, layout_overrides
 
 LAYOUTS = [(1, 1), (2, 1), (4, 2)]
 EPOCHS = 9
@@ -63,11 +64,11 @@ class StandIn:
         self.step = weakref.WeakMethod(step)  # like a CUDA graph, which holds launches but no Python object
         if not self.runs:
             return
-        training: TrainStep = step.__self__  # type: ignore[attr-defined]
+        training: StepRunner = step.__self__  # type: ignore[attr-defined]
         state = training.save()
         step()
         if self.fails == "late":  # the worst case: all values have changed, and gradients are other tensors
-            for parameter in training.model.parameters():
+            for parameter in training.state.model.parameters():
                 parameter.grad = torch.ones_like(parameter)
             raise RuntimeError("no graph\nto be had")
         state.restore()
@@ -99,7 +100,7 @@ class Outcome:
     parameters: list[np.ndarray]
     calls: list[str]
     lines: list[str]
-    seen: list[int]  # epochs that were passed to ``on_epoch``
+    seen: list[int]  # epochs that were passed on
 
 
 def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = False) -> Outcome:
@@ -120,8 +121,8 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
     seen: list[int] = []
     try:
         with mock.patch("fullgnn.engine.fit.defers_reads", lambda device: late):
-            step = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay)
-            result = fit(step, cfg.train, lambda record: seen.append(record.epoch))
+            step = StepRunner(TrainState(job.model, cfg), job, meter, replay)
+            result = fit(step, cfg.train, [Calling(lambda record: seen.append(record.epoch))])
     finally:
         package.removeHandler(handler)
     parameters = [parameter.detach().cpu().numpy().copy() for parameter in job.model.parameters()]
@@ -132,12 +133,12 @@ def assert_the_same_training(one: Outcome, other: Outcome) -> None:
     """Assert bitwise equal losses, accuracies and parameters, and equal bytes and counts of every epoch."""
     assert len(one.result.epochs) == len(other.result.epochs)
     for a, b in zip(one.result.epochs, other.result.epochs):
-        assert (a.epoch, a.loss, a.accuracy) == (b.epoch, b.loss, b.accuracy)
+        assert (a.epoch, a.loss, a.metrics) == (b.epoch, b.loss, b.metrics)
         assert a.cost.bytes_received == b.cost.bytes_received and a.cost.counts == b.cost.counts != {}
     assert one.result.best.epoch == other.result.best.epoch
     assert all(np.array_equal(a, b) for a, b in zip(one.parameters, other.parameters, strict=True))
-    for name, tensor in one.result.best_state.items():
-        assert torch.equal(tensor, other.result.best_state[name])
+    for name, tensor in one.result.best.model.items():
+        assert torch.equal(tensor, other.result.best.model[name])
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
@@ -215,12 +216,12 @@ class BreaksOff(StandIn):
             raise RuntimeError("broken off at the end")
 
 
-def all_tensors(training: TrainStep) -> list[torch.Tensor]:
+def all_tensors(training: StepRunner) -> list[torch.Tensor]:
     """All tensors that a step may change."""
-    leaves = [*training.model.parameters(), training.graph.features]
-    states = [value for state in training.optimizer.state.values() for value in state.values()]
+    leaves = [*training.state.model.parameters(), training.job.graph.features]
+    states = [value for state in training.state.optimizer.state.values() for value in state.values()]
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-    return [*leaves, training.gradients.flat, *grads, *(one for one in states if isinstance(one, torch.Tensor))]
+    return [*leaves, training.state.gradients.flat, *grads, *(one for one in states if isinstance(one, torch.Tensor))]
 
 
 def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, Any]:
@@ -238,22 +239,22 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
         graphs.append(graph)
         return graph
 
-    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+    epochs = StepRunner(TrainState(job.model, cfg), job, meter, Replay(make_graph))
     seen: list[dict[str, Any]] = []
-    run = TrainStep.run
+    run = StepRunner.run
 
-    def look(training: TrainStep) -> None:
+    def look(training: StepRunner) -> None:
         with _disable_current_modes():
             drawn.clear()
             tensors = all_tensors(training)
-            leaves = [*training.model.parameters(), training.graph.features]
+            leaves = [*training.state.model.parameters(), training.job.graph.features]
             seen.append(
                 {
                     "values": [tensor.detach().clone() for tensor in tensors],
                     "gradients": [id(leaf.grad) for leaf in leaves],
                     "settings": [
                         {key: value for key, value in group.items() if key != "params"}
-                        for group in training.optimizer.param_groups
+                        for group in training.state.optimizer.param_groups
                     ],
                     "random": torch.get_rng_state(),
                     "random on the GPU": torch.cuda.get_rng_state(world.device)
@@ -267,7 +268,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
     gc.collect()
     gc.disable()
     try:
-        with mock.patch.object(TrainStep, "run", look):
+        with mock.patch.object(StepRunner, "run", look):
             for epoch in range(1, EAGER_EPOCHS + 2):
                 epochs(epoch)
     finally:
@@ -337,7 +338,7 @@ def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str]
     try:
         try:
             result = fit(
-                TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph)), cfg.train, on_epoch
+                StepRunner(TrainState(job.model, cfg), job, meter, Replay(make_graph)), cfg.train, [Calling(on_epoch)]
             )
             assert result.cuda_graph == REPLAYED
         except RuntimeError as error:
@@ -363,7 +364,7 @@ def test_the_graph_is_gone_with_the_epochs_that_made_it(ranks) -> None:
 
 
 def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
-    """Whether a graph is alive while its ``TrainStep`` is alive, and whether it is alive after that."""
+    """Whether a graph is alive while its ``StepRunner`` is alive, and whether it is alive after that."""
     made: list[weakref.ref[StandIn]] = []
 
     def make_graph() -> StandIn:
@@ -377,7 +378,7 @@ def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
     gc.collect()
     gc.disable()
     try:
-        epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+        epochs = StepRunner(TrainState(job.model, cfg), job, meter, Replay(make_graph))
         for epoch in range(1, EAGER_EPOCHS + 2):
             epochs(epoch)
         before = made[0]() is not None
@@ -406,9 +407,9 @@ def order_of_work(world: World, cfg: Config) -> list[str]:
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     happened: list[str] = []
-    launch, evaluate = TrainStep.__call__, fit_function.__globals__["evaluate"]
+    launch, evaluate = StepRunner.__call__, fit_function.__globals__["evaluate"]
 
-    def launched(self: TrainStep, epoch: int) -> Any:
+    def launched(self: StepRunner, epoch: int) -> Any:
         happened.append(f"launch {epoch}")
         return launch(self, epoch)
 
@@ -417,14 +418,14 @@ def order_of_work(world: World, cfg: Config) -> list[str]:
         return evaluate(*args)
 
     with (
-        mock.patch.object(TrainStep, "__call__", launched),
+        mock.patch.object(StepRunner, "__call__", launched),
         mock.patch("fullgnn.engine.fit.evaluate", evaluated),
         mock.patch("fullgnn.engine.fit.defers_reads", lambda device: True),
     ):
         fit(
-            TrainStep(job.model, job.graph, scheme, cfg.train, meter),
+            StepRunner(TrainState(job.model, cfg), job, meter),
             cfg.train,
-            lambda record: happened.append(f"read {record.epoch}"),
+            [Calling(lambda record: happened.append(f"read {record.epoch}"))],
         )
     return happened
 
@@ -494,7 +495,7 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
         def reset(self) -> None:
             pass
 
-    class Step(TrainStep):
+    class Step(StepRunner):
         def begin(self, epoch: int) -> None:
             said.append(f"begin {epoch} on {streams[-1].name}")
 
@@ -505,8 +506,8 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
             return None
 
     graph: Any = SimpleNamespace(labels=SimpleNamespace(device=torch.device("cuda")))
-    meter, scheme = Meter(torch.device("cpu")), mock.Mock()
-    repeated = Step(torch.nn.Linear(1, 1), graph, scheme, case(1).train, meter, Replay(Graph))
+    state, job, meter = TrainState(torch.nn.Linear(1, 1), case(1)), mock.Mock(graph=graph), Meter(torch.device("cpu"))
+    repeated = Step(state, job, meter, Replay(Graph))
     expected = []
     for epoch in range(1, EAGER_EPOCHS + 3):
         repeated(epoch)
@@ -529,7 +530,7 @@ def test_times_of_replayed_epochs_and_phases_of_the_others() -> None:
 
     eager = [record(k, False, epoch=100.0 * k, spmm=10.0 * k, comm=1.0, other=2.0) for k in (1, 2, 3, 4)]
     graphed = [record(4 + k, True, epoch=float(k)) for k in (1, 2, 3)]
-    result = FitResult(eager + graphed, graphed[-1], {}, 0, REPLAYED)
+    result = FitResult(eager + graphed, None, 0, REPLAYED)
     found = summary.summarize(result)
     assert found.time_ms == {"epoch": 2.0, "spmm": 30.0, "comm": 1.0, "other": 2.0, "dense": 267.0}
     assert found.epoch_quantiles_ms == pytest.approx((1.4, 2.6))
@@ -590,8 +591,8 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
-    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter)
-    epochs(1).loss.read()
+    epochs = StepRunner(TrainState(job.model, cfg), job, meter)
+    epochs(1).results.read()
     with Waits() as waits:
         epochs.run()
     return waits.seen, waits.total
@@ -644,7 +645,7 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
         job = set_up(cfg, world, scheme)
         if breaks:
             job.model.register_forward_hook(lambda module, args, output: (output.sum().item(), output)[1])
-        result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(choice, world)), cfg.train)
+        result = fit(StepRunner(TrainState(job.model, cfg), job, meter, replay_for(choice, world)), cfg.train)
         found[choice] = {
             "losses": [record.loss for record in result.epochs],
             "parameters": [parameter.detach().cpu().numpy() for parameter in job.model.parameters()],

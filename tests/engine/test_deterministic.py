@@ -19,7 +19,8 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, init_world
 from fullgnn.distributed.determinism import VARIABLES
 from fullgnn.engine import check_deterministic, fit, make_scheme, predict, set_up
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dense import dense
 from fullgnn.kernels.loss import cross_entropy as loss
@@ -63,7 +64,7 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
                 meter = Meter(world.device)
                 scheme = make_scheme(cfg, world, meter)
                 job = set_up(cfg, world, scheme)
-                result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+                result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
                 losses = np.array([record.loss for record in result.epochs])
                 parameters = [parameter.detach().cpu().numpy() for parameter in job.model.parameters()]
                 found.append(digest(losses, *parameters, predict(job.model, job.graph).cpu().numpy()))

@@ -8,40 +8,41 @@ import torch
 from fullgnn.distributed import World
 from fullgnn.engine import FitResult, evaluate, fit, make_scheme, predict, set_up
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.train_step import TrainStep, make_optimizer
-from fullgnn.telemetry.epoch import Accuracies
+from fullgnn.engine.optimizers import make_optimizer
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph
 
 
-def run_karate(world: World, *overrides: str) -> tuple[FitResult, Accuracies, float]:
-    """A run, the accuracies of its best parameters, and its training accuracy computed independently."""
+def run_karate(world: World, *overrides: str) -> tuple[FitResult, dict[str, float | None], float]:
+    """A run, the metrics of its best parameters, and its training accuracy computed independently."""
     cfg = config("dataset=karate", *overrides)
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     model, graph = job.model, job.graph
-    result = fit(TrainStep(model, graph, scheme, cfg.train, meter), cfg.train)
-    model.load_state_dict(result.best_state)
+    result = fit(StepRunner(TrainState(model, cfg), job, meter), cfg.train)
+    model.load_state_dict(result.best.model)
     right = predict(model, graph).argmax(1) == graph.labels
-    return result, evaluate(model, graph, scheme), right[graph.train_index].double().mean().item()
+    return result, evaluate(model, job), right[graph.train_index].double().mean().item()
 
 
 def test_best_epoch_is_the_earliest_with_the_best_validation_accuracy(ranks) -> None:
     (outcome,) = ranks(1)(run_karate, "train.epochs=60", "model.hidden_channels=8")
     result, best, train_accuracy = outcome
-    evaluated = [record for record in result.epochs if record.accuracy]
+    evaluated = [record for record in result.epochs if record.metrics]
     assert len(evaluated) == 60
-    top = max(record.accuracy.val for record in evaluated)
-    assert result.best.epoch == next(record.epoch for record in evaluated if record.accuracy.val == top)
-    assert best == result.best.accuracy  # best_state holds the parameters of that epoch
-    assert best.train == train_accuracy
+    top = max(record.metrics["val_accuracy"] for record in evaluated)
+    assert result.best.epoch == next(record.epoch for record in evaluated if record.metrics["val_accuracy"] == top)
+    assert best == result.best.metrics  # best.model holds the parameters of that epoch
+    assert best["train_accuracy"] == train_accuracy
 
 
 def test_eval_every(ranks) -> None:
     for eval_every, expected in ((0, [10]), (4, [4, 8, 10]), (1, list(range(1, 11)))):
         (outcome,) = ranks(1)(run_karate, "train.epochs=10", f"train.eval_every={eval_every}")
-        assert [record.epoch for record in outcome[0].epochs if record.accuracy] == expected
+        assert [record.epoch for record in outcome[0].epochs if record.metrics] == expected
 
 
 def test_early_stopping_counts_evaluations_without_progress(ranks) -> None:
@@ -54,7 +55,7 @@ def test_early_stopping_counts_evaluations_without_progress(ranks) -> None:
 
 def test_an_empty_split_has_no_accuracy(ranks) -> None:
     (outcome,) = ranks(1)(_without_validation)
-    assert outcome.best.accuracy.val is None and outcome.best.accuracy.test is None
+    assert outcome.best.metrics["val_accuracy"] is None and outcome.best.metrics["test_accuracy"] is None
     assert outcome.best.epoch == 3  # without validation nodes, the last evaluation is the best epoch
 
 
@@ -65,7 +66,7 @@ def _without_validation(world: World) -> FitResult:
     dense = dense_graph("symmetric")
     bare = dataclasses.replace(dense.graph(), val_mask=~dense.train_mask & False)
     job = set_up(cfg, world, scheme, bare)
-    return fit_function(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+    return fit_function(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
 
 
 def test_optimizers_carry_their_settings() -> None:

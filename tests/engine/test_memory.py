@@ -14,7 +14,8 @@ from fullgnn.engine import evaluate, fit, make_scheme, set_up
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, Replay
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import TensorPeak, peak_process_bytes
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.cuda_graph import CudaGraph, GraphPool
 from fullgnn.kernels.support.trials import trial
 from fullgnn.telemetry.meter import Meter
@@ -220,7 +221,7 @@ def watched_run(world: World, cfg: Config) -> tuple[FitResult, list[int]]:
         return evaluate(*args)
 
     with mock.patch("fullgnn.engine.fit.evaluate", large), mock.patch.object(TensorPeak, "hold", told):
-        return fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(Held)), cfg.train), held
+        return fit(StepRunner(TrainState(job.model, cfg), job, meter, Replay(Held)), cfg.train), held
 
 
 def test_a_run_counts_its_evaluation_and_its_graph(ranks) -> None:

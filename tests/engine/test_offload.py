@@ -13,7 +13,8 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import aggregate, fit, make_scheme, set_up
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.dense import host_rows
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.schemes.block import PropagatedInput
@@ -132,7 +133,7 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
         rows = torch.cat([chunk.clone() for _, chunk in product.chunks()])
     else:
         rows = product.detach()
-    losses = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
+    losses = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs
     return {
         "kind": type(product).__name__,
         "offload": job.optimizations.offload,
@@ -258,7 +259,7 @@ def device_bytes(world: World, cfg: Config) -> int | None:
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     peak = torch.cuda.max_memory_allocated(world.device)
-    fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)  # resets the peak
+    fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)  # resets the peak
     return max(peak, torch.cuda.max_memory_allocated(world.device)) - before
 
 

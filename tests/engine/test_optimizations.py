@@ -9,7 +9,8 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, set_up
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.models import GCN, MLP
 from fullgnn.nn import GCNConv, set_spmm_order
 from fullgnn.telemetry.meter import Meter
@@ -32,10 +33,7 @@ def counts(world: World, cfg: Config) -> list[dict[str, int]]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
-    return [
-        record.cost.counts
-        for record in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
-    ]
+    return [record.cost.counts for record in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs]
 
 
 def case(widths: tuple[int, int, int], replication: int, preset: str, *overrides: str) -> Config:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fullgnn.config import TrainConfig
-from fullgnn.engine.train_step import make_optimizer, without_compiler
+from fullgnn.engine.optimizers import make_optimizer, without_compiler
 from tests.commands import environment
 
 SCRIPT = """

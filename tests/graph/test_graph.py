@@ -145,15 +145,17 @@ MISTAKES = {
         r"features has shape \(3, 2\) but the graph has 4 nodes",
     ),
     "features flat": (dict(features=np.ones(4)), "features has shape"),
-    "features empty": (dict(features=np.ones((4, 0))), "features has shape"),
     "features NaN": (dict(features=np.array([[1, np.nan]] * 4)), "features hold NaN or Inf"),
     "features Inf": (dict(features=np.array([[1, -np.inf]] * 4)), "features hold NaN or Inf"),
     "features sparse": (dict(features=scipy.sparse.eye_array(4)), "features is sparse"),
     "features text": (dict(features=[["a"]] * 4), "pass real numbers"),
     "features ragged": (dict(features=[[1], [1, 2], [1], [1]]), "cannot be read as an array"),
     "labels short": (dict(labels=[0, 1, 0]), r"labels has shape \(3,\) but the graph has 4 nodes"),
-    "labels one-hot": (dict(labels=np.eye(4, dtype=int)), "one class per node"),
-    "labels float": (dict(labels=[0.0, 1, 0, 1]), "pass integers"),
+    "labels without columns": (dict(labels=np.zeros((4, 0), int)), "one class per node"),
+    "labels of three dims": (dict(labels=np.zeros((4, 2, 2), int)), "one class per node"),
+    "labels in columns not 0 or 1": (dict(labels=2 * np.eye(4, 2, dtype=int)), "columns hold 2: a column says whether"),
+    "labels Inf": (dict(labels=[0.5, np.inf, 0.5, 0.5]), "labels hold Inf"),
+    "columns unlike num_classes": (dict(labels=np.eye(4, dtype=int)), "4 columns but num_classes is 2"),
     "label too large": (dict(labels=[0, 1, 2, 0]), "label 2 is out of range: num_classes=2"),
     "label too small": (dict(labels=[0, 1, -2, 0]), "label -2 is out of range"),
     "unlabelled in training": (dict(labels=[-1, 1, 0, 1]), "train_mask contains unlabelled"),
@@ -161,7 +163,6 @@ MISTAKES = {
     "num_classes negative": (dict(num_classes=-1), "num_classes is -1"),
     "mask short": (dict(val_mask=[True]), r"val_mask has shape \(1,\) but the graph has 4 nodes"),
     "mask of ids": (dict(test_mask=[0, 1, 2, 3]), "not node ids"),
-    "no training node": (dict(train_mask=np.zeros(4, bool)), "train_mask is empty"),
     "masks overlap": (dict(val_mask=[True, False, False, False]), "train_mask and val_mask overlap"),
     "masks overlap at test": (dict(val_mask=[False, False, True, False]), "val_mask and test_mask overlap"),
     "weight short": (dict(weight=[1.0]), "weight has shape"),
@@ -269,5 +270,5 @@ def test_permute_refuses_what_is_no_permutation(perm, fields):
 def test_replace_checks_again(fields):
     graph = Graph.from_scipy(scipy.sparse.csr_array(DENSE), **fields(5))
     assert replace(graph, name="other").name == "other"
-    with pytest.raises(DataError, match="train_mask is empty"):
-        replace(graph, train_mask=np.zeros(5, bool))
+    with pytest.raises(DataError, match="overlap"):
+        replace(graph, train_mask=~graph.train_mask)

@@ -13,15 +13,16 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit
+from fullgnn.engine import Job, fit
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.job import build_model
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.train_step import FlatGradients, TrainStep, node_loss
+from fullgnn.engine.state import FlatGradients, TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.nn import set_epoch
 from fullgnn.schemes import ShardedGraph
 from fullgnn.telemetry.meter import Meter
-from tests.cases import NUM_CLASSES, config, dense_graph
+from tests.cases import NUM_CLASSES, config, dense_graph, multi_class
 from tests.dense_block import block_of
 from tests.schemes.training import STEP, prepare
 
@@ -85,7 +86,7 @@ def step(model: torch.nn.Module, graph: ShardedGraph, scheme: Any) -> dict[str, 
     gradients = FlatGradients(model)
     model.train()
     set_epoch(model, STEP)
-    loss = node_loss(loss_logits(model, graph), graph)
+    loss = multi_class(graph).loss(loss_logits(model, graph), graph.train_labels)
     loss.backward()
     scheme.sum_over_rows(gradients.flat)
     found = {"loss": scheme.sum_over_rows(loss.detach().clone()).numpy()}
@@ -98,7 +99,8 @@ def step(model: torch.nn.Module, graph: ShardedGraph, scheme: Any) -> dict[str, 
 
 def epochs(model: torch.nn.Module, graph: ShardedGraph, scheme: Any, cfg: Config) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
-    trained = fit(TrainStep(model, graph, scheme, cfg.train, Meter(torch.device("cpu"))), cfg.train)
+    job = Job(model, graph, multi_class(graph), scheme, cfg.optimizations)
+    trained = fit(StepRunner(TrainState(model, cfg), job, Meter(torch.device("cpu"))), cfg.train)
     found = {"losses": np.array([record.loss for record in trained.epochs])}
     return found | {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
 
@@ -163,7 +165,7 @@ def halo_kept(world: World, cfg: Config) -> dict[str, Any]:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = node_loss(loss_logits(job.model, job.graph), job.graph)
+        loss = job.task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
     loss.backward()
     pool = scheme.context.buffers
     stages = job.graph.block.stages(job.model.layers[0].conv.edge_set)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fullgnn.engine.prepare import prepare
+from fullgnn.engine.job import prepare_alone
 from fullgnn.graph import Graph
 from fullgnn.reorder.structure import MAX_CELLS, cell_nnz, cells
 from tests.cases import config
@@ -35,7 +35,7 @@ def test_cells_cut_the_nodes_evenly_and_count_every_edge(num_nodes: int, num_cel
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_a_prepared_graph_knows_where_its_non_zeros_were_and_are(num_parts: int) -> None:
     dense, graph = directed(150)
-    prepared, _ = prepare(config("reorder=degree", "partition=random"), num_parts, graph)
+    prepared, _ = prepare_alone(config("reorder=degree", "partition=random"), num_parts, graph)
     structure, order = prepared.structure, prepared.node_id
     assert structure is not None and not np.array_equal(order, np.arange(150))
     assert np.array_equal(structure.cell_bounds, cells(150).bounds)

@@ -11,7 +11,8 @@ from fullgnn.distributed import World
 from fullgnn.engine import Job, fit, make_scheme, predict, set_up
 from fullgnn.engine.blocks import all_logits, loss_logits
 from fullgnn.engine.job import build_model
-from fullgnn.engine.train_step import FlatGradients, TrainStep, node_loss
+from fullgnn.engine.state import FlatGradients, TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import dense as products
 from fullgnn.kernels.support import aligned, gpu
@@ -60,7 +61,7 @@ def step_of(job: Job, scheme: Scheme) -> dict[str, np.ndarray]:
     gradients = FlatGradients(model)
     set_epoch(model, STEP)
     logits = loss_logits(model, graph)
-    loss = node_loss(logits, graph)
+    loss = job.task.loss(logits, graph.train_labels)
     loss.backward()
     scheme.sum_over_rows(gradients.flat)
     found = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
@@ -104,7 +105,7 @@ def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
 def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
     meter, scheme, job = prepare(world, cfg, kind)
-    result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+    result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
     found = {"losses": np.array([record.loss for record in result.epochs])}
     for layer, conv in enumerate(convs(job.model)):
         found[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
@@ -193,7 +194,7 @@ def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
         job = set_up(cfg, world, scheme, graph)
-        losses.append(fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs[-1].loss)
+        losses.append(fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs[-1].loss)
     return losses
 
 

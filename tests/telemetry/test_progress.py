@@ -6,13 +6,14 @@ import sys
 
 import pytest
 
-from fullgnn.telemetry.epoch import Accuracies, EpochRecord
+from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Cost
 from fullgnn.telemetry.progress import Progress
 
 
-def record(epoch: int, accuracy: Accuracies | None = None) -> EpochRecord:
-    return EpochRecord(epoch, 0.5, Cost({"epoch": 12.34}, {}), accuracy)
+def record(epoch: int, *accuracies: float | None, metric: str = "accuracy") -> EpochRecord:
+    metrics = {f"{split}_{metric}": value for split, value in zip(("train", "val", "test"), accuracies)}
+    return EpochRecord(epoch, 0.5, Cost({"epoch": 12.34}, {}), metrics or None)
 
 
 @pytest.fixture
@@ -28,11 +29,16 @@ def heard(caplog, monkeypatch) -> pytest.LogCaptureFixture:
 def test_lines_in_a_file(heard: pytest.LogCaptureFixture, epochs: int, shown: list[int]) -> None:
     progress = Progress(epochs, visible=True)
     for epoch in range(1, epochs + 1):
-        progress(record(epoch, Accuracies(1.0, None, 0.25) if epoch == 1 else None))
+        progress.add_epoch(record(epoch, 1.0, None, 0.25) if epoch == 1 else record(epoch))
     progress.close()
     # an epoch that was not evaluated keeps showing the last accuracies
     rest = "loss 0.5000  train 100.00 %  val -  test 25.00 %  12.3 ms/epoch"
     assert heard.messages == [f"epoch {epoch}/{epochs}  {rest}" for epoch in shown]
+
+
+def test_metrics_of_other_tasks_are_named(heard: pytest.LogCaptureFixture) -> None:
+    Progress(1, visible=True).add_epoch(record(1, 0.75, 0.5, None, metric="micro_f1"))
+    assert heard.messages == ["epoch 1/1  loss 0.5000  micro_f1: train 0.7500  val 0.5000  test -  12.3 ms/epoch"]
 
 
 def test_one_line_on_a_terminal(heard: pytest.LogCaptureFixture, monkeypatch) -> None:
@@ -43,8 +49,8 @@ def test_one_line_on_a_terminal(heard: pytest.LogCaptureFixture, monkeypatch) ->
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     progress = Progress(2, visible=True)
-    progress(record(1, Accuracies(0.5, 0.5, 0.5)))
-    progress(record(2))
+    progress.add_epoch(record(1, 0.5, 0.5, 0.5))
+    progress.add_epoch(record(2))
     progress.close()
     assert heard.messages == []
     assert "\r" in terminal.getvalue() and "2/2" in terminal.getvalue()
@@ -53,6 +59,6 @@ def test_one_line_on_a_terminal(heard: pytest.LogCaptureFixture, monkeypatch) ->
 
 def test_other_ranks_are_silent(heard: pytest.LogCaptureFixture, capsys) -> None:
     progress = Progress(2, visible=False)
-    progress(record(1))
+    progress.add_epoch(record(1))
     progress.close()
     assert heard.messages == [] and capsys.readouterr() == ("", "")

@@ -23,17 +23,19 @@ from fullgnn.bench.problem import Problem, first_weights
 from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import build_model, make_input, make_scheme, replay_for
+from fullgnn.engine import Job, StepRunner, TrainState, build_model, make_input, make_scheme, replay_for
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.step_runner import Launched
 from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
+from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
 from fullgnn.schemes.base import PreparedGraph
+from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter
 
 Step = Callable[[], Callable[[], float]]
@@ -130,21 +132,27 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     supported = applicable(cfg.optimizations, model)
     sharded = scheme.shard(_prepared(problem, scheme.num_parts), needs_of(model, supported))
     sharded, optimizations = make_input(model, sharded, supported, world)
+    labels = LabelFacts.of(problem.graph)
 
     def start(dropout: float) -> tuple[Step, Settings]:
         model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
         set_spmm_order(model, optimizations.spmm_order)
         set_weights(model, first_weights(problem.widths, 0))
-        epochs = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+        job = Job(model, sharded, MultiClass(labels), scheme, optimizations)
+        epochs = StepRunner(TrainState(model, cfg), job, meter, replay_for(cfg.runtime.cuda_graph, world))
         numbers = count(1)
 
         def settings() -> dict[str, Any]:
             applied = {**asdict(optimizations), "scheme": cfg.scheme["name"]}
             return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
 
-        return lambda: epochs(next(numbers)).loss.read, settings
+        return lambda: partial(_loss, epochs(next(numbers))), settings
 
     return start
+
+
+def _loss(launched: Launched) -> float:
+    return launched.results.read()[0]
 
 
 def _prepared(problem: Problem, num_parts: int) -> PreparedGraph:

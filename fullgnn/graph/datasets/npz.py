@@ -3,8 +3,9 @@
 Layout: Shchur et al., "Pitfalls of graph neural network evaluation" (2018).
 ``adj_{data,indices,indptr,shape}`` is a CSR matrix whose entry [u, v] is an arc u -> v, so a ``Graph`` stores
 its transpose; ``attr_*`` is a CSR matrix of features (or ``attr_matrix`` a dense one); ``labels`` has a class per
-node. ``Graph.save`` adds ``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``. Object arrays,
-and with them pickles, are never read.
+node, or one of the other forms that ``Graph.labels`` takes. Features and labels may be absent. ``Graph.save`` adds
+``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``. Object arrays, and with them pickles, are
+never read.
 """
 
 import zipfile
@@ -16,10 +17,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.checks import check_features, check_labels, first_line
+from fullgnn.graph.checks import check_features, first_line
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import fetch
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.labels import check_labels
 from fullgnn.graph.node_data import normalize_rows, random_split
 
 URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
@@ -46,26 +48,25 @@ def load(
 ) -> Graph:
     """The graph in the file ``path``, or without ``path`` in ``root/<name>.npz``, downloaded when absent.
 
-    Masks in the file define the split. Without masks, the labelled nodes are split at random by
+    Masks in the file define the split. Without masks, the labelled nodes, if there are any, are split at random by
     ``train_fraction``, ``val_fraction`` and ``seed``; the rest is for testing.
     """
     file = _locate(name, root, path)
     arrays = _Arrays(file)
     adj = arrays.sparse("adj").T
-    features = arrays.sparse("attr").toarray() if "attr_data" in arrays else arrays["attr_matrix"]
-    num_classes = arrays["num_classes"] if "num_classes" in arrays else 0
+    features = arrays.sparse("attr").toarray() if "attr_data" in arrays else arrays.optional("attr_matrix")
+    given, num_classes = arrays.optional("labels"), arrays["num_classes"] if "num_classes" in arrays else 0
     try:
-        labels, num_classes = check_labels(arrays["labels"], adj.shape[0], int(num_classes))
-        if normalize_features:
+        labels, num_classes = check_labels(given, adj.shape[0], int(num_classes))
+        if normalize_features and features is not None:
             features = normalize_rows(check_features(features, adj.shape[0]))
-        if "train_mask" in arrays:
-            masks = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
-        else:
+        masks = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
+        if not masks and given is not None:
             masks = random_split(labels, train_fraction, val_fraction, seed)
         return Graph.from_scipy(
             adj,
             features=features,
-            labels=labels,
+            labels=None if given is None else labels,
             num_classes=num_classes,
             name=name or (str(arrays["name"]) if "name" in arrays else file.stem),
             **masks,
@@ -122,6 +123,10 @@ class _Arrays:
             raise DataError(
                 f"{self.file}: array {key!r} is damaged ({first_line(error)}): delete it and fetch it again"
             ) from error
+
+    def optional(self, key: str) -> np.ndarray | None:
+        """The array ``key``; None if the file does not have it."""
+        return self[key] if key in self else None
 
     def sparse(self, prefix: str) -> csr_array:
         data, indices, indptr, shape = (self[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape"))

@@ -15,7 +15,8 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, set_up
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.train_step import TrainStep
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.spmm import AutoKernel, Epilogue, LocalCSR, autotune, fixed_choice
 from fullgnn.kernels.support import gpu, trials
 from fullgnn.storage.cache import Cache
@@ -282,18 +283,18 @@ def epochs_before_settling(world: World, cfg: Config) -> list[int]:
     launched = 0
     settled: list[int] = []
 
-    def run(step: TrainStep) -> None:
+    def run(step: StepRunner) -> None:
         nonlocal launched
         launched += 1
         before(step)
 
-    before = TrainStep.run
+    before = StepRunner.run
     with (
-        mock.patch.object(TrainStep, "run", run),
+        mock.patch.object(StepRunner, "run", run),
         mock.patch("fullgnn.engine.train_step.free_kept_formats", lambda: settled.append(launched)),
         mock.patch("fullgnn.engine.fit.free_kept_formats", lambda: settled.append(launched)),
     ):
-        fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+        fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
     return sorted(settled)
 
 

@@ -1,0 +1,146 @@
+"""Runs the training step of one rank once per epoch.
+
+    the first EAGER_EPOCHS      the step runs eagerly; the first epoch allocates and autotunes, the others give the
+                                phases that are reported
+    before the next epoch       every rank captures the step as a CUDA graph, if ``Replay`` allows it
+    from there on               all ranks replay the graph; if the capture failed on one rank, all continue eagerly
+
+The step reads and writes the same memory in every epoch. What differs between epochs is written before the step: the
+number of the epoch, which the dropout masks read, and whether this rank has been asked to stop. On a GPU with a CUDA
+graph the eager epochs, too, run on a separate stream: a capture needs one, and no step may leave work behind on another
+stream.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
+from fullgnn.engine.job import Job
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.train_step import train_step
+from fullgnn.kernels.support.trials import free_kept_formats
+from fullgnn.nn import set_epoch
+from fullgnn.telemetry.meter import Cost, Meter, PendingCost
+
+
+@dataclass(frozen=True)
+class Launched:
+    """An epoch that the GPU may still be computing."""
+
+    epoch: int
+    results: "AsyncNumbers"  # training loss before the update, the global mean; number of ranks that were asked to stop
+    cost: PendingCost  # the meter's counts and times of this epoch
+    replayed: bool  # as a CUDA graph
+
+
+class StepRunner:
+    """Runs ``train_step``, eagerly or as a CUDA graph. The call takes the number of the epoch.
+
+    Args:
+        replay: whether the step may be replayed as a CUDA graph; the same on every rank.
+    """
+
+    def __init__(self, state: TrainState, job: Job, meter: Meter, replay: Replay = EAGER):
+        self.state, self.job, self.meter = state, job, meter
+        self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
+        self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
+        self._replay = replay
+        self._num_launched = self._num_run = 0
+        self._cuda_graph: StepGraph | None = None
+        self._captured = Cost()  # bytes and counts of one replay
+        self._device = job.graph.labels.device
+        own_stream = replay.make_graph is not None and self._device.type == "cuda"
+        self._stream = torch.cuda.Stream(self._device) if own_stream else None
+
+    def __call__(self, epoch: int) -> Launched:
+        """Launch ``epoch``. The result holds the meter's counts since its last ``lap``."""
+        self._num_launched += 1
+        if self._num_launched == 2:
+            free_kept_formats()  # the first epoch has multiplied every width of H
+        with self._on_own_stream():
+            self._capture_if_due(epoch)
+            replayed = self._cuda_graph is not None
+            with self.meter.phase("epoch"):
+                if self._cuda_graph is not None:
+                    self.begin(epoch)
+                    self._cuda_graph.replay()
+                else:
+                    with self.meter.phase("other"):
+                        self.begin(epoch)
+                    self.run()
+                    self._num_run += 1
+            if replayed:
+                self.meter.add(self._captured)
+        self.state.epoch = epoch
+        return Launched(epoch, AsyncNumbers(self.state.gradients.results), self.meter.lap(), replayed)
+
+    def begin(self, epoch: int) -> None:
+        """Write the input that differs between epochs: the number that seeds the dropout masks."""
+        self.state.model.train()
+        set_epoch(self.state.model, epoch)
+
+    def run(self) -> None:
+        """Run one step eagerly."""
+        train_step(self.state, self.job, self.meter)
+
+    def save(self) -> StateSnapshot:
+        """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""
+        features, state = self.job.graph.features, self.state
+        inputs = [features] if isinstance(features, Tensor) else []
+        snapshot = StateSnapshot(state.model, state.optimizer, state.gradients.flat, inputs)
+        if self._device.type == "cuda":
+            for group in state.optimizer.param_groups:
+                group["capturable"] = True  # Adam refuses a capture otherwise; its state is on the GPU already
+        return snapshot
+
+    def close(self) -> None:
+        """Free the CUDA graph. NCCL destroys its process group only when no graph holds its collectives any more
+        (github.com/pytorch/pytorch/issues/115388)."""
+        graph, self._cuda_graph, self.idle_bytes = self._cuda_graph, None, 0
+        if graph is not None:
+            graph.reset()
+
+    def _capture_if_due(self, epoch: int) -> None:
+        if self._num_run != EAGER_EPOCHS or self._cuda_graph is not None or self._replay.make_graph is None:
+            return
+        self.begin(epoch)
+        with self.meter.untimed() as captured:
+            graph, problem = capture_on_all(self.run, self.save(), self._replay.make_graph)
+        self.outcome = f"no: {problem}"
+        if graph is not None:
+            self._cuda_graph, self._captured = graph, captured
+            self.outcome, self.idle_bytes = REPLAYED, graph.idle_bytes()
+
+    @contextmanager
+    def _on_own_stream(self) -> Iterator[None]:
+        if self._stream is None:
+            yield
+            return
+        outside = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(outside)
+        with torch.cuda.stream(self._stream):
+            yield
+        outside.wait_stream(self._stream)
+
+
+class AsyncNumbers:
+    """Copies a few numbers from their device now, to be read later; later writes to them do not change the copy."""
+
+    def __init__(self, numbers: Tensor):
+        if numbers.device.type == "cuda":
+            self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._host.copy_(numbers, non_blocking=True)
+            self._arrived: torch.cuda.Event | None = torch.cuda.Event()
+            self._arrived.record()
+        else:
+            self._host, self._arrived = numbers.clone(), None
+
+    def read(self) -> list[float]:
+        """Wait for these numbers only, not for work that was launched after them."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._host.tolist()

@@ -1,0 +1,236 @@
+"""Node classification: one class a node (cross-entropy), or several labels a node (binary cross-entropy)."""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.kernels.loss.cross_entropy import cross_entropy
+from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.tasks.metrics import UNKNOWN, f1_counts, f1_scores, mean_roc_auc
+from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics
+
+BALANCED = "balanced"
+
+
+def node_classification(
+    labels: LabelFacts,
+    metrics: Optional[list[str]] = None,
+    class_weight: Any = None,
+    label_smoothing: float = 0.0,
+) -> "MultiClass | MultiLabel":
+    """Build the task: ``MultiClass`` for labels (num_nodes,), ``MultiLabel`` for labels (num_nodes, c).
+
+    Args:
+        metrics: of ``MultiClass``: accuracy, micro_f1, macro_f1 (by default only accuracy); of ``MultiLabel``:
+            micro_f1, macro_f1, roc_auc (by default all). The first one chooses the best epoch.
+        class_weight: a weight for each class, ``balanced``, or None. See the two tasks.
+        label_smoothing: how much of a target is spread evenly over the classes, in [0, 1).
+
+    Raises:
+        ConfigError: a key is out of range.
+        DataError: the labels are no classes, or there is nothing to train on.
+    """
+    if not 0 <= label_smoothing < 1:
+        raise ConfigError(f"task.label_smoothing={label_smoothing} is out of range: it must lie in [0, 1)")
+    if isinstance(class_weight, str) and class_weight != BALANCED:
+        raise ConfigError(f"task.class_weight={class_weight} is not known: give {BALANCED}, or a list of numbers")
+    check_trainable(labels)
+    if labels.columns is None:
+        if not labels.integral:
+            raise DataError(
+                "task=node_classification takes classes 0, 1, ..., and the labels hold other numbers: choose"
+                " task=node_regression, or number the classes"
+            )
+        mean_count = labels.num_train / labels.num_classes
+        weight = _weights(class_weight, labels, [mean_count / max(1, count) for count in labels.class_counts])
+        return MultiClass(
+            labels,
+            chosen_metrics(["accuracy"] if metrics is None else metrics, MultiClass.known),
+            weight,
+            label_smoothing,
+        )
+    if not labels.binary:
+        raise DataError(
+            "task=node_classification takes 0 or 1 in labels of several columns, and they hold other numbers: choose"
+            " task=node_regression"
+        )
+    counts = zip(labels.train_known, labels.train_sum)
+    weight = _weights(class_weight, labels, [(known - positive) / max(1, positive) for known, positive in counts])
+    return MultiLabel(labels, chosen_metrics(metrics, MultiLabel.known), weight, label_smoothing)
+
+
+class MultiClass:
+    """One class a node: cross-entropy of the softmax, weighted by class, over the sum of the training nodes' weights.
+
+    Metrics: ``accuracy``; ``micro_f1`` (the same number) and ``macro_f1``. ``class_weight=balanced`` is
+    num_train / (num_classes * count of the class), as in scikit-learn.
+
+    Args:
+        class_weight: (num_classes,); None: all 1.
+        label_smoothing: see ``torch.nn.functional.cross_entropy``.
+    """
+
+    known = ("accuracy", "micro_f1", "macro_f1")
+
+    def __init__(
+        self,
+        labels: LabelFacts,
+        metrics: tuple[str, ...] = ("accuracy",),
+        class_weight: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+    ):
+        self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
+        self._weight = None if class_weight is None else torch.tensor(class_weight, dtype=torch.float64)
+        self._normalizer: float = labels.num_train
+        if class_weight is not None:
+            self._normalizer = sum(count * weight for count, weight in zip(labels.class_counts, class_weight))
+        if not self._normalizer:
+            raise ConfigError(
+                "task.class_weight gives every training node the weight 0: give a class that occurs a weight"
+            )
+
+    def targets(self, labels: Tensor) -> Tensor:
+        """(n,) int64; -1 if unknown."""
+        return (labels.nan_to_num(-1) if labels.is_floating_point() else labels).long()
+
+    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        """See ``Task.loss``."""
+        if self._weight is None and not self._smoothing:
+            return _CrossEntropy.apply(output, targets, 1 / self._normalizer)
+        if self._weight is not None:
+            self._weight = self._weight.to(output)
+        losses = functional.cross_entropy(
+            output, targets, self._weight, reduction="none", label_smoothing=self._smoothing
+        )
+        return _total(losses, self._normalizer)
+
+    def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
+        """See ``Task.measure``."""
+        predicted, found = self.prediction(output), dict[str, float | None]()
+        if "accuracy" in self.metrics:
+            num_right = scheme.sum_over_rows((graph.masks & (predicted == graph.labels)).sum(dim=1)).tolist()
+            for split, count, total in zip(SPLITS, num_right, graph.num_split_nodes):
+                found[f"{split}_accuracy"] = count / total if total else None
+        if self.metrics != ("accuracy",):
+            labels = graph.labels.clamp(min=0)  # unlabelled nodes are in no split
+            hot, targets = (functional.one_hot(one, self.num_outputs) for one in (predicted, labels))
+            found |= _f1(hot.bool(), targets, graph, scheme)
+        return by_split(self.metrics, found)
+
+    def is_better(self, metric: float, best: float) -> bool:
+        """See ``Task.is_better``: a larger score is better."""
+        return metric > best
+
+    def prediction(self, output: Tensor) -> Tensor:
+        """(n,) int64, the class with the largest output."""
+        return output.argmax(dim=1)
+
+
+class MultiLabel:
+    """Several labels a node: binary cross-entropy of each label's sigmoid, the mean over the known training labels.
+
+    Metrics: ``micro_f1`` and ``macro_f1`` of the labels whose output is above 0, that is, whose probability is above
+    1/2, and ``roc_auc``, the mean over the labels (``metrics.py``). Unknown labels count nowhere.
+    ``class_weight=balanced`` is, for each label, negative / positive training nodes.
+
+    Args:
+        class_weight: (num_classes,), factors of the losses of positive nodes; None: all 1.
+        label_smoothing: moves the targets 0 and 1 to ``label_smoothing / 2`` and 1 minus this.
+    """
+
+    known = ("micro_f1", "macro_f1", "roc_auc")
+
+    def __init__(
+        self,
+        labels: LabelFacts,
+        metrics: tuple[str, ...] = known,
+        class_weight: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+    ):
+        self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
+        self._weight = None if class_weight is None else torch.tensor(class_weight, dtype=torch.float64)
+        self._normalizer = sum(labels.train_known)
+
+    def targets(self, labels: Tensor) -> Tensor:
+        """(n, num_outputs) int8 of 0 and 1; -1 if unknown."""
+        return (labels.nan_to_num(UNKNOWN) if labels.is_floating_point() else labels).to(torch.int8)
+
+    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        """See ``Task.loss``."""
+        if self._weight is not None:
+            self._weight = self._weight.to(output)
+        known = (targets != UNKNOWN).to(output.dtype)
+        smooth = targets.to(output.dtype) * (1 - self._smoothing) + self._smoothing / 2
+        losses = functional.binary_cross_entropy_with_logits(
+            output, smooth, known, reduction="none", pos_weight=self._weight
+        )
+        return _total(losses, self._normalizer)
+
+    def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
+        """See ``Task.measure``."""
+        found: dict[str, float | None] = {}
+        if {"micro_f1", "macro_f1"} & set(self.metrics):
+            found |= _f1(self.prediction(output), graph.labels, graph, scheme)
+        if "roc_auc" in self.metrics:
+            for split, mask in zip(SPLITS, graph.masks):
+                found[f"{split}_roc_auc"] = mean_roc_auc(output[mask], graph.labels[mask], scheme)
+        return by_split(self.metrics, found)
+
+    def is_better(self, metric: float, best: float) -> bool:
+        """See ``Task.is_better``: a larger score is better."""
+        return metric > best
+
+    def prediction(self, output: Tensor) -> Tensor:
+        """(n, num_outputs) bool, the labels whose probability is above 1/2."""
+        return output > 0
+
+
+def _f1(predicted: Tensor, targets: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
+    """The F1 scores of each split, from one sum over the ranks."""
+    counts = torch.stack([f1_counts(predicted[mask], targets[mask]) for mask in graph.masks])
+    found: dict[str, float | None] = {}
+    for split, count, total in zip(SPLITS, scheme.sum_over_rows(counts).cpu(), graph.num_split_nodes):
+        found |= {f"{split}_{name}": score if total else None for name, score in f1_scores(count).items()}
+    return found
+
+
+def _total(losses: Tensor, normalizer: float) -> Tensor:
+    """The sum of ``losses``, added in float64, over ``normalizer``."""
+    return (losses.sum(dtype=torch.float64) / normalizer).to(losses.dtype)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The last operation of a step: the forward pass computes the loss and its gradient at once."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, scale: float) -> Tensor:
+        loss, gradient = cross_entropy(logits, labels, scale)
+        ctx.save_for_backward(gradient)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient_of_loss: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient of the logits. ``gradient_of_loss`` is 1, since no operation follows the loss."""
+        return ctx.saved_tensors[0], None, None
+
+
+def _weights(given: Any, labels: LabelFacts, balanced: Sequence[float]) -> list[float] | None:
+    if given is None:
+        return None
+    if given == BALANCED:
+        return list(balanced)
+    try:
+        weights = [float(one) for one in given]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"task.class_weight={given} does not fit: give {BALANCED}, or a list of numbers") from error
+    if len(weights) != labels.num_classes or not all(0 <= one < float("inf") for one in weights):
+        raise ConfigError(
+            f"task.class_weight has {len(weights)} numbers and the graph {labels.num_classes} classes: give one number"
+            " of at least 0 for each class"
+        )
+    return weights

@@ -1,0 +1,98 @@
+"""Node regression: one or more numbers a node."""
+
+from collections.abc import Callable
+from typing import Optional
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fullgnn.errors import ConfigError
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "mse": functional.mse_loss,
+    "mae": functional.l1_loss,
+    "huber": functional.huber_loss,
+}
+METRICS = ("rmse", "mae", "r2")
+
+
+def node_regression(labels: LabelFacts, metrics: Optional[list[str]] = None, loss: str = "mse") -> "NodeRegression":
+    """Build the task for labels (num_nodes,) or (num_nodes, c).
+
+    Args:
+        metrics: of rmse, mae and r2, by default all. The first one chooses the best epoch.
+        loss: mse, mae or huber, the mean over the known labels of the training nodes.
+
+    Raises:
+        ConfigError: an unknown choice.
+        DataError: there is nothing to train on.
+    """
+    if loss not in LOSSES:
+        raise ConfigError(f"task.loss={loss} is not known: choose one of {', '.join(LOSSES)}")
+    check_trainable(labels)
+    return NodeRegression(labels, chosen_metrics(metrics, METRICS), loss)
+
+
+class NodeRegression:
+    """Numbers of a node: the mean loss over the known labels of the training nodes.
+
+    Metrics, over all known labels of a split: the root of the mean squared error ``rmse``, the mean absolute error
+    ``mae``, and ``r2``, the coefficient of determination, the mean over the columns, as in scikit-learn. A column whose
+    labels are all equal has no ``r2`` and does not count.
+    """
+
+    def __init__(self, labels: LabelFacts, metrics: tuple[str, ...] = METRICS, loss: str = "mse"):
+        self.num_outputs, self.metrics = labels.columns or 1, metrics
+        self._loss, self._normalizer = LOSSES[loss], sum(labels.train_known)
+        means = [total / max(1, count) for total, count in zip(labels.train_sum, labels.train_known)]
+        self._shift = torch.tensor(means, dtype=torch.float64)  # sums of squares lose no digits around the mean
+
+    def targets(self, labels: Tensor) -> Tensor:
+        """(n, num_outputs) floats; NaN if unknown."""
+        if not labels.is_floating_point():
+            labels = labels.double().masked_fill(labels < 0, float("nan"))
+        return labels.reshape(len(labels), self.num_outputs)
+
+    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        """See ``Task.loss``."""
+        known = ~targets.isnan()
+        wanted = targets.to(output.dtype).where(known, output.detach())  # an unknown label has no loss and no gradient
+        losses = self._loss(output, wanted, reduction="none")
+        return (losses.sum(dtype=torch.float64) / self._normalizer).to(output.dtype)
+
+    def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
+        """See ``Task.measure``."""
+        known = ~graph.labels.isnan()
+        wanted = graph.labels.double().where(known, 0) - self._shift.to(output.device)
+        errors = (output.double() - self._shift.to(output.device) - wanted).where(known, 0)
+        wanted = wanted.where(known, 0)
+        terms = torch.stack([known.double(), errors.abs(), errors**2, wanted, wanted**2])
+        sums = torch.stack([terms[:, mask].sum(dim=1) for mask in graph.masks])  # (3, 5, num_outputs)
+        found: dict[str, float | None] = {}
+        for split, of_split in zip(SPLITS, scheme.sum_over_rows(sums).cpu()):
+            found |= {f"{split}_{name}": value for name, value in _scores(of_split).items()}
+        return by_split(self.metrics, found)
+
+    def is_better(self, metric: float, best: float) -> bool:
+        """See ``Task.is_better``: a smaller error is better, and a larger ``r2``."""
+        return metric > best if self.metrics[0] == "r2" else metric < best
+
+    def prediction(self, output: Tensor) -> Tensor:
+        """(n, num_outputs), the output itself."""
+        return output
+
+
+def _scores(sums: Tensor) -> dict[str, float | None]:
+    """The metrics from the (5, num_outputs) GLOBAL sums of one split."""
+    count, absolute, squared, wanted, wanted_squared = sums
+    total = count.sum().item()
+    if not total:
+        return dict.fromkeys(METRICS)
+    spread = wanted_squared - wanted**2 / count.clamp(min=1)
+    has_r2 = spread > 1e-14 * wanted_squared  # what rounding leaves of equal labels is no spread
+    r2 = (1 - squared[has_r2] / spread[has_r2]).mean().item() if has_r2.any() else None
+    return {"rmse": (squared.sum().item() / total) ** 0.5, "mae": absolute.sum().item() / total, "r2": r2}

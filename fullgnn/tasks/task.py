@@ -1,0 +1,81 @@
+"""The interface between a task and the training of a model."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.schemes.base import Scheme, ShardedGraph
+
+SPLITS = ("train", "val", "test")
+
+
+class Task(Protocol):
+    """What a model learns. Every rank of a run has an equal task."""
+
+    num_outputs: int  # columns of the model's output
+    metrics: tuple[str, ...]  # names of the metrics; the first one chooses the best epoch
+
+    def targets(self, labels: Tensor) -> Tensor:
+        """Convert ``labels`` of some nodes, as ``Graph.labels`` stores them, to what ``loss`` and ``measure`` read."""
+
+    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        """This rank's part of the loss, a differentiable scalar.
+
+        The part is a sum over this rank's training nodes, divided by a normaliser of the whole graph. So the sum of the
+        parts is the loss, on any number of ranks. A rank without training nodes contributes 0.
+
+        Args:
+            output: (num_local_train, num_outputs), what the model computes for this rank's training nodes.
+            targets: of these nodes.
+        """
+
+    def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
+        """The metrics of each split of the whole graph. Every rank calls it and gets the same numbers.
+
+        Args:
+            output: (num_local_nodes, num_outputs), without dropout.
+
+        Returns:
+            by split and name, as ``val_accuracy``, in the order of ``metrics``; None where a split has no nodes.
+        """
+
+    def is_better(self, metric: float, best: float) -> bool:
+        """Whether ``metric``, a value of the first metric, is strictly better than ``best``."""
+
+    def prediction(self, output: Tensor) -> Tensor:
+        """What the task predicts from an (n, num_outputs) output: (n,), or (n, num_outputs)."""
+
+
+def chosen_metrics(given: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
+    """The metrics of a task: those ``given``, or all that are ``known``.
+
+    Raises:
+        ConfigError: a metric is not known, or none is given.
+    """
+    names = tuple(known if given is None else given)
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise ConfigError(
+            f"task.metrics={list(names)}: choose at least one of {', '.join(known)}; the first chooses the best epoch"
+        )
+    return names
+
+
+def by_split(names: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
+    """The metrics ``names`` of every split, of those that were ``found``, in the order of ``Task.measure``."""
+    return {f"{split}_{name}": found[f"{split}_{name}"] for name in names for split in SPLITS}
+
+
+def check_trainable(labels: LabelFacts) -> None:
+    """Refuse a graph without training nodes or labels.
+
+    Raises:
+        DataError: one line that says what is missing.
+    """
+    if not labels.num_train:
+        raise DataError("train_mask is empty: at least one node is needed to train on")
+    if not any(labels.train_known):
+        raise DataError("the graph has no labels, which this task learns: pass labels")

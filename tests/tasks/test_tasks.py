@@ -1,0 +1,248 @@
+"""Losses, gradients and metrics of every task, on several layouts, against torch and scikit-learn on all nodes."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from sklearn import metrics as reference
+from torch.nn import functional
+
+from fullgnn.config import Config
+from fullgnn.distributed import World
+from fullgnn.engine import evaluate, make_scheme, predict, set_up
+from fullgnn.engine.blocks import loss_logits
+from fullgnn.engine.job import build_model
+from fullgnn.engine.state import FlatGradients
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph import Graph
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.tasks import node_classification, node_regression
+from fullgnn.telemetry.meter import Meter
+from tests.cases import config, dense_graph, layout_overrides
+from tests.oracle import normalize
+
+LAYOUTS = [(1, 1, ""), (3, 1, ""), (4, 2, ""), (4, 2, "scheme.split_rows=false")]
+"""Processes, replication, and one more override."""
+
+REGRESSION = "task=node_regression"
+TASKS: dict[str, tuple[str, list[str]]] = {
+    "weighted classes": ("classes", ["task.class_weight=[1,0.25,3]", "task.metrics=[macro_f1,accuracy,micro_f1]"]),
+    "balanced classes": ("classes", ["task.class_weight=balanced", "task.label_smoothing=0.2"]),
+    "several labels": ("labels", []),
+    "several labels, unknown ones": ("unknown labels", ["task.class_weight=balanced", "task.label_smoothing=0.1"]),
+    "weighted labels": ("labels", ["task.class_weight=[2,0.5,1,1,4]", "task.metrics=[roc_auc,macro_f1]"]),
+    "one value": ("value", [REGRESSION]),
+    "values": ("values", [REGRESSION, "task.loss=huber", "task.metrics=[r2,mae,rmse]"]),
+    "unknown values": ("unknown values", [REGRESSION, "task.loss=mae"]),
+}
+"""Labels, and overrides."""
+
+
+def labelled(kind: str) -> Graph:
+    """29 nodes with labels of this kind."""
+    dense, rng = dense_graph("directed"), np.random.default_rng(3)
+    labels: Any = dense.labels
+    if "labels" in kind:
+        labels = rng.integers(0, 2, (29, 5))
+    elif "value" in kind:
+        labels = rng.standard_normal((29, 3) if kind != "value" else 29) + 5
+    if "unknown" in kind:
+        labels = np.where(rng.random(labels.shape) < 0.3, np.nan, labels)
+        labels[:, 0] = np.where(np.isnan(labels[:, 0]), 1, labels[:, 0])  # every node has a label
+    test = ~dense.train_mask & ~dense.val_mask
+    return dataclasses.replace(dense.graph(), labels=labels, test_mask=test, num_classes=0)
+
+
+def case(task: str, replication: int, *overrides: str) -> tuple[Config, Graph]:
+    kind, own = TASKS[task]
+    layout = [*layout_overrides(replication), *filter(None, overrides)]
+    return config(*layout, "runtime.dtype=float64", "model.dropout=0", *own), labelled(kind)
+
+
+def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
+    """The loss, its gradients, and the metrics with the output that they measure, before training."""
+    scheme = make_scheme(cfg, world, Meter(world.device))
+    job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
+    gradients = FlatGradients(job.model)
+    loss = job.task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
+    loss.backward()
+    gradients.sum_with(loss.detach(), scheme)
+    output = scheme.gather(predict(job.model, job.graph))
+    return {
+        "loss": gradients.results[0].item(),
+        "gradients": [parameter.grad.numpy().copy() for parameter in job.model.parameters()],
+        "metrics": evaluate(job.model, job),
+        "output": None if output is None else output.numpy(),
+        "prediction": None if output is None else job.task.prediction(output).numpy(),
+    }
+
+
+def expected_step(cfg: Config, graph: Graph) -> tuple[float, list[np.ndarray], np.ndarray]:
+    """Loss, gradients and output of a dense GCN in torch, whose loss is torch's own mean."""
+    width = graph.num_classes or graph.labels.shape[-1] if graph.labels.ndim == 2 else graph.num_classes or 1
+    model = build_model(cfg, graph.num_features, width, torch.device("cpu"))
+    adj = torch.from_numpy(normalize(graph.adjacency().toarray(), "sym"))
+    weights = list(model.parameters())  # bias before weight
+    h = torch.from_numpy(graph.features.copy())
+    convs = [layer.conv for layer in model.layers]
+    for number, conv in enumerate(convs):
+        h = adj @ h @ conv.linear.weight + conv.bias
+        h = h.relu() if number < len(convs) - 1 else h
+    loss = expected_loss(cfg, graph, h)
+    loss.backward()
+    return loss.item(), [weight.grad.numpy() for weight in weights], h.detach().numpy()
+
+
+def expected_loss(cfg: Config, graph: Graph, output: torch.Tensor) -> torch.Tensor:
+    train, task = torch.from_numpy(graph.train_mask.copy()), cfg.task
+    labels, output = torch.from_numpy(graph.labels.copy())[train], output[train]
+    if task["name"] == "node_regression":
+        losses = {"mse": functional.mse_loss, "mae": functional.l1_loss, "huber": functional.huber_loss}
+        labels = labels.reshape(len(labels), -1)
+        known = ~labels.isnan()
+        return losses[task["loss"]](output[known], labels[known])
+    smoothing, given = task["label_smoothing"], task["class_weight"]
+    if labels.dim() == 1:
+        counts = labels.bincount(minlength=graph.num_classes).double()
+        weight = len(labels) / (graph.num_classes * counts) if given == "balanced" else torch.tensor(given)
+        return functional.cross_entropy(output, labels, weight.double(), label_smoothing=smoothing)
+    known = ~labels.isnan() if labels.is_floating_point() else labels >= 0
+    labels = labels.double().nan_to_num(0)
+    positive = (labels * known).sum(dim=0)
+    weight = torch.tensor(given).double() if isinstance(given, list) else torch.ones(5)
+    if given == "balanced":
+        weight = (known.sum(dim=0) - positive) / positive
+    losses = -(
+        weight * (labels * (1 - smoothing) + smoothing / 2) * functional.logsigmoid(output)
+        + (1 - labels * (1 - smoothing) - smoothing / 2) * functional.logsigmoid(-output)
+    )
+    return losses[known].mean()
+
+
+def expected_metric(name: str, graph: Graph, split: str, output: np.ndarray) -> float:
+    mask = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}[split]
+    labels, output = graph.labels[mask], output[mask]
+    if name in ("rmse", "mae", "r2"):
+        labels = labels.reshape(output.shape)
+        known = ~np.isnan(labels)
+        if name == "r2":
+            return np.mean([reference.r2_score(y[k], x[k]) for y, x, k in zip(labels.T, output.T, known.T)])
+        compute = reference.root_mean_squared_error if name == "rmse" else reference.mean_absolute_error
+        return compute(labels[known], output[known])
+    if labels.ndim == 1:
+        predicted = output.argmax(axis=1)
+        if name == "accuracy":
+            return (predicted == labels).mean()
+        return reference.f1_score(labels, predicted, labels=range(3), average=name[:5], zero_division=0)
+    known = ~np.isnan(labels.astype(float)) & (labels >= 0)
+    columns = [(labels[k, c], output[k, c]) for c, k in enumerate(known.T)]
+    if name == "roc_auc":
+        return np.mean([reference.roc_auc_score(y, x) for y, x in columns if 0 < y.sum() < len(y)])
+    if name == "macro_f1":
+        return np.mean([reference.f1_score(y, x > 0, zero_division=0) for y, x in columns])
+    return reference.f1_score(labels[known].astype(int), output[known] > 0, zero_division=0)
+
+
+@pytest.mark.parametrize(("world_size", "replication", "override"), LAYOUTS)
+@pytest.mark.parametrize("task", TASKS)
+def test_loss_gradients_and_metrics(ranks, task: str, world_size: int, replication: int, override: str) -> None:
+    cfg, graph = case(task, replication, override)
+    loss, gradients, output = expected_step(cfg, graph)
+    outcomes = ranks(world_size)(one_step, cfg, graph)
+    np.testing.assert_allclose(outcomes[0]["output"], output, rtol=0, atol=1e-11)
+    for found in outcomes:
+        assert found["loss"] == pytest.approx(loss, abs=1e-12)
+        for one, other in zip(found["gradients"], gradients, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+        assert found["metrics"] == outcomes[0]["metrics"]
+        for name, value in found["metrics"].items():
+            split, _, metric = name.partition("_")
+            assert value == pytest.approx(expected_metric(metric, graph, split, output), abs=1e-12), name
+    names = cfg.task["metrics"] or {"node_regression": ["rmse", "mae", "r2"]}.get(cfg.task["name"])
+    names = names or (["accuracy"] if graph.labels.ndim == 1 else ["micro_f1", "macro_f1", "roc_auc"])
+    assert list(found["metrics"]) == [f"{split}_{name}" for name in names for split in ("train", "val", "test")]
+
+
+def test_predictions() -> None:
+    output = torch.tensor([[0.5, -0.5], [-1.0, -2.0]])
+    classes, labels = LabelFacts(2), LabelFacts(2, columns=2, binary=True, train_known=(1, 1), train_sum=(0, 1))
+    assert node_classification(classes).prediction(output).tolist() == [0, 0]
+    assert node_classification(labels).prediction(output).tolist() == [[True, False], [False, False]]
+    assert node_regression(labels).prediction(output) is output
+
+
+def test_which_value_is_better() -> None:
+    assert node_classification(LabelFacts(2)).is_better(0.6, 0.5)
+    assert node_regression(LabelFacts(2)).is_better(0.5, 0.6)
+    assert not node_regression(LabelFacts(2)).is_better(0.5, 0.5)
+    assert node_regression(LabelFacts(2), ["r2"]).is_better(0.6, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "overrides", "message"),
+    [
+        (None, [], "the graph has no labels"),
+        ([0.5] * 29, [], "choose task=node_regression, or number the classes"),
+        (np.full((29, 2), 0.5), [], "takes 0 or 1 in labels of several columns"),
+        (None, ["task=node_regression"], "the graph has no labels"),
+        ([0, 1] * 14 + [2], ["task.class_weight=[1,2]"], "has 2 numbers and the graph 3 classes"),
+        ([0, 1] * 14 + [2], ["task.class_weight=[1,2,-1]"], "at least 0 for each class"),
+        ([0, 1] * 14 + [2], ["task.class_weight=[0,0,1]"], "gives every training node the weight 0"),
+        ([0, 1] * 14 + [2], ["task.class_weight=even"], "task.class_weight=even is not known"),
+        ([0, 1] * 14 + [2], ["task.metrics=[roc_auc]"], "choose at least one of accuracy, micro_f1, macro_f1"),
+        ([0, 1] * 14 + [2], ["task.metrics=[]"], "choose at least one"),
+        ([0, 1] * 14 + [2], ["task.label_smoothing=1"], "task.label_smoothing=1.0 is out of range"),
+        ([0.5] * 29, ["task=node_regression", "task.loss=log"], "task.loss=log is not known"),
+    ],
+)
+def test_what_a_task_refuses_is_one_line_on_every_rank(ranks, labels: Any, overrides: list[str], message: str) -> None:
+    graph = dataclasses.replace(dense_graph("symmetric").graph(), labels=labels, num_classes=0)
+    messages = ranks(2)(refusal, config(*overrides), graph)
+    assert len(set(messages)) == 1 and message in messages[0] and "\n" not in messages[0], messages[0]
+
+
+def refusal(world: World, cfg: Config, graph: Graph) -> str:
+    with pytest.raises((ConfigError, DataError)) as caught:
+        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph if world.rank == 0 else None)
+    return str(caught.value)
+
+
+def test_a_graph_without_training_nodes_is_refused(ranks) -> None:
+    graph = dataclasses.replace(dense_graph("symmetric").graph(), train_mask=None)
+    (message,) = ranks(1)(refusal, config(), graph)
+    assert "train_mask is empty" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (np.array([[0], [1], [1]]), np.array([0, 1, 1])),
+        (np.array([[0.0], [np.nan], [2]], np.float32), np.array([0, np.nan, 2], np.float32)),
+        (np.array([[True, False]] * 3), np.array([[1, 0]] * 3, np.int8)),
+        (np.array([[1, -1]] * 3), np.array([[1, -1]] * 3, np.int8)),
+        (None, np.array([-1, -1, -1])),
+    ],
+)
+def test_labels_of_the_shapes_that_people_have(given: Any, stored: np.ndarray) -> None:
+    graph = Graph.from_scipy(csr_array(np.eye(3)), labels=given)
+    assert graph.labels.dtype == stored.dtype and np.array_equal(
+        graph.labels, stored, equal_nan=stored.dtype.kind == "f"
+    )
+    assert graph.num_features == 0 and not graph.train_mask.any()
+    again = graph.permute([2, 0, 1])
+    assert again.num_classes == graph.num_classes
+
+
+def test_classes_given_as_floats_train(ranks) -> None:
+    """As ogbn-papers100M stores its labels: (n, 1), NaN where there is none."""
+    graph = dense_graph("symmetric").graph()
+    floats = graph.labels.astype(np.float32)[:, None]
+    floats[~(graph.train_mask | graph.val_mask)] = np.nan
+    (plain,), (found,) = (
+        ranks(1)(one_step, config(), dataclasses.replace(graph, labels=labels, num_classes=3))
+        for labels in (graph.labels, floats)
+    )
+    assert found["loss"] == plain["loss"] and found["metrics"] == plain["metrics"]
