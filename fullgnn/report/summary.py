@@ -65,6 +65,8 @@ RESULTS = (
     Quantity("test accuracy, best epoch", "test_accuracy", percent, max),
     Quantity("test accuracy, last epoch", "final_test_accuracy", percent, max),
 )
+FOLDER_KEYS = ("run_dir", "overwrite")
+"""Keys of the configuration that say where a run writes, not what it computes."""
 
 
 def summary(runs: list[Run]) -> Iterator[Block]:
@@ -99,7 +101,7 @@ def differences(runs: list[Run]) -> list[list[str]]:
     keys = [key for key in dict.fromkeys(key for one in settings for key in one) if not key.endswith("._target_")]
     groups = list(dict.fromkeys(key.partition(".")[0] for key in keys))
     together = sorted(keys, key=lambda key: groups.index(key.partition(".")[0]))
-    rows = [[key, *(one.get(key, NOTHING) for one in settings)] for key in together if key != "run_dir"]
+    rows = [[key, *(one.get(key, NOTHING) for one in settings)] for key in together if key not in FOLDER_KEYS]
     return [row for row in rows if len(set(row[1:])) > 1]
 
 

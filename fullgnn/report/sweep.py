@@ -14,12 +14,12 @@ from fullgnn.distributed import under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.storage.atomic import replacing
+from fullgnn.storage.folder import TABLE_FILE, prepare_sweep
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.table import format_table, num_bytes, percent
 
 log = logging.getLogger(__name__)
 
-TABLE_FILE = "sweep.csv"
 COLUMNS = """
     job status overrides dataset model scheme world_size replication partition reorder reorder_scope kernel
     stage_order exchange split_rows seed epoch_time_ms spmm_time_ms comm_time_ms comm_bytes_per_epoch
@@ -41,7 +41,7 @@ MEASURED = {
 
 
 class SweepReport(Callback):
-    """Adds a row to ``sweep.csv`` after each job, and prints a table when the last job has ended.
+    """Checks the folder of a sweep, adds a row to ``sweep.csv`` after each job, and prints a table at the end.
 
     A job returns its ``RunRecord``, or the exception that ended it. If any job failed, the sweep exits with 1. Hydra
     turns exceptions of a callback into warnings, so what must end the sweep is a ``SystemExit``.
@@ -53,6 +53,10 @@ class SweepReport(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
             fail(ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"))
+        try:
+            prepare_sweep(_csv_path(config).parent, config.overwrite)
+        except ConfigError as error:
+            fail(error)
         self._write(config)  # an empty table, to know now whether the folder can be written
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
