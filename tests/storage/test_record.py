@@ -2,12 +2,13 @@
 
 import json
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from fullgnn.errors import ConfigError
-from fullgnn.storage.record import RunFolder, read_epochs
+from fullgnn.storage.record import RunFolder, RunRecord, read_epochs, read_record
 from tests.storage.test_folder import files
 
 
@@ -59,6 +60,12 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path) -> 
     (tmp_path / "record.json").touch()  # it has finished, and there is no checkpoint to continue from
     with pytest.raises(ConfigError, match="holds an earlier run"):
         RunFolder(str(tmp_path), "", continue_after=0)
+
+
+def test_a_record_without_metrics_is_read(tmp_path) -> None:
+    values = {field.name: None for field in fields(RunRecord) if field.name != "metrics"}
+    (tmp_path / "record.json").write_text(json.dumps(values))
+    assert read_record(tmp_path).metrics == {}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:
