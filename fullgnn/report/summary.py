@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from fullgnn.report import metrics
 from fullgnn.report.content import COUNT, DIGITS, NOTHING, RATIO, Block, Show, Table, missing
 from fullgnn.report.runs import Run
 from fullgnn.telemetry.table import num_bytes, percent
@@ -60,6 +61,8 @@ RESULTS = (
     Quantity("set-up", "setup_time_s", SECONDS, min),
     Quantity("last training loss", "final_loss", DIGITS, min),
     Quantity("best epoch", "best_epoch"),
+)
+ACCURACIES = (
     Quantity("train accuracy, best epoch", "train_accuracy", percent, max),
     Quantity("validation accuracy, best epoch", "val_accuracy", percent, max),
     Quantity("test accuracy, best epoch", "test_accuracy", percent, max),
@@ -73,13 +76,16 @@ def summary(runs: list[Run]) -> Iterator[Block]:
     """Tables with a column for each run."""
     header = ["", *(run.name for run in runs)]
     records = [
-        run.record | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
+        run.record
+        | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
+        | {f"metrics.{name}": value for name, value in _metrics(run).items()}
         for run in runs
     ]
+    results = (*RESULTS, *_scores(runs))
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     groups = {
         heading: [[quantity.label, *_cells(quantity, records, comparable)] for quantity in quantities]
-        for heading, quantities in (("Set-up", SETUP), ("Result", RESULTS))
+        for heading, quantities in (("Set-up", SETUP), ("Result", results))
     }
     if len(runs) == 1:
         yield "tables", [Table(heading, header, rows) for heading, rows in groups.items()]
@@ -93,6 +99,24 @@ def summary(runs: list[Run]) -> Iterator[Block]:
     if comparable:
         yield "note", "The best of a row is bold."
     yield from missing(runs, [run for run in runs if run.record], "record.json")
+
+
+def _metrics(run: Run) -> dict[str, float | None]:
+    """The metrics of a run that ``record.json`` has not as fields of their own."""
+    return {name: value for name, value in (run.record.get("metrics") or {}).items() if name not in run.record}
+
+
+def _scores(runs: list[Run]) -> list[Quantity]:
+    """The accuracies, unless all runs have other metrics in their place, and these other metrics."""
+    names = dict.fromkeys(name for run in runs for name in _metrics(run))
+    accurate = any(run.record.get(quantity.key) is not None for run in runs for quantity in ACCURACIES)
+    others = []
+    for name in names:
+        metric = name.removeprefix("final_")
+        when = ", last epoch" if metric != name else ", best epoch" if metrics.split_of(name) else ""
+        label = f"{metrics.title(metric)}{when}"
+        others.append(Quantity(label, f"metrics.{name}", metrics.show_as(name), metrics.better(name)))
+    return [*(ACCURACIES if accurate or not others else ()), *others]
 
 
 def differences(runs: list[Run]) -> list[list[str]]:
