@@ -18,7 +18,8 @@ def train_graph(graph: Graph, *overrides: str) -> RunRecord:
 
     In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Otherwise this
     function starts the ranks. In both cases the graph travels through a temporary file, as ``dataset=npz``. A script
-    may call this function several times, on all ranks alike, also after a call that raised.
+    may call this function several times, on all ranks alike, also after a call that raised; calls with one ``run_dir``
+    need ``overwrite=true``, without which a folder that holds a run is refused.
 
     Raises:
         FullGNNError: a user error.

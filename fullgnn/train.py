@@ -54,6 +54,7 @@ from fullgnn.engine import (
 )
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.storage.folder import check_folder
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.telemetry.events import EventFiles
 from fullgnn.telemetry.logger import setup_logging
@@ -83,9 +84,11 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     meter = Meter(world.device)
     check_preparation(cfg)
     check_deterministic(cfg, world.device)
+    from_rank0(lambda: check_folder(cfg.run_dir, cfg.overwrite))
     cfg, graph, hardware = planned(cfg, world)
     scheme = make_scheme(cfg, world, meter)
-    folder = from_rank0(lambda: RunFolder(cfg.run_dir, OmegaConf.to_yaml(OmegaConf.structured(cfg))))
+    resolved = OmegaConf.to_yaml(OmegaConf.structured(cfg))
+    folder = from_rank0(lambda: RunFolder(cfg.run_dir, resolved, cfg.overwrite))
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
         graph, facts = load_on_rank0(cfg, graph)
@@ -128,6 +131,7 @@ def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
         fork: whether the ranks are forks of this process; see ``can_fork``.
     """
     check_preparation(cfg)
+    check_folder(cfg.run_dir, cfg.overwrite)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
     if fork:
         fork_workers(_forked_rank, cfg, nproc=nproc, runtime=cfg.runtime)

@@ -127,7 +127,7 @@ def test_every_rank_refuses_a_cut_or_foreign_file(ranks: Callable, tmp_path: Pat
     cut.write_bytes(whole.read_bytes()[:700])
     text.write_text("not numbers")
     for path in (cut, text):
-        outcomes = ranks(2)(failure, ["dataset=npz", f"dataset.path={path}", f"run_dir={tmp_path}/run"])
+        outcomes = ranks(2)(failure, ["dataset=npz", f"dataset.path={path}", f"run_dir={tmp_path}/{path.stem}"])
         assert_all_fail_alike(outcomes, f"{path} is no npz file, or a truncated one")
 
 

@@ -211,12 +211,23 @@ def trained(world: World, overrides: list[str]) -> RunRecord:
     return run_on(world, config(*overrides))
 
 
+def untrained(world: World, overrides: list[str]) -> str:
+    with pytest.raises(ConfigError) as refused:
+        run_on(world, config(*overrides))
+    return str(refused.value)
+
+
 def test_eval_every_zero_and_a_second_run_in_the_same_folder(ranks: Callable, tmp_path: Path) -> None:
     arguments = ["dataset=karate", "train.epochs=4", f"run_dir={tmp_path}"]
     ranks(2)(trained, [*arguments, "train.save_predictions=true"])
-    (tmp_path / "record.json.tmp").touch()  # an interrupted run leaves such a file
-    records = ranks(2)(trained, [*arguments, "train.eval_every=0"])
-    assert files(tmp_path) == set(RUN_FILES)
+    (tmp_path / "predictions_mine.npz").touch()
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+    refused = f"run_dir={tmp_path} holds an earlier run (config.yaml, record.json, epochs.jsonl, structure.npz, "
+    for message in ranks(2)(untrained, [*arguments, "dataset=npz", "dataset.path=missing.npz"]):  # nothing is loaded
+        assert message.startswith(refused) and "overwrite=true to replace it" in message and "\n" not in message
+    assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
+    records = ranks(2)(trained, [*arguments, "train.eval_every=0", "overwrite=true"])
+    assert files(tmp_path) == {*RUN_FILES, "predictions_mine.npz"}
     assert ["val_accuracy" in line for line in epochs(tmp_path)] == [False, False, False, True]
     assert records[0].best_epoch == 4
     assert records[0].test_accuracy == records[0].final_test_accuracy == epochs(tmp_path)[-1]["test_accuracy"]
@@ -292,6 +303,28 @@ def test_a_failed_job_is_reported_and_the_sweep_goes_on(tmp_path: Path) -> None:
     assert len(re.findall(r"\| failed \|", summary)) == 3 and len(re.findall(r"\| +ok \|", summary)) == 1
     assert len(re.findall("(?m)^error: job [012] .* failed: ", summary)) == 3
     assert not (run_dir / "0").exists() or not (run_dir / "0" / "record.json").exists()
+
+
+def test_a_sweep_replaces_an_earlier_one_only_if_told(tmp_path: Path) -> None:
+    karate.load(train_per_class=4, num_val=8, seed=0).save(tmp_path / "good.npz")
+    sweep = ["-m", "dataset=npz", "dataset.path=good.npz", "runtime.nproc=1", "train.epochs=1", "run_dir=all"]
+    first = run_command(OWN, *sweep, "runtime.device=cpu", "seed=0,1,2", cwd=tmp_path)
+    assert first.status == 0, first.output
+    (tmp_path / "all" / "2" / "notes.txt").touch()
+    before = files(tmp_path / "all")
+    refused = run_command(OWN, *sweep, "runtime.device=cpu", "seed=3", cwd=tmp_path)
+    assert refused.status == 1 and len(refused.output.splitlines()) == 1, refused.output
+    cures = "choose another run_dir, or overwrite=true to replace it"
+    line = f"error: run_dir={tmp_path / 'all'} holds an earlier sweep (sweep.csv, 0, 1, 2): {cures}"
+    assert refused.output.strip() == line and files(tmp_path / "all") == before
+    second = run_command(OWN, *sweep, "runtime.device=cpu", "seed=3", "overwrite=true", cwd=tmp_path)
+    assert second.status == 0, second.output
+    assert [row["seed"] for row in rows(tmp_path / "all")] == ["3"]
+    job = {f"0/{name}" for name in RUN_FILES}
+    assert files(tmp_path / "all") == {"sweep.csv", "multirun.yaml", "2/notes.txt", *job}
+    assert not (tmp_path / "all" / "1").exists()
+    alone = run_command(OWN, "runtime.nproc=2", "run_dir=all/0", cwd=tmp_path)
+    assert alone.status == 1 and len(alone.output.splitlines()) == 1 and "holds an earlier run" in alone.output
 
 
 # Other options of the command, and the Python API.
@@ -380,6 +413,12 @@ for number, mistake in enumerate(mistakes):
         fullgnn.train_graph(graph, *options, *mistake, f"run_dir=mistake{number}")
     except fullgnn.ConfigError as error:
         errors.append(str(error))
+try:
+    fullgnn.train_graph(graph, *options, "run_dir=first")
+except fullgnn.ConfigError as error:
+    assert "run_dir=first holds an earlier run" in str(error) and "overwrite=true" in str(error)
+    errors.append(str(error))
+losses.append(fullgnn.train_graph(graph, *options, "run_dir=first", "overwrite=true").final_loss)
 losses.append(fullgnn.train_graph(graph, *options, "run_dir=second").final_loss)
 for number in range(2):
     failing = Path(f"failing{number}")
@@ -388,13 +427,16 @@ for number in range(2):
         failing.touch()
     wait_for_others()
     assert failing.exists()  # rank 0 has waited, the second time too
-assert losses[0] == losses[1] and len(errors) == 3, (losses, errors)
+assert losses[0] == losses[1] == losses[2] and len(errors) == 4, (losses, errors)
 print("RANK", os.environ["RANK"], "ends well")
 """
 
 
 def test_a_torchrun_script_trains_several_times(tmp_path: Path) -> None:
-    """Between two calls that train, three calls fail: before the ranks join, while they join, and after that."""
+    """Between two calls that train, three calls fail: before the ranks join, while they join, and after that.
+
+    A call with the folder of another one fails too, unless it says that it replaces the run there.
+    """
     (tmp_path / "script.py").write_text(SEVERAL_CALLS)
     done = run_command(torchrun(2), "script.py", cwd=tmp_path)
     assert done.status == 0, done.output

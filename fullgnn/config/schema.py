@@ -98,6 +98,8 @@ class RuntimeConfig:
 class Config:
     run_dir: str = MISSING
     """Folder of the run's files."""
+    overwrite: bool = MISSING
+    """Remove the files of an earlier run or sweep in ``run_dir``; false: refuse a folder that holds such files."""
     seed: int = MISSING
     """Seeds the parameters, the dropout masks and the reordering."""
     normalization: str = MISSING

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader
 from fullgnn.report.content import num_ranks
 from fullgnn.report.plots import RUN_COLORS, write_images
 from fullgnn.report.runs import Run
-from fullgnn.report.sections import SECTIONS
+from fullgnn.report.sections import sections
 from fullgnn.storage.atomic import write_text
 
 FIGURES = "report_figures"
@@ -42,7 +42,7 @@ def write_page(runs: list[Run], left_out: list[str], folder: Path) -> Path:
         runs=runs,
         colors=RUN_COLORS,
         left_out=left_out,
-        sections={title: list(make(runs)) for title, make in SECTIONS.items()},
+        sections=sections(runs),
         origins=origins,
     )
     write_text(folder / "report.html", text)

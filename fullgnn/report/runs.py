@@ -17,7 +17,8 @@ from yaml import YAMLError
 
 from fullgnn.errors import ConfigError
 from fullgnn.reorder.structure import Structure
-from fullgnn.report.sweep import TABLE_FILE, distinguishing
+from fullgnn.report.sweep import distinguishing
+from fullgnn.storage.folder import TABLE_FILE
 from fullgnn.storage.record import read_epochs
 
 GIVE = "give the run_dir of a run or of a sweep"

@@ -1,24 +1,19 @@
 """The sections of the page. The page shows the plots of a section first, then its other blocks in their order."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fullgnn.report.content import COUNT, DIGITS, NOTHING, RATIO, Block, Show, Table, missing, num_ranks, shown, unit
+from fullgnn.report import metrics
+from fullgnn.report.content import COUNT, NOTHING, RATIO, Block, Show, Table, missing, num_ranks, shown, unit
 from fullgnn.report.plots import SQUARE, Axis, Plot, block_map, curves, density_map, grouped, stacked
 from fullgnn.report.runs import Run
 from fullgnn.report.summary import summary
 from fullgnn.telemetry.table import percent
 
-CURVES = {
-    "loss": "training loss",
-    "train_accuracy": "train accuracy",
-    "val_accuracy": "validation accuracy",
-    "test_accuracy": "test accuracy",
-}
-"""Keys of epochs.jsonl, and their names on the page."""
 PHASE_NAMES = {"spmm": "SpMM", "comm": "communication", "dense": "dense", "other": "other"}
 BYTE_UNITS = ("B", "kB", "MB", "GB")
 NNZ_UNITS = ("non-zeros", "thousand", "million", "thousand million")
@@ -27,15 +22,17 @@ Spent = Mapping[Run, Sequence[Mapping[str, float]]]
 """What each rank of a run spent, by heading: first the whole, then its parts, the same ones on all ranks of a run."""
 
 
-def loss_and_accuracy(runs: list[Run]) -> Iterator[Block]:
+def loss_and_metrics(runs: list[Run]) -> Iterator[Block]:
     """One plot for each quantity, with the curves of all runs."""
     columns: dict[str, tuple[dict[int, float], Show]] = {}  # of the table, by heading
-    for key, title in CURVES.items():
-        show = DIGITS if key == "loss" else percent
+    names = metrics.metrics_in(line for run in runs for line in run.epochs)
+    for key in ("loss", *(f"{split}_{name}" for name in names for split in metrics.SPLITS)):
+        title = "training loss" if key == "loss" else metrics.title(key)
+        show = metrics.show_as(key)
         lines: dict[Run, dict[int, float]] = {}
         for run in runs:
             recorded = {line["epoch"]: line[key] for line in run.epochs if key in line}
-            # null is a loss that was not finite, or the accuracy of a split without nodes
+            # null is a loss that was not finite, or the metric of a split without nodes
             points = {epoch: math.nan if value is None else float(value) for epoch, value in recorded.items()}
             if not all(map(math.isnan, points.values())):
                 lines[run] = points
@@ -43,13 +40,20 @@ def loss_and_accuracy(runs: list[Run]) -> Iterator[Block]:
         if lines:
             texts = {run.name: [shown(value, show) for value in points.values()] for run, points in lines.items()}
             ends = "; ".join(f"{name} from {values[0]} to {values[-1]}" for name, values in texts.items())
-            data = {"series": lines, "in_percent": key != "loss"}
-            yield "plot", Plot(key, title, f"{title.capitalize()} by epoch: {ends}.", curves, data)
+            data = {"series": lines, "in_percent": metrics.is_accuracy(key)}
+            file, alt = re.sub(r"[^\w.@-]", "_", key), f"{title[:1].upper()}{title[1:]} by epoch: {ends}."
+            yield "plot", Plot(file, title, alt, curves, data)
     epochs = sorted({epoch for points, _ in columns.values() for epoch in points})
     if epochs:
         rows = [[str(at), *(shown(points.get(at), show) for points, show in columns.values())] for at in epochs]
-        yield "numbers", Table("Loss and accuracy by epoch", ["epoch", *columns], rows)
+        yield "numbers", Table(f"{_loss_title(runs)} by epoch", ["epoch", *columns], rows)
     yield from missing(runs, [run for run in runs if run.epochs], "epochs.jsonl")
+
+
+def _loss_title(runs: list[Run]) -> str:
+    """Title of the section of the curves; there may be metrics other than the accuracy."""
+    names = metrics.metrics_in(line for run in runs for line in run.epochs)
+    return "Loss and accuracy" if set(names) <= {"accuracy"} else "Loss and metrics"
 
 
 def time_by_phase(runs: list[Run]) -> Iterator[Block]:
@@ -251,15 +255,18 @@ def _ordinals(items: Sequence[Any] | np.ndarray) -> list[str]:
     return list(map(str, range(len(items))))
 
 
-SECTIONS: dict[str, Callable[[list[Run]], Iterator[Block]]] = {
-    "Summary": summary,
-    "Loss and accuracy": loss_and_accuracy,
-    "Time by phase": time_by_phase,
-    "Bytes by collective": bytes_by_collective,
-    "Adjacency": adjacency,
-    "Non-zeros per block": blocks,
-    "Tile density": tile_density,
-    "Memory": memory,
-    "Predicted and measured": predicted_and_measured,
-    "Configuration": configuration,
-}
+def sections(runs: list[Run]) -> dict[str, list[Block]]:
+    """The blocks of each section, by its title, in the order of the page."""
+    make: dict[str, Callable[[list[Run]], Iterator[Block]]] = {
+        "Summary": summary,
+        _loss_title(runs): loss_and_metrics,
+        "Time by phase": time_by_phase,
+        "Bytes by collective": bytes_by_collective,
+        "Adjacency": adjacency,
+        "Non-zeros per block": blocks,
+        "Tile density": tile_density,
+        "Memory": memory,
+        "Predicted and measured": predicted_and_measured,
+        "Configuration": configuration,
+    }
+    return {title: list(blocks_of(runs)) for title, blocks_of in make.items()}

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from fullgnn.report import metrics
 from fullgnn.report.content import COUNT, DIGITS, NOTHING, RATIO, Block, Show, Table, missing
 from fullgnn.report.runs import Run
 from fullgnn.telemetry.table import num_bytes, percent
@@ -60,24 +61,31 @@ RESULTS = (
     Quantity("set-up", "setup_time_s", SECONDS, min),
     Quantity("last training loss", "final_loss", DIGITS, min),
     Quantity("best epoch", "best_epoch"),
+)
+ACCURACIES = (
     Quantity("train accuracy, best epoch", "train_accuracy", percent, max),
     Quantity("validation accuracy, best epoch", "val_accuracy", percent, max),
     Quantity("test accuracy, best epoch", "test_accuracy", percent, max),
     Quantity("test accuracy, last epoch", "final_test_accuracy", percent, max),
 )
+FOLDER_KEYS = ("run_dir", "overwrite")
+"""Keys of the configuration that say where a run writes, not what it computes."""
 
 
 def summary(runs: list[Run]) -> Iterator[Block]:
     """Tables with a column for each run."""
     header = ["", *(run.name for run in runs)]
     records = [
-        run.record | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
+        run.record
+        | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
+        | {f"metrics.{name}": value for name, value in _metrics(run).items()}
         for run in runs
     ]
+    results = (*RESULTS, *_scores(runs))
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     groups = {
         heading: [[quantity.label, *_cells(quantity, records, comparable)] for quantity in quantities]
-        for heading, quantities in (("Set-up", SETUP), ("Result", RESULTS))
+        for heading, quantities in (("Set-up", SETUP), ("Result", results))
     }
     if len(runs) == 1:
         yield "tables", [Table(heading, header, rows) for heading, rows in groups.items()]
@@ -93,13 +101,31 @@ def summary(runs: list[Run]) -> Iterator[Block]:
     yield from missing(runs, [run for run in runs if run.record], "record.json")
 
 
+def _metrics(run: Run) -> dict[str, float | None]:
+    """The metrics of a run that ``record.json`` has not as fields of their own."""
+    return {name: value for name, value in (run.record.get("metrics") or {}).items() if name not in run.record}
+
+
+def _scores(runs: list[Run]) -> list[Quantity]:
+    """The accuracies, unless all runs have other metrics in their place, and these other metrics."""
+    names = dict.fromkeys(name for run in runs for name in _metrics(run))
+    accurate = any(run.record.get(quantity.key) is not None for run in runs for quantity in ACCURACIES)
+    others = []
+    for name in names:
+        metric = name.removeprefix("final_")
+        when = ", last epoch" if metric != name else ", best epoch" if metrics.split_of(name) else ""
+        label = f"{metrics.title(metric)}{when}"
+        others.append(Quantity(label, f"metrics.{name}", metrics.show_as(name), metrics.better(name)))
+    return [*(ACCURACIES if accurate or not others else ()), *others]
+
+
 def differences(runs: list[Run]) -> list[list[str]]:
     """A row for each key of the configuration that is not the same in all runs; ``_target_`` follows from ``name``."""
     settings = [run.settings for run in runs]
     keys = [key for key in dict.fromkeys(key for one in settings for key in one) if not key.endswith("._target_")]
     groups = list(dict.fromkeys(key.partition(".")[0] for key in keys))
     together = sorted(keys, key=lambda key: groups.index(key.partition(".")[0]))
-    rows = [[key, *(one.get(key, NOTHING) for one in settings)] for key in together if key != "run_dir"]
+    rows = [[key, *(one.get(key, NOTHING) for one in settings)] for key in together if key not in FOLDER_KEYS]
     return [row for row in rows if len(set(row[1:])) > 1]
 
 

@@ -13,20 +13,21 @@ from omegaconf import DictConfig
 from fullgnn.distributed import under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.report.metrics import show_as, split_of
 from fullgnn.storage.atomic import replacing
+from fullgnn.storage.folder import TABLE_FILE, prepare_sweep
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.table import format_table, num_bytes, percent
 
 log = logging.getLogger(__name__)
 
-TABLE_FILE = "sweep.csv"
 COLUMNS = """
     job status overrides dataset model scheme world_size replication partition reorder reorder_scope kernel
     stage_order exchange split_rows seed epoch_time_ms spmm_time_ms comm_time_ms comm_bytes_per_epoch
     spmm_columns_per_epoch edge_cut needed_row_ratio nnz_imbalance peak_memory_bytes reorder_time_s final_loss
     val_accuracy test_accuracy final_test_accuracy error run_dir
 """.split()
-"""Columns of ``sweep.csv``."""
+"""The first columns of ``sweep.csv``; those of other metrics than the accuracy follow."""
 MEASURED = {
     "epoch ms": ("epoch_time_ms", "{:.2f}".format),
     "SpMM ms": ("spmm_time_ms", "{:.2f}".format),
@@ -41,7 +42,7 @@ MEASURED = {
 
 
 class SweepReport(Callback):
-    """Adds a row to ``sweep.csv`` after each job, and prints a table when the last job has ended.
+    """Checks the folder of a sweep, adds a row to ``sweep.csv`` after each job, and prints a table at the end.
 
     A job returns its ``RunRecord``, or the exception that ended it. If any job failed, the sweep exits with 1. Hydra
     turns exceptions of a callback into warnings, so what must end the sweep is a ``SystemExit``.
@@ -53,6 +54,10 @@ class SweepReport(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
             fail(ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"))
+        try:
+            prepare_sweep(_csv_path(config).parent, config.overwrite)
+        except ConfigError as error:
+            fail(error)
         self._write(config)  # an empty table, to know now whether the folder can be written
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -72,6 +77,7 @@ class SweepReport(Callback):
             row |= {column: getattr(outcome, column) for column in COLUMNS if hasattr(outcome, column)}
             row["epoch_time_ms"] = outcome.epoch_time_ms["median"]
             row["comm_bytes_per_epoch"] = sum(outcome.comm_bytes_per_epoch.values())
+            row |= {name: value for name, value in outcome.metrics.items() if not hasattr(outcome, name)}
             row["status"] = "ok"
         else:
             kind = "" if isinstance(outcome, FullGNNError) else f"{type(outcome).__name__}: "
@@ -91,7 +97,7 @@ class SweepReport(Callback):
         path = _csv_path(config)
         try:
             with replacing(path) as temporary, open(temporary, "w", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, restval="")
+                writer = csv.DictWriter(file, [*COLUMNS, *_other_metrics(self._rows)], restval="")
                 writer.writeheader()
                 writer.writerows(self._rows)
         except OSError as error:
@@ -102,6 +108,11 @@ def _csv_path(config: DictConfig) -> Path:
     return Path(str(config.hydra.sweep.dir)).absolute() / TABLE_FILE
 
 
+def _other_metrics(rows: list[dict[str, Any]]) -> list[str]:
+    """The metrics of the jobs that have no fixed column."""
+    return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in COLUMNS]
+
+
 def sweep_table(rows: list[dict[str, Any]]) -> str:
     """One line for each job, in the order in which they ran, named by the overrides that only it has.
 
@@ -109,15 +120,27 @@ def sweep_table(rows: list[dict[str, Any]]) -> str:
         rows: those of ``sweep.csv``, with numbers that are not texts.
     """
     names = distinguishing([row["overrides"].split(" ") for row in rows])
+    measured = _measured(rows)
     cells = [
-        [name, row["status"], *(_cell(row, column, show) for column, show in MEASURED.values())]
+        [name, row["status"], *(_cell(row, column, show) for column, show in measured.values())]
         for name, row in zip(names, rows)
     ]
-    return format_table(["job", "status", *MEASURED], cells)
+    return format_table(["job", "status", *measured], cells)
+
+
+def _measured(rows: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:
+    """``MEASURED``, with the first metric of the validation nodes in place of an accuracy that no job has."""
+    first = next((name for name in _other_metrics(rows) if split_of(name) == "val"), None)
+    accurate = any(row.get(column) is not None for row in rows for column in ("val_accuracy", "test_accuracy"))
+    if first is None or accurate:
+        return MEASURED
+    metric = first.removeprefix("val_")
+    kept = {heading: column for heading, column in MEASURED.items() if heading not in ("val", "test")}
+    return kept | {f"{split} {metric}": (f"{split}_{metric}", show_as(first)) for split in ("val", "test")}
 
 
 def _cell(row: dict[str, Any], column: str, show: Any) -> str:
-    return "-" if row["status"] != "ok" or row[column] is None else show(row[column])
+    return "-" if row["status"] != "ok" or row.get(column) is None else show(row[column])
 
 
 def distinguishing(overrides: list[list[str]]) -> list[str]:

@@ -11,10 +11,8 @@ import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.storage.atomic import replacing, write_text
+from fullgnn.storage.folder import check_folder, remove_results, remove_run
 from fullgnn.telemetry.epoch import EpochRecord
-
-STALE = ("record.json*", "structure*.npz", "predictions*.npz", ".*.json", ".*.npz", "tensorboard/events.out.tfevents.*")
-"""Patterns of the files that an earlier run may have left in the same folder."""
 
 RENAMED_FIELDS = {"work": "optimizations"}
 """Old name -> new name of fields of ``record.json``."""
@@ -92,31 +90,40 @@ class RunRecord:
     git_commit: str | None
     ranks: list[dict[str, Any]] = field(default_factory=list)  # costs of each rank, in rank order; see docs/record.md
     predicted: dict[str, Any] | None = None  # the planner's prediction; None: there is no plan
-    metrics: dict[str, float | None] = field(default_factory=dict)  # by split and name; see docs/record.md
+    metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
 
 
 class RunFolder:
     """The folder of one run, written by rank 0 alone.
 
     ``epochs.jsonl`` grows line by line, so that an interrupted run keeps its curve; ``record.json`` is written
-    atomically at the end. Files of an earlier run in the same folder are removed when the new one starts.
+    atomically at the end. Files of an earlier run in the same folder are neither replaced nor removed unless the
+    caller asks for it; see ``storage/folder.py`` for what these files are.
 
     Args:
         config: text of ``config.yaml``.
+        overwrite: remove the files of an earlier run first.
+        continue_after: the last epoch that a resumed run keeps of the run in this folder; 0: that run has ended before
+            its first checkpoint. Lines of later epochs are cut off ``epochs.jsonl``, results are removed, and events
+            and checkpoints stay. None: a new run.
 
     Raises:
-        ConfigError: the folder cannot be created or written.
+        ConfigError: the folder holds an earlier run, or cannot be created or written.
     """
 
-    def __init__(self, path: str, config: str):
+    def __init__(self, path: str, config: str, overwrite: bool = False, continue_after: int | None = None):
         self.path = Path(path).absolute()
+        epochs = self.path / "epochs.jsonl"
+        check_folder(path, overwrite, resuming=continue_after is not None)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for pattern in STALE:
-                for stale in self.path.glob(pattern):
-                    stale.unlink(missing_ok=True)
-            (self.path / "config.yaml").write_text(config)
-            self._epochs: TextIO = open(self.path / "epochs.jsonl", "w")
+            if continue_after is not None:
+                remove_results(self.path)
+                write_text(epochs, lines_until(epochs, continue_after))
+            elif overwrite:
+                remove_run(self.path)
+            self._epochs: TextIO = open(epochs, "x" if continue_after is None else "a")
+            write_text(self.path / "config.yaml", config)
         except OSError as error:
             raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
 
@@ -173,14 +180,30 @@ def read_epochs(path: Path) -> tuple[list[dict[str, Any]], bool]:
         the lines up to the first one that cannot be read, and whether there is such a line: a run that was killed
         leaves half a line at the end.
     """
-    file, epochs = path / "epochs.jsonl", []
+    file = path / "epochs.jsonl"
+    epochs: list[dict[str, Any]] = []
     for line in file.read_text(errors="replace").splitlines() if file.is_file() else []:
-        try:
-            epoch = json.loads(line)
-            epochs.append({"epoch": int(epoch["epoch"]), **epoch})
-        except (ValueError, TypeError, KeyError):
+        epoch = _epoch_of(line)
+        if epoch is None:
             return epochs, True
+        epochs.append(epoch)
     return epochs, False
+
+
+def lines_until(file: Path, last: int) -> str:
+    """The readable lines of ``epochs.jsonl`` up to epoch ``last``, as they are; none if the file does not exist."""
+    lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
+    kept = [line for line in lines if (epoch := _epoch_of(line)) and int(epoch["epoch"]) <= last]
+    return "".join(line + "\n" for line in kept)
+
+
+def _epoch_of(line: str) -> dict[str, Any] | None:
+    """The object in one line of ``epochs.jsonl``; None if the line is damaged."""
+    try:
+        epoch = json.loads(line)
+        return {"epoch": int(epoch["epoch"]), **epoch}
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def read_record(path: Path) -> RunRecord:

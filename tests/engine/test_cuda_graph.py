@@ -548,7 +548,7 @@ def recorded(world: World, cfg: Config, fails: dict[int, str]) -> tuple[Any, str
 
 
 def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:
-    cfg = case(1, f"run_dir={tmp_path}")
+    cfg = case(1, f"run_dir={tmp_path}", "overwrite=true")
     for record, table in ranks(2)(recorded, cfg, {}):
         assert record.cuda_graph == REPLAYED and "median of 5 replayed" in table
         shares = re.findall(r" ms .*?(\d+) %", table)

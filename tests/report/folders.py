@@ -67,13 +67,18 @@ def write_run(
     config: str = "seed: 0\nmodel: {name: gcn}\ndataset: {name: karate}\n",
     arrays: Structure | None = None,
     num_epochs: int = EPOCHS,
+    metric: str = "accuracy",
 ) -> Path:
-    """A run folder. Without ``told`` it has no record.json, like that of an unfinished run."""
+    """A run folder. Without ``told`` it has no record.json, like that of an unfinished run.
+
+    Args:
+        metric: what the lines of epochs.jsonl have of each split.
+    """
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(config)
     lines = [
         {"epoch": epoch, "loss": 1 / epoch, "time_ms": {"epoch": 10.0}}
-        | ({"train_accuracy": 0.5, "val_accuracy": None, "test_accuracy": epoch / 8} if epoch % 2 == 0 else {})
+        | ({f"train_{metric}": 0.5, f"val_{metric}": None, f"test_{metric}": epoch / 8} if epoch % 2 == 0 else {})
         for epoch in range(1, num_epochs + 1)
     ]
     (folder / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -4,6 +4,7 @@ import base64
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,6 +70,15 @@ def two_runs(ranks, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path
     ranks(2)(trained, [*common, f"run_dir={runs[0]}"])
     ranks(2)(trained, [*common, "reorder=rcm", "seed=1", f"run_dir={runs[1]}"])
     return runs, page_of(*runs, out=folder / "page"), folder / "page"
+
+
+def test_where_a_run_writes_is_no_difference(undrawn, tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / name, record(), f"run_dir: {name}\noverwrite: {said}\n")
+        for name, said in (("a", "true"), ("b", "false"))
+    ]
+    page = page_of(*runs, out=tmp_path / "page")
+    assert "differ in nothing but run_dir" in page.sections["Summary"].text
 
 
 def test_every_section_is_filled(two_runs) -> None:
@@ -182,6 +192,79 @@ def test_one_run_has_its_page_in_its_folder(tmp_path: Path) -> None:
         "rank 1": ["2,000,000"],
     }
     assert page.sections["Configuration"].text.strip().startswith("seed: 0")
+
+
+def scored(metric: str, *values: float | None) -> dict[str, Any]:
+    """A record whose metrics are ``values`` on training, validation and test nodes, and on test nodes at the end."""
+    accuracies = dict.fromkeys(f"{name}_accuracy" for name in ("train", "val", "test", "final_test"))
+    names = (f"{name}_{metric}" for name in ("train", "val", "test", "final_test"))
+    return record(**accuracies, metrics=dict(zip(names, values)))
+
+
+def test_other_metrics_take_the_place_of_the_accuracy(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", scored("micro_f1", 0.5, None, 0.81234567, 0.75), metric="micro_f1")
+    page = page_of(first)
+    assert "Loss and accuracy" not in page.sections and "Metrics are those" in page.sections["Loss and metrics"].text
+    header, *rows = page.sections["Loss and metrics"].tables["Loss and metrics by epoch"]
+    assert header == ["epoch", "training loss", "train micro_f1", "test micro_f1"]
+    assert rows[1] == ["2", "0.5", "0.5", "0.25"] and rows[0] == ["1", "1", "–", "–"]
+    assert {path.name for path in (first / "report_figures").glob("*_micro_f1.png")} == {
+        "train_micro_f1.png",
+        "test_micro_f1.png",
+    }
+    results = numbers(page.sections["Summary"], "Result")
+    assert list(results)[-4:] == [
+        "train micro_f1, best epoch",
+        "validation micro_f1, best epoch",
+        "test micro_f1, best epoch",
+        "test micro_f1, last epoch",
+    ]
+    assert [results[name] for name in list(results)[-4:]] == [["0.5"], ["–"], ["0.812346"], ["0.75"]]
+    assert not any("accuracy" in name for name in results)
+    assert page.sections["Loss and metrics"].images[-1]["alt"] == "Test micro_f1 by epoch: a from 0.25 to 0.5."
+
+
+def test_accuracies_among_the_metrics_change_nothing(undrawn, tmp_path: Path) -> None:
+    """The record of a classification has its accuracies twice: as fields, and in ``metrics``."""
+    told = record(train_accuracy=0.5, val_accuracy=None, final_test_accuracy=0.25)
+    run = write_run(tmp_path / "run", told)
+    before = report([str(run)]).read_text()
+    told["metrics"] = {name: told[name] for name in told if name.endswith("_accuracy")}
+    (run / "record.json").write_text(json.dumps(told))
+    assert report([str(run)]).read_text() == before
+
+
+def test_runs_of_several_tasks_share_a_page(undrawn, tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", record(), metric="accuracy")
+    second = write_run(tmp_path / "b", scored("roc_auc", 0.5, 0.5, 0.25), metric="roc_auc")
+    third = write_run(tmp_path / "c", scored("roc_auc", 0.5, 0.75, 0.25), metric="roc_auc")
+    page = page_of(first, second, third, out=tmp_path / "page")
+    header, *rows = page.sections["Loss and metrics"].tables["Loss and metrics by epoch"]
+    assert header[4:] == ["a: train accuracy", "a: test accuracy"] + [
+        f"{run}: {split} roc_auc" for split in ("train", "test") for run in ("b", "c")
+    ]
+    assert rows[1][4:] == ["50.00 %", "25.00 %", "0.5", "0.5", "0.25", "0.25"]
+    results = {row[0]: row[1:] for row in page.sections["Summary"].tables["The runs side by side"] if len(row) > 1}
+    assert results["test accuracy, best epoch"] == ["75.00 %", "–", "–"]
+    assert results["validation roc_auc, best epoch"] == ["–", "0.5", "0.75"]
+    assert page.bold == ["0.75"]  # a higher area is better
+
+
+def test_a_lower_error_is_better_and_a_name_may_be_anything(undrawn, tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / name, scored("rmse", None, value) | {"metrics": {"val_rmse": value, "a/<b>": value}})
+        for name, value in (("a", 2.5), ("b", 12.0))
+    ]
+    page = page_of(*runs, out=tmp_path / "page")
+    assert page.bold == ["2.5"]
+    results = {row[0]: row[1:] for row in page.sections["Summary"].tables["The runs side by side"] if len(row) > 1}
+    assert results["a/<b>"] == results["validation rmse, best epoch"] == ["2.5", "12"]
+
+
+def test_a_plot_of_any_metric_is_a_file_of_the_page(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", record(), metric="../hits@10")
+    page_of(run)
+    assert (run / "report_figures" / "test_.._hits@10.png").exists()
 
 
 def test_one_rank_receives_nothing(undrawn, tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 import json
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from fullgnn.errors import ConfigError
-from fullgnn.storage.record import RunFolder
+from fullgnn.storage.record import RunFolder, RunRecord, read_epochs, read_record
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Cost
+from tests.storage.test_folder import files
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path) -> None:
@@ -37,17 +39,40 @@ def test_predictions_are_written_with_the_output(tmp_path) -> None:
     assert not list(tmp_path.glob("*tmp*"))
 
 
-def test_a_new_run_begins_with_a_folder_without_results(tmp_path) -> None:
-    folder = RunFolder(str(tmp_path), "seed: 0")
-    folder.write_structure({"block_nnz": np.ones((1, 1), np.int64)})
-    folder.write_predictions(np.ones(1), np.ones((1, 2)))
-    (tmp_path / "record.json").touch()
-    (tmp_path / "tensorboard").mkdir()
-    (tmp_path / "tensorboard" / "events.out.tfevents.1.host").touch()
-    (tmp_path / "notes.txt").touch()
-    RunFolder(str(tmp_path), "seed: 1")
-    assert {path.name for path in tmp_path.rglob("*")} == {"config.yaml", "epochs.jsonl", "tensorboard", "notes.txt"}
+def test_a_resumed_run_keeps_what_came_before_its_checkpoint(tmp_path) -> None:
+    first = RunFolder(str(tmp_path), "seed: 0")
+    for epoch in range(1, 6):
+        first.add_epoch(EpochRecord(epoch, 1 / epoch, Cost(), None))
+    first.write_predictions(np.ones(1), np.ones((1, 2)))
+    with open(tmp_path / "epochs.jsonl", "a") as file:
+        file.write('{"epoch": 2, "lo')  # an interrupted run leaves such a line
+    kept = ("checkpoints/epoch_000003/shard", "tensorboard/events.out.tfevents.1.host", "predictions_mine.npz")
+    for name in ("record.json", f".record.{'0' * 32}.json", *kept):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    before = (tmp_path / "epochs.jsonl").read_text().splitlines()
+
+    resumed = RunFolder(str(tmp_path), "seed: 1", continue_after=3)
+    assert files(tmp_path) == {"config.yaml", "epochs.jsonl", *kept}
+    assert (tmp_path / "epochs.jsonl").read_text().splitlines() == before[:3]
     assert (tmp_path / "config.yaml").read_text() == "seed: 1"
+    resumed.add_epoch(EpochRecord(4, 0.0, Cost(), None))
+    assert [(line["epoch"], line["loss"]) for line in read_epochs(tmp_path)[0]][2:] == [(3, 1 / 3), (4, 0.0)]
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path) -> None:
+    RunFolder(str(tmp_path), "").add_epoch(EpochRecord(1, 0.5, Cost(), None))
+    RunFolder(str(tmp_path), "seed: 1", continue_after=0)
+    assert read_epochs(tmp_path) == ([], False)
+    (tmp_path / "record.json").touch()  # it has finished, and there is no checkpoint to continue from
+    with pytest.raises(ConfigError, match="holds an earlier run"):
+        RunFolder(str(tmp_path), "", continue_after=0)
+
+
+def test_a_record_without_metrics_is_read(tmp_path) -> None:
+    values = {field.name: None for field in fields(RunRecord) if field.name != "metrics"}
+    (tmp_path / "record.json").write_text(json.dumps(values))
+    assert read_record(tmp_path).metrics == {}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:

@@ -57,6 +57,18 @@ def test_a_single_job_keeps_its_name() -> None:
     assert sweep_table([row("seed=0 train.lr=1")]).splitlines()[2].startswith("| seed=0 train.lr=1 |")
 
 
+def test_another_metric_takes_the_place_of_an_accuracy_that_no_job_has() -> None:
+    scores = {"train_micro_f1": 0.9, "val_micro_f1": 0.81234567, "test_micro_f1": None, "val_roc_auc": 0.5}
+    jobs = [row("seed=0", test_accuracy=None) | scores, row("seed=1", test_accuracy=None)]
+    jobs.append({"overrides": "seed=2", "status": "failed", "error": "out of memory"})
+    header, _, *lines = sweep_table(jobs).splitlines()
+    assert [cell.strip() for cell in header.split("|")[-3:-1]] == ["val micro_f1", "test micro_f1"]
+    cells = [[cell.strip() for cell in line.split("|")[-3:-1]] for line in lines]
+    assert cells == [["0.812346", "-"], ["-", "-"], ["-", "-"]]
+    assert "accuracy" not in header
+    assert sweep_table([row("seed=0") | scores]) == sweep_table([row("seed=0")])  # it has an accuracy of the test nodes
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_other_ranks_only_warn_and_say_who_they_are(capsys, rank: int) -> None:
     from fullgnn.telemetry.logger import setup_logging

@@ -1,0 +1,155 @@
+"""Which files of a folder are those of a run or of a sweep: what a new one must not replace unasked, and may remove.
+
+Runs write files with fixed names, and only files with these names are ever removed. Whatever else a folder holds is
+the user's, whatever it looks like.
+"""
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fullgnn.errors import ConfigError
+
+FILES = ("config.yaml", "record.json", "epochs.jsonl", "structure.npz", "predictions.npz")
+"""Names of the files of a run."""
+EVENTS = "tensorboard/events.out.tfevents.*"
+"""Pattern of the event files of a run."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints of a run; each of them is a folder."""
+TABLE_FILE = "sweep.csv"
+"""Name of the table of a sweep."""
+
+_CHECKPOINT = re.compile(r"(epoch|best)_\d{6,}")
+_UNFINISHED_CHECKPOINT = re.compile(r"\.(epoch|best)_\d{6,}(\W.*)?")
+_JOB = re.compile(r"0|[1-9][0-9]*")
+_MAX_NAMES = 6  # of files in an error message
+
+
+def check_folder(path: str | Path, overwrite: bool = False, resuming: bool = False) -> None:
+    """Check that a run may write to the folder ``path``: it must not hold what an earlier run has written.
+
+    Args:
+        overwrite: the files of an earlier run may be there; ``RunFolder`` removes them.
+        resuming: the run continues the one in ``path``, from a checkpoint there, or from the start if the earlier run
+            ended before its first checkpoint. A finished run without a checkpoint cannot be continued.
+
+    Raises:
+        ConfigError: the folder holds an earlier run, or cannot be read.
+    """
+    if overwrite:
+        return
+    folder = Path(path)
+    with _accessing(path, "read"):
+        found, checkpoints = run_files(folder), _checkpoints(folder)
+    if resuming and (checkpoints or folder / "record.json" not in found):
+        return
+    if found:
+        raise ConfigError(_refusal(path, "run", [file.relative_to(folder).parts[0] for file in found], checkpoints))
+
+
+def run_files(folder: Path) -> list[Path]:
+    """The files in ``folder`` that runs have written, and the folders of checkpoints; none if it does not exist."""
+    events = sorted(file for file in folder.glob(EVENTS) if file.is_file())
+    return [file for name in FILES if (file := folder / name).is_file()] + events + _checkpoints(folder)
+
+
+def remove_run(folder: Path) -> None:
+    """Remove what runs have written to ``folder``, and the folders for events and checkpoints that become empty.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    _remove([*run_files(folder), *_unfinished(folder, FILES)], folder)
+
+
+def remove_results(folder: Path) -> None:
+    """Remove what a run writes when it ends, and what an interrupted one was writing: a resumed run writes it anew.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    results = (folder / name for name in ("record.json", "predictions.npz"))
+    _remove([*(file for file in results if file.is_file()), *_unfinished(folder, FILES)], folder)
+
+
+def prepare_sweep(path: str | Path, overwrite: bool = False) -> None:
+    """Check that a sweep may write to the folder ``path``: it must not hold an earlier sweep.
+
+    Args:
+        overwrite: remove the table of the earlier sweep, and the files of all its jobs: a shorter sweep would leave
+            some of them beside its own. Folders of jobs that become empty are removed.
+
+    Raises:
+        ConfigError: the folder holds an earlier sweep, or cannot be read or written.
+    """
+    folder = Path(path)
+    with _accessing(path, "read"):
+        jobs = _job_folders(folder)
+        tables = [TABLE_FILE] if (folder / TABLE_FILE).is_file() else []
+        used = [] if overwrite else [job.name for job in jobs if run_files(job)]
+    if not overwrite and (tables or used):
+        raise ConfigError(_refusal(path, "sweep", [*tables, *used]))
+    with _accessing(path, "written"):
+        for job in jobs if overwrite else ():
+            remove_run(job)
+            if not any(job.iterdir()):  # also that of a job that failed before it wrote anything
+                job.rmdir()
+        if overwrite:
+            _remove([*(folder / name for name in tables), *_unfinished(folder, (TABLE_FILE,))], folder)
+
+
+def _refusal(path: str | Path, kind: str, names: Iterable[str], checkpoints: Iterable[Path] = ()) -> str:
+    """The error message about a folder that holds ``names`` of an earlier run or sweep."""
+    names = list(dict.fromkeys(names))
+    listed = ", ".join(names[:_MAX_NAMES] + ["..."] * (len(names) > _MAX_NAMES))
+    cures = "choose another run_dir, or overwrite=true to replace it"
+    if any(checkpoints):
+        cures = "choose another run_dir, overwrite=true to replace it, or resume=auto to continue it"
+    return f"run_dir={path} holds an earlier {kind} ({listed}): {cures}"
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return _folders(folder / CHECKPOINTS, _CHECKPOINT)
+
+
+def _job_folders(folder: Path) -> list[Path]:
+    """The folders of the jobs of a sweep, by their numbers."""
+    return sorted(_folders(folder, _JOB), key=lambda job: int(job.name))
+
+
+def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
+    """The folders in ``parent`` with such a name. A link is not one: what it leads to belongs elsewhere."""
+    there = parent.iterdir() if parent.is_dir() else ()
+    return sorted(one for one in there if name.fullmatch(one.name) and one.is_dir() and not one.is_symlink())
+
+
+def _unfinished(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Temporary files, named by ``storage/atomic.py``, that an interrupted run was writing in place of ``names``."""
+    kinds = "|".join(rf"{re.escape(Path(name).stem)}\.[0-9a-f]{{32}}{re.escape(Path(name).suffix)}" for name in names)
+    files = folder.iterdir() if folder.is_dir() else ()
+    temporary = [one for one in files if re.fullmatch(rf"\.({kinds})", one.name) and one.is_file()]
+    return temporary + _folders(folder / CHECKPOINTS, _UNFINISHED_CHECKPOINT)
+
+
+def _remove(found: Iterable[Path], folder: Path) -> None:
+    """Remove files and whole folders, then the folders below ``folder`` that are empty without them."""
+    found = list(found)
+    for one in found:
+        if one.is_dir():
+            shutil.rmtree(one)
+        else:
+            one.unlink(missing_ok=True)
+    for parent in {one.parent for one in found} - {folder}:
+        if not parent.is_symlink() and not any(parent.iterdir()):
+            parent.rmdir()
+
+
+@contextmanager
+def _accessing(path: str | Path, how: str) -> Iterator[None]:
+    """Turn an ``OSError`` of the block into a user error about the folder ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"run_dir={path} cannot be {how} ({error.strerror}): choose another folder") from error
