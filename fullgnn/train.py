@@ -182,6 +182,8 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
     except FullGNNError as error:
         return error if sweep else fail(error)
     except Exception as error:  # a bug
+        if under_torchrun():
+            report_bug(error)
         if not sweep:
             raise
         log.exception("job %s failed", launcher.job.num)
@@ -204,8 +206,6 @@ def main() -> None:
     except Exception as error:
         if is_user_error(error):
             fail(ConfigError(explain(error)))
-        if under_torchrun():
-            report_bug(error)
         raise
 
 

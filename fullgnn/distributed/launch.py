@@ -15,7 +15,7 @@ def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> 
     """
 
     def start(variables: dict[str, str]) -> Rank:
-        # In a session of its own, a rank does not see a terminal's Ctrl-C, which would end its imports with a traceback.
+        # In a session of its own, a rank does not see a terminal's Ctrl-C, which would end imports with a traceback.
         command = [sys.executable, *arguments]
         process = subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
         return Rank(process.pid, process.poll)
