@@ -37,6 +37,7 @@ from fullgnn.distributed import (
     under_torchrun,
 )
 from fullgnn.distributed.command import fail
+from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine import (
     TrainStep,
@@ -197,6 +198,7 @@ def main() -> None:
     sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
     if under_torchrun():
         use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
+        end_with_launcher()
     else:
         torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
     try:
