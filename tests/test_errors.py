@@ -308,6 +308,7 @@ def test_a_defect_shows_its_traceback_and_fails_its_job_alone(tmp_path: Path) ->
     )
     assert done.status == 1
     assert 'defect.py", line 2, in load' in done.output
+    assert done.output.count("Traceback") == 1
     assert "failed: RuntimeError: a bug of ours" in done.output
     assert ",failed," in (run_dir / "sweep.csv").read_text()
 

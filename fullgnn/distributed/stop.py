@@ -30,6 +30,7 @@ class StopRequest:
     _time: float = 0.0
 
     def receive(self, number: int) -> None:
+        """Record the signal ``number``, which has just come."""
         now = time.monotonic()
         if self.signal is None:
             self.signal, self._time = number, now
