@@ -133,7 +133,7 @@ def ignore_hangup() -> None:
 
 @pytest.mark.parametrize("way", ["forked", "launched"])
 def test_nohup_keeps_a_run_alive(tmp_path: Path, way: str) -> None:
-    with training(tmp_path, WAYS[way], "train.epochs=100", preexec=ignore_hangup) as run:
+    with training(tmp_path, WAYS[way], "train.epochs=60", preexec=ignore_hangup) as run:
         for pid in run.ranks:
             os.kill(pid, signal.SIGHUP)
         os.killpg(run.process.pid, signal.SIGHUP)
