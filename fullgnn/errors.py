@@ -1,4 +1,4 @@
-"""User errors: one class for each place where the user can correct the problem.
+"""User errors: one class for each place where the user can correct the problem, and the end by a signal.
 
 Each message is one line: what is wrong, then what to change. ``fullgnn.train`` prints it without a
 traceback on every rank and exits with status 1; any other exception is a bug in fullgnn.
@@ -23,6 +23,17 @@ class PartitionError(FullGNNError):
 
 class UnsupportedError(FullGNNError):
     """The request is valid, but this machine or this combination of options cannot do it."""
+
+
+class TrainingStopped(FullGNNError):
+    """A signal asked the job to stop, and the training has ended in order: no error, but no result either.
+
+    Raised on every rank. The process then exits with status 128 + ``signal``, as a process that the signal ends.
+    """
+
+    def __init__(self, message: str, signal: int):
+        super().__init__(message)
+        self.signal = signal
 
 
 def message_of(error: BaseException) -> str:

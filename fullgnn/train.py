@@ -33,10 +33,12 @@ from fullgnn.distributed import (
     from_rank0,
     init_world,
     launch_workers,
-    report_failure,
+    report_bug,
     under_torchrun,
 )
 from fullgnn.distributed.command import fail
+from fullgnn.distributed.orphan import end_with_launcher
+from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine import (
     StepRunner,
     TrainState,
@@ -167,6 +169,8 @@ def _job(composed: DictConfig) -> RunRecord | Exception:
     except FullGNNError as error:
         return error if sweep else fail(error)
     except Exception as error:  # a bug
+        if under_torchrun():
+            report_bug(error)
         if not sweep:
             raise
         log.exception("job %s failed", launcher.job.num)
@@ -179,7 +183,8 @@ def main() -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
     sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
     if under_torchrun():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher forwards Ctrl-C: end silently, even while waiting
+        use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
+        end_with_launcher()
     else:
         torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
     try:
@@ -189,8 +194,6 @@ def main() -> None:
     except Exception as error:
         if is_user_error(error):
             fail(ConfigError(explain(error)))
-        if under_torchrun():
-            report_failure(error)
         raise
 
 

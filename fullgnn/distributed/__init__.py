@@ -10,21 +10,19 @@ from fullgnn.distributed.collectives import (
     send_arrays,
 )
 from fullgnn.distributed.dry import CountingAxis, dry_world
+from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
 from fullgnn.distributed.fork import can_fork, fork_workers
-from fullgnn.distributed.launch import (
-    WorkerError,
-    launch_workers,
-    report_failure,
-    under_torchrun,
-    wait_for_others,
-)
+from fullgnn.distributed.launch import launch_workers
 from fullgnn.distributed.mesh import World, default_nproc, init_world, world_of_one
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
+from fullgnn.distributed.stop import StopRequest, stop_requests
+from fullgnn.distributed.store import under_torchrun
 
 __all__ = [
     "Axis",
     "Work",
     "SharedSlots",
+    "StopRequest",
     "CountingAxis",
     "WorkerError",
     "World",
@@ -38,8 +36,10 @@ __all__ = [
     "fork_workers",
     "launch_workers",
     "receive_arrays",
+    "report_bug",
     "report_failure",
     "send_arrays",
+    "stop_requests",
     "broadcast_object",
     "under_torchrun",
     "wait_for_others",

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from fullgnn.config import conf_dir
-from fullgnn.distributed.launch import WorkerError, report_failure, under_torchrun, wait_for_others
-from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
+from fullgnn.distributed.store import under_torchrun
+from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped, message_of
 from fullgnn.telemetry.logger import setup_logging
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
         fail(error)
     except Exception as error:
         if under_torchrun():
-            report_failure(error)
+            report_bug(error)
         raise
 
 
@@ -44,9 +45,14 @@ def help_with_keys(description: str | None, name: str) -> str:
 
 
 def fail(error: FullGNNError) -> NoReturn:
-    """Log ``error`` in one line and end this process with status 1."""
+    """Log ``error`` in one line and end this process with status 1, or 128 + the signal that stopped the training."""
+    if isinstance(error, TrainingStopped):
+        log.info("%s", message_of(error))  # on rank 0 only: it is no error
+        if under_torchrun():
+            wait_for_others()
+        sys.exit(128 + error.signal)
     if not (isinstance(error, WorkerError) and error.is_logged):
-        log.error("%s", " ".join(str(error).split()))
+        log.error("%s", message_of(error))
     if under_torchrun():
         report_failure(error)
         wait_for_others()

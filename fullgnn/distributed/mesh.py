@@ -13,7 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.determinism import prepare_environment
-from fullgnn.distributed.store import job_store
+from fullgnn.distributed.orphan import end_with_launcher
+from fullgnn.distributed.store import job_store, under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 
 log = logging.getLogger(__name__)
@@ -89,11 +90,14 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     """Join the job that torchrun's environment describes, and leave it at the end. A process may do so repeatedly.
 
     Every rank first publishes in the key-value store whether its machine supports ``runtime``. The process group is
-    created only if all machines do, so that a problem on one node raises the same error on all ranks at once.
+    created only if all machines do, so that a problem on one node raises the same error on all ranks at once. From here
+    on, a rank that a launcher has started ends with its launcher.
 
     Raises:
         ConfigError, UnsupportedError: the same on every rank.
     """
+    if under_torchrun():
+        end_with_launcher()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device_type, backend, problem = _resolve(runtime, local_size)

@@ -48,7 +48,8 @@ class SharedSlots:
     Args:
         num_ranks: number of ranks that share memory.
         rank: rank of this process.
-        timeout_s: seconds after which a wait raises TimeoutError.
+        timeout_s: seconds after which a wait raises TimeoutError. If the other rank has ended, it soon raises
+            ConnectionError.
         alone: whether this process is the only one, see ``dry.py``.
         num_slots: of each rank, 1 or 2.
     """
@@ -58,6 +59,7 @@ class SharedSlots:
         self.num_slots, self.round = num_slots, 0
         self._bytes = [0] * num_ranks  # of one slot of each rank
         self._readers: list[list[int]] = [[]] * num_slots  # of this rank's slots, in the last round of each
+        self._pids: list[int] = []  # of the ranks, once their memory is mapped
         self._memory: list[Tensor] = []
         self._counters: list[np.ndarray] = []
         self._views: dict[tuple[int, int, int, int, torch.dtype], Tensor] = {}
@@ -128,7 +130,10 @@ class SharedSlots:
         self._unmap()  # on every rank before any rank touches the new memory, since all meet in ``_map_all``
         sizes = [_HEADER_BYTES + self.num_slots * num_bytes for num_bytes in self._bytes]
         with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors
-            self._memory = _own_all(sizes, self.rank) if self.alone else _map_all(sizes, self.rank)
+            if self.alone:
+                self._memory = _own_all(sizes, self.rank)
+            else:
+                self._memory, self._pids = _map_all(sizes, self.rank)
             self._counters = [part[:16].view(torch.int64).numpy() for part in self._memory]
 
     def _unmap(self) -> None:
@@ -151,7 +156,11 @@ class SharedSlots:
         while counters[counter] < value:
             polls += 1
             time.sleep(0 if polls < _YIELDS else _NAP_S)
-            if polls % 1024 == 0 and time.monotonic() > deadline:
+            if polls % 1024 != 0:
+                continue
+            if self._pids and not os.path.exists(f"/proc/{self._pids[rank]}"):
+                raise ConnectionError(f"rank {rank} has ended")
+            if time.monotonic() > deadline:
                 raise TimeoutError(f"rank {rank} did not reach round {value} within {self.timeout_s} s")
 
 
@@ -164,8 +173,12 @@ def _own_all(sizes: list[int], rank: int) -> list[Tensor]:
     return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
 
 
-def _map_all(sizes: list[int], rank: int) -> list[Tensor]:
-    """Map ``sizes[i]`` zeroed bytes of every rank i into this process; the last process to unmap them frees them."""
+def _map_all(sizes: list[int], rank: int) -> tuple[list[Tensor], list[int]]:
+    """Map ``sizes[i]`` zeroed bytes of every rank i into this process; the last process to unmap them frees them.
+
+    Returns:
+        the bytes and the process id of every rank.
+    """
     memory: list[Tensor] = []
     problem: OSError | None = None
     descriptor = os.memfd_create("fullgnn-rows")
@@ -184,4 +197,4 @@ def _map_all(sizes: list[int], rank: int) -> list[Tensor]:
         os.close(descriptor)  # all ranks have mapped it, or failed
     if problems:
         raise OSError(problems[0])
-    return memory
+    return memory, [pid for pid, _ in owners]

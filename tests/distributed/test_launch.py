@@ -118,8 +118,8 @@ def failing() -> None:
 @pytest.mark.parametrize(
     ("function", "expected", "said"),
     [
-        (partial(sys.exit, 7), "a worker exited with status 7", False),
-        (killed, "a worker was killed, as the system does when memory runs out", False),
+        (partial(sys.exit, 7), "rank 0 exited with status 7", False),
+        (killed, "was killed (SIGKILL), as the system does when memory runs out", False),
         (failing, "ValueError: one two", True),
     ],
 )
@@ -133,9 +133,9 @@ def test_the_reason_why_a_fork_failed(function: Callable[[], None], expected: st
 @pytest.mark.parametrize(
     ("script", "expected", "said"),
     [
-        ("import sys; sys.exit(7)", "a worker exited with status 7", False),
-        ("import os; os.kill(os.getpid(), 9)", "a worker was killed, as the system does when memory runs out", False),
-        ("import os; os.kill(os.getpid(), 11)", "a worker was killed by SIGSEGV", False),
+        ("import sys; sys.exit(7)", "rank 0 exited with status 7", False),
+        ("import os; os.kill(os.getpid(), 9)", "rank 0 was killed (SIGKILL), as the system does when", False),
+        ("import os; os.kill(os.getpid(), 11)", "rank 0 was killed (SIGSEGV)", False),
         (
             "import sys; from fullgnn.distributed import report_failure as r; r(ValueError('one\\ntwo')); sys.exit(1)",
             "ValueError: one two",

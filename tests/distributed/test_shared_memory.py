@@ -105,6 +105,22 @@ def test_a_wait_ends_with_the_timeout(ranks) -> None:
     assert ranks(2)(waits_for_nobody)[0] == "rank 1 did not reach round 1 within 0.2 s"
 
 
+def waits_for_a_rank_that_has_ended(world: World) -> str:
+    slots = SharedSlots(2, world.rank, timeout_s=60)
+    slots.begin([1, 1], 1, torch.float32, [])
+    if world.rank == 0:
+        slots._pids[1] = 2**22 + 1  # above the largest process id of Linux
+        try:
+            slots.read(1)
+        except ConnectionError as error:
+            return str(error)
+    return ""
+
+
+def test_a_wait_for_a_rank_that_has_ended_ends_soon(ranks) -> None:
+    assert ranks(2)(waits_for_a_rank_that_has_ended)[0] == "rank 1 has ended"
+
+
 def counted(world: World) -> int:
     """Peak bytes of tensors while this rank writes its rows and reads those of the other rank."""
     peak = TensorPeak(world.device)

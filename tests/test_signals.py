@@ -1,0 +1,141 @@
+"""Signals to real trainings: to the command, to its launcher's process group, and to one rank."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.commands import OWN, environment, torchrun
+
+# The command as it runs where a GPU is visible: it starts new processes, not forks.
+LAUNCHED = [sys.executable, "-c", "import fullgnn.train as train; train.can_fork = lambda: False; train.main()"]
+TORCHRUN = [*torchrun(2), "-m", "fullgnn.train"]
+WAYS = {"forked": OWN, "launched": LAUNCHED, "torchrun": TORCHRUN}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training in progress, on two ranks."""
+
+    process: subprocess.Popen
+    run_dir: Path
+    log: Path
+
+    @property
+    def ranks(self) -> list[int]:
+        """Process ids, by rank."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return sorted(int(pid) for file in tasks for pid in file.read_text().split())
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+
+@contextmanager
+def training(
+    folder: Path, command: list[str], *arguments: str, job: str = "", preexec: Callable[[], object] | None = None
+) -> Iterator[Training]:
+    """Start a training and wait for its first epoch. At the end of the block nothing of it runs any more.
+
+    Args:
+        job: folder, below that of the run, in which the epochs are written.
+    """
+    run_dir = folder / "run"
+    line = [*command, *arguments, "runtime.nproc=2", "runtime.device=cpu", "dataset=karate", f"run_dir={run_dir}"]
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(
+            line, cwd=folder, env=environment(), stdout=log, stderr=log, start_new_session=True, preexec_fn=preexec
+        )
+    running = Training(process, run_dir, folder / "log")
+    ranks: list[int] = []
+    try:
+        epochs = run_dir / job / "epochs.jsonl"
+        wait(lambda: epochs.exists() and epochs.stat().st_size > 0 or process.poll() is not None, 120)
+        assert process.poll() is None, running.output
+        ranks = running.ranks
+        assert len(ranks) == 2
+        yield running
+    finally:
+        process.kill()
+        process.wait()
+        for pid in ranks:
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def wait(condition: Callable[[], object], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+LONG = "train.epochs=10000000"
+
+
+@pytest.mark.parametrize(("name", "sweep"), [("SIGTERM", False), ("SIGINT", True)])
+def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep: bool) -> None:
+    """A signal also ends a sweep: no other job starts, and finished jobs stay in ``sweep.csv``."""
+    arguments = ["-m", "train.epochs=1,10000000,2"] if sweep else [LONG]
+    with training(tmp_path, OWN, *arguments, job="1" if sweep else "") as run:
+        ranks = run.ranks
+        run.process.send_signal(signal.Signals[name])
+        assert run.process.wait(timeout=30) == 128 + signal.Signals[name]
+        assert not any(map(is_running, ranks))
+        assert "Traceback" not in run.output
+        if sweep:
+            assert not (run.run_dir / "2").exists()
+            assert (run.run_dir / "sweep.csv").read_text().count(",ok,") == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_rank_outlives_its_launcher(tmp_path: Path, way: str) -> None:
+    with training(tmp_path, WAYS[way], LONG) as run:
+        ranks = run.ranks
+        run.process.kill()
+        wait(lambda: not any(map(is_running, ranks)), 5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_killed_rank_is_named_first_and_alone(tmp_path: Path, way: str) -> None:
+    with training(tmp_path, WAYS[way], LONG) as run:
+        os.kill(run.ranks[1], signal.SIGKILL)
+        assert run.process.wait(timeout=15) == 1
+        if way == "torchrun":  # torchrun prints a traceback of its own, and then the cause
+            assert "fullgnn/" not in run.output and "Error executing job" not in run.output
+            cause = run.output.partition("Root Cause")[2]
+            assert re.search(r"rank +: 1 .*\n.*\(SIGKILL\)", cause), run.output
+        else:
+            *before, said = run.output.splitlines()
+            assert said.startswith("error: rank 1 was killed (SIGKILL), as the system does when memory runs out: ")
+            assert not any(word in line for line in before for word in ("rank", "Error", "Traceback")), before
+
+
+def ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("way", ["forked", "launched"])
+def test_nohup_keeps_a_run_alive(tmp_path: Path, way: str) -> None:
+    with training(tmp_path, WAYS[way], "train.epochs=60", preexec=ignore_hangup) as run:
+        for pid in run.ranks:
+            os.kill(pid, signal.SIGHUP)
+        os.killpg(run.process.pid, signal.SIGHUP)
+        assert run.process.wait(timeout=60) == 0, run.output
+        assert (run.run_dir / "record.json").exists()
