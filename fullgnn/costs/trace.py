@@ -26,6 +26,7 @@ from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.blocks import all_logits, input_propagation, loss_logits, needs_of
 from fullgnn.engine.job import Job, build_model
 from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.sharded import place_rows
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
@@ -184,6 +185,7 @@ class _Skeleton:
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
         self.graph = self._graph()
+        place_rows(self.model, self.graph.block.source_id)
 
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""

@@ -13,6 +13,7 @@ from fullgnn.engine.blocks import input_propagation, needs_of
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.prepare import NodeFacts, Preparation, Prepared, prepare
+from fullgnn.engine.sharded import place_rows
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import AutoKernel
@@ -167,6 +168,7 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
         log.info("optimizations.loss_rows_only is disabled: scheme=%s computes all rows", cfg.scheme["name"])
         optimizations = replace(optimizations, loss_rows_only=False)
     set_spmm_order(model, optimizations.spmm_order)
+    place_rows(model, sharded.block.source_id)
     structure = prepared[0].structure if prepared else None
     return Job(model, sharded, task, scheme, optimizations, preparation, structure)
 
@@ -211,7 +213,7 @@ def make_input(
             return cached_aggregation(graph, propagation, world, offload, cache, aggregation_key), optimizations
         return aggregate_features(graph, propagation, world.device, offload), optimizations
     assert isinstance(graph.features, torch.Tensor)
-    features = to_aligned(graph.features, world.device)
+    features = to_aligned(graph.features, world.device) if graph.num_features else graph.features.to(world.device)
     return replace(
         graph, features=features if optimizations.skip_input_gradient else features.requires_grad_()
     ), optimizations

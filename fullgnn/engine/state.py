@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.engine.optimizers import make_optimizer
+from fullgnn.engine.sharded import split_parameters
 from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import Task
 
@@ -55,7 +56,7 @@ class TrainState:
         """The tensors that training holds, for counting memory. The optimizer has no state before the first epoch."""
         states = self.optimizer.state.values()
         kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-        return [*self.model.parameters(), self.gradients.flat, *kept]
+        return [*self.model.parameters(), self.gradients.flat, *self.gradients.of_rows, *kept]
 
 
 def _val(metrics: dict[str, float | None], task: Task) -> float | None:
@@ -64,17 +65,22 @@ def _val(metrics: dict[str, float | None], task: Task) -> float | None:
 
 
 class FlatGradients:
-    """All gradients of a model in one buffer, so that one collective sums them. Each ``parameter.grad`` is a view.
+    """All gradients of replicated parameters in one buffer, so that one collective sums them.
 
-    Two more elements are summed with the gradients: the loss, and the number of ranks that have been asked to stop.
+    Each ``parameter.grad`` is a view of the buffer. Two more elements are summed with the gradients: the loss, and the
+    number of ranks that have been asked to stop. Gradients of sharded parameters are not summed; see ``sharded.py``.
     """
 
     def __init__(self, model: torch.nn.Module):
-        parameters = list(model.parameters())
-        self.flat = parameters[0].detach().new_zeros(sum(parameter.numel() for parameter in parameters) + EXTRA)
-        pieces = self.flat[:-EXTRA].split([parameter.numel() for parameter in parameters])
-        for parameter, piece in zip(parameters, pieces):
+        parameters, sharded = split_parameters(model)
+        sizes = [parameter.numel() for parameter in parameters]
+        self.flat = (parameters + sharded)[0].detach().new_zeros(sum(sizes) + EXTRA)
+        for parameter, piece in zip(parameters, self.flat.split([*sizes, EXTRA])):
             parameter.grad = piece.view_as(parameter)
+        for parameter in sharded:
+            parameter.grad = torch.zeros_like(parameter)
+        self.of_rows = [parameter.grad for parameter in sharded if parameter.grad is not None]
+        """Gradients of the sharded parameters, each (num_local_nodes, ...)."""
         self._stop = self.flat.new_zeros(())
 
     @property
@@ -87,7 +93,8 @@ class FlatGradients:
         self._stop.fill_(1)
 
     def zero(self) -> None:
-        self.flat.zero_()
+        for gradient in (self.flat, *self.of_rows):
+            gradient.zero_()
 
     def sum_with(self, loss: Tensor, scheme: Scheme) -> None:
         """Sum the gradients, this rank's ``loss``, and its wish to stop, over the rows of all ranks."""

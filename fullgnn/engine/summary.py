@@ -10,6 +10,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
+from fullgnn.engine.sharded import split_parameters
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost
@@ -81,7 +82,7 @@ def make_record(cfg: Config, world: World, job: Job, setup: Cost, result: FitRes
         **asdict(preparation.statistics),
         prepare_time_s=preparation.prepare_time_s,
         model=cfg.model["name"],
-        num_parameters=sum(parameter.numel() for parameter in job.model.parameters()),
+        num_parameters=_num_parameters(job.model, preparation.sizes.num_nodes),
         scheme=cfg.scheme["name"],
         world_size=world.size,
         dry_run_rank=world.rank if world.dry else None,
@@ -142,6 +143,13 @@ def make_record(cfg: Config, world: World, job: Job, setup: Cost, result: FitRes
             for rank, nnz in zip(ranks, loads, strict=True)
         ],
     )
+
+
+def _num_parameters(model: torch.nn.Module, num_nodes: int) -> int:
+    """All parameters: those that are replicated once, and sharded ones with a row for each node of the graph."""
+    replicated, sharded = split_parameters(model)
+    in_rows = sum(parameter.shape[1:].numel() for parameter in sharded)
+    return sum(parameter.numel() for parameter in replicated) + num_nodes * in_rows
 
 
 def _metrics(result: FitResult) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ class GAT(Stack):
         attention_dropout: dropout probability of the attention weights.
         slope: negative slope of the LeakyReLU of the logits.
         self_loops: whether every node attends to itself too.
-        in_channels, out_channels, dropout, input_dropout, seed: see ``Stack``.
+        in_channels, out_channels, dropout, input_dropout, seed, embedding_channels: see ``Stack``.
 
     Raises:
         ConfigError: a width, depth, number of heads or probability is out of range.
@@ -39,6 +39,7 @@ class GAT(Stack):
         slope: float = 0.2,
         seed: int = 0,
         self_loops: bool = True,
+        embedding_channels: int | None = None,
     ):
         for key, value in (("hidden_channels", hidden_channels), ("heads", heads), ("out_heads", out_heads)):
             if value < 1:
@@ -57,7 +58,5 @@ class GAT(Stack):
             drop = Dropout(attention_dropout, next(number), seed)
             return GATConv(width, out_width, generator, out_heads, False, slope, drop, self_loops)
 
-        width = hidden_channels * heads
-        super().__init__(
-            conv, in_channels, out_channels, width, num_layers, dropout, input_dropout, seed, torch.nn.ELU, last
-        )
+        sizes = in_channels, out_channels, hidden_channels * heads, num_layers
+        super().__init__(conv, *sizes, dropout, input_dropout, seed, embedding_channels, torch.nn.ELU, last)

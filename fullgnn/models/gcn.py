@@ -12,7 +12,7 @@ class GCN(Stack):
 
     Args:
         normalization, self_loops: the matrix that every layer multiplies by, see ``Propagation``.
-        in_channels, out_channels, hidden_channels, dropout, input_dropout, seed: see ``Stack``.
+        in_channels, out_channels, hidden_channels, dropout, input_dropout, seed, embedding_channels: see ``Stack``.
 
     Raises:
         ConfigError: a width, depth or probability is out of range.
@@ -29,12 +29,23 @@ class GCN(Stack):
         seed: int = 0,
         normalization: str = "sym",
         self_loops: bool = True,
+        embedding_channels: int | None = None,
     ):
         conv = partial(GCNConv, normalization=normalization, self_loops=self_loops)
-        super().__init__(conv, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed)
+        super().__init__(
+            conv,
+            in_channels,
+            out_channels,
+            hidden_channels,
+            num_layers,
+            dropout,
+            input_dropout,
+            seed,
+            embedding_channels,
+        )
         self.propagation = Propagation(normalization, self_loops)
 
     @property
     def input_propagation(self) -> Propagation | None:
         """A, if the input X is used only in A @ X, which may then be computed once for all epochs; otherwise None."""
-        return self.propagation if self.dropout.p == 0 else None
+        return self.propagation if self.dropout.p == 0 and self.embedding is None else None

@@ -24,14 +24,27 @@ class MLP(Stack):
         dropout: float = 0.5,
         input_dropout: float | None = None,
         seed: int = 0,
+        embedding_channels: int | None = None,
     ):
-        super().__init__(Linear, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed)
+        super().__init__(
+            Linear,
+            in_channels,
+            out_channels,
+            hidden_channels,
+            num_layers,
+            dropout,
+            input_dropout,
+            seed,
+            embedding_channels,
+        )
         self.num_blocks = 1  # it names the rows, whose ids the dropout needs; its edges are not read
 
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:  # type: ignore[override]  # it never gets A X
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the block's targets."""
         (block,) = blocks
-        x = self.dropout(block.at_targets(x), block.own_id)
+        h = self.with_embedding(x, block)
+        assert isinstance(h, Tensor)
+        h = self.dropout(block.at_targets(h), block.own_id)
         for layer in self.layers:
-            x = layer(x, block)
-        return x
+            h = layer(h, block)
+        return h

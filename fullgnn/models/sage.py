@@ -19,5 +19,16 @@ class SAGE(Stack):
         dropout: float = 0.5,
         input_dropout: float | None = None,
         seed: int = 0,
+        embedding_channels: int | None = None,
     ):
-        super().__init__(SAGEConv, in_channels, out_channels, hidden_channels, num_layers, dropout, input_dropout, seed)
+        super().__init__(
+            SAGEConv,
+            in_channels,
+            out_channels,
+            hidden_channels,
+            num_layers,
+            dropout,
+            input_dropout,
+            seed,
+            embedding_channels,
+        )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.nn import Dropout, Layer
+from fullgnn.nn import Dropout, Layer, NodeEmbedding
 from fullgnn.schemes.block import Block, Input
 
 MakeConv = Callable[[int, int, torch.Generator], torch.nn.Module]
@@ -25,6 +25,8 @@ class Stack(torch.nn.Module):
         dropout: dropout probability for the input of every layer.
         input_dropout: dropout probability for the input of the first layer; None: the same as ``dropout``.
         seed: seed of the initial weights and of the dropout masks.
+        embedding_channels: width of a trainable vector for each node, which stands beside its features, or in their
+            place where the graph has none; None: no such vector.
         last: builds the last convolution; None: ``conv`` does.
 
     Raises:
@@ -43,10 +45,22 @@ class Stack(torch.nn.Module):
         dropout: float,
         input_dropout: float | None,
         seed: int,
+        embedding_channels: int | None = None,
         activation: Callable[[], torch.nn.Module] = torch.nn.ReLU,
         last: MakeConv | None = None,
     ):
         super().__init__()
+        self.embedding = None
+        if embedding_channels is not None:
+            if embedding_channels < 1:
+                raise ConfigError(f"model.embedding_channels={embedding_channels} is too small: it must be at least 1")
+            self.embedding = NodeEmbedding(embedding_channels, seed)
+            in_channels += embedding_channels
+        if not in_channels:
+            raise ConfigError(
+                "the graph has no features: give model.embedding_channels=64, the width of a trainable vector for"
+                " each node, or a dataset with features"
+            )
         for key, value in (("hidden_channels", hidden_channels), ("num_layers", num_layers)):
             if value < 1:
                 raise ConfigError(f"model.{key}={value} is too small: it must be at least 1")
@@ -63,9 +77,17 @@ class Stack(torch.nn.Module):
         self.layers = torch.nn.ModuleList([*inner, Layer(convs[-1])])
         self.num_blocks = num_layers
 
+    def with_embedding(self, x: Input, block: Block) -> Input:
+        """The input of the first layer: the features, the trainable vectors of the nodes, or both side by side."""
+        if self.embedding is None:
+            return x
+        assert isinstance(x, Tensor)
+        rows = self.embedding(block)
+        return torch.cat([x, rows], dim=1) if x.shape[1] else rows
+
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
-        h = self.dropout(x, blocks[0].source_id)
+        h = self.dropout(self.with_embedding(x, blocks[0]), blocks[0].source_id)
         for layer, block in zip(self.layers, blocks):
             h = layer(h, block)
         return h

@@ -9,6 +9,7 @@ from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.layer import Layer
 from fullgnn.nn.linear import Linear
 from fullgnn.nn.message_conv import MessageConv
+from fullgnn.nn.node_embedding import NodeEmbedding
 from fullgnn.nn.sage_conv import SAGEConv
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Layer",
     "Linear",
     "MessageConv",
+    "NodeEmbedding",
     "SAGEConv",
     "cross_entropy",
     "set_epoch",

@@ -140,6 +140,27 @@ def _dropout_torch(
     return out
 
 
+def uniform(node_id: Tensor, num_columns: int, seed: int, layer: int) -> Tensor:
+    """Draw a uniform number for each node and column, from the same generator as dropout, at epoch 0.
+
+    Args:
+        node_id: (n,) int64 GLOBAL original ids, below 2^32.
+        layer: number of the random stream, of which 32 bits are used.
+
+    Returns:
+        (n, num_columns) float64 in (0, 1), multiples of 2^-33.
+    """
+    group, key = torch.arange((num_columns + 3) // 4), (seed & LOW, seed >> 32 & LOW)
+    constants = [torch.tensor([[value]]) for value in (layer & LOW, 0)]
+    out = torch.empty(len(node_id), num_columns, dtype=torch.float64)
+    chunk_rows = max(1, MAX_CALLS // max(1, group.numel()))
+    for first in range(0, len(node_id), chunk_rows):
+        ids = node_id[first : first + chunk_rows, None] & LOW
+        words = torch.stack(rounds((ids, group[None, :], *constants), key), dim=-1)
+        out[first : first + chunk_rows] = (words.flatten(1)[:, :num_columns].double() + 0.5) / 2**32
+    return out
+
+
 def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
     """Compute Philox4x32-10 on many counters at once. This function is the reference for the compiled code.
 
