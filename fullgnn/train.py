@@ -40,6 +40,7 @@ from fullgnn.distributed.command import fail
 from fullgnn.engine import (
     TrainStep,
     check_deterministic,
+    check_optimizer,
     check_preparation,
     distribute,
     fit,
@@ -80,6 +81,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     """Run one training in a ``world`` that has been joined already."""
     meter = Meter(world.device)
     check_preparation(cfg)
+    check_optimizer(cfg)
     check_deterministic(cfg, world.device)
     cfg, graph, hardware = planned(cfg, world)
     scheme = make_scheme(cfg, world, meter)
@@ -106,7 +108,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         if events is not None:
             events.add_epoch(epoch)
 
-    step = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+    step = TrainStep(model, sharded, scheme, cfg, meter, replay_for(cfg.runtime.cuda_graph, world))
     result = fit(step, cfg.train, on_epoch)
     progress.close()
     if events is not None:
@@ -146,6 +148,7 @@ def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
         fork: whether the ranks are forks of this process; see ``can_fork``.
     """
     check_preparation(cfg)
+    check_optimizer(cfg)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
     if fork:
         fork_workers(_forked_rank, cfg, nproc=nproc, runtime=cfg.runtime)

@@ -12,7 +12,18 @@ from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.graph import Graph
 
-GROUPS = ("dataset", "model", "scheme", "partition", "reorder", "kernel", "optimizations", "experiment")
+GROUPS = (
+    "dataset",
+    "model",
+    "scheme",
+    "partition",
+    "reorder",
+    "kernel",
+    "optimizations",
+    "experiment",
+    "optimizer",
+    "schedule",
+)
 LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]
 """(processes, replication)."""
 

@@ -185,7 +185,7 @@ class _Skeleton:
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""
         scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # there is no other rank to add to
-        epochs = TrainStep(self.model, self.graph, scheme, self.job.cfg.train, self.context.axes.world.meter)
+        epochs = TrainStep(self.model, self.graph, scheme, self.job.cfg, self.context.axes.world.meter)
         peak = TensorPeak(self.context.device)
         with peak.watch(*self.graph.tensors(), *epochs.tensors()):
             epochs(1)

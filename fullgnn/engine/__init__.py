@@ -15,6 +15,7 @@ from fullgnn.engine.job import (
     with_input,
 )
 from fullgnn.engine.memory import peak_process_bytes
+from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.prepare import Preparation, Prepared, check_preparation, prepare
 from fullgnn.engine.train_step import TrainStep
 
@@ -26,6 +27,7 @@ __all__ = [
     "TrainStep",
     "build_model",
     "check_deterministic",
+    "check_optimizer",
     "check_preparation",
     "distribute",
     "evaluate",

@@ -5,12 +5,11 @@
     before the next epoch       every rank captures the step as a CUDA graph, if ``Replay`` allows it
     from there on               all ranks replay the graph; if the capture failed on one rank, all continue eagerly
 
-The step reads and writes the same memory in every epoch. The number of the epoch, which the dropout masks read, is
-written before the step. On a GPU with a CUDA graph the eager epochs, too, run on a separate stream: a capture needs
-one, and no step may leave work behind on another stream.
+The step reads and writes the same memory in every epoch. The number of the epoch, which the dropout masks read, and a
+learning rate that changes are written before the step. On a GPU with a CUDA graph the eager epochs, too, run on a
+separate stream: a capture needs one, and no step may leave work behind on another stream.
 """
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.config import TrainConfig
+from fullgnn.config import Config
 from fullgnn.engine.blocks import loss_logits
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
+from fullgnn.engine.optimizers import DeviceRates, clip_gradients, is_replayable, make_optimizer, make_schedule
 from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.schemes.base import Scheme, ShardedGraph
@@ -44,7 +44,11 @@ class TrainStep:
     Args:
         model: a model with equal parameters on every rank.
         graph: this rank's part of the graph.
+        cfg: the optimizer, the schedule of the learning rate and how gradients are clipped.
         replay: whether the step may be replayed as a CUDA graph; the same on every rank.
+
+    Raises:
+        ConfigError: the optimizer or the schedule cannot be used; the same on every rank.
     """
 
     def __init__(
@@ -52,12 +56,16 @@ class TrainStep:
         model: torch.nn.Module,
         graph: ShardedGraph,
         scheme: Scheme,
-        train: TrainConfig,
+        cfg: Config,
         meter: Meter,
         replay: Replay = EAGER,
     ):
         self.model, self.graph, self.scheme, self.meter = model, graph, scheme, meter
-        self.optimizer, self.gradients = make_optimizer(model, train), FlatGradients(model)
+        self.optimizer = make_optimizer(cfg.optimizer, model, cfg.train.decay_biases)
+        self.schedule = make_schedule(cfg.schedule, self.optimizer, cfg.train.epochs)
+        self.gradients, self._clip_norm = FlatGradients(model), cfg.train.clip_norm
+        if replay.make_graph is not None and not is_replayable(self.optimizer):
+            replay = Replay(None, f"the state of optimizer={cfg.optimizer['name']} is not on the device alone")
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
@@ -65,6 +73,8 @@ class TrainStep:
         self._cuda_graph: StepGraph | None = None
         self._captured = Cost()  # bytes and counts of one replay
         self._device = graph.labels.device
+        changing = replay.make_graph is not None and self.schedule is not None
+        self._rates = DeviceRates(self.optimizer, self._device) if changing else None
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
 
@@ -87,12 +97,17 @@ class TrainStep:
                     self._num_run += 1
             if replayed:
                 self.meter.add(self._captured)
+        if self.schedule is not None:
+            self.schedule.step()
         return Launched(epoch, AsyncScalar(self.gradients.flat[-1]), self.meter.lap(), replayed)
 
     def begin(self, epoch: int) -> None:
-        """Write the only input that differs between epochs: the number that seeds the dropout masks."""
+        """Write the only inputs that differ between epochs: the number that seeds the dropout masks, and the learning
+        rates."""
         self.model.train()
         set_epoch(self.model, epoch)
+        if self._rates is not None:
+            self._rates.write()
 
     def run(self) -> None:
         """Run one step. It is CUDA-graph safe: fixed buffers, the same launches every time, no host synchronisation."""
@@ -105,7 +120,9 @@ class TrainStep:
         loss.backward()
         self.gradients.sum_with(loss.detach(), self.scheme)
         with meter.phase("other"):
-            self.optimizer.step()
+            if self._clip_norm is not None:
+                clip_gradients(self.gradients.flat[:-1], self._clip_norm)
+            (self._rates or self.optimizer).step()
 
     def save(self) -> StateSnapshot:
         """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""
@@ -193,24 +210,6 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient_of_loss: Tensor) -> tuple[Tensor, None, None]:
         """Return the gradient of the logits. ``gradient_of_loss`` is 1, since no operation follows the loss."""
         return ctx.saved_tensors[0], None, None
-
-
-def make_optimizer(model: torch.nn.Module, train: TrainConfig) -> torch.optim.Optimizer:
-    """Build SGD or Adam, as ``train.optimizer`` says, for the parameters of ``model``."""
-    if train.optimizer == "sgd":
-        sgd = without_compiler(torch.optim.SGD)
-        return sgd(model.parameters(), train.lr, train.momentum, weight_decay=train.weight_decay)
-    return without_compiler(torch.optim.Adam)(model.parameters(), train.lr, weight_decay=train.weight_decay, fused=True)
-
-
-def without_compiler(optimizer: type[torch.optim.Optimizer]) -> Any:
-    """The same ``optimizer`` without the wrappers with which ``torch.compile`` traces it.
-
-    These wrappers import ``torch._dynamo``, which takes every rank more than a second of its start.
-    """
-    names = ("add_param_group", "load_state_dict", "state_dict", "step", "zero_grad")
-    methods = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
-    return type(optimizer.__name__, (optimizer,), methods | {"step": torch.no_grad()(methods["step"])})
 
 
 class FlatGradients:

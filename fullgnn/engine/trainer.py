@@ -34,5 +34,5 @@ def make_training(
         job = set_up(cfg, world, scheme, graph)
     else:
         job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
-    step = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+    step = TrainStep(job.model, job.graph, scheme, cfg, meter, replay_for(cfg.runtime.cuda_graph, world))
     return job, step, meter

@@ -29,7 +29,7 @@ CHOICES = {
 def cost(world: World, cfg: Config, kind: str) -> dict:
     """The cost of the last epoch on this rank, the rank's peak tensor memory, and its rows and non-zeros."""
     meter, scheme, job = prepare(world, cfg, kind)
-    result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+    result = fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train)
     last = result.epochs[-1].cost
     return {
         "bytes": {collective: count for collective, count in last.bytes_received.items() if count},

@@ -262,7 +262,5 @@ def test_a_dry_rank_trains() -> None:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
         job = with_input(distribute(cfg, world, scheme, prepared), cfg, world)
-        losses = [
-            epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
-        ]
+        losses = [epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train).epochs]
     assert losses[0] > losses[-1] and torch.isfinite(torch.tensor(losses)).all()

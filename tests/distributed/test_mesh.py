@@ -27,7 +27,7 @@ def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counte
         scheme = make_scheme(cfg, world, meter)
         cost = meter.take()
         job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
-        fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+        fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train)
     groups = list(dict.fromkeys(id(group) for _, group in found if group is not None))
     firsts = [next(name for name, group in found if id(group) == number) for number in groups]
     sizes = [next(dist.get_world_size(group) for _, group in found if id(group) == number) for number in groups]
@@ -84,5 +84,5 @@ def test_a_world_of_one_needs_no_launcher(monkeypatch) -> None:
             assert (world.rank, world.size, world.device, list(world.others)) == (0, 1, torch.device("cpu"), [])
             scheme = make_scheme(cfg, world, Meter(world.device))
             job = set_up(cfg, world, scheme, dense_graph("symmetric").graph())
-            fit(TrainStep(job.model, job.graph, scheme, cfg.train, Meter(world.device)), cfg.train)
+            fit(TrainStep(job.model, job.graph, scheme, cfg, Meter(world.device)), cfg.train)
         assert not dist.is_initialized()

@@ -54,7 +54,7 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
         product = features.product if isinstance(features, PropagatedInput) else features
         used = job.preparation.methods
         return Outcome(
-            [epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs],
+            [epoch.loss for epoch in fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train).epochs],
             product.detach().cpu().numpy().copy(),
             columns,
             used.partition_time_s + used.reorder_time_s,
@@ -183,7 +183,7 @@ CHANGES = {  # overrides, graph, and which are not found in the cache: (order, p
     "tolerance": (["partition.tolerance=0.3"], GRAPH, ORDER),
     "reorder": (["reorder=shuffle"], GRAPH, BOTH),
     "cluster_size": (["reorder.cluster_size=3"], GRAPH, ORDER),
-    "model and training": (["model.hidden_channels=8", "train.lr=0.1", "model.num_layers=3"], GRAPH, NOTHING),
+    "model and training": (["model.hidden_channels=8", "optimizer.lr=0.1", "model.num_layers=3"], GRAPH, NOTHING),
     "training nodes of metis": ([], changed(train_mask=OTHER_MASK), ORDER),
 }
 

@@ -89,7 +89,7 @@ class StandIn:
 def case(replication: int, *overrides: str) -> Config:
     return config(
         "dataset=karate", *layout_overrides(replication), "model.dropout=0.4", "model.hidden_channels=6", "seed=3",
-        "runtime.dtype=float64", "train.lr=0.05", f"train.epochs={EPOCHS}", "train.eval_every=3", *overrides,
+        "runtime.dtype=float64", "optimizer.lr=0.05", f"train.epochs={EPOCHS}", "train.eval_every=3", *overrides,
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
     seen: list[int] = []
     try:
         with mock.patch("fullgnn.engine.fit.defers_reads", lambda device: late):
-            step = TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay)
+            step = TrainStep(job.model, job.graph, scheme, cfg, meter, replay)
             result = fit(step, cfg.train, lambda record: seen.append(record.epoch))
     finally:
         package.removeHandler(handler)
@@ -144,8 +144,8 @@ def assert_the_same_training(one: Outcome, other: Outcome) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["train.optimizer=adam"],
-        ["train.optimizer=sgd", "train.momentum=0.9"],
+        ["optimizer=adam"],
+        ["optimizer=sgd", "optimizer.momentum=0.9"],
         ["model.input_dropout=0", "optimizations.offload=always"],
         ["optimizations.skip_input_gradient=false"],
     ],
@@ -169,7 +169,7 @@ def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replica
 
 
 @pytest.mark.parametrize("fails", ["made", "early", "late"])
-@pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
+@pytest.mark.parametrize("optimizer", [["optimizer=adam"], ["optimizer=sgd", "optimizer.momentum=0.9"]])
 def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: list[str]) -> None:
     for world_size, failing in ((1, 0), (2, 1)):
         cfg = case(1, *optimizer)
@@ -238,7 +238,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
         graphs.append(graph)
         return graph
 
-    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+    epochs = TrainStep(job.model, job.graph, scheme, cfg, meter, Replay(make_graph))
     seen: list[dict[str, Any]] = []
     run = TrainStep.run
 
@@ -287,7 +287,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
 
 
 @pytest.mark.parametrize("last", [1, 12, 30, 45, 10_000])
-@pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
+@pytest.mark.parametrize("optimizer", [["optimizer=adam"], ["optimizer=sgd", "optimizer.momentum=0.9"]])
 def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, optimizer: list[str]) -> None:
     """Wherever a capture fails, none of its tensors is alive, and no value, gradient or random state has changed."""
     cfg = case(1, "optimizations.skip_input_gradient=false", *optimizer)
@@ -336,9 +336,7 @@ def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str]
     gc.disable()
     try:
         try:
-            result = fit(
-                TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph)), cfg.train, on_epoch
-            )
+            result = fit(TrainStep(job.model, job.graph, scheme, cfg, meter, Replay(make_graph)), cfg.train, on_epoch)
             assert result.cuda_graph == REPLAYED
         except RuntimeError as error:
             ended = str(error)
@@ -377,7 +375,7 @@ def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
     gc.collect()
     gc.disable()
     try:
-        epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(make_graph))
+        epochs = TrainStep(job.model, job.graph, scheme, cfg, meter, Replay(make_graph))
         for epoch in range(1, EAGER_EPOCHS + 2):
             epochs(epoch)
         before = made[0]() is not None
@@ -422,7 +420,7 @@ def order_of_work(world: World, cfg: Config) -> list[str]:
         mock.patch("fullgnn.engine.fit.defers_reads", lambda device: True),
     ):
         fit(
-            TrainStep(job.model, job.graph, scheme, cfg.train, meter),
+            TrainStep(job.model, job.graph, scheme, cfg, meter),
             cfg.train,
             lambda record: happened.append(f"read {record.epoch}"),
         )
@@ -590,7 +588,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
-    epochs = TrainStep(job.model, job.graph, scheme, cfg.train, meter)
+    epochs = TrainStep(job.model, job.graph, scheme, cfg, meter)
     epochs(1).loss.read()
     with Waits() as waits:
         epochs.run()
@@ -601,8 +599,8 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["train.optimizer=adam"],
-        ["train.optimizer=sgd", "train.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
+        ["optimizer=adam"],
+        ["optimizer=sgd", "optimizer.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
         ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "optimizations.loss_rows_only=false"],
         ["optimizations.offload=always", "model.num_layers=1"],
         ["optimizations.skip_input_gradient=false", "optimizations.fold_normalization=false"],
@@ -644,7 +642,7 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
         job = set_up(cfg, world, scheme)
         if breaks:
             job.model.register_forward_hook(lambda module, args, output: (output.sum().item(), output)[1])
-        result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter, replay_for(choice, world)), cfg.train)
+        result = fit(TrainStep(job.model, job.graph, scheme, cfg, meter, replay_for(choice, world)), cfg.train)
         found[choice] = {
             "losses": [record.loss for record in result.epochs],
             "parameters": [parameter.detach().cpu().numpy() for parameter in job.model.parameters()],
@@ -657,7 +655,7 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
 
 GPU_CASES = [
     [],
-    ["train.optimizer=sgd", "train.momentum=0.9"],
+    ["optimizer=sgd", "optimizer.momentum=0.9"],
     ["model.input_dropout=0"],
     ["model.input_dropout=0", "optimizations.offload=always"],
     ["optimizations.skip_input_gradient=false"],

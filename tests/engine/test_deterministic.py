@@ -63,7 +63,7 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
                 meter = Meter(world.device)
                 scheme = make_scheme(cfg, world, meter)
                 job = set_up(cfg, world, scheme)
-                result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+                result = fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train)
                 losses = np.array([record.loss for record in result.epochs])
                 parameters = [parameter.detach().cpu().numpy() for parameter in job.model.parameters()]
                 found.append(digest(losses, *parameters, predict(job.model, job.graph).cpu().numpy()))

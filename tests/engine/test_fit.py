@@ -1,14 +1,13 @@
-"""The training loop: best epoch, early stopping, evaluation, optimizers."""
+"""The training loop: best epoch, early stopping, evaluation."""
 
 import dataclasses
 
 import pytest
-import torch
 
 from fullgnn.distributed import World
 from fullgnn.engine import FitResult, evaluate, fit, make_scheme, predict, set_up
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.train_step import TrainStep, make_optimizer
+from fullgnn.engine.train_step import TrainStep
 from fullgnn.telemetry.epoch import Accuracies
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph
@@ -21,7 +20,7 @@ def run_karate(world: World, *overrides: str) -> tuple[FitResult, Accuracies, fl
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     model, graph = job.model, job.graph
-    result = fit(TrainStep(model, graph, scheme, cfg.train, meter), cfg.train)
+    result = fit(TrainStep(model, graph, scheme, cfg, meter), cfg.train)
     model.load_state_dict(result.best_state)
     right = predict(model, graph).argmax(1) == graph.labels
     return result, evaluate(model, graph, scheme), right[graph.train_index].double().mean().item()
@@ -65,15 +64,7 @@ def _without_validation(world: World) -> FitResult:
     dense = dense_graph("symmetric")
     bare = dataclasses.replace(dense.graph(), val_mask=~dense.train_mask & False)
     job = set_up(cfg, world, scheme, bare)
-    return fit_function(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
-
-
-def test_optimizers_carry_their_settings() -> None:
-    model = torch.nn.Linear(2, 2)
-    sgd = make_optimizer(model, config("train.optimizer=sgd", "train.momentum=0.9", "train.lr=0.5").train)
-    adam = make_optimizer(model, config("train.weight_decay=0.25").train)
-    assert isinstance(sgd, torch.optim.SGD) and sgd.defaults["momentum"] == 0.9 and sgd.defaults["lr"] == 0.5
-    assert isinstance(adam, torch.optim.Adam) and adam.defaults["weight_decay"] == 0.25
+    return fit_function(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train)
 
 
 @pytest.mark.parametrize("replication", [1, 2])

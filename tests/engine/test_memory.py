@@ -220,7 +220,7 @@ def watched_run(world: World, cfg: Config) -> tuple[FitResult, list[int]]:
         return evaluate(*args)
 
     with mock.patch("fullgnn.engine.fit.evaluate", large), mock.patch.object(TensorPeak, "hold", told):
-        return fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter, Replay(Held)), cfg.train), held
+        return fit(TrainStep(job.model, job.graph, scheme, cfg, meter, Replay(Held)), cfg.train), held
 
 
 def test_a_run_counts_its_evaluation_and_its_graph(ranks) -> None:

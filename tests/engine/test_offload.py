@@ -29,7 +29,7 @@ ROW_BYTES = 5 * 8
 def case(replication: int, *overrides: str) -> Config:
     return config(
         *layout_overrides(replication), "model.dropout=0.4", "model.input_dropout=0", "model.hidden_channels=7",
-        "seed=3", "runtime.dtype=float64", "train.lr=0.05", "train.epochs=20", "train.eval_every=7", *overrides,
+        "seed=3", "runtime.dtype=float64", "optimizer.lr=0.05", "train.epochs=20", "train.eval_every=7", *overrides,
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
         rows = torch.cat([chunk.clone() for _, chunk in product.chunks()])
     else:
         rows = product.detach()
-    losses = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
+    losses = fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train).epochs
     return {
         "kind": type(product).__name__,
         "offload": job.optimizations.offload,
@@ -258,7 +258,7 @@ def device_bytes(world: World, cfg: Config) -> int | None:
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
     peak = torch.cuda.max_memory_allocated(world.device)
-    fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)  # resets the peak
+    fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train)  # resets the peak
     return max(peak, torch.cuda.max_memory_allocated(world.device)) - before
 
 

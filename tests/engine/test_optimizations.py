@@ -32,10 +32,7 @@ def counts(world: World, cfg: Config) -> list[dict[str, int]]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     job = set_up(cfg, world, scheme)
-    return [
-        record.cost.counts
-        for record in fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs
-    ]
+    return [record.cost.counts for record in fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train).epochs]
 
 
 def case(widths: tuple[int, int, int], replication: int, preset: str, *overrides: str) -> Config:

@@ -36,7 +36,7 @@ CASE = [
     "seed=3",
     "train.epochs=20",
     "train.eval_every=0",
-    "train.lr=0.02",
+    "optimizer.lr=0.02",
 ]
 
 
@@ -98,7 +98,7 @@ def step(model: torch.nn.Module, graph: ShardedGraph, scheme: Any) -> dict[str, 
 
 def epochs(model: torch.nn.Module, graph: ShardedGraph, scheme: Any, cfg: Config) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
-    trained = fit(TrainStep(model, graph, scheme, cfg.train, Meter(torch.device("cpu"))), cfg.train)
+    trained = fit(TrainStep(model, graph, scheme, cfg, Meter(torch.device("cpu"))), cfg.train)
     found = {"losses": np.array([record.loss for record in trained.epochs])}
     return found | {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
 

@@ -19,7 +19,7 @@ from fullgnn.nn import set_epoch
 from fullgnn.schemes import FusedProduct, Scheme
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, dense_graph
-from tests.oracle import DenseGCN, normalize
+from tests.oracle import DenseGCN, learning_rate, normalize
 from tests.ranks import Ranks
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
 def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
     meter, scheme, job = prepare(world, cfg, kind)
-    result = fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+    result = fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train)
     found = {"losses": np.array([record.loss for record in result.epochs])}
     for layer, conv in enumerate(convs(job.model)):
         found[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
@@ -146,7 +146,10 @@ def expected_step(cfg: Config, kind: str) -> dict[str, np.ndarray]:
 
 def expected_training(cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """The expected result of ``trained`` on every rank."""
-    train = (cfg.train.epochs, cfg.train.optimizer, cfg.train.lr, cfg.train.weight_decay)
+    epochs, node = cfg.train.epochs, cfg.optimizer
+    rates = [learning_rate(epoch, epochs, node["lr"], cfg.schedule) for epoch in range(1, epochs + 1)]
+    others = (node.get("momentum", 0.0), cfg.train.clip_norm, cfg.train.decay_biases)
+    train = (epochs, node["name"], rates, node["weight_decay"], *others)
     key = repr((kind, cfg.normalization, cfg.model, cfg.seed, cfg.runtime.dtype, train))
     if key not in _expected:
         dense = oracle(cfg, kind)
@@ -193,7 +196,7 @@ def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
         job = set_up(cfg, world, scheme, graph)
-        losses.append(fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train).epochs[-1].loss)
+        losses.append(fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train).epochs[-1].loss)
     return losses
 
 

@@ -135,7 +135,7 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
         model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
         set_spmm_order(model, optimizations.spmm_order)
         set_weights(model, first_weights(problem.widths, 0))
-        epochs = TrainStep(model, sharded, scheme, cfg.train, meter, replay_for(cfg.runtime.cuda_graph, world))
+        epochs = TrainStep(model, sharded, scheme, cfg, meter, replay_for(cfg.runtime.cuda_graph, world))
         numbers = count(1)
 
         def settings() -> dict[str, Any]:

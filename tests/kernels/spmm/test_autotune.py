@@ -293,7 +293,7 @@ def epochs_before_settling(world: World, cfg: Config) -> list[int]:
         mock.patch("fullgnn.engine.train_step.free_kept_formats", lambda: settled.append(launched)),
         mock.patch("fullgnn.engine.fit.free_kept_formats", lambda: settled.append(launched)),
     ):
-        fit(TrainStep(job.model, job.graph, scheme, cfg.train, meter), cfg.train)
+        fit(TrainStep(job.model, job.graph, scheme, cfg, meter), cfg.train)
     return sorted(settled)
 
 
