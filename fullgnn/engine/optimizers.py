@@ -142,7 +142,8 @@ def clip_gradients(gradients: Tensor, clip_norm: float) -> None:
     Nothing waits for the device.
 
     The factor must have the same bits on every rank. torch splits one long sum among the threads of a process, whose
-    number may differ between ranks. It does not split a sum over a row of a matrix, so the norms of rows come first.
+    number may differ between ranks, and does not promise that it leaves a norm whole. It does not split a sum over a
+    row of a matrix, so the norms of rows come first.
 
     Args:
         gradients: (n,), all gradients of the model, equal on every rank.
@@ -152,7 +153,7 @@ def clip_gradients(gradients: Tensor, clip_norm: float) -> None:
         num_whole = norms.numel() // _CLIP_CHUNK * _CLIP_CHUNK
         rows, rest = norms[:num_whole].view(-1, _CLIP_CHUNK), norms[num_whole:]
         norms = torch.cat([torch.linalg.vector_norm(rows, dim=1), torch.linalg.vector_norm(rest).view(1)])
-    gradients.mul_(clip_norm / torch.linalg.vector_norm(norms).clamp(min=clip_norm))
+    gradients.mul_((clip_norm / torch.linalg.vector_norm(norms)).clamp(max=1.0))
 
 
 def is_replayable(optimizer: torch.optim.Optimizer) -> bool:
@@ -163,12 +164,13 @@ def is_replayable(optimizer: torch.optim.Optimizer) -> bool:
 class DeviceRates:
     """Learning rates as tensors on the device, for the step of an optimizer that is captured as a CUDA graph.
 
-    The tensors are float32, since torch's fused kernels read that type.
+    On a GPU the tensors are float32, the type that torch's fused kernels read there.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device):
         self._optimizer = optimizer
-        self._rates = [torch.zeros((), dtype=torch.float32, device=device) for _ in optimizer.param_groups]
+        dtype = torch.float32 if device.type == "cuda" else torch.float64
+        self._rates = [torch.zeros((), dtype=dtype, device=device) for _ in optimizer.param_groups]
 
     def write(self) -> None:
         """Write the optimizer's learning rates of now into the tensors, without a wait for the device."""
@@ -188,6 +190,17 @@ class DeviceRates:
         finally:
             for group, old in zip(groups, before, strict=True):
                 group.update(lr=old["lr"], **({"fused": old["fused"]} if "fused" in old else {}))
+
+
+def device_rates(
+    optimizer: torch.optim.Optimizer, schedule: LRScheduler | None, device: torch.device, replays: bool
+) -> DeviceRates | None:
+    """The ``DeviceRates`` of a step whose learning rate changes; None if the step can read Python numbers.
+
+    On a GPU a step that is never replayed has them too, so that ``runtime.cuda_graph`` does not change the results.
+    """
+    changes = schedule is not None and is_replayable(optimizer)
+    return DeviceRates(optimizer, device) if changes and (replays or device.type == "cuda") else None
 
 
 def _one_line(error: Exception) -> str:

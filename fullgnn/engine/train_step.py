@@ -21,7 +21,7 @@ from torch import Tensor
 from fullgnn.config import Config
 from fullgnn.engine.blocks import loss_logits
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
-from fullgnn.engine.optimizers import DeviceRates, clip_gradients, is_replayable, make_optimizer, make_schedule
+from fullgnn.engine.optimizers import clip_gradients, device_rates, is_replayable, make_optimizer, make_schedule
 from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.nn import cross_entropy, set_epoch
 from fullgnn.schemes.base import Scheme, ShardedGraph
@@ -73,8 +73,7 @@ class TrainStep:
         self._cuda_graph: StepGraph | None = None
         self._captured = Cost()  # bytes and counts of one replay
         self._device = graph.labels.device
-        changing = replay.make_graph is not None and self.schedule is not None
-        self._rates = DeviceRates(self.optimizer, self._device) if changing else None
+        self._rates = device_rates(self.optimizer, self.schedule, self._device, replay.make_graph is not None)
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
 

@@ -146,6 +146,7 @@ def assert_the_same_training(one: Outcome, other: Outcome) -> None:
     [
         ["optimizer=adam"],
         ["optimizer=sgd", "optimizer.momentum=0.9"],
+        ["schedule=cosine", "schedule.warmup_epochs=6", "train.clip_norm=0.1", "train.decay_biases=false"],
         ["model.input_dropout=0", "optimizations.offload=always"],
         ["optimizations.skip_input_gradient=false"],
     ],
@@ -504,7 +505,7 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
 
     graph: Any = SimpleNamespace(labels=SimpleNamespace(device=torch.device("cuda")))
     meter, scheme = Meter(torch.device("cpu")), mock.Mock()
-    repeated = Step(torch.nn.Linear(1, 1), graph, scheme, case(1).train, meter, Replay(Graph))
+    repeated = Step(torch.nn.Linear(1, 1), graph, scheme, case(1), meter, Replay(Graph))
     expected = []
     for epoch in range(1, EAGER_EPOCHS + 3):
         repeated(epoch)
@@ -601,6 +602,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     [
         ["optimizer=adam"],
         ["optimizer=sgd", "optimizer.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
+        ["schedule=cosine", "train.clip_norm=0.1"],
         ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "optimizations.loss_rows_only=false"],
         ["optimizations.offload=always", "model.num_layers=1"],
         ["optimizations.skip_input_gradient=false", "optimizations.fold_normalization=false"],
@@ -656,6 +658,9 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
 GPU_CASES = [
     [],
     ["optimizer=sgd", "optimizer.momentum=0.9"],
+    ["schedule=cosine", "schedule.warmup_epochs=6", "train.clip_norm=0.1"],
+    ["optimizer=sgd", "optimizer.momentum=0.9", "schedule=step", "schedule.step_size=6", "train.decay_biases=false"],
+    ["optimizer=adamw", "schedule=exponential"],
     ["model.input_dropout=0"],
     ["model.input_dropout=0", "optimizations.offload=always"],
     ["optimizations.skip_input_gradient=false"],
