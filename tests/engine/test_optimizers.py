@@ -3,6 +3,7 @@
 import functools
 import io
 import math
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -178,34 +179,27 @@ def test_weight_decay_spares_parameters_with_less_than_two_dimensions() -> None:
         assert only["weight_decay"] == 0.25
 
 
-def own_choice(folder: Path, group: str, **keys: Any) -> list[str]:
-    """A YAML ``mine`` of a ``group`` in a folder of the user's own, and the overrides that choose it."""
-    (folder / group).mkdir()
-    lines = [f"{key}: {value}\n" for key, value in keys.items()]
-    (folder / group / "mine.yaml").write_text("".join(lines))
-    return [f"hydra.searchpath=[{folder}]", f"{group}=mine"]
-
-
-def test_an_optimizer_and_a_schedule_of_torch_need_only_a_yaml(tmp_path: Path) -> None:
-    overrides = [
-        *own_choice(tmp_path, "optimizer", _target_="torch.optim.RMSprop", name="rmsprop", lr=0.02, weight_decay=0.1),
-        *own_choice(
-            tmp_path, "schedule", _target_="torch.optim.lr_scheduler.PolynomialLR", name="poly", total_iters="null"
-        )[1:],
-    ]
-    cfg = load_config(compose(*overrides, "train.epochs=5"))
+def test_the_examples_of_the_page_need_only_their_yaml(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    for path in ("optimizer/rmsprop", "schedule/polynomial"):
+        found = re.search(rf"`conf/{path}\.yaml`[^\n]*:\n\n```yaml\n(.*?)```", page, re.DOTALL)
+        assert found is not None
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).with_suffix(".yaml").write_text(found[1])
+    own = [f"hydra.searchpath=[{tmp_path}]", "optimizer=rmsprop", "schedule=polynomial"]
+    cfg = load_config(compose(*own, "train.epochs=5"))
     check_optimizer(cfg)
     ours, theirs = Training(cfg), Training(config())
-    theirs.optimizer = torch.optim.RMSprop(theirs.model.parameters(), lr=0.02, weight_decay=0.1)
-    theirs.schedule = torch.optim.lr_scheduler.PolynomialLR(theirs.optimizer, total_iters=5)
+    theirs.optimizer = torch.optim.RMSprop(theirs.model.parameters(), lr=0.01, alpha=0.9, weight_decay=5e-4)
+    theirs.schedule = torch.optim.lr_scheduler.PolynomialLR(theirs.optimizer, total_iters=5, power=2)
     for training in (ours, theirs):
         training.train(1, 5)
-    assert ours.rates == theirs.rates and ours.rates[-1] < 0.005
+    assert ours.rates == theirs.rates and ours.rates[-1] < 0.0005
     assert torch.equal(ours.model.weight, theirs.model.weight) and torch.equal(ours.model.bias, theirs.model.bias)
     with pytest.raises(ConfigError, match="^optimizer.lr=abc does not fit: it takes a number"):
-        load_config(compose(*overrides, "optimizer.lr=abc"))
+        load_config(compose(*own, "optimizer.lr=abc"))
     with pytest.raises(ConfigError, match="^unknown configuration key optimizer.beta"):
-        load_config(compose(*overrides, "+optimizer.beta=1"))
+        load_config(compose(*own, "+optimizer.beta=1"))
 
 
 class Plain(torch.optim.Optimizer):
