@@ -116,12 +116,12 @@ def make_schedule(node: Mapping[str, Any], optimizer: torch.optim.Optimizer, epo
 
 
 def check_optimizer(cfg: Config) -> None:
-    """Take one step of the optimizer and of the schedule of ``cfg`` with a model of two numbers.
+    """Take one step of the optimizer and of the schedule of ``cfg`` with a weight and a bias, without random numbers.
 
     Raises:
         ConfigError: the optimizer or the schedule cannot be used; the same on every rank.
     """
-    model = torch.nn.Linear(1, 1)
+    model = torch.nn.ParameterList([torch.zeros(1, 1), torch.zeros(1)])
     optimizer = make_optimizer(cfg.optimizer, model, cfg.train.decay_biases)
     schedule = make_schedule(cfg.schedule, optimizer, cfg.train.epochs)
     for parameter in model.parameters():
