@@ -43,6 +43,7 @@ from fullgnn.engine import (
     StepRunner,
     TrainState,
     check_deterministic,
+    check_optimizer,
     check_preparation,
     distribute,
     fit,
@@ -85,6 +86,8 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     """Run one training in a ``world`` that has been joined already."""
     meter = Meter(world.device)
     check_preparation(cfg)
+    check_optimizer(cfg)
+    check_optimizer(cfg)
     check_deterministic(cfg, world.device)
     from_rank0(lambda: check_folder(cfg.run_dir, cfg.overwrite))
     cfg, graph, hardware = planned(cfg, world)
@@ -133,6 +136,7 @@ def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
         fork: whether the ranks are forks of this process; see ``can_fork``.
     """
     check_preparation(cfg)
+    check_optimizer(cfg)
     check_folder(cfg.run_dir, cfg.overwrite)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
     if fork:

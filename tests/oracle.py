@@ -54,6 +54,28 @@ def normalize(dense: np.ndarray, normalization: str, self_loops: bool = True) ->
     return out
 
 
+def learning_rate(epoch: int, epochs: int, lr: float, schedule: dict) -> float:
+    """The learning rate of ``epoch``, from 1, by the formula of the ``schedule`` of a configuration."""
+    t, warmup, start = epoch - 1, schedule["warmup_epochs"], schedule["warmup_start"]
+    if t < warmup:
+        return lr * (start + (1 - start) * t / warmup)
+    t -= warmup
+    length = schedule.get("T_max") or schedule.get("total_iters") or epochs - warmup
+    if schedule["name"] == "cosine":
+        return schedule["eta_min"] + (lr - schedule["eta_min"]) * (1 + np.cos(np.pi * t / length)) / 2
+    if schedule["name"] == "linear":
+        first, last = schedule["start_factor"], schedule["end_factor"]
+        return lr * (first + (last - first) * min(1, t / length))
+    return (
+        lr
+        * {
+            "constant": lambda: 1.0,
+            "step": lambda: schedule["gamma"] ** (t // schedule["step_size"]),
+            "exponential": lambda: schedule["gamma"] ** t,
+        }[schedule["name"]]()
+    )
+
+
 @dataclass
 class DenseGCN:
     """Parameters ``weights[l]`` (f_in, f_out) and ``biases[l]`` (f_out,), changed in place by ``train``."""
@@ -103,20 +125,48 @@ class DenseGCN:
                 g = (back @ self.weights[layer].T) * scales[layer] * (outputs[layer - 1] > 0)
         return loss, grad_w, grad_b
 
-    def train(self, steps: int, optimizer: str, lr: float, weight_decay: float) -> list[float]:
-        """Train with SGD or Adam (Kingma and Ba, 2015) and an L2 penalty; returns the loss before each step."""
+    def train(
+        self,
+        steps: int,
+        optimizer: str,
+        lr: float | list[float],
+        weight_decay: float,
+        momentum: float = 0.0,
+        clip_norm: float | None = None,
+        decay_biases: bool = True,
+    ) -> list[float]:
+        """Train with SGD or Adam (Kingma and Ba, 2015) and an L2 penalty, or AdamW (Loshchilov and Hutter, 2019).
+
+        Args:
+            lr: one for all steps, or one for each.
+            clip_norm: largest norm of all gradients together.
+
+        Returns:
+            the loss before each step.
+        """
         parameters = [*self.weights, *self.biases]
         first, second = [np.zeros_like(p) for p in parameters], [np.zeros_like(p) for p in parameters]
+        rates = lr if isinstance(lr, list) else [lr] * steps
         losses = []
-        for step in range(1, steps + 1):
+        for step, rate in enumerate(rates, 1):
             loss, grad_w, grad_b = self.loss_and_gradients(step)
             losses.append(loss)
-            for p, g, m, v in zip(parameters, [*grad_w, *grad_b], first, second):
-                g = g + weight_decay * p
+            gradients = [*grad_w, *grad_b]
+            norm = np.sqrt(sum((g * g).sum() for g in gradients))
+            if clip_norm is not None and norm > clip_norm:
+                gradients = [g * (clip_norm / norm) for g in gradients]
+            for p, g, m, v in zip(parameters, gradients, first, second):
+                decay = weight_decay if decay_biases or p.ndim == 2 else 0.0
+                if optimizer == "adamw":
+                    p -= rate * decay * p
+                else:
+                    g = g + decay * p
                 if optimizer == "sgd":
-                    p -= lr * g
+                    m *= momentum
+                    m += g
+                    p -= rate * m
                 else:
                     m += 0.1 * (g - m)
                     v += 0.001 * (g * g - v)
-                    p -= lr * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+                    p -= rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
         return losses

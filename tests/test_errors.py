@@ -263,7 +263,7 @@ def test_a_sweep_does_not_run_under_torchrun(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train.lr=abc"], "train.lr=abc does not fit: it takes a number"),
+        (["optimizer.lr=abc"], "optimizer.lr=abc does not fit: it takes a number"),
         (["-m", "scheme=1d,2d"], "scheme=2d is not known: choose one of 1.5d, 1d"),
         (
             ["-m", "seed=0,1", "run_dir=file/below"],

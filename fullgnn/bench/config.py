@@ -16,7 +16,7 @@ DEFAULT_PRESET = "default"
 
 TASK = (
     *("model.num_layers=2", "model.dropout=0", "model.input_dropout=0"),
-    *("train.optimizer=adam", "train.lr=0.01", "train.weight_decay=0"),
+    *("optimizer=adam", "optimizer.lr=0.01", "optimizer.weight_decay=0"),
 )
 """Keys of a run that all methods share."""
 

@@ -7,7 +7,8 @@ import re
 import types
 import typing
 from dataclasses import field, is_dataclass, make_dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, Optional
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -16,10 +17,11 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, conf_dir, target_of
-from fullgnn.config.overrides import with_current_names
+from fullgnn.config.overrides import RENAMED, with_current_names
+from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
 from fullgnn.errors import ConfigError
 
-OPEN_GROUPS = ("dataset", "model", "task", "scheme", "partition", "kernel")
+OPEN_GROUPS = ("dataset", "model", "task", "scheme", "partition", "kernel", "optimizer", "schedule")
 
 ConfigStore.instance().store(name="schema", node=Config)
 
@@ -28,7 +30,6 @@ _CHOICES = {
     "reorder.scope": ("block", "whole"),
     "optimizations.spmm_order": ("width", "transform", "propagate"),
     "optimizations.offload": ("auto", "always", "never"),
-    "train.optimizer": ("adam", "sgd"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
     "runtime.dtype": ("float32", "float64"),
@@ -36,9 +37,6 @@ _CHOICES = {
 }
 _MINIMA = {
     "train.epochs": 1,
-    "train.lr": 0,
-    "train.momentum": 0,
-    "train.weight_decay": 0,
     "train.eval_every": 0,
     "train.patience": 0,
     "runtime.nproc": 1,
@@ -50,6 +48,7 @@ _MINIMA = {
     "world_size": 1,
     "rank": 0,
 }
+_SIMPLE = (bool, int, float, str, types.NoneType)
 
 
 def compose(*overrides: str) -> DictConfig:
@@ -89,18 +88,18 @@ def load_config(cfg: DictConfig) -> Config:
                 raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {minimum}")
         if cfg.seed >= 2**63:
             raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
-        if cfg.train.momentum and cfg.train.optimizer != "sgd":
-            raise ConfigError(f"train.momentum={cfg.train.momentum} needs train.optimizer=sgd: leave it out")
         if cfg.train.patience and not cfg.train.eval_every:
             raise ConfigError(
                 f"train.patience={cfg.train.patience} counts evaluations: set train.eval_every to 1 or more"
             )
         _check_dry_run(cfg)
+        drop_zero_momentum(cfg)
         for group in OPEN_GROUPS:
             cfg[group] = _typed(group, cfg[group])
             if "name" not in cfg[group]:
                 raise ConfigError(f"the YAML of {group} has no key name, which records need: add name: ... to it")
         cfg.reorder.method = _typed("reorder.method", cfg.reorder.method)
+        check_updates(cfg)
         return typing.cast(Config, OmegaConf.to_object(cfg))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
@@ -145,6 +144,8 @@ def explain(error: Exception) -> str:
         if key.startswith("~"):
             return f"{key[1:]} cannot be removed: leave out {key}"
         return _wrong_value(key.lstrip("+"), value, _hint(key.lstrip("+")))
+    if (old := re.search(r"^In '([^']+)'.* full_key: (\S+)", text)) and old[2] in RENAMED:
+        return f"{old[2]} in {old[1]}.yaml is now called {RENAMED[old[2]]}: change it in that file"
     detail = "" if cause is error else f" ({' '.join(str(cause).split())})"
     return text + detail
 
@@ -158,6 +159,10 @@ def _in_words(hint: Any) -> str:
     """Describe a type: ``an integer or null`` for ``int | None``; empty for an unknown type."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(filter(None, map(_in_words, typing.get_args(hint))))
+    if typing.get_origin(hint) in (list, tuple):
+        element, *others = typing.get_args(hint)
+        length = f" of {len(others) + 1}" if typing.get_origin(hint) is tuple else ""
+        return f"a list{length}, each element {_in_words(element)}, as in [a,b]"
     names = {int: "an integer", float: "a number", bool: "true or false", str: "a text", types.NoneType: "null"}
     return names.get(hint, "")
 
@@ -173,6 +178,8 @@ def _hint(key: str) -> Any:
 def _unknown_key(key: str) -> str:
     """Explain an unknown key: name the likely key, or the choices that have the key, or all keys."""
     known = _known_keys()
+    if key in RENAMED:
+        return f"unknown configuration key {key}: it is now called {RENAMED[key]}"
     group, _, name = key.rpartition(".")
     if key in known:
         choices = " or ".join(f"{group}={choice}" for choice in sorted(known[key]))
@@ -227,18 +234,55 @@ def _typed(group: str, node: DictConfig) -> DictConfig:
         parameters = inspect.signature(target).parameters
     except Exception as error:
         raise ConfigError(f"{group}._target_={node['_target_']} cannot be used: {error}") from error
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    hints = _type_hints(target)
     common = {"_target_": str, "_partial_": bool, "name": str, "symmetrize": bool}
+    if group == "schedule":
+        common |= WARMUP
+        hints |= {key: Optional[hints[key]] for key in LENGTHS if key in hints}
     types_of: dict[str, Any] = {}
     for key in map(str, node):
         if key not in parameters and key not in common:
             raise ConfigError(_unknown_key(f"{group}.{key}"))
         types_of[key] = hints.get(key, Any) if key in parameters else common[key]
-    fields = [(key, hint, field(default=MISSING)) for key, hint in types_of.items()]
+    fields = [(key, _checkable(hint), field(default=MISSING)) for key, hint in types_of.items()]
     schema = OmegaConf.structured(make_dataclass("Schema", fields))
     try:
-        checked = OmegaConf.merge(schema, node)
+        checked: Any = OmegaConf.merge(schema, node)
     except OmegaConfBaseException as error:
-        key = str(getattr(error, "full_key", "") or "")
+        key = str(getattr(error, "full_key", "") or "").partition("[")[0]
         raise ConfigError(_wrong_value(f"{group}.{key}", node.get(key), types_of.get(key))) from error
+    for key, hint in types_of.items():
+        elements = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+        if elements and elements[-1] is not ... and len(checked[key]) != len(elements):
+            raise ConfigError(_wrong_value(f"{group}.{key}", node.get(key), hint))
     return OmegaConf.create(typing.cast(dict[str, Any], OmegaConf.to_container(checked)))
+
+
+def _type_hints(target: Any) -> dict[str, Any]:
+    """The annotated types of the parameters of ``target``; none if a name in them is only known to a type checker."""
+    try:
+        return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except NameError:
+        return {}
+
+
+def _checkable(hint: Any) -> Any:
+    """The part of a type that OmegaConf can check, such as ``float`` of ``float | Tensor``; ``Any`` if there is none.
+
+    A tuple of numbers becomes a list, since YAML has no tuples.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        parts = [part for part in map(_checkable, arguments) if part in _SIMPLE]
+        return typing.Union[tuple(parts)] if set(parts) - {types.NoneType} else Any
+    if origin is tuple:
+        elements = {_checkable(argument) for argument in arguments if argument is not ...}
+        return list[elements.pop()] if len(elements) == 1 and elements <= set(_SIMPLE) else Any  # type: ignore[misc]
+    known = (
+        origin in (list, dict)
+        or hint in _SIMPLE
+        or is_dataclass(hint)
+        or inspect.isclass(hint)
+        and issubclass(hint, Enum)
+    )
+    return hint if known else Any

@@ -10,19 +10,32 @@ from hydra.errors import HydraException
 
 log = logging.getLogger(__name__)
 
-RENAMED = {"work": "optimizations"}
+RENAMED = {
+    "work": "optimizations",
+    "train.optimizer": "optimizer",
+    "train.lr": "optimizer.lr",
+    "train.momentum": "optimizer.momentum",
+    "train.weight_decay": "optimizer.weight_decay",
+}
 """Old name -> new name of groups and keys. The next version will not know the old names."""
 
 
 def with_current_names(overrides: Iterable[str]) -> list[str]:
-    """Replace the old name of every renamed group and key in ``overrides``; each old name is logged."""
+    """Replace the old name of every renamed group and key in ``overrides``; each old name is logged.
+
+    ``train.momentum`` was a key of every optimizer, and ``optimizer.momentum`` is not. The prefix ``++`` adds the key
+    to any optimizer, and ``drop_zero_momentum`` removes it again or refuses it, when the optimizer is known.
+    """
     current = []
     for override in overrides:
-        old = re.match(r"[~+]*([^.@:=]+)", override)
-        if old is not None and old[1] in RENAMED:
-            new = RENAMED[old[1]]
-            log.info("%s is now called %s: the next version will not know the old name (%s)", old[1], new, override)
-            override = override.replace(old[1], new, 1)
+        found = re.match(r"([~+]*)([^@:=]+)", override)
+        old = found and next((name for name in RENAMED if f"{found[2]}.".startswith(f"{name}.")), None)
+        if found and old:
+            new, prefix = RENAMED[old], found[1]
+            if "~" not in prefix:
+                prefix = {"train.optimizer": "", "train.momentum": "++"}.get(old, prefix)
+            log.info("%s is now called %s: the next version will not know the old name (%s)", old, new, override)
+            override = prefix + new + override[found.start(2) + len(old) :]
         current.append(override)
     return current
 

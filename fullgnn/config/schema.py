@@ -1,9 +1,9 @@
 """The configuration as dataclasses; its values are in ``conf/*.yaml``, and ``compose.py`` reads and checks them.
 
 The groups ``reorder``, ``optimizations``, ``train`` and ``runtime`` have a dataclass each. ``dataset``, ``model``,
-``task``, ``scheme``, ``partition`` and ``kernel`` are open: their YAML names a ``_target_``, and the signature of that
-target is its schema. So a new dataset or model is one file and one YAML, and a wrong type is still found before
-anything runs.
+``task``, ``scheme``, ``partition``, ``kernel``, ``optimizer`` and ``schedule`` are open: their YAML names a
+``_target_``, and the signature of that target is its schema. So a new dataset or model is one file and one YAML, and a
+wrong type is still found before anything runs.
 """
 
 import functools
@@ -53,13 +53,11 @@ class OptimizationConfig:
 @dataclass
 class TrainConfig:
     epochs: int = MISSING
-    optimizer: str = MISSING
-    """``adam`` or ``sgd``."""
-    lr: float = MISSING
-    momentum: float = MISSING
-    """Momentum of ``sgd``."""
-    weight_decay: float = MISSING
-    """L2 penalty, added to the gradient of every parameter."""
+    clip_norm: Optional[float] = MISSING
+    """Scale all gradients by one factor if their joint L2 norm is larger than this; null: never."""
+    decay_biases: bool = MISSING
+    """Whether the weight decay of the optimizer applies to biases, and to other parameters with less than two
+    dimensions, too."""
     eval_every: int = MISSING
     """Epochs between two evaluations; 0: evaluate once, after the last epoch."""
     patience: int = MISSING
@@ -116,6 +114,10 @@ class Config:
     scheme: Any = MISSING
     partition: Any = MISSING
     kernel: Any = MISSING
+    optimizer: Any = MISSING
+    schedule: Any = MISSING
+    """Node with the scheduler of the learning rate and two keys of the linear warm-up before it, ``warmup_epochs`` and
+    ``warmup_start``."""
     reorder: ReorderConfig = field(default_factory=ReorderConfig)
     optimizations: OptimizationConfig = field(default_factory=OptimizationConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

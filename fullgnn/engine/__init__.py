@@ -17,6 +17,7 @@ from fullgnn.engine.job import (
     with_input,
 )
 from fullgnn.engine.memory import peak_process_bytes
+from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.prepare import Preparation, Prepared, check_preparation, prepare
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
@@ -31,6 +32,7 @@ __all__ = [
     "TrainState",
     "build_model",
     "check_deterministic",
+    "check_optimizer",
     "check_preparation",
     "distribute",
     "evaluate",

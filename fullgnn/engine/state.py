@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import Config
-from fullgnn.engine.optimizers import make_optimizer
+from fullgnn.engine.optimizers import DeviceRates, clip_gradients, make_optimizer, make_schedule
 from fullgnn.engine.sharded import split_parameters
 from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import Task
@@ -30,11 +30,19 @@ class TrainState:
 
     Args:
         model: a model with equal parameters on every rank.
+        cfg: the optimizer, the schedule of the learning rate and how gradients are clipped.
+
+    Raises:
+        ConfigError: the optimizer or the schedule cannot be used; the same on every rank.
     """
 
     def __init__(self, model: torch.nn.Module, cfg: Config):
         self.model = model
-        self.optimizer = make_optimizer(model, cfg.train)
+        self.optimizer = make_optimizer(cfg.optimizer, model, cfg.train.decay_biases)
+        self.schedule = make_schedule(cfg.schedule, self.optimizer, cfg.train.epochs)
+        self.clip_norm = cfg.train.clip_norm
+        self.rates: DeviceRates | None = None
+        """The learning rates for a step on a GPU; None: the optimizer reads its own."""
         self.gradients = FlatGradients(model)
         self.epoch = 0
         """Epochs that have been trained."""
@@ -91,6 +99,10 @@ class FlatGradients:
     def ask_to_stop(self) -> None:
         """Let the next steps tell all ranks that this one has been asked to stop."""
         self._stop.fill_(1)
+
+    def clip(self, clip_norm: float, scheme: Scheme) -> None:
+        """Scale all gradients so that their L2 norm is at most ``clip_norm``; called after ``sum_with``."""
+        clip_gradients(self.flat[:-EXTRA], clip_norm, self.of_rows, scheme.sum_over_rows)
 
     def zero(self) -> None:
         for gradient in (self.flat, *self.of_rows):

@@ -6,7 +6,7 @@
     from there on               all ranks replay the graph; if the capture failed on one rank, all continue eagerly
 
 The step reads and writes the same memory in every epoch. What differs between epochs is written before the step: the
-number of the epoch, which the dropout masks read, and whether this rank has been asked to stop. On a GPU with a CUDA
+number of the epoch, which the dropout masks read, and a learning rate that changes. On a GPU with a CUDA
 graph the eager epochs, too, run on a separate stream: a capture needs one, and no step may leave work behind on another
 stream.
 """
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
 from fullgnn.engine.job import Job
+from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.train_step import train_step
 from fullgnn.kernels.support.trials import free_kept_formats
@@ -46,6 +47,10 @@ class StepRunner:
 
     def __init__(self, state: TrainState, job: Job, meter: Meter, replay: Replay = EAGER):
         self.state, self.job, self.meter = state, job, meter
+        if replay.make_graph is not None and not is_replayable(state.optimizer):
+            replay = Replay(None, f"the state of {type(state.optimizer).__name__} is not on the device alone")
+        if replay.make_graph is not None and not is_replayable(state.optimizer):
+            replay = Replay(None, f"{type(state.optimizer).__name__} keeps some of its state on the host")
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
@@ -53,6 +58,7 @@ class StepRunner:
         self._cuda_graph: StepGraph | None = None
         self._captured = Cost()  # bytes and counts of one replay
         self._device = job.graph.labels.device
+        state.rates = device_rates(state.optimizer, state.schedule, self._device, replay.make_graph is not None)
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
 
@@ -75,13 +81,17 @@ class StepRunner:
                     self._num_run += 1
             if replayed:
                 self.meter.add(self._captured)
+        if self.state.schedule is not None:
+            self.state.schedule.step()
         self.state.epoch = epoch
         return Launched(epoch, AsyncNumbers(self.state.gradients.results), self.meter.lap(), replayed)
 
     def begin(self, epoch: int) -> None:
-        """Write the input that differs between epochs: the number that seeds the dropout masks."""
+        """Write what differs between epochs: the number that seeds the dropout masks, and the learning rates."""
         self.state.model.train()
         set_epoch(self.state.model, epoch)
+        if self.state.rates is not None:
+            self.state.rates.write()
 
     def run(self) -> None:
         """Run one step eagerly."""

@@ -23,4 +23,6 @@ def train_step(state: TrainState, job: Job, meter: Meter) -> None:
     loss.backward()
     gradients.sum_with(loss.detach(), job.scheme)
     with meter.phase("other"):
-        state.optimizer.step()
+        if state.clip_norm is not None:
+            gradients.clip(state.clip_norm, job.scheme)
+        (state.rates or state.optimizer).step()

@@ -25,7 +25,7 @@ from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin
 from fullgnn.storage.record import RunRecord, read_epochs
 
-_TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "train.weight_decay=0")
+_TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "optimizer.weight_decay=0")
 """Without dropout, so that losses can be compared; Adam with learning rate 0.01, the default of every run."""
 
 SPMM, COMPUTATION, EPOCH = "SpMM", "computation", "epoch"

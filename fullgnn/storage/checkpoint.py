@@ -1,6 +1,6 @@
 """The files of a checkpoint: a folder ``checkpoints/epoch_<number>`` in the run folder, which rank 0 alone writes.
 
-    state.pt                what every rank has: epoch, model, optimizer, schedule, and what the run was configured to be
+    state.pt                what every rank has: epoch, model, optimizer, schedule, and the configuration
     best.pt                 the model at the best epoch so far
     state_rows_<k>.pt       parameters that have a row for each node: original ids and rows of a part of the nodes
     best_rows_<k>.pt        the same of the best epoch

@@ -63,5 +63,5 @@ def test_the_presets_are_the_experiments() -> None:
 def test_every_preset_does_the_same_task(preset: str) -> None:
     cfg = preset_config(load_bench("op=epoch", "threads=1", "nproc=2", "seed=3"), preset, hidden=24)
     assert cfg.model["hidden_channels"] == 24 and cfg.model["dropout"] == cfg.model["input_dropout"] == 0
-    assert (cfg.train.optimizer, cfg.train.lr, cfg.train.weight_decay) == ("adam", 0.01, 0)
+    assert [cfg.optimizer[key] for key in ("name", "lr", "weight_decay")] == ["adam", 0.01, 0]
     assert (cfg.runtime.threads, cfg.runtime.nproc, cfg.runtime.device, cfg.seed) == (1, 2, "cpu", 3)

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import compose, load_config
+from fullgnn.config.updates import WARMUP
 from fullgnn.errors import ConfigError
 
 GROUPS = (
@@ -20,6 +21,8 @@ GROUPS = (
     "partition",
     "reorder",
     "kernel",
+    "optimizer",
+    "schedule",
     "optimizations",
     "train",
     "runtime",
@@ -38,6 +41,8 @@ PROGRAM = {
     "model": {"in_channels", "out_channels", "seed"},
     "scheme": {"world", "kernel", "meter"},
     "kernel": set(),
+    "optimizer": {"params"},
+    "schedule": {"optimizer"},
     "partition": {"adj", "train_mask", "num_parts", "seed"},
 }
 """Arguments that the program passes to a group's target beside the YAML's keys."""
@@ -56,8 +61,8 @@ KEYS = {
     "model.input_dropout": NoneType,
     "normalization": str,
     "train.epochs": int,
-    "train.lr": float,
-    "train.weight_decay": float,
+    "optimizer.lr": float,
+    "optimizer.weight_decay": float,
     "train.eval_every": int,
     "scheme.replication": int,
     "scheme.fetch": str,
@@ -107,7 +112,9 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         target = target_of(node)
         parameters = inspect.signature(target).parameters
         keys = {
-            key for key in node if not key.startswith("_") and (key in parameters or key not in ("name", "symmetrize"))
+            key
+            for key in node
+            if not key.startswith("_") and (key in parameters or key not in ("name", "symmetrize", *WARMUP))
         }
         inspect.signature(target).bind(**dict.fromkeys(keys | PROGRAM[group]))  # raises if the keys do not fit
         assert not keys & PROGRAM[group]
@@ -116,7 +123,7 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         method = dict(cfg.reorder.method)
         keys = {key for key in method if not key.startswith("_")}
         inspect.signature(target_of(method)).bind("adj", "seed", **dict.fromkeys(keys))
-    if group in ("model", "task", "scheme", "partition", "kernel"):
+    if group in ("model", "task", "scheme", "partition", "kernel", "optimizer", "schedule"):
         assert getattr(cfg, group)["name"] == choice  # the name in records
 
 
@@ -154,7 +161,7 @@ def test_the_public_keys_keep_their_names_and_types() -> None:
         (["reorder=metis", "reorder.cluster_size=50"], "reorder.method.cluster_size", 50),
         (["reorder=slashburn"], "reorder.method.hub_share", 0.005),
         (["model.input_dropout=0.1"], "model.input_dropout", 0.1),
-        (["train.lr=1"], "train.lr", 1.0),  # an integer is accepted for a number
+        (["optimizer.lr=1"], "optimizer.lr", 1.0),  # an integer is accepted for a number
         (["model.dropout=0"], "model.dropout", 0.0),
     ],
 )
@@ -169,11 +176,11 @@ WRONG = {
     "epochs=5": "unknown configuration key epochs: did you mean train.epochs?",
     "datset.name=cora": "unknown configuration key datset.name: did you mean dataset.name?",
     "models=gcn": "unknown configuration key models: did you mean model?",
-    "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are epochs, eval_every, ",
+    "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are clip_norm, decay_biases, ",
     "+model.foo=1": "unknown configuration key model.foo: the keys of model in conf/ are attention_dropout, ",
     "foo=1": "unknown configuration key foo: the keys are dataset, kernel, ",
     "dataset.scale=0.5": "dataset.scale is not a key of the chosen dataset: it belongs to dataset=synthetic",
-    "train.lr=abc": "train.lr=abc does not fit: it takes a number",
+    "optimizer.lr=abc": "optimizer.lr=abc does not fit: it takes a number",
     "train.epochs=2.5": "train.epochs=2.5 does not fit: it takes an integer",
     "runtime.nproc=two": "runtime.nproc=two does not fit: it takes an integer or null",
     "train.save_predictions=maybe": "train.save_predictions=maybe does not fit: it takes true or false",
@@ -192,17 +199,33 @@ WRONG = {
     "optimizations.offload=true": "optimizations.offload=True is not known: choose one of auto, always, never",
     "runtime.dtype=float16": "runtime.dtype=float16 is not known: choose one of float32, float64",
     "train.epochs=0": "train.epochs=0 is out of range: it must be finite and at least 1",
-    "train.lr=-1": "train.lr=-1.0 is out of range: it must be finite and at least 0",
-    "train.lr=nan": "train.lr=nan is out of range: it must be finite and at least 0",
-    "train.lr=inf": "train.lr=inf is out of range: it must be finite and at least 0",
+    "optimizer.lr=-1": "optimizer.lr=-1.0 is out of range: it must be finite and at least 0",
+    "optimizer.lr=nan": "optimizer.lr=nan is out of range: it must be finite and at least 0",
+    "optimizer.lr=inf": "optimizer.lr=inf is out of range: it must be finite and at least 0",
     "reorder.num_blocks=0": "reorder.num_blocks=0 is out of range: it must be finite and at least 1",
-    "train.momentum=0.9": "train.momentum=0.9 needs train.optimizer=sgd",
+    "optimizer.lr=null": "optimizer.lr=null does not fit: it takes a number",
+    "optimizer.betas=0.9": "optimizer.betas=0.9 does not fit: it takes a list of 2, each element a number, as in [a,b]",
+    "optimizer.betas=[0.9]": "optimizer.betas=[0.9] does not fit: it takes a list of 2, each element a number",
+    "optimizer.betas=[0.9,x]": "optimizer.betas=[0.9, 'x'] does not fit: it takes a list of 2, each element a number",
+    "optimizer.betas=[0.9,1]": "optimizer.betas=[0.9, 1.0] is out of range: it must be at least 0 and below 1",
+    "optimizer.momentum=0.9": "optimizer.momentum is not a key of the chosen optimizer: it belongs to optimizer=sgd",
+    "train.momentum=0.9": "optimizer.momentum=0.9 needs optimizer=sgd: optimizer=adam has no momentum",
+    "train.lr=abc": "optimizer.lr=abc does not fit: it takes a number",
+    "optimizer=sgd optimizer.nesterov=true": "optimizer.nesterov=true needs a momentum: give optimizer.momentum",
+    "optimizer=adm": "optimizer=adm is not known: choose one of adam, adamw, sgd",
+    "schedule=cosine schedule.T_max=0": "schedule.T_max=0 is out of range: it must be at least 1",
+    "schedule=cosine schedule.T_max=2.5": "schedule.T_max=2.5 does not fit: it takes an integer or null",
+    "schedule=step schedule.step_size=null": "schedule.step_size=null does not fit: it takes an integer",
+    "schedule.warmup_epochs=-1": "schedule.warmup_epochs=-1 is out of range: it must be at least 0",
+    "schedule.warmup_start=0": "schedule.warmup_start=0.0 is out of range: it must be above 0 and at most 1",
+    "schedule.warmup_epochs=300": "schedule.warmup_epochs=300 is longer than the training: train.epochs=200",
+    "train.clip_norm=0": "train.clip_norm=0.0 is out of range: it must be finite and above 0",
     "train.patience=5 train.eval_every=0": "train.patience=5 counts evaluations: set train.eval_every",
     "seed=-1": "seed=-1 is out of range: it must be finite and at least 0",
     "seed=9223372036854775808": "seed=9223372036854775808 is too large: it must be below 2^63",
-    "train.lr": "argument train.lr cannot be read: write key=value",
+    "optimizer.lr": "argument optimizer.lr cannot be read: write key=value",
     "~model": "model has no value: give model=...",
-    "~train.lr": "train.lr cannot be removed: leave out ~train.lr",
+    "~train.epochs": "train.epochs cannot be removed: leave out ~train.epochs",
     "~model.name": "the YAML of model has no key name",
     "reorder=slashburn reorder.method.hub_share=abc": "reorder.method.hub_share=abc does not fit: it takes a number",
     "reorder=slashburn +reorder.method.foo=1": "unknown configuration key reorder.method.foo",

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fullgnn.bench.config import BenchConfig
 from fullgnn.config import conf_dir
 from fullgnn.config.compose import _CHOICES, _known_keys, compose, load_config
-from fullgnn.config.overrides import RENAMED, with_current_names
+from fullgnn.config.overrides import RENAMED, defer_keys_of_swept_groups, with_current_names
+from fullgnn.errors import ConfigError
 from fullgnn.plan.config import PlanConfig
 from fullgnn.reproduce.config import load_target, targets
 from fullgnn.storage.record import RENAMED_FIELDS, RunRecord, read_record, strict_json
@@ -25,20 +28,22 @@ BEFORE: dict[str, Any] = json.loads((Path(__file__).parent / "version_0.1.0.json
 
 def current(key: str) -> str:
     """The current name of a dotted key or group."""
-    group, dot, rest = key.partition(".")
-    return RENAMED.get(group, group) + dot + rest
+    old = next((old for old in RENAMED if f"{key}.".startswith(f"{old}.")), "")
+    return RENAMED[old] + key[len(old) :] if old else key
 
 
 def test_every_key_is_there_with_its_choices() -> None:
     known = _known_keys()
     for key, choices in BEFORE["keys"].items():
         assert current(key) in known, key
-        assert set(choices) - {"base"} <= known[current(key)], key  # the other choices of a group include base
+        if not current(key).startswith("optimizer"):  # was a part of train
+            assert set(choices) - {"base"} <= known[current(key)], key  # the other choices of a group include base
 
 
 def test_every_value_of_a_list_is_there() -> None:
     for key, values in BEFORE["choices"].items():
-        assert set(values) <= set(_CHOICES[current(key)]), key
+        group = {path.stem for path in (conf_dir() / current(key)).glob("*.yaml")}
+        assert set(values) <= (group or set(_CHOICES[current(key)])), key
 
 
 def test_every_field_of_a_record_is_there() -> None:
@@ -81,11 +86,66 @@ def test_old_names_are_taken_and_said(caplog: pytest.LogCaptureFixture) -> None:
     )
 
 
-@pytest.mark.parametrize("old", RENAMED)
-def test_every_old_key_composes(old: str) -> None:
+def test_every_old_key_composes() -> None:
     for key in BEFORE["keys"]:
-        if key.startswith(f"{old}."):
+        if key.startswith("work."):
             name = key.partition(".")[2]
-            value = vars(getattr(load_config(compose()), RENAMED[old]))[name]
+            value = vars(load_config(compose()).optimizations)[name]
             chosen = load_config(compose(f"{key}={str(value).lower() if isinstance(value, bool) else value}"))
-            assert vars(getattr(chosen, RENAMED[old]))[name] == value
+            assert vars(chosen.optimizations)[name] == value
+
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "": {"name": "adam", "lr": 0.01, "weight_decay": 5e-4, "momentum": None},
+    "train.lr=0.5 train.weight_decay=0": {"name": "adam", "lr": 0.5, "weight_decay": 0.0},
+    "train.optimizer=sgd": {"name": "sgd", "lr": 0.01, "weight_decay": 5e-4, "momentum": 0.0},
+    "train.momentum=0.9 train.optimizer='sgd'": {"name": "sgd", "momentum": 0.9},
+    "+train.optimizer=sgd ++train.lr=1": {"name": "sgd", "lr": 1.0},
+    "train.optimizer=adam train.momentum=0.0": {"name": "adam", "momentum": None},
+    "train.momentum=0": {"name": "adam", "momentum": None},
+    "optimizer=adamw train.lr=0.1": {"name": "adamw", "lr": 0.1, "weight_decay": 0.01},
+}
+
+
+@pytest.mark.parametrize("given", OPTIMIZERS)
+def test_the_keys_of_the_optimizer_are_taken_from_train(given: str) -> None:
+    optimizer = load_config(compose(*given.split())).optimizer
+    assert {key: optimizer.get(key) for key in OPTIMIZERS[given]} == OPTIMIZERS[given]
+    assert not set(optimizer) - {"_target_", "name", "lr", "betas", "eps", "momentum", "nesterov", "weight_decay"}
+
+
+def test_an_old_key_in_a_file_is_named_with_its_new_name(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ntrain:\n  lr: 0.5\n")
+    with pytest.raises(ConfigError, match="^train.lr in experiment/mine.yaml is now called optimizer.lr: change it in"):
+        compose("experiment=mine", f"hydra.searchpath=[{tmp_path}]")
+
+
+def test_a_momentum_for_adam_is_refused_under_its_old_name_too() -> None:
+    for given in ("train.momentum=0.9", "++optimizer.momentum=0.9", "train.momentum=null"):
+        with pytest.raises(ConfigError, match="^optimizer.momentum=.* needs optimizer=sgd: optimizer=adam has no mom"):
+            load_config(compose(given))
+
+
+def test_a_sweep_over_old_names_is_one_over_the_new() -> None:
+    """Each sweep gives the optimizers of its jobs: name, learning rate, momentum."""
+    sweeps = {
+        "train.lr=0.1,0.01": ["adam 0.1 -", "adam 0.01 -"],
+        "train.optimizer=adam,sgd train.lr=0.5": ["adam 0.5 -", "sgd 0.5 0.0"],
+        "train.optimizer=adam,sgd train.momentum=0.0": ["adam 0.01 -", "sgd 0.01 0.0"],
+        "train.optimizer=sgd train.momentum=0,0.9": ["sgd 0.01 0.0", "sgd 0.01 0.9"],
+    }
+    for given, expected in sweeps.items():
+        arguments = defer_keys_of_swept_groups(with_current_names(["-m", *given.split()]))[1:]
+        first = [argument for argument in arguments if not is_swept(argument)]
+        load_config(compose(*first))  # Hydra composes a sweep without its swept overrides first
+        jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(arguments), None)[0]
+        found = []
+        for job in jobs:
+            optimizer = load_config(compose(*job)).optimizer
+            found.append(f"{optimizer['name']} {optimizer['lr']} {optimizer.get('momentum', '-')}")
+        assert found == expected, given
+
+
+def is_swept(argument: str) -> bool:
+    return OverridesParser.create().parse_override(argument).is_sweep_override()

@@ -185,7 +185,7 @@ CHANGES = {  # overrides, graph, and which are not found in the cache: (order, p
     "tolerance": (["partition.tolerance=0.3"], GRAPH, ORDER),
     "reorder": (["reorder=shuffle"], GRAPH, BOTH),
     "cluster_size": (["reorder.cluster_size=3"], GRAPH, ORDER),
-    "model and training": (["model.hidden_channels=8", "train.lr=0.1", "model.num_layers=3"], GRAPH, NOTHING),
+    "model and training": (["model.hidden_channels=8", "optimizer.lr=0.1", "model.num_layers=3"], GRAPH, NOTHING),
     "training nodes of metis": ([], changed(train_mask=OTHER_MASK), ORDER),
 }
 

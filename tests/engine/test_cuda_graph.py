@@ -90,7 +90,7 @@ class StandIn:
 def case(replication: int, *overrides: str) -> Config:
     return config(
         "dataset=karate", *layout_overrides(replication), "model.dropout=0.4", "model.hidden_channels=6", "seed=3",
-        "runtime.dtype=float64", "train.lr=0.05", f"train.epochs={EPOCHS}", "train.eval_every=3", *overrides,
+        "runtime.dtype=float64", "optimizer.lr=0.05", f"train.epochs={EPOCHS}", "train.eval_every=3", *overrides,
     )  # fmt: skip
 
 
@@ -145,8 +145,9 @@ def assert_the_same_training(one: Outcome, other: Outcome) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["train.optimizer=adam"],
-        ["train.optimizer=sgd", "train.momentum=0.9"],
+        ["optimizer=adam"],
+        ["optimizer=sgd", "optimizer.momentum=0.9"],
+        ["schedule=cosine", "schedule.warmup_epochs=6", "train.clip_norm=0.1", "train.decay_biases=false"],
         ["model.input_dropout=0", "optimizations.offload=always"],
         ["optimizations.skip_input_gradient=false"],
     ],
@@ -170,7 +171,7 @@ def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replica
 
 
 @pytest.mark.parametrize("fails", ["made", "early", "late"])
-@pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
+@pytest.mark.parametrize("optimizer", [["optimizer=adam"], ["optimizer=sgd", "optimizer.momentum=0.9"]])
 def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: list[str]) -> None:
     for world_size, failing in ((1, 0), (2, 1)):
         cfg = case(1, *optimizer)
@@ -288,7 +289,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
 
 
 @pytest.mark.parametrize("last", [1, 12, 30, 45, 10_000])
-@pytest.mark.parametrize("optimizer", [["train.optimizer=adam"], ["train.optimizer=sgd", "train.momentum=0.9"]])
+@pytest.mark.parametrize("optimizer", [["optimizer=adam"], ["optimizer=sgd", "optimizer.momentum=0.9"]])
 def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, optimizer: list[str]) -> None:
     """Wherever a capture fails, none of its tensors is alive, and no value, gradient or random state has changed."""
     cfg = case(1, "optimizations.skip_input_gradient=false", *optimizer)
@@ -602,8 +603,9 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["train.optimizer=adam"],
-        ["train.optimizer=sgd", "train.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
+        ["optimizer=adam"],
+        ["optimizer=sgd", "optimizer.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
+        ["schedule=cosine", "train.clip_norm=0.1"],
         ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "optimizations.loss_rows_only=false"],
         ["optimizations.offload=always", "model.num_layers=1"],
         ["optimizations.skip_input_gradient=false", "optimizations.fold_normalization=false"],
@@ -658,7 +660,10 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
 
 GPU_CASES = [
     [],
-    ["train.optimizer=sgd", "train.momentum=0.9"],
+    ["optimizer=sgd", "optimizer.momentum=0.9"],
+    ["schedule=cosine", "schedule.warmup_epochs=6", "train.clip_norm=0.1"],
+    ["optimizer=sgd", "optimizer.momentum=0.9", "schedule=step", "schedule.step_size=6", "train.decay_biases=false"],
+    ["optimizer=adamw", "schedule=exponential"],
     ["model.input_dropout=0"],
     ["model.input_dropout=0", "optimizations.offload=always"],
     ["optimizations.skip_input_gradient=false"],

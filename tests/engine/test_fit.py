@@ -1,14 +1,12 @@
-"""The training loop: best epoch, early stopping, evaluation, optimizers."""
+"""The training loop: best epoch, early stopping, evaluation."""
 
 import dataclasses
 
 import pytest
-import torch
 
 from fullgnn.distributed import World
 from fullgnn.engine import FitResult, evaluate, fit, make_scheme, predict, set_up
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.optimizers import make_optimizer
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.telemetry.meter import Meter
@@ -67,14 +65,6 @@ def _without_validation(world: World) -> FitResult:
     bare = dataclasses.replace(dense.graph(), val_mask=~dense.train_mask & False)
     job = set_up(cfg, world, scheme, bare)
     return fit_function(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
-
-
-def test_optimizers_carry_their_settings() -> None:
-    model = torch.nn.Linear(2, 2)
-    sgd = make_optimizer(model, config("train.optimizer=sgd", "train.momentum=0.9", "train.lr=0.5").train)
-    adam = make_optimizer(model, config("train.weight_decay=0.25").train)
-    assert isinstance(sgd, torch.optim.SGD) and sgd.defaults["momentum"] == 0.9 and sgd.defaults["lr"] == 0.5
-    assert isinstance(adam, torch.optim.Adam) and adam.defaults["weight_decay"] == 0.25
 
 
 @pytest.mark.parametrize("replication", [1, 2])

@@ -30,7 +30,7 @@ ROW_BYTES = 5 * 8
 def case(replication: int, *overrides: str) -> Config:
     return config(
         *layout_overrides(replication), "model.dropout=0.4", "model.input_dropout=0", "model.hidden_channels=7",
-        "seed=3", "runtime.dtype=float64", "train.lr=0.05", "train.epochs=20", "train.eval_every=7", *overrides,
+        "seed=3", "runtime.dtype=float64", "optimizer.lr=0.05", "train.epochs=20", "train.eval_every=7", *overrides,
     )  # fmt: skip
 
 

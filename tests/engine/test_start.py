@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fullgnn.config import TrainConfig
 from fullgnn.engine.optimizers import make_optimizer, without_compiler
+from tests.cases import config
 from tests.commands import environment
 
 SCRIPT = """
@@ -17,7 +17,8 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.train import run_on
 
-cfg = load_config(compose("dataset=digits", "model.dropout=0.5", "train.epochs=3", f"run_dir={sys.argv[1]}"))
+cfg = load_config(compose("dataset=digits", "model.dropout=0.5", "train.epochs=3", f"run_dir={sys.argv[1]}",
+                          "train.clip_norm=1", "schedule=cosine", "schedule.warmup_epochs=1"))
 with world_of_one(cfg.runtime) as world:
     run_on(world, cfg)
 print(sorted({"torch._dynamo", "sympy", "triton", "matplotlib", "networkx"} & {*sys.modules}))
@@ -33,16 +34,18 @@ def test_a_run_imports_neither_the_compiler_of_torch_nor_what_it_does_not_use(tm
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_an_optimizer_without_the_compiler_takes_the_same_steps(name: str) -> None:
     torch.manual_seed(0)
     models = [torch.nn.Linear(5, 3) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
-    train = TrainConfig(optimizer=name, lr=0.1, momentum=0.9, weight_decay=0.1)
-    ours = make_optimizer(models[0], train)
+    momentum = ["optimizer.momentum=0.9"] if name == "sgd" else []
+    cfg = config(f"optimizer={name}", "optimizer.lr=0.1", "optimizer.weight_decay=0.1", *momentum)
+    ours = make_optimizer(cfg.optimizer, models[0])
     theirs = {
-        "sgd": lambda parameters: torch.optim.SGD(parameters, train.lr, 0.9, weight_decay=0.1),
-        "adam": lambda parameters: torch.optim.Adam(parameters, train.lr, weight_decay=0.1, fused=True),
+        "sgd": lambda parameters: torch.optim.SGD(parameters, 0.1, 0.9, weight_decay=0.1),
+        "adam": lambda parameters: torch.optim.Adam(parameters, 0.1, weight_decay=0.1, fused=True),
+        "adamw": lambda parameters: torch.optim.AdamW(parameters, 0.1, weight_decay=0.1, fused=True),
     }[name](models[1].parameters())
     for _ in range(3):
         x = torch.randn(7, 5)

@@ -22,7 +22,7 @@ EPOCHS = 8
 
 def losses(world: World, cfg: Config) -> list[float]:
     _, epochs, _ = make_training(cfg, world)
-    return [epochs(epoch).loss.read() for epoch in range(1, EPOCHS + 1)]
+    return [epochs(epoch).results.read()[0] for epoch in range(1, EPOCHS + 1)]
 
 
 @pytest.mark.parametrize("ranks", [BACKEND], indirect=True)
@@ -31,7 +31,7 @@ def test_several_ranks_have_the_losses_of_one(ranks, size: int) -> None:
     """The training has dropout and every optimization, and is not replayed; its kernel does not depend on timing."""
     graph = ["dataset=products-like", f"dataset.scale={SCALE}", f"kernel={KERNEL}", "runtime.dtype=float32"]
     model = ["experiment=full", "model.num_layers=2", "model.hidden_channels=64", "model.dropout=0.5"]
-    training = ["train.lr=0.01", "runtime.cuda_graph=never", *layout_overrides(1)]
+    training = ["optimizer.lr=0.01", "runtime.cuda_graph=never", *layout_overrides(1)]
     cfg = config(*graph, *model, *training)
     (alone,) = ranks(1)(losses, cfg)
     assert alone[-1] < alone[0]

@@ -37,7 +37,7 @@ CASE = [
     "seed=3",
     "train.epochs=20",
     "train.eval_every=0",
-    "train.lr=0.02",
+    "optimizer.lr=0.02",
 ]
 
 

@@ -39,7 +39,7 @@ def graph_of(features: bool) -> Graph:
 def case(replication: int, *overrides: str) -> Config:
     return config(
         *layout_overrides(replication), "model.embedding_channels=6", "runtime.dtype=float64", "seed=3",
-        "train.epochs=15", "train.lr=0.05", *overrides,
+        "train.epochs=15", "optimizer.lr=0.05", *overrides,
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def trained(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_training_does_not_depend_on_the_layout(ranks, model: list[str], optimizer: str) -> None:
     """Dropout included, float64, 15 epochs."""
-    choice = [*model, f"train.optimizer={optimizer}"]
+    choice = [*model, f"optimizer={optimizer}"]
     (expected,) = ranks(1)(trained, case(1, *choice), graph_of(False))
     assert expected["losses"][-1] < expected["losses"][0]
     for world_size, replication, overrides in LAYOUTS[1:]:

@@ -356,7 +356,7 @@ def sweep(folder: Path, statuses: list[str]) -> Path:
     folder.mkdir()
     lines = ["job,status,overrides"]
     for job, status in enumerate(statuses):
-        lines.append(f"{job},{status},seed={job} train.lr=1")
+        lines.append(f"{job},{status},seed={job} optimizer.lr=1")
         if status == "ok":
             write_run(folder / str(job), record())
     (folder / "sweep.csv").write_text("\n".join(lines) + "\n")

@@ -9,6 +9,7 @@ from tests.schemes.training import (
     assert_training_is_exact,
     difference,
     expected_step,
+    expected_training,
     in_lines,
     one_step,
     one_step_compiled,
@@ -19,7 +20,7 @@ from tests.variants import PRESETS, preset_overrides
 
 KINDS = ["symmetric", "directed", "weighted", "isolated", "tiny", "corner"]
 CASE = ["model.dropout=0.4", "model.num_layers=3", "model.hidden_channels=7", "seed=3", "runtime.dtype=float64"]
-SHORT = ["train.lr=0.05", "train.epochs=20", "train.eval_every=0"]
+SHORT = ["optimizer.lr=0.05", "train.epochs=20", "train.eval_every=0"]
 
 
 def case(replication: int, *overrides: str) -> Config:
@@ -41,9 +42,37 @@ def test_logits_loss_and_gradients_equal_the_oracle(ranks, world_size: int, repl
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, optimizer: str) -> None:
-    cfg = case(replication, f"train.optimizer={optimizer}", "train.lr=0.05", "train.epochs=20", "train.eval_every=7")
+    cfg = case(replication, f"optimizer={optimizer}", "optimizer.lr=0.05", "train.epochs=20", "train.eval_every=7")
     for kind in KINDS:
         assert_training_is_exact(ranks(world_size), cfg, kind)
+
+
+UPDATES = {
+    "adamw": ["optimizer=adamw", "optimizer.weight_decay=0.3"],
+    "warm-up and cosine": ["schedule=cosine", "schedule.eta_min=0.001", "schedule.warmup_epochs=4"],
+    "momentum and steps": ["optimizer=sgd", "optimizer.momentum=0.9", "schedule=step", "schedule.step_size=6"],
+    "clipped": ["optimizer=sgd", "train.clip_norm=0.2"],
+    "no decay of biases": ["optimizer=sgd", "optimizer.weight_decay=0.3", "train.decay_biases=false"],
+    "all": [
+        *("optimizer=adamw", "optimizer.weight_decay=0.3", "train.decay_biases=false", "train.clip_norm=0.2"),
+        *("schedule=linear", "schedule.warmup_epochs=3"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
+@pytest.mark.parametrize("update", UPDATES)
+def test_twenty_epochs_of_every_update_equal_the_oracle(ranks, world_size: int, replication: int, update: str) -> None:
+    assert_training_is_exact(ranks(world_size), case(replication, *UPDATES[update], *SHORT), "directed")
+
+
+def test_every_update_makes_a_difference() -> None:
+    """Otherwise, the comparison with the oracle would not notice a key that has no effect."""
+    expected = [expected_training(case(1, *update, *SHORT), "directed") for update in ([], ["optimizer=sgd"])]
+    for update in UPDATES.values():
+        found = expected_training(case(1, *update, *SHORT), "directed")
+        assert all(difference(found, other) > 1e-3 for other in expected)
+        expected.append(found)
 
 
 @pytest.mark.sample(11)
@@ -54,9 +83,7 @@ def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, pres
     for kind in KINDS:
         assert_one_step_is_exact(ranks(world_size), config(*overrides), kind)
     for optimizer in ("sgd", "adam"):
-        assert_training_is_exact(
-            ranks(world_size), config(*overrides, f"train.optimizer={optimizer}", *SHORT), "directed"
-        )
+        assert_training_is_exact(ranks(world_size), config(*overrides, f"optimizer={optimizer}", *SHORT), "directed")
 
 
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])

@@ -22,7 +22,7 @@ def cases(replication: int, dtype: str, orders: list[tuple[str, str]]) -> list[C
     return [
         config(
             *layout_overrides(replication), f"reorder={order}", f"reorder.scope={scope}", f"runtime.dtype={dtype}",
-            f"train.optimizer={optimizer}", f"train.lr={lr}", *TRAINING,
+            f"optimizer={optimizer}", f"optimizer.lr={lr}", *TRAINING,
         )
         for order, scope in orders
         for optimizer, lr in OPTIMIZERS

@@ -45,7 +45,7 @@ def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, ro
 def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
     overrides = [*layout_overrides(replication), *pairwise_overrides(row), *CASE, "reorder.cluster_size=3"]
     for optimizer, kind in (("sgd", "weighted"), ("adam", "symmetric")):
-        assert_training_is_exact(ranks(world_size), config(*overrides, f"train.optimizer={optimizer}", *SHORT), kind)
+        assert_training_is_exact(ranks(world_size), config(*overrides, f"optimizer={optimizer}", *SHORT), kind)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def graph() -> Graph:
 
 
 def curve_case(dtype: str, *overrides: str) -> Config:
-    return config(*overrides, *TRAINING, f"runtime.dtype={dtype}", "train.lr=0.01")
+    return config(*overrides, *TRAINING, f"runtime.dtype={dtype}", "optimizer.lr=0.01")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_loss_after_50_epochs(ranks, graph: Graph, plain, world_size: int, repli
 @pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
 def test_bfloat16_on_the_wire_is_close_and_the_same_everywhere(ranks, stage_order: str, shared_memory: str) -> None:
     wire = [f"scheme.stage_order={stage_order}", f"scheme.shared_memory={shared_memory}", "scheme.wire_dtype=bfloat16"]
-    cfg = config(*layout_overrides(2), *wire, *CASE, "train.optimizer=sgd", "train.lr=0.05", "train.epochs=5")
+    cfg = config(*layout_overrides(2), *wire, *CASE, "optimizer=sgd", "optimizer.lr=0.05", "train.epochs=5")
     outcomes = ranks(4)(trained, cfg, "symmetric")
     assert_equal_on_all_ranks(outcomes)
     assert 1e-9 < difference(outcomes[0], expected_training(cfg, "symmetric")) < 1e-2  # the rounding to bfloat16

@@ -20,7 +20,7 @@ from fullgnn.nn import set_epoch
 from fullgnn.schemes import FusedProduct, Scheme
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, dense_graph
-from tests.oracle import DenseGCN, normalize
+from tests.oracle import DenseGCN, learning_rate, normalize
 from tests.ranks import Ranks
 
 T = TypeVar("T")
@@ -147,7 +147,10 @@ def expected_step(cfg: Config, kind: str) -> dict[str, np.ndarray]:
 
 def expected_training(cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """The expected result of ``trained`` on every rank."""
-    train = (cfg.train.epochs, cfg.train.optimizer, cfg.train.lr, cfg.train.weight_decay)
+    epochs, node = cfg.train.epochs, cfg.optimizer
+    rates = [learning_rate(epoch, epochs, node["lr"], cfg.schedule) for epoch in range(1, epochs + 1)]
+    others = (node.get("momentum", 0.0), cfg.train.clip_norm, cfg.train.decay_biases)
+    train = (epochs, node["name"], rates, node["weight_decay"], *others)
     key = repr((kind, cfg.normalization, cfg.model, cfg.seed, cfg.runtime.dtype, train))
     if key not in _expected:
         dense = oracle(cfg, kind)

@@ -42,7 +42,7 @@ def row(overrides: str, **changes: object) -> dict:
 
 
 def test_a_job_is_named_by_what_sets_it_apart() -> None:
-    lines = sweep_table([row("seed=0 train.lr=1"), row("seed=1 train.lr=1", status="failed")]).splitlines()
+    lines = sweep_table([row("seed=0 optimizer.lr=1"), row("seed=1 optimizer.lr=1", status="failed")]).splitlines()
     assert lines[2].startswith("| seed=0 |     ok |") and lines[2].endswith("|   - | 50.00 % |")
     assert lines[3].startswith("| seed=1 | failed |") and "1.00" not in lines[3]
     assert len({len(line) for line in lines}) == 1
@@ -54,7 +54,7 @@ def test_a_job_that_diverged_has_no_loss() -> None:
 
 
 def test_a_single_job_keeps_its_name() -> None:
-    assert sweep_table([row("seed=0 train.lr=1")]).splitlines()[2].startswith("| seed=0 train.lr=1 |")
+    assert sweep_table([row("seed=0 optimizer.lr=1")]).splitlines()[2].startswith("| seed=0 optimizer.lr=1 |")
 
 
 def test_another_metric_takes_the_place_of_an_accuracy_that_no_job_has() -> None:
