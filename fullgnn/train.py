@@ -22,10 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import explain, is_user_error, load_config
-from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
+from fullgnn.config.overrides import defer_keys_of_swept_groups, quote, with_current_names, worker_arguments
 from fullgnn.costs.auto import planned, predicted_run, with_fetch
 from fullgnn.distributed import (
     World,
+    broadcast_object,
     can_fork,
     default_nproc,
     dry_world,
@@ -34,6 +35,7 @@ from fullgnn.distributed import (
     init_world,
     launch_workers,
     report_bug,
+    stop_requests,
     under_torchrun,
 )
 from fullgnn.distributed.command import fail
@@ -55,8 +57,9 @@ from fullgnn.engine import (
     replay_for,
     with_input,
 )
+from fullgnn.engine.checkpoints import NEVER, Checkpoints, checkpoint_to_resume, restore
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
-from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped
 from fullgnn.storage.folder import check_folder
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.telemetry.events import EventFiles
@@ -87,14 +90,10 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     meter = Meter(world.device)
     check_preparation(cfg)
     check_optimizer(cfg)
-    check_optimizer(cfg)
     check_deterministic(cfg, world.device)
-    from_rank0(lambda: check_folder(cfg.run_dir, cfg.overwrite))
+    checkpoint = from_rank0(lambda: check_run_dir(cfg))
     cfg, graph, hardware = planned(cfg, world)
     scheme = make_scheme(cfg, world, meter)
-    resolved = OmegaConf.to_yaml(OmegaConf.structured(cfg))
-    folder = from_rank0(lambda: RunFolder(cfg.run_dir, resolved, cfg.overwrite))
-    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir))) if cfg.train.tensorboard else None
     with meter.phase("setup"):
         graph, facts = load_on_rank0(cfg, graph)
         learner = make_learner(cfg, facts, world.device)
@@ -104,18 +103,35 @@ def run_on(world: World, cfg: Config) -> RunRecord:
         predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
         del prepared, graph  # frees the whole graph on rank 0
         job = with_input(job, cfg, world)
+        state = TrainState(job.model, cfg)
+        resumes = broadcast_object([checkpoint is not None])[0]
+        if resumes:
+            restore(checkpoint, state, job, facts.fingerprint)
+            log.info("resumes after epoch %d of %s", state.epoch, checkpoint)
     setup = meter.take()
+    finished = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))[0] if resumes else None
+    if finished is not None:
+        log.info("%s holds a finished run of %d epochs: nothing is left to train", cfg.run_dir, finished.epochs)
+        return finished
+
+    folder = from_rank0(lambda: open_folder(cfg, checkpoint, state.epoch))
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
-
-    progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry)
-    runner = StepRunner(TrainState(job.model, cfg), job, meter, replay_for(cfg.runtime.cuda_graph, world))
-    result = fit(runner, cfg.train, [output for output in (progress, folder, events) if output is not None])
-    progress.close()
-    if events is not None:
-        events.close()
-
-    record = replace(make_record(cfg, world, job, setup, result), predicted=predicted)
+    first = state.epoch + 1
+    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
+    progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first)
+    runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
+    checkpoints = Checkpoints(cfg, world, job, facts.fingerprint)
+    outputs = [output for output in (progress, folder, events) if output is not None]
+    with stop_requests() as request:
+        result = fit(runner, cfg.train, outputs, checkpoints, request)
+        progress.close()
+        if events is not None:
+            events.close()
+        if result.stopped:
+            stop = request.signal or signal.SIGTERM
+            raise TrainingStopped(how_to_resume(cfg, state.epoch, result.unwritten), stop)
+    record = replace(make_record(cfg, world, job, setup, result, first - 1 if resumes else None), predicted=predicted)
     if cfg.train.save_predictions and result.best is not None:
         job.model.load_state_dict(result.best.model)
         output = scheme.gather(predict(job.model, job.graph))
@@ -128,6 +144,39 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     return record
 
 
+def check_run_dir(cfg: Config) -> Path | None:
+    """Find the checkpoint to resume, and refuse a run folder that holds another run. Called before anything is loaded.
+
+    Raises:
+        ConfigError, DataError: the folder holds another run, or there is no checkpoint that fits ``cfg``.
+    """
+    checkpoint = checkpoint_to_resume(cfg)
+    inside = checkpoint is None or checkpoint.parent.parent == Path(cfg.run_dir).absolute()
+    check_folder(cfg.run_dir, cfg.overwrite, resuming=cfg.resume != NEVER and inside)
+    return checkpoint
+
+
+def open_folder(cfg: Config, checkpoint: Path | None, epoch: int) -> RunFolder:
+    """The run folder, with the epochs of the run that is resumed after ``epoch``."""
+    resolved = OmegaConf.to_yaml(OmegaConf.structured(cfg))
+    return RunFolder(cfg.run_dir, resolved, cfg.overwrite, None if cfg.resume == NEVER else epoch, checkpoint)
+
+
+def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
+    """The record in the run folder, if that run has finished and nothing is left to train; None otherwise."""
+    has_record = (Path(cfg.run_dir) / "record.json").is_file()
+    return read_record(Path(cfg.run_dir)) if has_record and state.is_finished(cfg.train) else None
+
+
+def how_to_resume(cfg: Config, epoch: int, unwritten: str) -> str:
+    """The last line of a run that was asked to stop."""
+    if cfg.world_size is not None:
+        return f"stopped at epoch {epoch} of a dry run"
+    if unwritten:
+        return f"stopped at epoch {epoch}, without a checkpoint of it: {unwritten}"
+    return f"stopped at epoch {epoch}; resume with: resume=auto run_dir={quote(os.path.abspath(cfg.run_dir))}"
+
+
 def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
     """Start the ranks of one job on this machine, wait for them, and read their record.
 
@@ -137,7 +186,7 @@ def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
     """
     check_preparation(cfg)
     check_optimizer(cfg)
-    check_folder(cfg.run_dir, cfg.overwrite)
+    check_run_dir(cfg)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
     if fork:
         fork_workers(_forked_rank, cfg, nproc=nproc, runtime=cfg.runtime)

@@ -63,9 +63,10 @@ def step_of_sgc(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     """Loss gradients and logits of the example model; its dropout is 0."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
-    prepared = prepare_on_rank0(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
     model = example("sgc").SGC(5, NUM_CLASSES, num_hops=3, dropout=0.0, seed=4).double()
-    graph = scheme.shard(prepared[0] if prepared else None, needs_of(model, cfg.optimizations))
+    needs = needs_of(model, cfg.optimizations)
+    prepared = prepare_on_rank0(cfg, scheme, needs, dense_graph(kind).graph() if world.rank == 0 else None)
+    graph = scheme.shard(prepared[0] if prepared else None, needs)
     object.__setattr__(graph, "features", to_aligned(graph.features, world.device))
     gradients = FlatGradients(model)
     multi_class(graph).loss(loss_logits(model, graph), graph.train_labels).backward()
@@ -118,8 +119,9 @@ def make(name: str) -> torch.nn.Module:
 
 def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str, np.ndarray]:
     scheme, model = make_scheme(cfg, world, Meter(world.device)), make(name)
-    prepared = prepare_on_rank0(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
-    return step(model, scheme.shard(prepared[0] if prepared else None, needs_of(model, cfg.optimizations)), scheme)
+    needs = needs_of(model, cfg.optimizations)
+    prepared = prepare_on_rank0(cfg, scheme, needs, dense_graph(kind).graph() if world.rank == 0 else None)
+    return step(model, scheme.shard(prepared[0] if prepared else None, needs), scheme)
 
 
 @pytest.mark.parametrize("name", ["net", *LAYERS])

@@ -39,6 +39,8 @@ _MINIMA = {
     "train.epochs": 1,
     "train.eval_every": 0,
     "train.patience": 0,
+    "train.checkpoint_every": 0,
+    "train.keep_checkpoints": 1,
     "runtime.nproc": 1,
     "runtime.threads": 1,
     "runtime.timeout_s": 1,

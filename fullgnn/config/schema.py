@@ -62,6 +62,10 @@ class TrainConfig:
     """Epochs between two evaluations; 0: evaluate once, after the last epoch."""
     patience: int = MISSING
     """Stop after this number of evaluations without a better validation accuracy; 0: never."""
+    checkpoint_every: int = MISSING
+    """Epochs between two checkpoints; 0: only a signal that ends the run writes one."""
+    keep_checkpoints: int = MISSING
+    """Number of checkpoints that are kept, the latest ones; each of them holds the best model so far too."""
     save_predictions: bool = MISSING
     """Write ``predictions.npz`` with the classes and logits of the best-validation epoch."""
     tensorboard: bool = MISSING
@@ -96,6 +100,9 @@ class RuntimeConfig:
 class Config:
     run_dir: str = MISSING
     """Folder of the run's files."""
+    resume: str = MISSING
+    """``never``; ``auto``: go on from the latest checkpoint in ``run_dir``, or begin anew if there is none; or the path
+    of a run folder or of a checkpoint."""
     overwrite: bool = MISSING
     """Remove the files of an earlier run or sweep in ``run_dir``; false: refuse a folder that holds such files."""
     seed: int = MISSING

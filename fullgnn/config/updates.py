@@ -2,7 +2,8 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -33,6 +34,12 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "schedule.end_factor": (lambda value: 0 <= value <= 1, "at least 0 and at most 1"),
     "train.clip_norm": (lambda value: 0 < value < math.inf, "finite and above 0"),
 }
+
+
+def resolved_schedule(node: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """The keys of ``schedule`` with every length that is null replaced by the number of epochs after the warm-up."""
+    rest = max(1, epochs - node.get("warmup_epochs", 0))
+    return {key: rest if key in LENGTHS and value is None else value for key, value in node.items()}
 
 
 def drop_zero_momentum(cfg: DictConfig) -> None:

@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 
 from fullgnn.config import TrainConfig
+from fullgnn.distributed import StopRequest
+from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.state import Best
@@ -28,35 +30,65 @@ class EpochOutput(Protocol):
 
 @dataclass(frozen=True)
 class FitResult:
-    epochs: list[EpochRecord]
+    epochs: list[EpochRecord]  # those that this call has trained
+    epoch: int  # how many the state has been trained in all
     best: Best | None  # None: no epoch was evaluated
     peak_tensor_bytes: int
     cuda_graph: str  # see RunRecord
+    last: dict[str, float | None] | None  # the metrics after the last epoch; None: the training was stopped
+    unwritten: str = ""  # on rank 0, why there is no checkpoint of the epoch at which the training was stopped
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a rank was asked to stop, and the training ended before its last epoch."""
+        return self.last is None
 
 
-def fit(runner: StepRunner, train: TrainConfig, outputs: Iterable[EpochOutput] = ()) -> FitResult:
+def fit(
+    runner: StepRunner,
+    train: TrainConfig,
+    outputs: Iterable[EpochOutput] = (),
+    checkpoints: Checkpoints | None = None,
+    request: StopRequest | None = None,
+) -> FitResult:
     """Train the state of ``runner`` in place, then close ``runner``. Every rank calls it with an equal state.
 
-    Every decision (best epoch, early stop) uses numbers that are equal on all ranks.
+    Every decision (best epoch, early stop, stop by a signal) uses numbers that are equal on all ranks.
+
+    Args:
+        outputs: where the record of each epoch goes.
+        checkpoints: None: none are written.
+        request: tells whether this process has been asked to stop. All ranks then stop after the same epoch.
     """
     keep_freed_memory()
     state, job = runner.state, runner.job
     memory, records = _Memory(runner), _Records(job.graph.labels.device, list(outputs))
     try:
-        for epoch in range(state.epoch + 1, train.epochs + 1):
+        metrics = evaluate(state.model, job) if state.is_finished(train) else None  # nothing is left of a resumed run
+        unwritten = ""
+        while not state.is_finished(train):
+            if request is not None and request.signal is not None:
+                state.gradients.ask_to_stop()
             runner.meter.lap()
             with memory.of_step():
-                launched = runner(epoch)
+                launched = runner(state.epoch + 1)
             records.read_late()
             metrics = None
-            if epoch == train.epochs or (train.eval_every and epoch % train.eval_every == 0):
+            if state.epoch == train.epochs or (train.eval_every and state.epoch % train.eval_every == 0):
                 with memory.of_evaluation():
                     metrics = evaluate(state.model, job)
                 state.note(metrics, job.task)
             records.add(launched, metrics)
-            if train.patience and state.stale >= train.patience:
+            finished = state.is_finished(train)
+            stops = records.asked_to_stop and not finished
+            if checkpoints is not None and (checkpoints.is_due(state.epoch, finished) or stops):
+                unwritten = checkpoints.write(state)
+            if stops:
+                metrics = None
                 break
-        return FitResult(records.all, state.best, memory.peak_bytes(), runner.outcome)
+        records.read_late()
+        peak_bytes = memory.peak_bytes()
+        return FitResult(records.all, state.epoch, state.best, peak_bytes, runner.outcome, metrics, unwritten)
     finally:
         runner.close()
 
@@ -70,6 +102,8 @@ class _Records:
 
     def __init__(self, device: torch.device, outputs: list[EpochOutput]):
         self.all: list[EpochRecord] = []
+        self.asked_to_stop = False
+        """Whether a rank had been asked to stop before the last epoch that was read; equal on all ranks."""
         self._outputs, self._defers = outputs, defers_reads(device)
         self._late: Launched | None = None  # an epoch that was launched and not yet read
 
@@ -86,7 +120,8 @@ class _Records:
             self._read(launched, metrics)
 
     def _read(self, launched: Launched, metrics: dict[str, float | None] | None) -> None:
-        loss, _ = launched.results.read()
+        loss, num_asked = launched.results.read()
+        self.asked_to_stop |= num_asked > 0
         record = EpochRecord(launched.epoch, loss, launched.cost.read(), metrics, launched.replayed)
         self.all.append(record)
         for output in self._outputs:

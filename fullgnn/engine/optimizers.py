@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ConstantLR, LinearLR, LRScheduler, SequentialLR
 
 from fullgnn.config import Config, build, target_of
-from fullgnn.config.updates import LENGTHS, WARMUP
+from fullgnn.config.updates import WARMUP, resolved_schedule
 from fullgnn.errors import ConfigError
 
 _CLIP_CHUNK = 1024
@@ -99,10 +99,9 @@ def make_schedule(node: Mapping[str, Any], optimizer: torch.optim.Optimizer, epo
         ConfigError: the schedule refuses its keys or the optimizer.
     """
     warmup, start = node.get("warmup_epochs", 0), node.get("warmup_start", 0.01)
-    keys = {key: value for key, value in node.items() if key not in WARMUP}
+    keys = {key: value for key, value in resolved_schedule(node, epochs).items() if key not in WARMUP}
     if not warmup and target_of(keys) is ConstantLR and keys.get("factor") == 1:
         return None
-    keys |= {key: max(1, epochs - warmup) for key in LENGTHS if key in keys and keys[key] is None}
     try:
         schedule = build(keys, optimizer=optimizer)
         if not isinstance(schedule, LRScheduler):

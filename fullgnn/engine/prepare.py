@@ -1,5 +1,6 @@
 """Turn a graph into the ordered graph: partition, reorder. Runs on rank 0."""
 
+import hashlib
 import logging
 import time
 from dataclasses import asdict, dataclass
@@ -24,17 +25,45 @@ from fullgnn.storage.cache import Cache
 log = logging.getLogger(__name__)
 
 
+SAMPLE = 1 << 20
+"""How many elements of a large array a ``Fingerprint`` reads."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What identifies a graph in its original order, whatever its name is."""
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    digest: str  # SHA-256 of all arrays; of large ones, of every k-th element
+
+    @classmethod
+    def of(cls, graph: Graph) -> "Fingerprint":
+        digest = hashlib.sha256()
+        masks = graph.train_mask, graph.val_mask, graph.test_mask
+        arrays = graph.indptr, graph.indices, graph.weight, graph.features, graph.labels, *masks
+        for array in arrays:
+            flat = np.empty(0) if array is None else array.reshape(-1)
+            digest.update(f"{flat.dtype.str} {len(flat)} ".encode())
+            digest.update(np.ascontiguousarray(flat[:: -(-len(flat) // SAMPLE) or 1]).view(np.uint8).data)
+        sizes = graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes
+        return cls(*sizes, digest.hexdigest())
+
+
 @dataclass(frozen=True)
 class NodeFacts:
-    """What the model and the task need to know of a graph before it is prepared."""
+    """What every rank knows of a graph before it is prepared: what the model, the task and checkpoints need."""
 
     num_features: int
     labels: LabelFacts
+    fingerprint: Fingerprint
     load_time_s: float = 0.0
 
     @classmethod
     def of(cls, graph: Graph) -> "NodeFacts":
-        return cls(graph.num_features, LabelFacts.of(graph))
+        return cls(graph.num_features, LabelFacts.of(graph), Fingerprint.of(graph))
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 """All that training changes: the model, the optimizer, and how far it has come."""
 
 import copy
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fullgnn.config import Config
+from fullgnn.config import Config, TrainConfig
 from fullgnn.engine.optimizers import DeviceRates, clip_gradients, make_optimizer, make_schedule
-from fullgnn.engine.sharded import split_parameters
+from fullgnn.engine.sharded import sharded_names, split_parameters
+from fullgnn.errors import ConfigError, message_of
 from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import Task
 
@@ -60,11 +63,112 @@ class TrainState:
         else:
             self.stale += 1
 
+    def is_finished(self, train: TrainConfig) -> bool:
+        """Whether the last epoch has been trained, or the evaluations have not improved for too long."""
+        return self.epoch >= train.epochs or (train.patience > 0 and self.stale >= train.patience)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What every rank has: all but the rows of sharded parameters, which ``rows`` returns, and but the best model.
+
+        It holds numbers, texts, None, lists, dicts and tensors, which ``torch.load`` reads with ``weights_only=True``.
+        """
+        optimizer, rows = self.optimizer.state_dict(), self.rows()
+        for name in rows:
+            kind, _, key = name.partition("/")
+            if kind == "optimizer":
+                number, _, entry = key.partition("/")
+                optimizer["state"][int(number)] = dict(optimizer["state"][int(number)])
+                del optimizer["state"][int(number)][entry]
+        return {
+            "epoch": self.epoch,
+            "stale": self.stale,
+            "model": _without(self.model.state_dict(), sharded_names(self.model)),
+            "optimizer": optimizer,
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "rows": {name: list(tensor.shape[1:]) for name, tensor in rows.items()},
+        }
+
+    def best_dict(self) -> dict[str, Any] | None:
+        """The best evaluation, without the rows of sharded parameters; None before the first evaluation."""
+        if self.best is None:
+            return None
+        model = _without(self.best.model, sharded_names(self.model))
+        return {"epoch": self.best.epoch, "metrics": self.best.metrics, "model": model}
+
+    def rows(self) -> dict[str, Tensor]:
+        """The sharded parameters and what the optimizer keeps of them, each (num_local_nodes, ...); not copies.
+
+        The names are ``model/<parameter>`` and ``optimizer/<number of the parameter>/<name of its state>``.
+        """
+        named, numbers = dict(self.model.named_parameters()), self._numbers()
+        found = {}
+        for name in sharded_names(self.model):
+            parameter = named[name]
+            found[f"model/{name}"] = parameter.detach()
+            for key, value in self.optimizer.state[parameter].items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    found[f"optimizer/{numbers[parameter]}/{key}"] = value
+        return found
+
+    def best_rows(self) -> dict[str, Tensor]:
+        """The sharded parameters at the best epoch, by ``model/<parameter>``; none before the first evaluation."""
+        names = [] if self.best is None else sharded_names(self.model)
+        return {f"model/{name}": self.best.model[name] for name in names if self.best is not None}
+
+    def load_state_dict(self, state: dict[str, Any], best: dict[str, Any] | None) -> None:
+        """Take over a ``state_dict`` and a ``best_dict``. The rows of sharded parameters are then to be written into
+        the tensors of ``rows`` and ``best_rows``.
+
+        Raises:
+            ConfigError: the model or the optimizer has other parameters than the one that was saved.
+        """
+        named, device = dict(self.model.named_parameters()), self.gradients.flat.device
+        try:
+            missing, unknown = self.model.load_state_dict(state["model"], strict=False)
+            if unknown or set(missing) != set(sharded_names(self.model)):
+                raise ValueError(f"parameters {unknown or missing}")
+            self._load_optimizer(state)
+            if self.schedule is not None:
+                self.schedule.load_state_dict(state["schedule"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"resume: the checkpoint does not fit this model and optimizer ({message_of(error)[:200]})"
+            ) from error
+        self.epoch, self.stale, self.best = state["epoch"], state["stale"], None
+        if best is not None:
+            rows = {name: torch.zeros_like(named[name]) for name in sharded_names(self.model)}
+            model = {name: value.to(device) for name, value in best["model"].items()} | rows
+            self.best = Best(best["epoch"], best["metrics"], model)
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        """Load the optimizer's state, with zeros for the rows of sharded parameters. Its settings are those of now,
+        but for the learning rates."""
+        numbers = {number: parameter for parameter, number in self._numbers().items()}
+        saved = copy.deepcopy(state["optimizer"])
+        for name, shape in state["rows"].items():
+            if name.startswith("optimizer/"):
+                _, number, key = name.split("/", 2)
+                parameter = numbers[int(number)]
+                saved["state"][int(number)][key] = parameter.detach().new_zeros(len(parameter), *shape)
+        settings = [dict(group) for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(saved)
+        for group, old in zip(self.optimizer.param_groups, settings, strict=True):
+            group.update({key: value for key, value in old.items() if key not in ("params", "lr", "initial_lr")})
+
+    def _numbers(self) -> dict[torch.nn.Parameter, int]:
+        """The number of each parameter in the optimizer's ``state_dict``."""
+        parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        return {parameter: number for number, parameter in enumerate(parameters)}
+
     def tensors(self) -> list[Tensor]:
         """The tensors that training holds, for counting memory. The optimizer has no state before the first epoch."""
         states = self.optimizer.state.values()
         kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
         return [*self.model.parameters(), self.gradients.flat, *self.gradients.of_rows, *kept]
+
+
+def _without(named: Mapping[str, Tensor], left_out: Collection[str]) -> dict[str, Tensor]:
+    return {name: value for name, value in named.items() if name not in left_out}
 
 
 def _val(metrics: dict[str, float | None], task: Task) -> float | None:

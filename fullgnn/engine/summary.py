@@ -39,8 +39,8 @@ class RankSummary:
 
 def summarize(result: FitResult) -> RankSummary:
     records = result.epochs[1:] or result.epochs
-    costs = [record.cost for record in records]
-    with_phases = [record.cost for record in records if not record.replayed]
+    costs = [record.cost for record in records] or [Cost()]  # a resumed run may have nothing left to train
+    with_phases = [record.cost for record in records if not record.replayed] or [Cost()]
     times = {
         phase: np.array([cost.time_ms.get(phase, 0.0) for cost in with_phases])
         for phase in ("epoch", "spmm", "comm", "other", "flight", "late")
@@ -62,11 +62,14 @@ def summarize(result: FitResult) -> RankSummary:
     )
 
 
-def make_record(cfg: Config, world: World, job: Job, setup: Cost, result: FitResult) -> RunRecord:
+def make_record(
+    cfg: Config, world: World, job: Job, setup: Cost, result: FitResult, resumed_after: int | None = None
+) -> RunRecord:
     """Gather the summaries of all ranks into one record. Every rank calls it and gets the same record.
 
     Args:
         setup: cost of this rank before the first epoch.
+        resumed_after: see ``RunRecord``.
     """
     preparation, scheme = job.preparation, job.scheme
     assert preparation is not None
@@ -98,7 +101,8 @@ def make_record(cfg: Config, world: World, job: Job, setup: Cost, result: FitRes
         dtype=cfg.runtime.dtype,
         threads=torch.get_num_threads(),
         cuda_graph=result.cuda_graph,
-        epochs=len(result.epochs),
+        epochs=result.epoch,
+        resumed_after=resumed_after,
         epoch_time_ms={
             "median": busiest.time_ms["epoch"],
             "p20": busiest.epoch_quantiles_ms[0],
@@ -121,7 +125,7 @@ def make_record(cfg: Config, world: World, job: Job, setup: Cost, result: FitRes
         setup_time_s=max(cost.time_ms["setup"] for cost in setups) / 1e3,
         setup_bytes={name: float(np.mean(values)) for name, values in _by_collective(setups).items()},
         setup_spmm_columns=setup.counts.get("spmm_columns", 0),
-        final_loss=None if world.dry else result.epochs[-1].loss,
+        final_loss=None if world.dry or not result.epochs else result.epochs[-1].loss,
         best_epoch=result.best.epoch if result.best else 0,
         metrics=metrics,
         train_accuracy=metrics.get("train_accuracy"),
@@ -154,7 +158,7 @@ def _num_parameters(model: torch.nn.Module, num_nodes: int) -> int:
 
 def _metrics(result: FitResult) -> dict[str, float | None]:
     """The metrics at the best epoch, and those of the test nodes at the last one, as ``final_test_accuracy``."""
-    best, last = result.best, result.epochs[-1].metrics
+    best, last = result.best, result.last
     assert best is not None and last is not None
     final = {f"final_{name}": value for name, value in last.items() if name.startswith("test_")}
     return {**best.metrics, **final}
@@ -178,7 +182,8 @@ def closing_table(record: RunRecord) -> str:
     median = record.epoch_time_ms["median"]
     replayed = record.cuda_graph == REPLAYED  # then the phases are fractions of other epochs, which ran eagerly
     whole = sum(getattr(record, f"{phase}_time_ms") for phase in PHASES) if replayed else median
-    measured = record.epochs - EAGER_EPOCHS if replayed else max(1, record.epochs - 1)
+    trained = record.epochs - (record.resumed_after or 0)
+    measured = trained - EAGER_EPOCHS if replayed else max(1, trained - 1)
     labels = ("SpMM", "communication (exposed)", "dense", "other")
     rows: list[Sequence[str]] = [
         (f"epoch, median of {measured}{' replayed' if replayed else ''}", f"{median:.2f} ms", ""),

@@ -4,7 +4,7 @@ A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A m
 the rows of its rank and one ``Block`` for each layer that reads neighbours; it never learns how many ranks there are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -132,6 +132,17 @@ class Scheme(Protocol):
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """Return all (num_nodes, F) rows in original node order on the host of rank 0; None on other ranks."""
+
+    def gather_parts(self, rows: Mapping[str, Tensor]) -> Iterator[dict[str, np.ndarray]]:
+        """Gather rows on rank 0 without holding all of them at once. Every rank iterates to the end.
+
+        Args:
+            rows: by name, (num_local_nodes, ...).
+
+        Yields:
+            on rank 0 parts of some ten megabytes, each with the original ids ``node_id`` (n,) and, by name, (n, ...)
+            rows; each node is in one part. Nothing on other ranks.
+        """
 
 
 @dataclass(frozen=True)

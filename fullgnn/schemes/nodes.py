@@ -4,7 +4,7 @@ A scheme differs from another one in the blocks of the matrix. Features, labels 
 holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,11 @@ from fullgnn.schemes.base import PreparedGraph, ShardedGraph
 from fullgnn.schemes.block import Block
 
 Arrays = dict[str, np.ndarray]
+
+PART_BYTES = 1 << 25
+"""Bytes of a part of rows that travels at once."""
+
+_LAST = "is the last part"
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,36 @@ def gather_rows(world: World, node_id: Tensor, rows: Tensor, num_nodes: int, str
     Returns:
         (num_nodes, F) on the host, in original node order; None on the other ranks.
     """
-    local = {"node_id": node_id.cpu().numpy(), "rows": rows.detach().cpu().numpy()}
+    out = None if world.rank else torch.empty((num_nodes, *rows.shape[1:]), dtype=rows.dtype)
+    for part in gather_parts(world, node_id, {"rows": rows}, stride):
+        assert out is not None
+        out.numpy()[part["node_id"]] = part["rows"]
+    return out
+
+
+def gather_parts(world: World, node_id: Tensor, rows: Mapping[str, Tensor], stride: int = 1) -> Iterator[Arrays]:
+    """See ``Scheme.gather_parts``.
+
+    Args:
+        node_id, stride: see ``gather_rows``.
+    """
     sources = range(0, world.size, stride)
-    if world.rank != 0:
-        if world.rank in sources:
-            send_arrays(local, 0)
-        return None
-    out = np.empty((num_nodes, rows.shape[1]), local["rows"].dtype)
-    for part in (local, *(receive_arrays(source) for source in sources[1:])):
-        out[part["node_id"]] = part["rows"]
-    return torch.from_numpy(out)
+    if world.rank not in sources:
+        return
+    bytes_of_row = 8 + sum(tensor[:1].nbytes for tensor in rows.values())
+    per_part = max(1, PART_BYTES // bytes_of_row)
+    starts = range(0, max(1, len(node_id)), per_part)
+    for start in starts:
+        some = slice(start, start + per_part)
+        part = {name: tensor[some].detach().cpu().numpy() for name, tensor in rows.items()}
+        part["node_id"] = node_id[some].cpu().numpy()
+        if world.rank == 0:
+            yield part
+        else:
+            send_arrays(part | {_LAST: np.array(start == starts[-1])}, 0)
+    for source in sources[1:] if world.rank == 0 and not world.dry else ():
+        last = False
+        while not last:
+            part = receive_arrays(source)
+            last = bool(part.pop(_LAST))
+            yield part

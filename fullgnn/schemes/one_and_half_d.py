@@ -21,11 +21,12 @@ from CAGNET's 1.5D in:
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +45,7 @@ from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.layout import Layout, lay_out, rank_arrays
-from fullgnn.schemes.nodes import GraphFacts, gather_rows, hand_out, sharded_graph
+from fullgnn.schemes.nodes import GraphFacts, gather_parts, gather_rows, hand_out, sharded_graph
 from fullgnn.schemes.options import SchemeOptions, takes_options
 from fullgnn.schemes.traffic import Halos
 from fullgnn.telemetry.meter import Meter
@@ -156,8 +157,16 @@ class OneAndHalfD:
 
     def gather(self, rows: Tensor) -> Tensor | None:
         """See ``Scheme.gather``. Of replicas with equal rows only replica 0 sends them."""
-        stride = 1 if self.grid.split_rows else self.replication
-        return gather_rows(self.world, self._node_id, rows, self._facts.num_nodes, stride)
+        return gather_rows(self.world, self._node_id, rows, self._facts.num_nodes, self._stride)
+
+    def gather_parts(self, rows: Mapping[str, Tensor]) -> Iterator[dict[str, np.ndarray]]:
+        """See ``Scheme.gather_parts``."""
+        return gather_parts(self.world, self._node_id, rows, self._stride)
+
+    @property
+    def _stride(self) -> int:
+        """How many consecutive ranks hold the same rows."""
+        return 1 if self.grid.split_rows else self.replication
 
     def _lay_out(self, prepared: PreparedGraph | None, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
         assert prepared is not None  # rank 0 has it

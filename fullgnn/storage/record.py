@@ -53,7 +53,7 @@ class RunRecord:
     dtype: str
     threads: int
     cuda_graph: str  # "replayed" if all but the first few epochs were; else "no: " and the reason
-    epochs: int  # number of epochs that ran
+    epochs: int  # number of epochs that ran, with those before a checkpoint
     epoch_time_ms: dict[str, float]  # median, p20, p80
     spmm_time_ms: float  # median epoch
     comm_time_ms: float  # median epoch: exposed communication, that is, waiting for data
@@ -90,6 +90,7 @@ class RunRecord:
     git_commit: str | None
     ranks: list[dict[str, Any]] = field(default_factory=list)  # costs of each rank, in rank order; see docs/record.md
     predicted: dict[str, Any] | None = None  # the planner's prediction; None: there is no plan
+    resumed_after: int | None = None  # epoch of the checkpoint that the run went on from; None: it began anew
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
 
 
@@ -106,20 +107,30 @@ class RunFolder:
         continue_after: the last epoch that a resumed run keeps of the run in this folder; 0: that run has ended before
             its first checkpoint. Lines of later epochs are cut off ``epochs.jsonl``, results are removed, and events
             and checkpoints stay. None: a new run.
+        checkpoint: what the run goes on from; None: the latest state in this folder. If it belongs to another run,
+            the epochs of that run are copied.
 
     Raises:
         ConfigError: the folder holds an earlier run, or cannot be created or written.
     """
 
-    def __init__(self, path: str, config: str, overwrite: bool = False, continue_after: int | None = None):
+    def __init__(
+        self,
+        path: str,
+        config: str,
+        overwrite: bool = False,
+        continue_after: int | None = None,
+        checkpoint: Path | None = None,
+    ):
         self.path = Path(path).absolute()
         epochs = self.path / "epochs.jsonl"
-        check_folder(path, overwrite, resuming=continue_after is not None)
+        source = self.path if checkpoint is None else checkpoint.parent.parent
+        check_folder(path, overwrite, resuming=continue_after is not None and source == self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if continue_after is not None:
                 remove_results(self.path)
-                write_text(epochs, lines_until(epochs, continue_after))
+                write_text(epochs, lines_until(source / "epochs.jsonl", continue_after))
             elif overwrite:
                 remove_run(self.path)
             self._epochs: TextIO = open(epochs, "x" if continue_after is None else "a")

@@ -13,19 +13,20 @@ class EventFiles:
 
     Args:
         run_dir: the run folder; the files are written to its folder ``tensorboard``.
+        first: the first epoch. TensorBoard then leaves out later points of earlier files.
 
     Raises:
         UnsupportedError: TensorBoard is not installed.
     """
 
-    def __init__(self, run_dir: Path):
+    def __init__(self, run_dir: Path, first: int = 1):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise UnsupportedError(
                 "train.tensorboard=true needs the package tensorboard: pip install tensorboard, or leave it out"
             ) from error
-        self._writer = SummaryWriter(str(run_dir / "tensorboard"))
+        self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=first if first > 1 else None)
 
     def add_epoch(self, record: EpochRecord) -> None:
         points: dict[str, float | None] = {"loss/train": record.loss}

@@ -15,16 +15,17 @@ class Progress:
     Args:
         epochs: number of planned epochs.
         visible: whether this rank shows it.
+        first: the first epoch; a resumed run begins later than at 1.
     """
 
-    def __init__(self, epochs: int, visible: bool):
-        self._epochs, self._visible = epochs, visible
+    def __init__(self, epochs: int, visible: bool, first: int = 1):
+        self._epochs, self._visible, self._first = epochs, visible, first
         self._metrics = ""
         self._bar = None
         if visible and sys.stderr.isatty():
             from tqdm import tqdm  # imported here, since this module must load without tqdm
 
-            self._bar = tqdm(total=epochs, desc="epoch", unit="ep", dynamic_ncols=True)
+            self._bar = tqdm(total=epochs, initial=first - 1, desc="epoch", unit="ep", dynamic_ncols=True)
 
     def add_epoch(self, record: EpochRecord) -> None:
         if not self._visible:
@@ -35,7 +36,7 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix_str(line, refresh=False)
             self._bar.update()
-        elif record.epoch in (1, self._epochs) or record.epoch % max(1, self._epochs // 10) == 0:
+        elif record.epoch in (self._first, self._epochs) or record.epoch % max(1, self._epochs // 10) == 0:
             log.info("epoch %d/%d  %s", record.epoch, self._epochs, line)
 
     def close(self) -> None:

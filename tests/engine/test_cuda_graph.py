@@ -531,7 +531,7 @@ def test_times_of_replayed_epochs_and_phases_of_the_others() -> None:
 
     eager = [record(k, False, epoch=100.0 * k, spmm=10.0 * k, comm=1.0, other=2.0) for k in (1, 2, 3, 4)]
     graphed = [record(4 + k, True, epoch=float(k)) for k in (1, 2, 3)]
-    result = FitResult(eager + graphed, None, 0, REPLAYED)
+    result = FitResult(eager + graphed, 7, None, 0, REPLAYED, None)
     found = summary.summarize(result)
     assert found.time_ms == {"epoch": 2.0, "spmm": 30.0, "comm": 1.0, "other": 2.0, "dense": 267.0}
     assert found.epoch_quantiles_ms == pytest.approx((1.4, 2.6))

@@ -61,8 +61,9 @@ def dense(conv: MessageConv, x: Tensor, adj: np.ndarray, values: Tensor | None) 
 
 def blocks(world: World, cfg: Config, kind: str, conv: MessageConv) -> dict[str, Block]:
     scheme = make_scheme(cfg, world, Meter(world.device))
-    prepared = prepare_on_rank0(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
-    graph = scheme.shard(prepared[0] if prepared else None, needs_of(conv, cfg.optimizations))
+    needs = needs_of(conv, cfg.optimizations)
+    prepared = prepare_on_rank0(cfg, scheme, needs, dense_graph(kind).graph() if world.rank == 0 else None)
+    graph = scheme.shard(prepared[0] if prepared else None, needs)
     assert graph.loss_block is not None
     return {"all": graph.block, "loss": graph.loss_block}
 

@@ -45,7 +45,7 @@ def whole(seed: Any, num_rows: int) -> np.ndarray:
 
 def blocks_of(world: World, cfg: Config, kind: str) -> dict[str, Block]:
     scheme = make_scheme(cfg, world, Meter(world.device))
-    prepared = prepare_on_rank0(cfg, scheme, dense_graph(kind).graph() if world.rank == 0 else None)
+    prepared = prepare_on_rank0(cfg, scheme, NEEDS, dense_graph(kind).graph() if world.rank == 0 else None)
     graph = scheme.shard(prepared[0] if prepared else None, NEEDS)
     assert graph.loss_block is not None
     return {"all": graph.block, "loss": graph.loss_block}

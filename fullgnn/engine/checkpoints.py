@@ -1,0 +1,226 @@
+"""Write checkpoints of a training, and go on from one, also on another number of ranks.
+
+    replicated state     rank 0 writes it; to resume, rank 0 reads it and sends it to all ranks
+    sharded parameters   travel to rank 0 part by part, with the original ids of their nodes; to resume, rank 0 sends
+                         each part to all ranks, and a rank takes the rows of its own nodes
+
+So a checkpoint does not depend on the number of ranks, the scheme or the order of the nodes, and no rank ever holds
+the rows of all nodes.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fullgnn.config import Config
+from fullgnn.config.updates import resolved_schedule
+from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.engine.job import Job
+from fullgnn.engine.prepare import Fingerprint
+from fullgnn.engine.state import TrainState
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, find, keep_last, read, read_rows, writing
+
+log = logging.getLogger(__name__)
+
+AUTO, NEVER = "auto", "never"
+"""Values of ``resume``; any other one is a path."""
+
+_FIXED = ("model", "task", "optimizer", "schedule", "seed", "train.clip_norm", "train.decay_biases", "runtime.dtype")
+"""Keys and groups of the configuration that a resumed run shares with the run before."""
+
+
+class Checkpoints:
+    """Writes the checkpoints of one run. Every rank has one and calls its methods; only rank 0 uses the files.
+
+    Args:
+        run_dir: the run folder.
+        graph: what identifies the graph.
+    """
+
+    def __init__(self, cfg: Config, world: World, job: Job, graph: Fingerprint):
+        self.run_dir = Path(cfg.run_dir).absolute()
+        self._every, self._keep = cfg.train.checkpoint_every, cfg.train.keep_checkpoints
+        self._world, self._job, self._graph = world, job, graph
+        self._config = fixed_settings(cfg)
+        self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
+
+    def is_due(self, epoch: int, last: bool) -> bool:
+        """Whether a checkpoint is written after ``epoch``, which may be the ``last`` one of the run."""
+        return self._every > 0 and (epoch % self._every == 0 or last) and not self._world.dry
+
+    def write(self, state: TrainState) -> str:
+        """Write a checkpoint, and remove the oldest ones. Every rank calls it; the others may run ahead of rank 0.
+
+        Returns:
+            on rank 0, why it could not be written, which is also logged; an empty text if it was, and on other ranks.
+        """
+        gather = self._job.scheme.gather_parts
+        rows = {STATE: state.rows(), BEST: state.best_rows()}
+        parts = ((name, part) for name in rows if rows[name] for part in gather(rows[name]))
+        if self._world.rank != 0:
+            for _ in parts:
+                pass
+            return ""
+        try:
+            self._write(state, parts)
+        except OSError as error:
+            for _ in parts:  # the other ranks are sending
+                pass
+            problem = f"{self.run_dir}/checkpoints cannot be written ({error.strerror or error})"
+            log.warning("%s: there is no checkpoint of epoch %d", problem, state.epoch)
+            return problem
+        return ""
+
+    def _write(self, state: TrainState, parts: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
+        best = state.best_dict()
+        earlier = self._last if best is not None and self._last and self._last[1] == best["epoch"] else None
+        with writing(self.run_dir, state.epoch) as writer:
+            writer.write(STATE, {"config": self._config, "graph": asdict(self._graph), STATE: state.state_dict()})
+            if earlier is not None:
+                writer.take(BEST, earlier[0])
+            elif best is not None:
+                writer.write(BEST, {"config": self._config, "graph": asdict(self._graph), BEST: best})
+            for name, part in parts:
+                if name == STATE or earlier is None:
+                    writer.write_rows(name, {key: torch.from_numpy(array) for key, array in part.items()})
+        keep_last(self.run_dir, self._keep)
+        written = checkpoints(self.run_dir)[-1]
+        self._last = None if best is None else (written, best["epoch"])
+
+
+def fixed_settings(cfg: Config) -> dict[str, Any]:
+    """What a resumed run shares with the run before, by dotted key of the configuration."""
+    composed = OmegaConf.structured(cfg)
+    settings = {key: OmegaConf.select(composed, key) for key in _FIXED}
+    plain = {
+        key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in settings.items()
+    }
+    return plain | {"schedule": resolved_schedule(cfg.schedule, cfg.train.epochs)}
+
+
+def checkpoint_to_resume(cfg: Config) -> Path | None:
+    """The checkpoint from which the run of ``cfg`` goes on; None: it begins anew. Called on rank 0.
+
+    ``resume=auto`` takes the latest checkpoint in ``run_dir`` that can be read.
+
+    Raises:
+        ConfigError, DataError: there is no such checkpoint, or it belongs to another model, optimizer, task or seed.
+    """
+    if cfg.resume == NEVER:
+        return None
+    if cfg.overwrite:
+        raise ConfigError(f"overwrite=true removes the run that resume={cfg.resume} goes on with: give one of the two")
+    if cfg.resume == AUTO:
+        found = _latest_readable(Path(cfg.run_dir))
+        if found is None:
+            log.info("resume=auto: run_dir=%s holds no checkpoint, so the run begins anew", cfg.run_dir)
+            return None
+    else:
+        found = find(cfg.resume)
+    _check_settings(read(found, STATE)["config"], fixed_settings(cfg))
+    return found
+
+
+def _latest_readable(run_dir: Path) -> Path | None:
+    problem = None
+    for checkpoint in reversed(checkpoints(run_dir)):
+        try:
+            read(checkpoint, STATE)
+            return checkpoint
+        except DataError as error:
+            log.warning("%s", error)
+            problem = problem or error
+    if problem is not None:
+        raise problem
+    return None
+
+
+def restore(checkpoint: Path | None, state: TrainState, job: Job, graph: Fingerprint) -> None:
+    """Let ``state`` go on from ``checkpoint``, which only rank 0 knows. Every rank calls it.
+
+    Raises:
+        ConfigError, DataError: the checkpoint is of another graph, or cannot be read; the same on every rank.
+    """
+
+    def load() -> tuple[dict[str, Any], dict[str, Any] | None]:
+        assert checkpoint is not None  # rank 0 knows it
+        content = read(checkpoint, STATE)
+        check_graph(content["graph"], graph)
+        best = read(checkpoint, BEST)[BEST] if (checkpoint / f"{BEST}.pt").exists() else None
+        return content[STATE], best
+
+    state.load_state_dict(*broadcast_object(from_rank0(load)))
+    node_id = job.graph.block.source_id
+    for name, rows in ((STATE, state.rows()), (BEST, state.best_rows())):
+        if rows:
+            load_rows(checkpoint, name, node_id, rows)
+
+
+def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping[str, Tensor]) -> None:
+    """Read the rows of this rank's nodes from the parts ``name`` of a checkpoint. Every rank calls it.
+
+    Args:
+        checkpoint: on rank 0.
+        node_id: (num_local_nodes,) int64, original ids.
+        rows: by name, (num_local_nodes, ...), written in place.
+
+    Raises:
+        DataError: a part cannot be read, or does not have a node; the same on every rank.
+    """
+    parts = None if checkpoint is None else read_rows(checkpoint, name)
+    ids, order = node_id.cpu().sort()
+    num_found = torch.zeros((), dtype=torch.int64)
+
+    def next_part() -> dict[str, Any] | None:
+        return None if parts is None else next(parts, None)
+
+    while (part := broadcast_object([from_rank0(next_part)])[0]) is not None:
+        place = torch.searchsorted(ids, part["node_id"]).clamp(max=max(0, len(ids) - 1))
+        own = ids[place] == part["node_id"] if len(ids) else torch.zeros(len(place), dtype=torch.bool)
+        local = order[place[own]]
+        for key, tensor in rows.items():
+            tensor[local.to(tensor.device)] = part[key][own].to(tensor.device, tensor.dtype)
+        num_found += len(local)
+    assert num_found == len(ids), f"{num_found} of {len(ids)} nodes are in the checkpoint"
+
+
+def check_graph(saved: Mapping[str, Any], graph: Fingerprint) -> None:
+    """Refuse to go on with another graph.
+
+    Raises:
+        ConfigError: one line that names the difference.
+    """
+    for key, now in asdict(graph).items():
+        if saved[key] != now:
+            difference = f"{key} is {saved[key]} in the checkpoint and {now} here"
+            if key == "digest":
+                difference = "its edges, features, labels or splits differ from those of the checkpoint"
+            raise ConfigError(f"resume: the graph is another one ({difference}): give the same dataset and its keys")
+
+
+def _check_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    before, after = _flat(saved), _flat(now)
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            raise ConfigError(
+                f"resume: {key} is {old} in the checkpoint and {new} here: give {key}={'null' if old is None else old},"
+                " or start anew in another run_dir"
+            )
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = list(value) if isinstance(value, (list, tuple)) else value
+    return found
