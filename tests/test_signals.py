@@ -1,7 +1,9 @@
 """Signals to real trainings: to the command, to its launcher's process group, and to one rank."""
 
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import OWN, environment, torchrun
+from tests.commands import OWN, environment, run_command, torchrun
 
 # The command as it runs where a GPU is visible: it starts new processes, not forks.
 LAUNCHED = [sys.executable, "-c", "import fullgnn.train as train; train.can_fork = lambda: False; train.main()"]
@@ -102,6 +104,25 @@ def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep
         if sweep:
             assert not (run.run_dir / "2").exists()
             assert (run.run_dir / "sweep.csv").read_text().count(",ok,") == 1
+
+
+@pytest.mark.parametrize(("way", "name"), [("forked", "SIGTERM"), ("launched", "SIGINT"), ("torchrun", "SIGTERM")])
+def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path: Path, way: str, name: str) -> None:
+    with training(tmp_path, WAYS[way], LONG, "train.eval_every=100") as run:
+        begin = time.monotonic()
+        run.process.send_signal(signal.Signals[name])
+        status = run.process.wait(timeout=30)
+        assert time.monotonic() - begin < 10
+        (said,) = re.findall(r"^stopped at epoch (\d+); resume with: (.*)$", run.output, re.MULTILINE)
+        if way != "torchrun":  # torchrun prints a traceback of its own
+            assert status == 128 + signal.Signals[name] and "Traceback" not in run.output, run.output
+            assert run.output.endswith(f"resume with: {said[1]}\n")
+    stopped, keys = int(said[0]), shlex.split(said[1])
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"epoch_{stopped:06d}"]
+    again = ["dataset=karate", "train.eval_every=100", f"train.epochs={stopped + 2}", *keys]
+    assert run_command(OWN, *again, cwd=tmp_path).status == 0
+    lines = (tmp_path / "run" / "epochs.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == list(range(1, stopped + 3))
 
 
 @pytest.mark.parametrize("way", WAYS)

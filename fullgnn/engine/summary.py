@@ -182,6 +182,7 @@ def closing_table(record: RunRecord) -> str:
     median = record.epoch_time_ms["median"]
     replayed = record.cuda_graph == REPLAYED  # then the phases are fractions of other epochs, which ran eagerly
     whole = sum(getattr(record, f"{phase}_time_ms") for phase in PHASES) if replayed else median
+    whole = whole or 1.0  # a resumed run may have had nothing left to train
     trained = record.epochs - (record.resumed_after or 0)
     measured = trained - EAGER_EPOCHS if replayed else max(1, trained - 1)
     labels = ("SpMM", "communication (exposed)", "dense", "other")
