@@ -11,10 +11,11 @@ import torch
 
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
-from fullgnn.engine import prepare_on_rank0, set_up
+from fullgnn.engine import predict, prepare_on_rank0, set_up
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.job import make_scheme
 from fullgnn.engine.state import FlatGradients
+from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
@@ -130,6 +131,24 @@ def test_the_short_examples_are_exact(ranks, name: str) -> None:
     for kind in KINDS:
         model, graph = in_one_process(cfg, kind, lambda: make(name))
         compare(ranks(2)(step_of_example, cfg, kind, name), step(model, graph, OneProcess()), 1e-10, kind)
+
+
+def step_of_hinge(world: World, cfg: Config) -> dict[str, Any]:
+    scheme = make_scheme(cfg, world, Meter(world.device))
+    job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
+    task = example("hinge").Hinge(LabelFacts.of(dense_graph("symmetric").graph()), margin=0.5)
+    loss = task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
+    logits = scheme.gather(predict(job.model, job.graph))
+    return {"loss": scheme.sum_over_rows(loss.detach()).item(), "logits": logits}
+
+
+def test_the_task_is_exact(ranks) -> None:
+    cfg, dense = config("scheme=1d", "runtime.dtype=float64", "model.dropout=0"), dense_graph("symmetric")
+    found = ranks(3)(step_of_hinge, cfg)
+    train = torch.from_numpy(dense.train_mask)
+    logits, labels = found[0]["logits"][train], torch.from_numpy(dense.labels)[train]
+    expected = torch.nn.functional.multi_margin_loss(logits, labels, margin=0.5)
+    assert all(one["loss"] == pytest.approx(expected.item(), abs=1e-12) for one in found)
 
 
 def test_the_short_examples_are_short() -> None:

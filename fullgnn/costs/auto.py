@@ -9,7 +9,7 @@ from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.measure import measured_hardware
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import Option, Search, best, locality
-from fullgnn.costs.statistics import check_plannable, counted_job, reads_edges
+from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import Job, with_supported_optimizations
 from fullgnn.engine.prepare import Prepared
@@ -76,7 +76,7 @@ def with_fetch(
     if not isinstance(scheme, OneAndHalfD) or cfg.scheme["fetch"] != "auto":
         return cfg
     decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
-    decided = decided or reads_edges(cfg)
+    decided = decided or why_unplannable(cfg) != ""
     if decided or (hardware is None and world.device.type != "cuda"):
         return cfg
 

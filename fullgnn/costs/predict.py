@@ -20,6 +20,7 @@ from fullgnn.config import Config, build
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.statistics import PlannedJob
 from fullgnn.costs.trace import Trace, trace_epoch
+from fullgnn.engine.state import EXTRA
 from fullgnn.kernels.spmm.blocked import held_bytes
 from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.schemes.traffic import BROADCAST, OWN
@@ -128,7 +129,7 @@ def kernel_of(cfg: Config, hardware: Hardware) -> str:
 
 def _gradient_bytes(job: PlannedJob, trace: Trace) -> int:
     """Bytes that each rank receives in the all-reduce of the gradients and the loss."""
-    return 2 * (job.grid.num_ranks - 1) * (trace.num_parameters + 1) * job.dtype.itemsize // job.grid.num_ranks
+    return 2 * (job.grid.num_ranks - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // job.grid.num_ranks
 
 
 def _reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:

@@ -14,6 +14,7 @@ from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.job import build_model
+from fullgnn.engine.sharded import sharded_names
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
@@ -130,22 +131,22 @@ class PlannedJob:
         return replace(self, rows=self.rows.scaled(factor), products=products)
 
 
-def reads_edges(cfg: Config) -> bool:
-    """Whether a layer of the model reads edges one by one."""
-    return bool(needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations).edges)
+def why_unplannable(cfg: Config) -> str:
+    """Why the cost of the model is not that of its products and of parameters that every rank holds; empty if it is."""
+    model = build_model(cfg, 1, 1, torch.device("cpu"))
+    if needs_of(model, cfg.optimizations).edges:
+        return "reads edges one by one, and the planner predicts products only"
+    return "has trainable vectors of nodes, which the planner does not count" if sharded_names(model) else ""
 
 
 def check_plannable(cfg: Config) -> None:
-    """Refuse a model whose cost is not that of its products.
+    """Refuse a model whose cost the planner does not know.
 
     Raises:
         UnsupportedError: one line that names the model.
     """
-    if reads_edges(cfg):
-        raise UnsupportedError(
-            f"model={cfg.model['name']} reads edges one by one, and the planner predicts products only: choose"
-            " scheme=1d or scheme=1.5d yourself"
-        )
+    if reason := why_unplannable(cfg):
+        raise UnsupportedError(f"model={cfg.model['name']} {reason}: choose scheme=1d or scheme=1.5d yourself")
 
 
 def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality: float = 0.0) -> PlannedJob:

@@ -21,12 +21,10 @@ from CAGNET's 1.5D in:
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,8 +42,9 @@ from fullgnn.schemes.base import Balance, Needs, PreparedGraph, ShardedGraph
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.exchange import MeshAxes, RankContext
+from fullgnn.schemes.gather import GathersRows
 from fullgnn.schemes.layout import Layout, lay_out, rank_arrays
-from fullgnn.schemes.nodes import GraphFacts, gather_parts, gather_rows, hand_out, sharded_graph
+from fullgnn.schemes.nodes import GraphFacts, hand_out, sharded_graph
 from fullgnn.schemes.options import SchemeOptions, takes_options
 from fullgnn.schemes.traffic import Halos
 from fullgnn.telemetry.meter import Meter
@@ -75,7 +74,7 @@ def one_and_half_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -
     return OneAndHalfD(world, kernel, meter, SchemeOptions(**options))
 
 
-class OneAndHalfD:
+class OneAndHalfD(GathersRows):
     """The ``Scheme`` 1.5D on this rank, as the docstring of this module explains it.
 
     ``one_d`` and ``one_and_half_d`` build it.
@@ -106,8 +105,9 @@ class OneAndHalfD:
                 world.device, lambda number: SharedSlots(world.size, world.rank, world.timeout_s, world.dry, number)
             ),
         )
+        self.all_ranks = self.context.axes.world
+        self.copies = 1 if self.grid.split_rows else self.replication
         self._facts: GraphFacts
-        self._node_id: Tensor
 
     @property
     def kernel_name(self) -> str:
@@ -123,13 +123,14 @@ class OneAndHalfD:
         planned = from_rank0(lambda: self._lay_out(prepared, needs))
         layout = broadcast_object(planned[0] if planned else None)
         self._facts, self.balance = layout.facts, layout.balance
+        self.num_nodes = layout.facts.num_nodes
         self.kernel.name_for(self.world.device, layout.facts.dtype)  # a kernel without the dtype raises on every rank
         cut = None
         if planned is not None and prepared is not None:
             cut = partial(rank_arrays, prepared, *planned, needs)
         arrays = hand_out(self.world, cut)
-        self._node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
-        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self._node_id)
+        self.node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
+        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id)
         loss_block = builder.loss_block() if needs.loss_rows else None
         return sharded_graph(layout.facts, arrays, builder.block(), loss_block)
 
@@ -141,32 +142,6 @@ class OneAndHalfD:
         if not self.grid.split_rows and self.context.replica != 0:
             tensor.zero_()
         return self.context.axes.world.all_reduce(tensor)
-
-    def of_columns(self, rows: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """See ``Scheme.of_columns``. Each rank computes an equal part of the columns."""
-        world, num_columns = self.context.axes.world, rows.shape[1]
-        if not self.grid.split_rows and self.context.replica != 0:
-            rows = rows[:0]
-        bounds = [num_columns * index // world.size for index in range(world.size + 1)]
-        parts = [rows[:, first:last].contiguous() for first, last in zip(bounds, bounds[1:])]
-        found = torch.zeros(num_columns, dtype=torch.float64)
-        own = slice(bounds[world.index], bounds[world.index + 1])
-        whole = rows if self.world.dry else torch.cat(world.all_to_all(parts, "metrics"))
-        found[own] = compute(whole)[: own.stop - own.start].double().cpu()
-        return world.all_reduce(found)  # each number has one addend that is not 0
-
-    def gather(self, rows: Tensor) -> Tensor | None:
-        """See ``Scheme.gather``. Of replicas with equal rows only replica 0 sends them."""
-        return gather_rows(self.world, self._node_id, rows, self._facts.num_nodes, self._stride)
-
-    def gather_parts(self, rows: Mapping[str, Tensor]) -> Iterator[dict[str, np.ndarray]]:
-        """See ``Scheme.gather_parts``."""
-        return gather_parts(self.world, self._node_id, rows, self._stride)
-
-    @property
-    def _stride(self) -> int:
-        """How many consecutive ranks hold the same rows."""
-        return 1 if self.grid.split_rows else self.replication
 
     def _lay_out(self, prepared: PreparedGraph | None, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
         assert prepared is not None  # rank 0 has it

@@ -16,7 +16,7 @@ from fullgnn.distributed import World
 from fullgnn.engine import checkpoints as engine
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph
-from fullgnn.schemes import nodes
+from fullgnn.schemes import gather
 from fullgnn.storage import checkpoint as files
 from fullgnn.storage.record import RunRecord
 from fullgnn.train import run_on
@@ -133,11 +133,11 @@ def test_a_run_goes_on_on_any_layout(ranks, tmp_path: Path, graph_file: Path, re
 
 def run_in_parts(world: World, cfg: Config) -> dict[str, Any]:
     """``run`` with parts of a few rows."""
-    before, nodes.PART_BYTES = nodes.PART_BYTES, 300
+    before, gather.PART_BYTES = gather.PART_BYTES, 300
     try:
         return run(world, cfg)
     finally:
-        nodes.PART_BYTES = before
+        gather.PART_BYTES = before
 
 
 def test_float32_on_another_layout(ranks, tmp_path: Path, graph_file: Path) -> None:
@@ -288,13 +288,13 @@ def full_disk(world: World, cfg: Config) -> list[str]:
         (self.folder / "begun").touch()
         raise OSError(28, "No space left on device")
 
-    before, parts = files.CheckpointWriter.write, nodes.PART_BYTES
-    files.CheckpointWriter.write, nodes.PART_BYTES = full, 300  # type: ignore[method-assign]
+    before, parts = files.CheckpointWriter.write, gather.PART_BYTES
+    files.CheckpointWriter.write, gather.PART_BYTES = full, 300  # type: ignore[method-assign]
     logger.addHandler(handler)
     try:
         run_on(world, cfg)
     finally:
-        files.CheckpointWriter.write, nodes.PART_BYTES = before, parts  # type: ignore[method-assign]
+        files.CheckpointWriter.write, gather.PART_BYTES = before, parts  # type: ignore[method-assign]
         logger.removeHandler(handler)
     return lines
 
