@@ -57,12 +57,12 @@ from fullgnn.engine import (
     replay_for,
     with_input,
 )
-from fullgnn.engine.checkpoints import NEVER, Checkpoints, checkpoint_to_resume, restore
+from fullgnn.engine.checkpoints import AUTO, NEVER, Checkpoints, checkpoint_to_resume, restore
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped
 from fullgnn.storage.folder import check_folder
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
-from fullgnn.telemetry.events import EventFiles
+from fullgnn.telemetry.events import EventFiles, summary_writer
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.progress import Progress
@@ -92,6 +92,8 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     check_optimizer(cfg)
     check_deterministic(cfg, world.device)
     checkpoint = from_rank0(lambda: check_run_dir(cfg))
+    if cfg.train.tensorboard:
+        from_rank0(summary_writer)
     cfg, graph, hardware = planned(cfg, world)
     scheme = make_scheme(cfg, world, meter)
     with meter.phase("setup"):
@@ -162,6 +164,21 @@ def open_folder(cfg: Config, checkpoint: Path | None, epoch: int) -> RunFolder:
     return RunFolder(cfg.run_dir, resolved, cfg.overwrite, None if cfg.resume == NEVER else epoch, checkpoint)
 
 
+def finished_run(cfg: Config) -> RunRecord | None:
+    """With ``resume=auto``, the record in the run folder, if a run of this very configuration has finished there."""
+    folder = Path(cfg.run_dir)
+    if cfg.resume != AUTO or not all((folder / name).is_file() for name in ("config.yaml", "record.json")):
+        return None
+    before, now = OmegaConf.load(folder / "config.yaml"), OmegaConf.structured(cfg)
+    settings = [
+        {key: str(one[key]) for key in one if key not in ("resume", "overwrite", "run_dir")} for one in (before, now)
+    ]
+    if settings[0] != settings[1]:
+        return None
+    log.info("%s holds this run already, which has finished", cfg.run_dir)
+    return read_record(folder)
+
+
 def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
     """The record in the run folder, if that run has finished and nothing is left to train; None otherwise."""
     has_record = (Path(cfg.run_dir) / "record.json").is_file()
@@ -186,6 +203,8 @@ def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
     """
     check_preparation(cfg)
     check_optimizer(cfg)
+    if (finished := finished_run(cfg)) is not None:
+        return finished
     check_run_dir(cfg)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
     if fork:

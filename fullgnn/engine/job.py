@@ -14,7 +14,7 @@ from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.prepare import NodeFacts, Preparation, Prepared, prepare
 from fullgnn.engine.sharded import place_rows
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
@@ -108,7 +108,10 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
     Raises:
         ConfigError, DataError: the graph lacks what the task or the model needs; the same on every rank.
     """
-    task = build(cfg.task, labels=facts.labels)
+    try:
+        task = build(cfg.task, labels=facts.labels)
+    except DataError as error:
+        raise DataError(f"dataset {facts.name}: {error}") from error
     model = build_model(cfg, facts.num_features, task.num_outputs, device)
     optimizations = applicable(cfg.optimizations, model)
     return Learner(model, task, optimizations, needs_of(model, optimizations), facts.load_time_s)

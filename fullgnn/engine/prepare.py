@@ -56,6 +56,7 @@ class Fingerprint:
 class NodeFacts:
     """What every rank knows of a graph before it is prepared: what the model, the task and checkpoints need."""
 
+    name: str
     num_features: int
     labels: LabelFacts
     fingerprint: Fingerprint
@@ -63,7 +64,7 @@ class NodeFacts:
 
     @classmethod
     def of(cls, graph: Graph) -> "NodeFacts":
-        return cls(graph.num_features, LabelFacts.of(graph), Fingerprint.of(graph))
+        return cls(graph.name, graph.num_features, LabelFacts.of(graph), Fingerprint.of(graph))
 
 
 @dataclass(frozen=True)

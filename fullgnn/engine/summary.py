@@ -85,6 +85,7 @@ def make_record(
         **asdict(preparation.statistics),
         prepare_time_s=preparation.prepare_time_s,
         model=cfg.model["name"],
+        task=cfg.task["name"],
         num_parameters=_num_parameters(job.model, preparation.sizes.num_nodes),
         scheme=cfg.scheme["name"],
         world_size=world.size,

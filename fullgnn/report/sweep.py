@@ -55,7 +55,7 @@ class SweepReport(Callback):
         if under_torchrun():
             fail(ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"))
         try:
-            prepare_sweep(_csv_path(config).parent, config.overwrite)
+            prepare_sweep(_csv_path(config).parent, config.overwrite, resuming=config.resume == "auto")
         except ConfigError as error:
             fail(error)
         self._write(config)  # an empty table, to know now whether the folder can be written

@@ -21,8 +21,8 @@ CHECKPOINTS = "checkpoints"
 TABLE_FILE = "sweep.csv"
 """Name of the table of a sweep."""
 
-_CHECKPOINT = re.compile(r"(epoch|best)_\d{6,}")
-_UNFINISHED_CHECKPOINT = re.compile(r"\.(epoch|best)_\d{6,}(\W.*)?")
+_CHECKPOINT = re.compile(r"epoch_\d{6,}")
+_UNFINISHED_CHECKPOINT = re.compile(r"\.epoch_\d{6,}(\W.*)?")
 _JOB = re.compile(r"0|[1-9][0-9]*")
 _MAX_NAMES = 6  # of files in an error message
 
@@ -74,12 +74,13 @@ def remove_results(folder: Path) -> None:
     _remove([*(file for file in results if file.is_file()), *_unfinished(folder, FILES)], folder)
 
 
-def prepare_sweep(path: str | Path, overwrite: bool = False) -> None:
+def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = False) -> None:
     """Check that a sweep may write to the folder ``path``: it must not hold an earlier sweep.
 
     Args:
         overwrite: remove the table of the earlier sweep, and the files of all its jobs: a shorter sweep would leave
             some of them beside its own. Folders of jobs that become empty are removed.
+        resuming: the sweep goes on with the earlier one, job by job.
 
     Raises:
         ConfigError: the folder holds an earlier sweep, or cannot be read or written.
@@ -89,7 +90,7 @@ def prepare_sweep(path: str | Path, overwrite: bool = False) -> None:
         jobs = _job_folders(folder)
         tables = [TABLE_FILE] if (folder / TABLE_FILE).is_file() else []
         used = [] if overwrite else [job.name for job in jobs if run_files(job)]
-    if not overwrite and (tables or used):
+    if not overwrite and not resuming and (tables or used):
         raise ConfigError(_refusal(path, "sweep", [*tables, *used]))
     with _accessing(path, "written"):
         for job in jobs if overwrite else ():
@@ -105,7 +106,7 @@ def _refusal(path: str | Path, kind: str, names: Iterable[str], checkpoints: Ite
     names = list(dict.fromkeys(names))
     listed = ", ".join(names[:_MAX_NAMES] + ["..."] * (len(names) > _MAX_NAMES))
     cures = "choose another run_dir, or overwrite=true to replace it"
-    if any(checkpoints):
+    if any(checkpoints) or kind == "sweep":
         cures = "choose another run_dir, overwrite=true to replace it, or resume=auto to continue it"
     return f"run_dir={path} holds an earlier {kind} ({listed}): {cures}"
 

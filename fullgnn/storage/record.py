@@ -90,6 +90,7 @@ class RunRecord:
     git_commit: str | None
     ranks: list[dict[str, Any]] = field(default_factory=list)  # costs of each rank, in rank order; see docs/record.md
     predicted: dict[str, Any] | None = None  # the planner's prediction; None: there is no plan
+    task: str = "node_classification"
     resumed_after: int | None = None  # epoch of the checkpoint that the run went on from; None: it began anew
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
 

@@ -1,9 +1,25 @@
 """TensorBoard event files of a run."""
 
 from pathlib import Path
+from typing import Any
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.epoch import EpochRecord
+
+
+def summary_writer() -> Any:
+    """The class that writes event files.
+
+    Raises:
+        UnsupportedError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise UnsupportedError(
+            "train.tensorboard=true needs the package tensorboard: pip install tensorboard, or leave it out"
+        ) from error
+    return SummaryWriter
 
 
 class EventFiles:
@@ -16,17 +32,11 @@ class EventFiles:
         first: the first epoch. TensorBoard then leaves out later points of earlier files.
 
     Raises:
-        UnsupportedError: TensorBoard is not installed.
+        UnsupportedError: see ``summary_writer``.
     """
 
     def __init__(self, run_dir: Path, first: int = 1):
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise UnsupportedError(
-                "train.tensorboard=true needs the package tensorboard: pip install tensorboard, or leave it out"
-            ) from error
-        self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=first if first > 1 else None)
+        self._writer = summary_writer()(str(run_dir / "tensorboard"), purge_step=first if first > 1 else None)
 
     def add_epoch(self, record: EpochRecord) -> None:
         points: dict[str, float | None] = {"loss/train": record.loss}

@@ -16,13 +16,12 @@ RUN = (
     "predictions.npz",
     "tensorboard/events.out.tfevents.1.host.2.0",
     "checkpoints/epoch_000100/shard",
-    "checkpoints/best_1000000/shard",
 )
 UNFINISHED = (
     f".record.{'0af' * 10}00.json",
     f".predictions.{'0' * 32}.npz",
     "checkpoints/.epoch_000200/shard",
-    f"checkpoints/.best_000200.{'0' * 32}/shard",
+    f"checkpoints/.epoch_000200.{'0' * 32}/shard",
 )
 OWN = (
     "predictions_mine.npz",

@@ -291,7 +291,7 @@ def epochs_before_settling(world: World, cfg: Config) -> list[int]:
     before = StepRunner.run
     with (
         mock.patch.object(StepRunner, "run", run),
-        mock.patch("fullgnn.engine.train_step.free_kept_formats", lambda: settled.append(launched)),
+        mock.patch("fullgnn.engine.step_runner.free_kept_formats", lambda: settled.append(launched)),
         mock.patch("fullgnn.engine.fit.free_kept_formats", lambda: settled.append(launched)),
     ):
         fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
