@@ -169,10 +169,8 @@ def finished_run(cfg: Config) -> RunRecord | None:
     folder = Path(cfg.run_dir)
     if cfg.resume != AUTO or not all((folder / name).is_file() for name in ("config.yaml", "record.json")):
         return None
-    before, now = OmegaConf.load(folder / "config.yaml"), OmegaConf.structured(cfg)
-    settings = [
-        {key: str(one[key]) for key in one if key not in ("resume", "overwrite", "run_dir")} for one in (before, now)
-    ]
+    both = OmegaConf.load(folder / "config.yaml"), OmegaConf.structured(cfg)
+    settings = [{**OmegaConf.to_container(one), "resume": AUTO, "run_dir": ""} for one in both]  # type: ignore[dict-item]
     if settings[0] != settings[1]:
         return None
     log.info("%s holds this run already, which has finished", cfg.run_dir)

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -310,11 +311,15 @@ def test_a_sweep_replaces_an_earlier_one_only_if_told(tmp_path: Path) -> None:
     sweep = ["-m", "dataset=npz", "dataset.path=good.npz", "runtime.nproc=1", "train.epochs=1", "run_dir=all"]
     first = run_command(OWN, *sweep, "runtime.device=cpu", "seed=0,1,2", cwd=tmp_path)
     assert first.status == 0, first.output
+    shutil.rmtree(tmp_path / "all" / "1")  # as if the sweep had been killed
+    again = run_command(OWN, *sweep, "runtime.device=cpu", "seed=0,1,2", "resume=auto", cwd=tmp_path)
+    assert again.status == 0 and [row["seed"] for row in rows(tmp_path / "all")] == ["0", "1", "2"], again.output
+    assert re.findall("all/(.) holds this run already", again.output) == ["0", "2"]
     (tmp_path / "all" / "2" / "notes.txt").touch()
     before = files(tmp_path / "all")
     refused = run_command(OWN, *sweep, "runtime.device=cpu", "seed=3", cwd=tmp_path)
     assert refused.status == 1 and len(refused.output.splitlines()) == 1, refused.output
-    cures = "choose another run_dir, or overwrite=true to replace it"
+    cures = "choose another run_dir, overwrite=true to replace it, or resume=auto to continue it"
     line = f"error: run_dir={tmp_path / 'all'} holds an earlier sweep (sweep.csv, 0, 1, 2): {cures}"
     assert refused.output.strip() == line and files(tmp_path / "all") == before
     second = run_command(OWN, *sweep, "runtime.device=cpu", "seed=3", "overwrite=true", cwd=tmp_path)

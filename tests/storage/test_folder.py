@@ -104,7 +104,7 @@ def test_an_earlier_sweep_is_refused(tmp_path: Path, names: list[str], holds: st
     touch(tmp_path, *names)
     with pytest.raises(ConfigError) as refused:
         prepare_sweep(tmp_path)
-    cures = "choose another run_dir, or overwrite=true to replace it"
+    cures = "choose another run_dir, overwrite=true to replace it, or resume=auto to continue it"
     assert str(refused.value) == f"run_dir={tmp_path} holds an earlier sweep ({holds}): {cures}"
     assert files(tmp_path) == set(names)
 
