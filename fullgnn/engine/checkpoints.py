@@ -199,12 +199,12 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
     assert num_found == len(ids), f"{num_found} of {len(ids)} nodes are in the checkpoint"
 
 
-def check_graph(saved: Mapping[str, Any], graph: Fingerprint, key: str = "resume") -> None:
+def check_graph(saved: Mapping[str, Any], graph: Fingerprint, setting: str = "resume") -> None:
     """Refuse to go on with another graph.
 
     Args:
         saved: the fields of the ``Fingerprint`` in the checkpoint.
-        key: the configuration key that names the checkpoint, for the message.
+        setting: the configuration key that names the checkpoint, for the message.
 
     Raises:
         ConfigError: one line that names the difference.
@@ -214,7 +214,7 @@ def check_graph(saved: Mapping[str, Any], graph: Fingerprint, key: str = "resume
             difference = f"{key} is {saved[key]} in the checkpoint and {now} here"
             if key == "digest":
                 difference = "its edges, features, labels or splits differ from those of the checkpoint"
-            raise ConfigError(f"{key}: the graph is another one ({difference}): give the same dataset and its keys")
+            raise ConfigError(f"{setting}: the graph is another one ({difference}): give the same dataset and its keys")
 
 
 def _check_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
