@@ -18,19 +18,14 @@ place in the files. So no rank ever holds the results of all nodes.
 import dataclasses
 import difflib
 import logging
-import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-import numpy as np
 import torch
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
-from torch import Tensor
 
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
@@ -47,7 +42,7 @@ from fullgnn.distributed import (
     launch_workers,
     under_torchrun,
 )
-from fullgnn.distributed.command import help_with_keys, make_folder, run_as_rank, run_command
+from fullgnn.distributed.command import help_with_keys, run_as_rank, run_command
 from fullgnn.engine import (
     Job,
     check_preparation,
@@ -69,9 +64,10 @@ from fullgnn.engine.prediction import (
     load_parameters,
     read_trained,
 )
+from fullgnn.engine.row_files import write_rows, writing_to
 from fullgnn.errors import ConfigError
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.atomic import replacing, write_text
+from fullgnn.storage.atomic import write_text
 from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.logger import setup_logging
@@ -285,63 +281,10 @@ def trained_job(
     return job, learner.measures
 
 
-def write_rows(scheme: Scheme, folder: Path, rows: Mapping[str, Tensor], num_nodes: int) -> None:
-    """Write ``<name>.npy`` for each tensor of ``rows``, with the rows of all ranks. Every rank calls it.
-
-    The files take their place when all are complete. Space on the disk is reserved before the first part arrives.
-
-    Args:
-        folder: on rank 0.
-        rows: by name, (num_local_nodes, ...).
-
-    Raises:
-        ConfigError: the files cannot be written; the same on every rank.
-    """
-    with ExitStack() as stack:
-
-        def create() -> dict[str, np.memmap]:
-            with _writing(make_folder(folder)):
-                return {name: _new_array(stack, folder / f"{name}.npy", num_nodes, of) for name, of in rows.items()}
-
-        def complete() -> None:
-            with _writing(folder):
-                for file in files.values():
-                    file.flush()
-                stack.close()
-
-        files = from_rank0(create) or {}
-        for part in scheme.gather_parts(rows):  # on rank 0
-            for name, file in files.items():
-                file[part["node_id"]] = part[name]
-        from_rank0(complete)
-
-
-def _new_array(stack: ExitStack, path: Path, num_nodes: int, rows: Tensor) -> np.memmap:
-    """A file for the rows of all nodes under a temporary name, which becomes ``path`` when ``stack`` closes."""
-    temporary = stack.enter_context(replacing(path))
-    dtype = torch.empty(0, dtype=rows.dtype).numpy().dtype
-    array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=(num_nodes, *rows.shape[1:]))
-    if hasattr(os, "posix_fallocate"):  # otherwise a disk that becomes full would kill the process
-        with open(temporary, "r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, os.path.getsize(temporary))
-    return array
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn an ``OSError`` of the block into a user error about ``folder``."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"out={folder} cannot be written ({error.strerror or error}): choose another folder"
-        ) from error
-
-
 def finish(folder: Path, about: dict[str, Any], names: tuple[str, ...]) -> None:
     """Write ``metrics.json``, or remove that of an earlier prediction if there are no metrics, and log the result."""
     metrics = about["metrics"]
-    with _writing(folder):
+    with writing_to(folder):
         if metrics is not None:
             write_text(folder / METRICS, strict_json(about, indent=2) + "\n")
         elif METRICS in names:

@@ -17,10 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fullgnn.distributed import World
 from fullgnn.engine import make_scheme
 from fullgnn.engine.prediction import read_trained
+from fullgnn.engine.row_files import write_rows
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
-from fullgnn.predict import load_request, predict_on, prediction_config, trained_job, write_rows
+from fullgnn.predict import load_request, predict_on, prediction_config, trained_job
 from fullgnn.schemes import OneAndHalfD, nodes
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.meter import Meter
