@@ -38,7 +38,7 @@ from fullgnn.distributed import (
     stop_requests,
     under_torchrun,
 )
-from fullgnn.distributed.command import fail
+from fullgnn.distributed.command import fail, run_as_rank
 from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine import (
@@ -123,7 +123,7 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first)
     runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
-    checkpoints = Checkpoints(cfg, world, job, facts.fingerprint)
+    checkpoints = Checkpoints(cfg, world, job, facts)
     outputs = [output for output in (progress, folder, events) if output is not None]
     with stop_requests() as request:
         result = fit(runner, cfg.train, outputs, checkpoints, request)
@@ -206,18 +206,10 @@ def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
     check_run_dir(cfg)
     nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
     if fork:
-        fork_workers(_forked_rank, cfg, nproc=nproc, runtime=cfg.runtime)
+        fork_workers(run_as_rank, run, cfg, nproc=nproc, runtime=cfg.runtime)
     else:
         launch_workers(["-m", "fullgnn.train", *overrides], nproc, cfg.runtime)
     return read_record(Path(cfg.run_dir))
-
-
-def _forked_rank(cfg: Config) -> None:
-    setup_logging(int(os.environ["RANK"]))
-    try:
-        run(cfg)
-    except FullGNNError as error:
-        fail(error)
 
 
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")

@@ -340,7 +340,7 @@ def test_the_configuration_can_be_printed(tmp_path: Path) -> None:
     assert done.status == 0
     assert yaml.safe_load(done.output)["model"]["hidden_channels"] == 5
     helped = run_command(OWN, "--help", cwd=tmp_path)
-    assert helped.status == 0 and "dataset: archaea-like, citeseer, cora" in helped.output
+    assert helped.status == 0 and "dataset: archaea-like, blogcatalog, citeseer, cora" in helped.output
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,12 +32,23 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
         if flags := [argument for argument in arguments if argument.startswith("-")]:
             raise ConfigError(f"{flags[0]} is not known: give key=value, or --help for the keys")
         run(arguments)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except FullGNNError as error:
         fail(error)
     except Exception as error:
         if under_torchrun():
             report_bug(error)
         raise
+
+
+def run_as_rank(run: Callable[..., object], *args: object) -> None:
+    """Call ``run(*args)`` in a forked rank; a user error ends the rank with one line and status 1."""
+    setup_logging(int(os.environ["RANK"]))
+    try:
+        run(*args)
+    except FullGNNError as error:
+        fail(error)
 
 
 def help_with_keys(description: str | None, name: str) -> str:

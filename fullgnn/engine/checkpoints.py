@@ -22,7 +22,7 @@ from fullgnn.config import Config
 from fullgnn.config.updates import resolved_schedule
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import Job
-from fullgnn.engine.prepare import Fingerprint
+from fullgnn.engine.prepare import Fingerprint, NodeFacts
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, find, keep_last, read, read_rows, writing
@@ -40,15 +40,16 @@ class Checkpoints:
     """Writes the checkpoints of one run. Every rank has one and calls its methods; only rank 0 uses the files.
 
     Args:
-        run_dir: the run folder.
-        graph: what identifies the graph.
+        cfg: its ``run_dir`` is the run folder.
+        facts: what identifies the graph, and what predictions need to know of its labels.
     """
 
-    def __init__(self, cfg: Config, world: World, job: Job, graph: Fingerprint):
+    def __init__(self, cfg: Config, world: World, job: Job, facts: NodeFacts):
         self.run_dir = Path(cfg.run_dir).absolute()
         self._every, self._keep = cfg.train.checkpoint_every, cfg.train.keep_checkpoints
-        self._world, self._job, self._graph = world, job, graph
-        self._config = fixed_settings(cfg)
+        self._world, self._job = world, job
+        self._about = {"config": fixed_settings(cfg), "graph": asdict(facts.fingerprint)}
+        self._run = {"run_config": whole_config(cfg), "labels": asdict(facts.labels)}
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
 
     def is_due(self, epoch: int, last: bool) -> bool:
@@ -82,11 +83,11 @@ class Checkpoints:
         best = state.best_dict()
         earlier = self._last if best is not None and self._last and self._last[1] == best["epoch"] else None
         with writing(self.run_dir, state.epoch) as writer:
-            writer.write(STATE, {"config": self._config, "graph": asdict(self._graph), STATE: state.state_dict()})
+            writer.write(STATE, {**self._about, **self._run, STATE: state.state_dict()})
             if earlier is not None:
                 writer.take(BEST, earlier[0])
             elif best is not None:
-                writer.write(BEST, {"config": self._config, "graph": asdict(self._graph), BEST: best})
+                writer.write(BEST, {**self._about, BEST: best})
             for name, part in parts:
                 if name == STATE or earlier is None:
                     writer.write_rows(name, {key: torch.from_numpy(array) for key, array in part.items()})
@@ -103,6 +104,13 @@ def fixed_settings(cfg: Config) -> dict[str, Any]:
         key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in settings.items()
     }
     return plain | {"schedule": resolved_schedule(cfg.schedule, cfg.train.epochs)}
+
+
+def whole_config(cfg: Config) -> dict[str, Any]:
+    """All keys of a run's configuration, as nested dicts, lists, texts and numbers."""
+    plain = OmegaConf.to_container(OmegaConf.structured(cfg))
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
 
 
 def checkpoint_to_resume(cfg: Config) -> Path | None:
@@ -191,8 +199,12 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
     assert num_found == len(ids), f"{num_found} of {len(ids)} nodes are in the checkpoint"
 
 
-def check_graph(saved: Mapping[str, Any], graph: Fingerprint) -> None:
+def check_graph(saved: Mapping[str, Any], graph: Fingerprint, setting: str = "resume") -> None:
     """Refuse to go on with another graph.
+
+    Args:
+        saved: the fields of the ``Fingerprint`` in the checkpoint.
+        setting: the configuration key that names the checkpoint, for the message.
 
     Raises:
         ConfigError: one line that names the difference.
@@ -202,7 +214,7 @@ def check_graph(saved: Mapping[str, Any], graph: Fingerprint) -> None:
             difference = f"{key} is {saved[key]} in the checkpoint and {now} here"
             if key == "digest":
                 difference = "its edges, features, labels or splits differ from those of the checkpoint"
-            raise ConfigError(f"resume: the graph is another one ({difference}): give the same dataset and its keys")
+            raise ConfigError(f"{setting}: the graph is another one ({difference}): give the same dataset and its keys")
 
 
 def _check_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:

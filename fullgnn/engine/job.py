@@ -37,6 +37,7 @@ class Learner:
     optimizations: OptimizationConfig  # those that the model supports
     needs: Needs
     load_time_s: float
+    measures: bool = True  # whether the graph has labels of the task; False: its metrics cannot be measured
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
     preparation = replace(preparation, prepare_time_s=learner.load_time_s + preparation.prepare_time_s)
     model, task, optimizations, needs = learner.model, learner.task, learner.optimizations, learner.needs
     sharded = scheme.shard(prepared[0] if prepared else None, needs)
-    sharded = replace(sharded, labels=task.targets(sharded.labels))
+    if learner.measures:
+        sharded = replace(sharded, labels=task.targets(sharded.labels))
     if needs.edges and sharded.block.movements is None:
         raise ConfigError(
             f"model={cfg.model['name']} reads the edges of the graph, and scheme={cfg.scheme['name']} multiplies only:"

@@ -1,0 +1,163 @@
+"""Use a trained model: read it from a checkpoint, give every rank its parameters, and look at one of its layers.
+
+Only rank 0 reads the files. Replicated parameters are sent to all ranks; the rows of sharded parameters travel part by
+part, as when a run is resumed (``checkpoints.py``).
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
+from fullgnn.engine.checkpoints import check_graph, load_rows
+from fullgnn.engine.evaluate import predict
+from fullgnn.engine.job import Job
+from fullgnn.engine.prepare import NodeFacts
+from fullgnn.engine.sharded import sharded_names
+from fullgnn.errors import ConfigError, DataError, message_of
+from fullgnn.graph import Graph
+from fullgnn.graph.labels import LabelFacts, is_labelled
+from fullgnn.models.stack import Stack
+from fullgnn.storage.checkpoint import BEST, STATE, find, read
+
+log = logging.getLogger(__name__)
+
+WEIGHTS = {"best": BEST, "last": STATE}
+"""Choices of ``weights``, and the name of the part of a checkpoint that holds them."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, as a checkpoint holds it, and what the model was trained on."""
+
+    checkpoint: Path
+    part: str  # BEST or STATE
+    epoch: int  # of the parameters
+    run_config: Mapping[str, Any]  # all keys of the run's configuration
+    graph: Mapping[str, Any]  # the fields of the graph's ``Fingerprint``
+    labels: LabelFacts  # of that graph
+    parameters: Mapping[str, Tensor]  # the replicated ones, on the host
+
+
+def read_trained(path: str, weights: str) -> Trained:
+    """Read the checkpoint that ``path`` names, a checkpoint or a run folder.
+
+    Args:
+        weights: a key of ``WEIGHTS``.
+
+    Raises:
+        ConfigError, DataError: there is no such checkpoint, or it has no such parameters.
+    """
+    checkpoint, part = find(path), WEIGHTS[weights]
+    content = read(checkpoint, STATE)
+    if "run_config" not in content:
+        raise DataError(f"{checkpoint} does not hold the configuration of its run: write it again with this version")
+    if not (checkpoint / f"{part}.pt").is_file():
+        raise ConfigError(f"{checkpoint} has no best epoch, since none was evaluated before it: give weights=last")
+    values = content[STATE] if part == STATE else read(checkpoint, BEST)[BEST]
+    labels = LabelFacts(**content["labels"])
+    return Trained(checkpoint, part, values["epoch"], content["run_config"], content["graph"], labels, values["model"])
+
+
+def check_fits(trained: Trained, facts: NodeFacts, model: torch.nn.Module) -> None:
+    """Refuse a graph whose nodes are not what the model was trained for.
+
+    Raises:
+        ConfigError: another number of features, or another graph where each node has parameters of its own.
+    """
+    num_features = trained.graph["num_features"]
+    if facts.num_features != num_features:
+        raise ConfigError(
+            f"the dataset has {facts.num_features} features a node, and the model was trained on {num_features}:"
+            " choose a dataset with as many"
+        )
+    if sharded_names(model):
+        check_graph(trained.graph, facts.fingerprint, "checkpoint")
+
+
+def has_metrics(trained: Trained, graph: Graph | None, facts: NodeFacts) -> bool:
+    """Whether the metrics of the task can be measured: the graph needs a split, and labels like those of the training.
+
+    Every rank calls it; a reason against it is logged.
+
+    Args:
+        graph: on rank 0.
+    """
+
+    def labelled() -> bool:
+        assert graph is not None
+        split = graph.train_mask | graph.val_mask | graph.test_mask
+        return bool((split & is_labelled(graph.labels)).any())
+
+    found, before = facts.labels, trained.labels
+    same_kind = found.columns == before.columns and found.integral >= before.integral and found.binary >= before.binary
+    if not broadcast_object([from_rank0(labelled)])[0]:
+        log.info("the graph has no labelled nodes in a split, so there are no metrics")
+    elif not same_kind or (before.class_counts and found.num_classes > before.num_classes):
+        log.info("the labels of the graph are of another kind than those of the training, so there are no metrics")
+    else:
+        return True
+    return False
+
+
+def load_parameters(world: World, trained: Trained, job: Job) -> None:
+    """Give the model of ``job`` the trained parameters. Every rank calls it.
+
+    Raises:
+        ConfigError, DataError: they do not fit the model, or cannot be read; the same on every rank.
+    """
+    sharded = sharded_names(job.model)
+    try:
+        missing, unknown = job.model.load_state_dict(dict(trained.parameters), strict=False)
+        if unknown or set(missing) != set(sharded):
+            raise RuntimeError(f"parameters {unknown or missing}")
+    except RuntimeError as error:
+        raise ConfigError(f"checkpoint: it does not fit its model ({message_of(error)[:200]})") from error
+    named = dict(job.model.named_parameters())
+    rows = {f"model/{name}": named[name].detach() for name in sharded}
+    if rows:
+        checkpoint = trained.checkpoint if world.rank == 0 else None
+        load_rows(checkpoint, trained.part, job.graph.block.source_id, rows)
+
+
+def layer_name(model: torch.nn.Module, layer: str) -> str:
+    """The name of ``layer`` in ``model.named_modules()``. For a ``Stack`` it may be the number of one of its layers.
+
+    Raises:
+        ConfigError: there is no such part; the message lists all names.
+    """
+    names = [name for name, _ in model.named_modules() if name]
+    name = f"layers.{layer}" if isinstance(model, Stack) and layer.isdecimal() else layer
+    if name not in names:
+        raise ConfigError(f"layer={layer} is not a part of the model: choose one of {', '.join(names)}")
+    return name
+
+
+@torch.no_grad()
+def layer_output(job: Job, layer: str) -> Tensor:
+    """The (num_local_nodes, ...) result of a part of the model when it predicts. Every rank calls it.
+
+    Args:
+        layer: as in ``named_modules()``. Of a part that is called several times, the last result counts.
+
+    Raises:
+        ConfigError: the part is not called, or its result does not have a row for each node; the same on every rank.
+    """
+    found: list[Any] = []
+    module = job.model.get_submodule(layer)
+    hook = module.register_forward_hook(lambda _module, _inputs, output: found.__setitem__(slice(None), [output]))
+    predict(job.model, job.graph)
+    hook.remove()
+    problem, num_rows = "", len(job.graph.labels)
+    if not found:
+        problem = "is not called by itself when the model predicts: choose the layer that contains it"
+    elif not (isinstance(found[0], Tensor) and found[0].ndim and len(found[0]) == num_rows):
+        problem = "does not compute one row for each node: choose another layer"
+    if problems := [one for one in all_gather_objects(problem) if one]:
+        raise ConfigError(f"layer={layer} {problems[0]}")
+    return found[0]

@@ -1,0 +1,76 @@
+"""BlogCatalog and other graphs in the CSV layout of the ASU Social Computing Data Repository: several labels a node.
+
+Data: Tang and Liu, "Relational learning via latent social dimensions" (2009). A folder has four files without headers:
+
+- ``nodes.csv``, ``groups.csv``: ids of the nodes and of the groups, one a line, counting from 1;
+- ``edges.csv``: two nodes a line, each undirected edge once;
+- ``group-edges.csv``: a node and a group a line; a node may be in several groups.
+
+There are neither features nor a split. Groups are labels: node i of the ``Graph`` has the id i + 1 in the files, and
+label k says whether it is in group k + 1.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from fullgnn.errors import DataError
+from fullgnn.graph.checks import first_line
+from fullgnn.graph.graph import Graph
+from fullgnn.graph.node_data import random_split
+
+
+def load(name: str, path: str, train_fraction: float, val_fraction: float, seed: int) -> Graph:
+    """The graph in the folder ``path``, with labels (num_nodes, num_groups) and a random split of the labelled nodes.
+
+    Arcs are stored as published, in one direction (set ``symmetrize`` for the undirected graph).
+
+    Raises:
+        DataError: a file is missing or damaged; the message names it.
+    """
+    folder = Path(path).expanduser()
+    num_nodes, num_groups = (_count(folder / file) for file in ("nodes.csv", "groups.csv"))
+    edges = _read(folder / "edges.csv", (num_nodes, num_nodes))
+    members = _read(folder / "group-edges.csv", (num_nodes, num_groups))
+    labels = np.zeros((num_nodes, num_groups), dtype=np.int8)
+    labels[members[:, 0], members[:, 1]] = 1
+    split = random_split(labels, train_fraction, val_fraction, seed)
+    return Graph.from_edge_index(edges.T, num_nodes=num_nodes, labels=labels, name=name, **split)
+
+
+def _count(file: Path) -> int:
+    """The number of ids in a file that lists all of them, in any order."""
+    ids = _numbers(file, 1)[:, 0]
+    if not np.array_equal(np.sort(ids), np.arange(1, len(ids) + 1)):
+        raise DataError(f"{file} must list the ids 1, 2, ... once each: number them again, or fetch the file again")
+    return len(ids)
+
+
+def _read(file: Path, largest: tuple[int, int]) -> np.ndarray:
+    """(num_lines, 2) int64, two ids a line, which then count from 0.
+
+    Args:
+        largest: the largest id of each column.
+    """
+    pairs = _numbers(file, 2)
+    for column, most in zip(pairs.T, largest):
+        wrong = column[(column < 1) | (column > most)]
+        if len(wrong):
+            raise DataError(f"{file} has the id {wrong[0]}, and ids are 1 to {most}: fetch the file again")
+    return pairs - 1
+
+
+def _numbers(file: Path, columns: int) -> np.ndarray:
+    """(num_lines, columns) int64."""
+    if not file.is_file():
+        raise DataError(
+            f"no file {file.resolve()}: set dataset.path to a folder with nodes.csv, groups.csv, edges.csv and"
+            " group-edges.csv"
+        )
+    try:
+        found = np.loadtxt(file, dtype=np.int64, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read ({first_line(error)}): fetch the file again") from error
+    if found.size == 0 or found.shape[1] != columns:
+        raise DataError(f"{file} must have lines of {columns} numbers: fetch the file again")
+    return found
