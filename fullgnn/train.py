@@ -11,20 +11,22 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import explain, is_user_error, load_config
-from fullgnn.config.overrides import defer_keys_of_swept_groups, quote, with_current_names, worker_arguments
+from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
 from fullgnn.costs.auto import planned, predicted_run, with_fetch
 from fullgnn.distributed import (
+    StopRequest,
     World,
     broadcast_object,
     can_fork,
@@ -42,6 +44,7 @@ from fullgnn.distributed.command import fail, run_as_rank
 from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine import (
+    Job,
     StepRunner,
     TrainState,
     check_deterministic,
@@ -57,14 +60,15 @@ from fullgnn.engine import (
     replay_for,
     with_input,
 )
-from fullgnn.engine.checkpoints import AUTO, NEVER, Checkpoints, checkpoint_to_resume, restore
+from fullgnn.engine.checkpoints import Checkpoints, restore
+from fullgnn.engine.prepare import NodeFacts
+from fullgnn.engine.resume import check_run_dir, finished_record, finished_run, how_to_resume, open_folder
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped
-from fullgnn.storage.folder import check_folder
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.telemetry.events import EventFiles, summary_writer
 from fullgnn.telemetry.logger import setup_logging
-from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.meter import Cost, Meter
 from fullgnn.telemetry.progress import Progress
 
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__
@@ -88,55 +92,48 @@ def run(cfg: Config) -> RunRecord:
 def run_on(world: World, cfg: Config) -> RunRecord:
     """Run one training in a ``world`` that has been joined already."""
     meter = Meter(world.device)
-    check_preparation(cfg)
-    check_optimizer(cfg)
-    check_deterministic(cfg, world.device)
-    checkpoint = from_rank0(lambda: check_run_dir(cfg))
-    if cfg.train.tensorboard:
-        from_rank0(summary_writer)
-    cfg, graph, hardware = planned(cfg, world)
-    scheme = make_scheme(cfg, world, meter)
+    checkpoint = check_run(world, cfg)
     with meter.phase("setup"):
-        graph, facts = load_on_rank0(cfg, graph)
-        learner = make_learner(cfg, facts, world.device)
-        prepared = prepare_on_rank0(cfg, scheme, learner.needs, graph)
-        cfg = with_fetch(cfg, world, scheme, prepared, hardware)
-        job = distribute(cfg, world, scheme, learner, prepared)
-        predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
-        del prepared, graph  # frees the whole graph on rank 0
-        job = with_input(job, cfg, world)
-        state = TrainState(job.model, cfg)
-        resumes = broadcast_object([checkpoint is not None])[0]
-        if resumes:
-            restore(checkpoint, state, job, facts.fingerprint)
-            log.info("resumes after epoch %d of %s", state.epoch, checkpoint)
+        ready = set_up_run(world, cfg, meter, checkpoint)
+    if ready.finished is not None:
+        return ready.finished
     setup = meter.take()
-    finished = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))[0] if resumes else None
-    if finished is not None:
-        log.info("%s holds a finished run of %d epochs: nothing is left to train", cfg.run_dir, finished.epochs)
-        return finished
+    folder = from_rank0(lambda: open_folder(ready.cfg, checkpoint, ready.state.epoch))
+    with stop_requests() as request:
+        return train_and_report(world, ready, folder, meter, setup, request)
 
-    folder = from_rank0(lambda: open_folder(cfg, checkpoint, state.epoch))
+
+def train_and_report(
+    world: World, ready: "Ready", folder: RunFolder | None, meter: Meter, setup: Cost, request: StopRequest
+) -> RunRecord:
+    """Train, and write what the run leaves. Every rank calls it.
+
+    Args:
+        folder: on rank 0.
+        setup: cost of this rank before the first epoch.
+
+    Raises:
+        TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
+    """
+    cfg, job, state, first = ready.cfg, ready.job, ready.state, ready.state.epoch + 1
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
-    first = state.epoch + 1
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first)
-    runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
-    checkpoints = Checkpoints(cfg, world, job, facts)
     outputs = [output for output in (progress, folder, events) if output is not None]
-    with stop_requests() as request:
-        result = fit(runner, cfg.train, outputs, checkpoints, request)
-        progress.close()
-        if events is not None:
-            events.close()
-        if result.stopped:
-            stop = request.signal or signal.SIGTERM
-            raise TrainingStopped(how_to_resume(cfg, state.epoch, result.unwritten), stop)
-    record = replace(make_record(cfg, world, job, setup, result, first - 1 if resumes else None), predicted=predicted)
+    runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
+    result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job, ready.facts), request)
+    progress.close()
+    if events is not None:
+        events.close()
+    if result.stopped:
+        line = how_to_resume(cfg, state.epoch, result.unwritten)
+        raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
+
+    record = replace(make_record(cfg, world, job, setup, result, ready.resumed_after), predicted=ready.predicted)
     if cfg.train.save_predictions and result.best is not None:
         job.model.load_state_dict(result.best.model)
-        output = scheme.gather(predict(job.model, job.graph))
+        output = job.scheme.gather(predict(job.model, job.graph))
         if folder is not None and output is not None:
             folder.write_predictions(job.task.prediction(output).numpy(), output.numpy())
     if folder is not None:
@@ -146,50 +143,55 @@ def run_on(world: World, cfg: Config) -> RunRecord:
     return record
 
 
-def check_run_dir(cfg: Config) -> Path | None:
-    """Find the checkpoint to resume, and refuse a run folder that holds another run. Called before anything is loaded.
+def check_run(world: World, cfg: Config) -> Path | None:
+    """Refuse what can be refused before anything is loaded. Every rank calls it.
+
+    Returns:
+        on rank 0, the checkpoint from which the run goes on; None if it begins anew, and on other ranks.
 
     Raises:
-        ConfigError, DataError: the folder holds another run, or there is no checkpoint that fits ``cfg``.
+        FullGNNError: a user error, the same on every rank.
     """
-    checkpoint = checkpoint_to_resume(cfg)
-    inside = checkpoint is None or checkpoint.parent.parent == Path(cfg.run_dir).absolute()
-    check_folder(cfg.run_dir, cfg.overwrite, resuming=cfg.resume != NEVER and inside)
-    return checkpoint
+    check_preparation(cfg)
+    check_optimizer(cfg)
+    check_deterministic(cfg, world.device)
+    if cfg.train.tensorboard:
+        from_rank0(summary_writer)
+    return from_rank0(lambda: check_run_dir(cfg))
 
 
-def open_folder(cfg: Config, checkpoint: Path | None, epoch: int) -> RunFolder:
-    """The run folder, with the epochs of the run that is resumed after ``epoch``."""
-    resolved = OmegaConf.to_yaml(OmegaConf.structured(cfg))
-    return RunFolder(cfg.run_dir, resolved, cfg.overwrite, None if cfg.resume == NEVER else epoch, checkpoint)
+@dataclass(frozen=True)
+class Ready:
+    """A run before its first epoch."""
+
+    cfg: Config  # has a scheme, also with scheme=auto
+    job: Job
+    facts: NodeFacts
+    state: TrainState
+    predicted: dict[str, Any] | None  # what the planner predicts; None: it has not chosen the scheme
+    resumed_after: int | None  # see ``RunRecord``
+    finished: RunRecord | None  # what the run has left already, if nothing is left to train
 
 
-def finished_run(cfg: Config) -> RunRecord | None:
-    """With ``resume=auto``, the record in the run folder, if a run of this very configuration has finished there."""
-    folder = Path(cfg.run_dir)
-    if cfg.resume != AUTO or not all((folder / name).is_file() for name in ("config.yaml", "record.json")):
-        return None
-    both = OmegaConf.load(folder / "config.yaml"), OmegaConf.structured(cfg)
-    settings = [{**OmegaConf.to_container(one), "resume": AUTO, "run_dir": ""} for one in both]  # type: ignore[dict-item]
-    if settings[0] != settings[1]:
-        return None
-    log.info("%s holds this run already, which has finished", cfg.run_dir)
-    return read_record(folder)
-
-
-def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
-    """The record in the run folder, if that run has finished and nothing is left to train; None otherwise."""
-    has_record = (Path(cfg.run_dir) / "record.json").is_file()
-    return read_record(Path(cfg.run_dir)) if has_record and state.is_finished(cfg.train) else None
-
-
-def how_to_resume(cfg: Config, epoch: int, unwritten: str) -> str:
-    """The last line of a run that was asked to stop."""
-    if cfg.world_size is not None:
-        return f"stopped at epoch {epoch} of a dry run"
-    if unwritten:
-        return f"stopped at epoch {epoch}, without a checkpoint of it: {unwritten}"
-    return f"stopped at epoch {epoch}; resume with: resume=auto run_dir={quote(os.path.abspath(cfg.run_dir))}"
+def set_up_run(world: World, cfg: Config, meter: Meter, checkpoint: Path | None) -> Ready:
+    """Load and distribute the graph, build the model, and load the ``checkpoint`` of rank 0. Every rank calls it."""
+    cfg, graph, hardware = planned(cfg, world)
+    scheme = make_scheme(cfg, world, meter)
+    graph, facts = load_on_rank0(cfg, graph)
+    learner = make_learner(cfg, facts, world.device)
+    prepared = prepare_on_rank0(cfg, scheme, learner.needs, graph)
+    cfg = with_fetch(cfg, world, scheme, prepared, hardware)
+    job = distribute(cfg, world, scheme, learner, prepared)
+    predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
+    del prepared, graph  # frees the whole graph on rank 0
+    job = with_input(job, cfg, world)
+    state = TrainState(job.model, cfg)
+    if not broadcast_object([checkpoint is not None])[0]:
+        return Ready(cfg, job, facts, state, predicted, None, None)
+    restore(checkpoint, state, job, facts.fingerprint)
+    log.info("resumes after epoch %d of %s", state.epoch, checkpoint)
+    (finished,) = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))
+    return Ready(cfg, job, facts, state, predicted, state.epoch, finished)
 
 
 def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:

@@ -283,7 +283,7 @@ def test_ranks_on_the_cpu_refuse_nccl_and_a_folder_that_is_a_file(tmp_path: Path
     nccl = run_command(OWN, "runtime.nproc=2", "runtime.device=cpu", "runtime.backend=nccl", cwd=tmp_path)
     assert_refused(nccl, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo", 2)
     folder = run_command(OWN, "runtime.nproc=2", "dataset=karate", "run_dir=file", cwd=tmp_path)
-    assert_refused(folder, "file cannot be written (File exists): choose another folder", 2)
+    assert_refused(folder, "file cannot be written (Not a directory): choose another folder", 1)
     assert "Traceback" not in nccl.output + folder.output
 
 

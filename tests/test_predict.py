@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
 from fullgnn.predict import load_request, predict_on, prediction_config, trained_job
-from fullgnn.schemes import OneAndHalfD, nodes
+from fullgnn.schemes import OneAndHalfD, gather
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.meter import Meter
 from fullgnn.train import run_on
@@ -62,7 +61,7 @@ def predict(ranks: MakeRanks, num_ranks: int, out: Path, *overrides: str) -> dic
 
 
 def _predict(world: World, *overrides: str) -> None:
-    with mock.patch.object(nodes, "PART_BYTES", 200):  # several parts from each rank
+    with mock.patch.object(gather, "PART_BYTES", 200):  # several parts from each rank
         predict_on(world, load_request([*overrides]))
 
 
@@ -309,17 +308,17 @@ def test_no_rank_holds_the_results_of_all_nodes(ranks: MakeRanks, several_labels
 def _held(world: World, *overrides: str) -> tuple[set[tuple[int, ...]], list[int]]:
     """The shapes of all tensors of a prediction, and the number of rows in each part that arrived."""
     shapes, received = _Shapes(), list[int]()
-    receive = nodes.receive_arrays
+    receive = gather.receive_arrays
 
     def spy(source: int) -> dict[str, np.ndarray]:
         arrays = receive(source)
-        if nodes._LAST in arrays:  # a part of a result
+        if gather._LAST in arrays:  # a part of a result
             received.append(len(arrays["node_id"]))
         return arrays
 
     with (
         shapes,
-        mock.patch.object(nodes, "receive_arrays", spy),
+        mock.patch.object(gather, "receive_arrays", spy),
         mock.patch.object(OneAndHalfD, "gather", side_effect=AssertionError("gathers all rows")),
     ):
         predict_on(world, load_request([*overrides]))
@@ -335,17 +334,23 @@ def test_rows_are_written_by_their_original_ids_in_small_parts(ranks: MakeRanks,
     assert {file.name for file in tmp_path.iterdir()} == {"a.npy", "b.npy"}
 
 
+def _held_by(world: World, node_id: torch.Tensor) -> gather.GathersRows:
+    held = gather.GathersRows()
+    held.world, held.node_id = world, node_id
+    return held
+
+
 def _write(world: World, folder: Path) -> list[int]:
     sizes = []
     node_id = torch.arange(world.rank, 1000, world.size)
 
     def gather_parts(rows: dict[str, torch.Tensor]) -> Any:
-        for part in nodes.gather_parts(world, node_id, rows):
+        for part in _held_by(world, node_id).gather_parts(rows):
             sizes.append(len(part["node_id"]))
             yield part
 
     rows = {"a": node_id[:, None] + torch.tensor([0.0, 0.5]).double(), "b": node_id % 7}
-    with mock.patch.object(nodes, "PART_BYTES", 10 * 32):
+    with mock.patch.object(gather, "PART_BYTES", 10 * 32):
         write_rows(SimpleNamespace(gather_parts=gather_parts), folder, rows, 1000)
     return sizes
 
@@ -358,9 +363,9 @@ def test_a_full_disk_is_a_user_error_on_every_rank_and_leaves_no_file(ranks: Mak
 
 def _on_a_full_disk(world: World, folder: Path) -> str:
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
-    gather = partial(nodes.gather_parts, world, torch.arange(world.rank, 10, world.size))
+    scheme: Any = _held_by(world, torch.arange(world.rank, 10, world.size))
     with mock.patch("os.posix_fallocate", full), pytest.raises(FullGNNError) as caught:
-        write_rows(SimpleNamespace(gather_parts=gather), folder, {"a": torch.zeros(5, 2)}, 10)
+        write_rows(scheme, folder, {"a": torch.zeros(5, 2)}, 10)
     return str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Write checkpoints of a training, and go on from one, also on another number of ranks.
+"""Write checkpoints of a training, and load one, also on another number of ranks.
 
     replicated state     rank 0 writes it; to resume, rank 0 reads it and sends it to all ranks
     sharded parameters   travel to rank 0 part by part, with the original ids of their nodes; to resume, rank 0 sends
@@ -19,21 +19,14 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fullgnn.config import Config
-from fullgnn.config.updates import resolved_schedule
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import Job
 from fullgnn.engine.prepare import Fingerprint, NodeFacts
 from fullgnn.engine.state import TrainState
-from fullgnn.errors import ConfigError, DataError
-from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, find, keep_last, read, read_rows, writing
+from fullgnn.errors import ConfigError
+from fullgnn.storage.checkpoint import BEST, STATE, keep_last, read, read_rows, writing
 
 log = logging.getLogger(__name__)
-
-AUTO, NEVER = "auto", "never"
-"""Values of ``resume``; any other one is a path."""
-
-_FIXED = ("model", "task", "optimizer", "schedule", "seed", "train.clip_norm", "train.decay_biases", "runtime.dtype")
-"""Keys and groups of the configuration that a resumed run shares with the run before."""
 
 
 class Checkpoints:
@@ -48,8 +41,8 @@ class Checkpoints:
         self.run_dir = Path(cfg.run_dir).absolute()
         self._every, self._keep = cfg.train.checkpoint_every, cfg.train.keep_checkpoints
         self._world, self._job = world, job
-        self._about = {"config": fixed_settings(cfg), "graph": asdict(facts.fingerprint)}
-        self._run = {"run_config": whole_config(cfg), "labels": asdict(facts.labels)}
+        config = OmegaConf.to_container(OmegaConf.structured(cfg))
+        self._about = {"config": config, "graph": asdict(facts.fingerprint), "labels": asdict(facts.labels)}
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
 
     def is_due(self, epoch: int, last: bool) -> bool:
@@ -83,71 +76,16 @@ class Checkpoints:
         best = state.best_dict()
         earlier = self._last if best is not None and self._last and self._last[1] == best["epoch"] else None
         with writing(self.run_dir, state.epoch) as writer:
-            writer.write(STATE, {**self._about, **self._run, STATE: state.state_dict()})
+            writer.write(STATE, {**self._about, STATE: state.state_dict()})
             if earlier is not None:
                 writer.take(BEST, earlier[0])
             elif best is not None:
-                writer.write(BEST, {**self._about, BEST: best})
+                writer.write(BEST, {BEST: best})
             for name, part in parts:
                 if name == STATE or earlier is None:
                     writer.write_rows(name, {key: torch.from_numpy(array) for key, array in part.items()})
         keep_last(self.run_dir, self._keep)
-        written = checkpoints(self.run_dir)[-1]
-        self._last = None if best is None else (written, best["epoch"])
-
-
-def fixed_settings(cfg: Config) -> dict[str, Any]:
-    """What a resumed run shares with the run before, by dotted key of the configuration."""
-    composed = OmegaConf.structured(cfg)
-    settings = {key: OmegaConf.select(composed, key) for key in _FIXED}
-    plain = {
-        key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in settings.items()
-    }
-    return plain | {"schedule": resolved_schedule(cfg.schedule, cfg.train.epochs)}
-
-
-def whole_config(cfg: Config) -> dict[str, Any]:
-    """All keys of a run's configuration, as nested dicts, lists, texts and numbers."""
-    plain = OmegaConf.to_container(OmegaConf.structured(cfg))
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
-
-
-def checkpoint_to_resume(cfg: Config) -> Path | None:
-    """The checkpoint from which the run of ``cfg`` goes on; None: it begins anew. Called on rank 0.
-
-    ``resume=auto`` takes the latest checkpoint in ``run_dir`` that can be read.
-
-    Raises:
-        ConfigError, DataError: there is no such checkpoint, or it belongs to another model, optimizer, task or seed.
-    """
-    if cfg.resume == NEVER:
-        return None
-    if cfg.overwrite:
-        raise ConfigError(f"overwrite=true removes the run that resume={cfg.resume} goes on with: give one of the two")
-    if cfg.resume == AUTO:
-        found = _latest_readable(Path(cfg.run_dir))
-        if found is None:
-            log.info("resume=auto: run_dir=%s holds no checkpoint, so the run begins anew", cfg.run_dir)
-            return None
-    else:
-        found = find(cfg.resume)
-    _check_settings(read(found, STATE)["config"], fixed_settings(cfg))
-    return found
-
-
-def _latest_readable(run_dir: Path) -> Path | None:
-    problem = None
-    for checkpoint in reversed(checkpoints(run_dir)):
-        try:
-            read(checkpoint, STATE)
-            return checkpoint
-        except DataError as error:
-            log.warning("%s", error)
-            problem = problem or error
-    if problem is not None:
-        raise problem
-    return None
+        self._last = None if best is None else (writer.target, best["epoch"])
 
 
 def restore(checkpoint: Path | None, state: TrainState, job: Job, graph: Fingerprint) -> None:
@@ -215,24 +153,3 @@ def check_graph(saved: Mapping[str, Any], graph: Fingerprint, setting: str = "re
             if key == "digest":
                 difference = "its edges, features, labels or splits differ from those of the checkpoint"
             raise ConfigError(f"{setting}: the graph is another one ({difference}): give the same dataset and its keys")
-
-
-def _check_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    before, after = _flat(saved), _flat(now)
-    for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key), after.get(key)
-        if old != new:
-            raise ConfigError(
-                f"resume: {key} is {old} in the checkpoint and {new} here: give {key}={'null' if old is None else old},"
-                " or start anew in another run_dir"
-            )
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = list(value) if isinstance(value, (list, tuple)) else value
-    return found

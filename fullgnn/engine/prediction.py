@@ -55,13 +55,13 @@ def read_trained(path: str, weights: str) -> Trained:
     """
     checkpoint, part = find(path), WEIGHTS[weights]
     content = read(checkpoint, STATE)
-    if "run_config" not in content:
+    if "config" not in content:
         raise DataError(f"{checkpoint} does not hold the configuration of its run: write it again with this version")
     if not (checkpoint / f"{part}.pt").is_file():
         raise ConfigError(f"{checkpoint} has no best epoch, since none was evaluated before it: give weights=last")
     values = content[STATE] if part == STATE else read(checkpoint, BEST)[BEST]
     labels = LabelFacts(**content["labels"])
-    return Trained(checkpoint, part, values["epoch"], content["run_config"], content["graph"], labels, values["model"])
+    return Trained(checkpoint, part, values["epoch"], content["config"], content["graph"], labels, values["model"])
 
 
 def check_fits(trained: Trained, facts: NodeFacts, model: torch.nn.Module) -> None:

@@ -31,10 +31,10 @@ _NAME = re.compile(r"epoch_(\d{6,})")
 
 
 class CheckpointWriter:
-    """A checkpoint that is being written; see ``writing``."""
+    """A checkpoint that is being written to ``folder`` and will be at ``target``; see ``writing``."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, target: Path):
+        self.folder, self.target = folder, target
         self._num_parts = dict.fromkeys((STATE, BEST), 0)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ def writing(run_dir: Path, epoch: int) -> Iterator[CheckpointWriter]:
     target, temporary = parent / f"epoch_{epoch:06d}", parent / f".epoch_{epoch:06d}.{uuid.uuid4().hex}"
     temporary.mkdir(parents=True)
     try:
-        yield CheckpointWriter(temporary)
+        yield CheckpointWriter(temporary, target)
         _flush(temporary)
         if target.exists():
             shutil.rmtree(target)
@@ -97,6 +97,13 @@ def keep_last(run_dir: Path, count: int) -> None:
     """Remove all but the last ``count`` checkpoints."""
     for old in checkpoints(run_dir)[:-count]:
         shutil.rmtree(old)
+
+
+def remove_after(run_dir: Path, epoch: int) -> None:
+    """Remove the checkpoints of later epochs, which a run that goes on from an earlier one trains anew."""
+    for later in checkpoints(run_dir):
+        if epoch_of(later) > epoch:
+            shutil.rmtree(later)
 
 
 def find(path: str | Path) -> Path:

@@ -4,6 +4,8 @@ Runs write files with fixed names, and only files with these names are ever remo
 the user's, whatever it looks like.
 """
 
+import errno
+import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -36,11 +38,13 @@ def check_folder(path: str | Path, overwrite: bool = False, resuming: bool = Fal
             ended before its first checkpoint. A finished run without a checkpoint cannot be continued.
 
     Raises:
-        ConfigError: the folder holds an earlier run, or cannot be read.
+        ConfigError: the folder holds an earlier run, or cannot be read or written.
     """
+    folder = Path(path).absolute()
+    with _accessing(path, "written"):
+        _check_writable(folder)
     if overwrite:
         return
-    folder = Path(path)
     with _accessing(path, "read"):
         found, checkpoints = run_files(folder), _checkpoints(folder)
     if resuming and (checkpoints or folder / "record.json" not in found):
@@ -99,6 +103,15 @@ def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = Fa
                 job.rmdir()
         if overwrite:
             _remove([*(folder / name for name in tables), *_unfinished(folder, (TABLE_FILE,))], folder)
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise an ``OSError`` if ``folder``, which may not exist yet, cannot be written."""
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _refusal(path: str | Path, kind: str, names: Iterable[str], checkpoints: Iterable[Path] = ()) -> str:

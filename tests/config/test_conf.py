@@ -176,7 +176,7 @@ WRONG = {
     "epochs=5": "unknown configuration key epochs: did you mean train.epochs?",
     "datset.name=cora": "unknown configuration key datset.name: did you mean dataset.name?",
     "models=gcn": "unknown configuration key models: did you mean model?",
-    "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are clip_norm, decay_biases, ",
+    "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are checkpoint_every, clip_norm, ",
     "+model.foo=1": "unknown configuration key model.foo: the keys of model in conf/ are attention_dropout, ",
     "foo=1": "unknown configuration key foo: the keys are dataset, kernel, ",
     "dataset.scale=0.5": "dataset.scale is not a key of the chosen dataset: it belongs to dataset=synthetic",

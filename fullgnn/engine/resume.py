@@ -1,0 +1,149 @@
+"""Which run a run goes on with, and what it leaves in the run folder. Only rank 0 looks at the files.
+
+resume=never   a new run, in a folder without one
+resume=auto    the run in ``run_dir``: from its latest checkpoint, or anew if it has none
+resume=PATH    another run, or a checkpoint of one; its epochs are copied to ``run_dir``
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from fullgnn.config import Config
+from fullgnn.config.overrides import quote
+from fullgnn.config.updates import resolved_schedule
+from fullgnn.engine.state import TrainState
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.storage.checkpoint import STATE, checkpoints, find, read, remove_after
+from fullgnn.storage.folder import check_folder
+from fullgnn.storage.record import RunFolder, RunRecord, read_record
+
+log = logging.getLogger(__name__)
+
+AUTO, NEVER = "auto", "never"
+
+_FIXED = ("model", "task", "optimizer", "schedule", "seed", "train.clip_norm", "train.decay_biases", "runtime.dtype")
+"""Keys and groups of the configuration that a resumed run shares with the run before."""
+
+
+def check_run_dir(cfg: Config) -> Path | None:
+    """Find the checkpoint to go on from, and refuse a run folder with another run. Called before anything is loaded.
+
+    Returns:
+        the checkpoint; None: the run begins anew.
+
+    Raises:
+        ConfigError, DataError: the folder holds another run, or there is no checkpoint that fits ``cfg``.
+    """
+    checkpoint = _checkpoint(cfg)
+    inside = checkpoint is None or checkpoint.parent.parent == Path(cfg.run_dir).absolute()
+    check_folder(cfg.run_dir, cfg.overwrite, resuming=cfg.resume != NEVER and inside)
+    return checkpoint
+
+
+def open_folder(cfg: Config, checkpoint: Path | None, epoch: int) -> RunFolder:
+    """Create the run folder, or cut the one in which the run goes on to what it was after ``epoch``."""
+    resolved = OmegaConf.to_yaml(OmegaConf.structured(cfg))
+    folder = RunFolder(cfg.run_dir, resolved, cfg.overwrite, None if cfg.resume == NEVER else epoch, checkpoint)
+    remove_after(folder.path, epoch)
+    return folder
+
+
+def finished_run(cfg: Config) -> RunRecord | None:
+    """With ``resume=auto``, the record in the run folder, if a run of this very configuration has finished there."""
+    folder = Path(cfg.run_dir)
+    if cfg.resume != AUTO or not all((folder / name).is_file() for name in ("config.yaml", "record.json")):
+        return None
+    both = OmegaConf.load(folder / "config.yaml"), OmegaConf.structured(cfg)
+    before, now = ({**OmegaConf.to_container(one), "resume": AUTO, "run_dir": ""} for one in both)  # type: ignore[dict-item]
+    if before != now:
+        return None
+    log.info("%s holds this run already, which has finished", cfg.run_dir)
+    return read_record(folder)
+
+
+def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
+    """The record in the run folder, if that run has finished and nothing is left to train; None otherwise."""
+    folder = Path(cfg.run_dir)
+    if not state.is_finished(cfg.train) or not (folder / "record.json").is_file():
+        return None
+    log.info("%s holds a finished run of %d epochs: nothing is left to train", cfg.run_dir, state.epoch)
+    return read_record(folder)
+
+
+def how_to_resume(cfg: Config, epoch: int, unwritten: str) -> str:
+    """The last line of a run that was asked to stop.
+
+    Args:
+        unwritten: why there is no checkpoint of ``epoch``; empty if there is one.
+    """
+    if cfg.runtime.dry_run:
+        return f"stopped at epoch {epoch} of a dry run"
+    if unwritten:
+        return f"stopped at epoch {epoch}, without a checkpoint of it: {unwritten}"
+    return f"stopped at epoch {epoch}; resume with: resume=auto run_dir={quote(os.path.abspath(cfg.run_dir))}"
+
+
+def _checkpoint(cfg: Config) -> Path | None:
+    """The checkpoint that ``resume`` names. With ``auto`` it is the latest one in ``run_dir`` that can be read."""
+    if cfg.resume == NEVER:
+        return None
+    if cfg.overwrite:
+        raise ConfigError(f"overwrite=true removes the run that resume={cfg.resume} goes on with: give one of the two")
+    if cfg.resume == AUTO:
+        found = _latest_readable(Path(cfg.run_dir))
+        if found is None:
+            log.info("resume=auto: run_dir=%s holds no checkpoint, so the run begins anew", cfg.run_dir)
+            return None
+    else:
+        found = find(cfg.resume)
+    _check_settings(read(found, STATE)["config"], OmegaConf.to_container(OmegaConf.structured(cfg)))
+    return found
+
+
+def _latest_readable(run_dir: Path) -> Path | None:
+    """The latest checkpoint in ``run_dir`` that can be read; None if there is no checkpoint at all."""
+    problem = None
+    for checkpoint in reversed(checkpoints(run_dir)):
+        try:
+            read(checkpoint, STATE)
+            return checkpoint
+        except DataError as error:
+            log.warning("%s", error)
+            problem = problem or error
+    if problem is not None:
+        raise problem
+    return None
+
+
+def _check_settings(saved: Any, now: Any) -> None:
+    """Refuse a run whose configuration differs from the ``saved`` one in what must not change."""
+    before, after = _fixed_settings(saved), _fixed_settings(now)
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            raise ConfigError(
+                f"resume: {key} is {old} in the checkpoint and {new} here: give {key}={'null' if old is None else old},"
+                " or start anew in another run_dir"
+            )
+
+
+def _fixed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of ``_FIXED``, by dotted key."""
+    schedule = resolved_schedule(config["schedule"], config["train"]["epochs"])
+    flat = _flat({**config, "schedule": schedule})
+    return {key: value for key, value in flat.items() if any(f"{key}.".startswith(f"{fixed}.") for fixed in _FIXED)}
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
