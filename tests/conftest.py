@@ -1,10 +1,16 @@
 """Fixtures that all rooms share."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+
+# A shell starts a suite in its background with some signals ignored, and processes of the tests would inherit that.
+for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it on import; the ranks inherit it
