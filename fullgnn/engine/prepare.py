@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config, build
+from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, Propagation, check_entries, row_sums, transpose
 from fullgnn.graph.checks import check_range
 from fullgnn.graph.labels import LabelFacts
@@ -105,13 +106,33 @@ Prepared = tuple[PreparedGraph, Preparation]
 
 
 def check_preparation(cfg: Config) -> None:
-    """Refuse an invalid model, or a partition and an order that contradict each other, before anything is loaded.
+    """Refuse an invalid model or task, or a partition and an order that contradict each other; loads nothing.
 
     Raises:
         ConfigError: one line, the same in every process that calls this function.
     """
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
     build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is out of range
+    _check_task(cfg)
+
+
+def _check_task(cfg: Config) -> None:
+    """Refuse a task whose keys are out of range for any labels."""
+    given = cfg.task.get("class_weight")
+    num_classes = len(given) if isinstance(given, list) else 2
+    counts = (1,) * num_classes
+    one_class = LabelFacts(num_classes, train_known=(num_classes,), class_counts=counts)
+    several = LabelFacts(num_classes, num_classes, binary=True, train_known=counts, train_sum=counts)
+    refused: list[ConfigError] = []
+    for labels in (one_class, several):
+        try:
+            build(cfg.task, labels=labels)
+        except ConfigError as error:
+            refused.append(error)
+        except Exception:  # a task of a user may want other labels
+            continue
+    if len(refused) == 2:
+        raise refused[0]
 
 
 def prepare(cfg: Config, needs: Needs, num_parts: int, graph: Graph, cache: Cache | None = None) -> Prepared:

@@ -94,30 +94,24 @@ def _checkpoint(cfg: Config) -> Path | None:
         return None
     if cfg.overwrite:
         raise ConfigError(f"overwrite=true removes the run that resume={cfg.resume} goes on with: give one of the two")
-    if cfg.resume == AUTO:
-        found = _latest_readable(Path(cfg.run_dir))
-        if found is None:
-            log.info("resume=auto: run_dir=%s holds no checkpoint, so the run begins anew", cfg.run_dir)
-            return None
-    else:
-        found = find(cfg.resume)
-    _check_settings(read(found, STATE)["config"], OmegaConf.to_container(OmegaConf.structured(cfg)))
-    return found
-
-
-def _latest_readable(run_dir: Path) -> Path | None:
-    """The latest checkpoint in ``run_dir`` that can be read; None if there is no checkpoint at all."""
+    run_dir = Path(cfg.run_dir)
+    candidates = checkpoints(run_dir)[::-1] if cfg.resume == AUTO else [find(cfg.resume)]
+    if not candidates:
+        log.info("resume=auto: run_dir=%s holds no checkpoint, so the run begins anew", run_dir)
+        return None
     problem = None
-    for checkpoint in reversed(checkpoints(run_dir)):
+    for checkpoint in candidates:
         try:
-            read(checkpoint, STATE)
-            return checkpoint
+            saved = read(checkpoint, STATE)["config"]
         except DataError as error:
-            log.warning("%s", error)
             problem = problem or error
-    if problem is not None:
-        raise problem
-    return None
+            if cfg.resume == AUTO:
+                log.warning("%s", error)
+            continue
+        _check_settings(saved, OmegaConf.to_container(OmegaConf.structured(cfg)))
+        return checkpoint
+    assert problem is not None
+    raise problem
 
 
 def _check_settings(saved: Any, now: Any) -> None:

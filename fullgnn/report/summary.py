@@ -68,7 +68,7 @@ ACCURACIES = (
     Quantity("test accuracy, best epoch", "test_accuracy", percent, max),
     Quantity("test accuracy, last epoch", "final_test_accuracy", percent, max),
 )
-FOLDER_KEYS = ("run_dir", "overwrite")
+FOLDER_KEYS = ("run_dir", "overwrite", "resume")
 """Keys of the configuration that say where a run writes, not what it computes."""
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import evaluate, make_scheme, predict, set_up
+from fullgnn.engine import check_preparation, evaluate, make_scheme, predict, set_up
 from fullgnn.engine.blocks import loss_logits
 from fullgnn.engine.job import build_model
 from fullgnn.engine.state import FlatGradients
@@ -208,6 +208,16 @@ def refusal(world: World, cfg: Config, graph: Graph) -> str:
     with pytest.raises((ConfigError, DataError)) as caught:
         set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph if world.rank == 0 else None)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "override", ["task.label_smoothing=1", "task.class_weight=[1,-2]", "task.class_weight=even", "task.metrics=[auc]"]
+)
+def test_keys_out_of_range_are_refused_before_a_graph_is_loaded(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"^task\."):
+        check_preparation(config(override))
+    for kind in ("task.class_weight=[1,2,0.5]", "task.class_weight=balanced", "task.metrics=[roc_auc]"):
+        check_preparation(config(kind))
 
 
 def test_a_graph_without_training_nodes_is_refused(ranks) -> None:
