@@ -40,7 +40,7 @@ def single_process(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, cases(1, dtype, ORDERS[:1]), graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(13)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_loss_after_50_epochs(ranks, graph, single_process, world_size: int, replication: int, dtype: str) -> None:
@@ -68,7 +68,7 @@ def hetu(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, [preset_case("hetu", 1, dtype)], graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(13)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_presets_leave_the_curve_as_it_is(ranks, graph, hetu, world_size: int, replication: int, dtype: str) -> None:

@@ -65,7 +65,7 @@ def plain(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, [curve_case(dtype, *overrides)], graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @ON_LAYOUTS
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_loss_after_50_epochs(ranks, graph: Graph, plain, world_size: int, replication: int, dtype: str) -> None:

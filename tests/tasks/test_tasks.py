@@ -146,6 +146,7 @@ def expected_metric(name: str, graph: Graph, split: str, output: np.ndarray) -> 
     return reference.f1_score(labels[known].astype(int), output[known] > 0, zero_division=0)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication", "override"), LAYOUTS)
 @pytest.mark.parametrize("task", TASKS)
 def test_loss_gradients_and_metrics(ranks, task: str, world_size: int, replication: int, override: str) -> None:
