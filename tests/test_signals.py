@@ -106,6 +106,7 @@ def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep
             assert (run.run_dir / "sweep.csv").read_text().count(",ok,") == 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("way", "name"), [("forked", "SIGTERM"), ("launched", "SIGINT"), ("torchrun", "SIGTERM")])
 def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path: Path, way: str, name: str) -> None:
     with training(tmp_path, WAYS[way], LONG, "train.eval_every=100") as run:
@@ -125,6 +126,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path: Path, way: str, name
     assert [json.loads(line)["epoch"] for line in lines] == list(range(1, stopped + 3))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_rank_outlives_its_launcher(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], LONG) as run:
@@ -133,6 +135,7 @@ def test_no_rank_outlives_its_launcher(tmp_path: Path, way: str) -> None:
         wait(lambda: not any(map(is_running, ranks)), 5)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_rank_is_named_first_and_alone(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], LONG) as run:
@@ -152,6 +155,7 @@ def ignore_hangup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", ["forked", "launched"])
 def test_nohup_keeps_a_run_alive(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], "train.epochs=60", preexec=ignore_hangup) as run:

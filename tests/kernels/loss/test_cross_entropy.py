@@ -44,7 +44,7 @@ def computed(device: torch.device, logits: Tensor, labels: Tensor, scale: float)
     return loss.cpu(), gradient.cpu()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("dtype", "digits"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 @pytest.mark.parametrize("num_classes", NUM_CLASSES)
 def test_against_autograd(num_classes: int, dtype: torch.dtype, digits: float, device: torch.device) -> None:

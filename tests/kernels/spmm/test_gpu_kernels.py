@@ -124,7 +124,7 @@ def check(kernel: Kernel, mask: np.ndarray, weighted: bool, dtype: torch.dtype, 
     assert torch.equal(frame.double().cpu(), expected_frame), (width, number)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_product(name: str, matrix: str) -> None:
@@ -152,7 +152,7 @@ def test_persistent_passes(mode: str, width: int, columns: int | None) -> None:
     check(PersistentCSR(mode, columns), MATRICES["ragged"], False, torch.float32, width, number=2)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 @pytest.mark.parametrize("name", EVERY_KIND)
@@ -162,7 +162,7 @@ def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dt
         check(KERNELS[name](), MATRICES["ragged"], weighted, dtype, width, number)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (triton_csr, persistent, panel_plan):
@@ -187,7 +187,7 @@ def test_rounding_of_the_modes(make: Callable[..., Kernel], mode: str, bits: int
     assert mode in ("ieee", "bf16x3") or torch.any(error > bound * 2**-6), "the mode is not the one that was asked for"
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_same_to_the_bit_every_time(name: str) -> None:
     adj, _ = local_csr(MATRICES["ragged"], weighted=False)

@@ -107,7 +107,7 @@ def levels_of(items: Items) -> tuple[np.ndarray, np.ndarray]:
     return items.begin[order].numpy(), items.end[order].numpy()
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("tree", [{}, {"csr": {"elements": 1024, "heavy": 10**6, "part": 10**6}}], ids=["", "tuned"])
 @pytest.mark.parametrize("degree", DEGREES)
 @pytest.mark.parametrize("width", [8, 41, 128])
