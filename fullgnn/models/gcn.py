@@ -32,17 +32,8 @@ class GCN(Stack):
         embedding_channels: int | None = None,
     ):
         conv = partial(GCNConv, normalization=normalization, self_loops=self_loops)
-        super().__init__(
-            conv,
-            in_channels,
-            out_channels,
-            hidden_channels,
-            num_layers,
-            dropout,
-            input_dropout,
-            seed,
-            embedding_channels,
-        )
+        sizes = in_channels, out_channels, hidden_channels, num_layers
+        super().__init__(conv, *sizes, dropout, input_dropout, seed, embedding_channels)
         self.propagation = Propagation(normalization, self_loops)
 
     @property

@@ -26,17 +26,8 @@ class MLP(Stack):
         seed: int = 0,
         embedding_channels: int | None = None,
     ):
-        super().__init__(
-            Linear,
-            in_channels,
-            out_channels,
-            hidden_channels,
-            num_layers,
-            dropout,
-            input_dropout,
-            seed,
-            embedding_channels,
-        )
+        sizes = in_channels, out_channels, hidden_channels, num_layers
+        super().__init__(Linear, *sizes, dropout, input_dropout, seed, embedding_channels)
         self.num_blocks = 1  # it names the rows, whose ids the dropout needs; its edges are not read
 
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:  # type: ignore[override]  # it never gets A X

@@ -21,14 +21,5 @@ class SAGE(Stack):
         seed: int = 0,
         embedding_channels: int | None = None,
     ):
-        super().__init__(
-            SAGEConv,
-            in_channels,
-            out_channels,
-            hidden_channels,
-            num_layers,
-            dropout,
-            input_dropout,
-            seed,
-            embedding_channels,
-        )
+        sizes = in_channels, out_channels, hidden_channels, num_layers
+        super().__init__(SAGEConv, *sizes, dropout, input_dropout, seed, embedding_channels)
