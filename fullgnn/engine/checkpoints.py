@@ -19,11 +19,11 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.engine.job import Job
 from fullgnn.engine.prepare import Fingerprint, NodeFacts
 from fullgnn.engine.state import TrainState
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.checkpoint import BEST, STATE, keep_last, read, read_rows, writing
 
 log = logging.getLogger(__name__)
@@ -118,11 +118,11 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
         rows: by name, (num_local_nodes, ...), written in place.
 
     Raises:
-        DataError: a part cannot be read, or does not have a node; the same on every rank.
+        DataError: a part cannot be read, or no part has a node; the same on every rank.
     """
     parts = None if checkpoint is None else read_rows(checkpoint, name)
     ids, order = node_id.cpu().sort()
-    num_found = torch.zeros((), dtype=torch.int64)
+    num_found = 0
 
     def next_part() -> dict[str, Any] | None:
         return None if parts is None else next(parts, None)
@@ -134,7 +134,11 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
         for key, tensor in rows.items():
             tensor[local.to(tensor.device)] = part[key][own].to(tensor.device, tensor.dtype)
         num_found += len(local)
-    assert num_found == len(ids), f"{num_found} of {len(ids)} nodes are in the checkpoint"
+    if any(all_gather_objects(num_found != len(ids))):
+        raise DataError(
+            f"the checkpoint lacks the rows of some nodes, so a file {name}_rows_*.pt is missing: choose another"
+            " checkpoint"
+        )
 
 
 def check_graph(saved: Mapping[str, Any], graph: Fingerprint, setting: str = "resume") -> None:

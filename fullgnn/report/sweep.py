@@ -15,7 +15,7 @@ from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.report.metrics import show_as, split_of
 from fullgnn.storage.atomic import replacing
-from fullgnn.storage.folder import TABLE_FILE, prepare_sweep
+from fullgnn.storage.folder import TABLE_FILE, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.table import format_table, num_bytes, percent
 
@@ -87,6 +87,10 @@ class SweepReport(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         log.info("\n%s\n%s", sweep_table(self._rows), _csv_path(config))
+        if others := jobs_beside(_csv_path(config).parent, {row["job"] for row in self._rows}):
+            log.warning(
+                "folders of an earlier sweep that had more jobs, which are not in the table: %s", ", ".join(others)
+            )
         failed = [row for row in self._rows if row["status"] == "failed"]
         for row in failed:
             log.error("job %s (%s) failed: %s", row["job"], row["overrides"], row["error"])

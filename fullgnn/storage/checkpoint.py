@@ -9,6 +9,7 @@ The folder is written under a temporary name, flushed to the disk, and then rena
 all. All files are torch's own format and hold only what ``torch.load(..., weights_only=True)`` reads.
 """
 
+import io
 import os
 import re
 import shutil
@@ -38,9 +39,15 @@ class CheckpointWriter:
         self._num_parts = dict.fromkeys((STATE, BEST), 0)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write ``<name>.pt``."""
+        """Write ``<name>.pt``.
+
+        Raises:
+            OSError: the file cannot be written. ``torch.save`` to a full disk raises other errors.
+        """
+        whole = io.BytesIO()
+        torch.save({"format": FORMAT, **content}, whole)
         with open(self.folder / f"{name}.pt", "wb") as file:
-            torch.save({"format": FORMAT, **content}, file)
+            file.write(whole.getbuffer())
             file.flush()
             os.fsync(file.fileno())
 

@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,6 +103,11 @@ def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = Fa
                 job.rmdir()
         if overwrite:
             _remove([*(folder / name for name in tables), *_unfinished(folder, (TABLE_FILE,))], folder)
+
+
+def jobs_beside(path: str | Path, jobs: Collection[int]) -> list[str]:
+    """The folders of jobs in the folder of a sweep which are not among its ``jobs``; an earlier sweep has left them."""
+    return [job.name for job in _job_folders(Path(path)) if int(job.name) not in jobs and run_files(job)]
 
 
 def _check_writable(folder: Path) -> None:

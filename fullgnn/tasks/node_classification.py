@@ -12,7 +12,7 @@ from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.tasks.metrics import UNKNOWN, f1_counts, f1_scores, mean_roc_auc
-from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics
+from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics, normalized_sum
 
 BALANCED = "balanced"
 
@@ -107,7 +107,7 @@ class MultiClass:
         losses = functional.cross_entropy(
             output, targets, self._weight, reduction="none", label_smoothing=self._smoothing
         )
-        return _total(losses, self._normalizer)
+        return normalized_sum(losses, self._normalizer)
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""
@@ -169,7 +169,7 @@ class MultiLabel:
         losses = functional.binary_cross_entropy_with_logits(
             output, smooth, known, reduction="none", pos_weight=self._weight
         )
-        return _total(losses, self._normalizer)
+        return normalized_sum(losses, self._normalizer)
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""
@@ -197,11 +197,6 @@ def _f1(predicted: Tensor, targets: Tensor, graph: ShardedGraph, scheme: Scheme)
     for split, count, total in zip(SPLITS, scheme.sum_over_rows(counts).cpu(), graph.num_split_nodes):
         found |= {f"{split}_{name}": score if total else None for name, score in f1_scores(count).items()}
     return found
-
-
-def _total(losses: Tensor, normalizer: float) -> Tensor:
-    """The sum of ``losses``, added in float64, over ``normalizer``."""
-    return (losses.sum(dtype=torch.float64) / normalizer).to(losses.dtype)
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -10,7 +10,7 @@ from torch.nn import functional
 from fullgnn.errors import ConfigError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics
+from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics, normalized_sum
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "mse": functional.mse_loss,
@@ -61,8 +61,7 @@ class NodeRegression:
         """See ``Task.loss``."""
         known = ~targets.isnan()
         wanted = targets.to(output.dtype).where(known, output.detach())  # an unknown label has no loss and no gradient
-        losses = self._loss(output, wanted, reduction="none")
-        return (losses.sum(dtype=torch.float64) / self._normalizer).to(output.dtype)
+        return normalized_sum(self._loss(output, wanted, reduction="none"), self._normalizer)
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError, DataError
@@ -47,6 +48,11 @@ class Task(Protocol):
 
     def prediction(self, output: Tensor) -> Tensor:
         """What the task predicts from an (n, num_outputs) output: (n,), or (n, num_outputs)."""
+
+
+def normalized_sum(losses: Tensor, normalizer: float) -> Tensor:
+    """The sum of this rank's ``losses``, added in float64, over the normaliser of the whole graph."""
+    return (losses.sum(dtype=torch.float64) / normalizer).to(losses.dtype)
 
 
 def chosen_metrics(given: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import logging
+import resource
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +301,31 @@ def full_disk(world: World, cfg: Config) -> list[str]:
         files.CheckpointWriter.write, gather.PART_BYTES = before, parts  # type: ignore[method-assign]
         logger.removeHandler(handler)
     return lines
+
+
+def test_a_disk_that_fills_while_a_file_is_written(tmp_path: Path) -> None:
+    with files.writing(tmp_path, 1) as writer:
+        writer.write("state", {"small": torch.zeros(10)})
+    assert list(files.checkpoints(tmp_path)[0].iterdir()) == [tmp_path / "checkpoints" / "epoch_000001" / "state.pt"]
+    handler, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"), files.writing(tmp_path, 2) as writer:
+            writer.write("state", {"large": torch.zeros(1_000_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [one.name for one in (tmp_path / "checkpoints").iterdir()] == ["epoch_000001"]
+
+
+def test_a_checkpoint_without_a_file_of_rows_is_refused(ranks, tmp_path: Path, graph_file: Path) -> None:
+    keys = ["train.epochs=2", "train.checkpoint_every=1", "model.embedding_channels=4"]
+    ranks(2)(run_in_parts, case(graph_file, tmp_path / "run", *keys))
+    first = files.checkpoints(tmp_path / "run")[0]
+    (first / "state_rows_0001.pt").unlink()
+    messages = ranks(2)(outcome, case(graph_file, tmp_path / "other", *keys, f"resume={first}"))
+    assert messages[0] == messages[1]
+    assert messages[0].startswith("the checkpoint lacks the rows of some nodes, so a file state_rows_*.pt is missing")
 
 
 def test_a_checkpoint_holds_what_torch_loads_safely(trained: Path) -> None:

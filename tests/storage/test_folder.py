@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fullgnn.errors import ConfigError
-from fullgnn.storage.folder import check_folder, prepare_sweep
+from fullgnn.storage.folder import check_folder, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunFolder
 
 RUN = (
@@ -123,6 +123,12 @@ def test_all_jobs_of_an_earlier_sweep_are_removed(tmp_path: Path) -> None:
     prepare_sweep(tmp_path, overwrite=True)
     assert files(tmp_path) == set(own)
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"1", "01", "mine"}
+
+
+def test_jobs_of_an_earlier_and_longer_sweep_are_found(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{job}/record.json" for job in (0, 1, 2, 10)), "3/mine.csv", "mine/record.json")
+    assert jobs_beside(tmp_path, {0, 1}) == ["2", "10"]
+    assert jobs_beside(tmp_path / "missing", {0}) == []
 
 
 def test_a_new_folder_needs_nothing(tmp_path: Path) -> None:
