@@ -48,7 +48,7 @@ class StepRunner:
     def __init__(self, state: TrainState, job: Job, meter: Meter, replay: Replay = EAGER):
         self.state, self.job, self.meter = state, job, meter
         if replay.make_graph is not None and not is_replayable(state.optimizer):
-            replay = Replay(None, f"{type(state.optimizer).__name__} keeps some of its state on the host")
+            replay = Replay(None, f"{type(state.optimizer).__name__} may keep its state on the host")
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
