@@ -9,7 +9,6 @@ The folder is written under a temporary name, flushed to the disk, and then rena
 all. All files are torch's own format and hold only what ``torch.load(..., weights_only=True)`` reads.
 """
 
-import io
 import os
 import re
 import shutil
@@ -42,14 +41,17 @@ class CheckpointWriter:
         """Write ``<name>.pt``.
 
         Raises:
-            OSError: the file cannot be written. ``torch.save`` to a full disk raises other errors.
+            OSError: the file cannot be written.
         """
-        whole = io.BytesIO()
-        torch.save({"format": FORMAT, **content}, whole)
-        with open(self.folder / f"{name}.pt", "wb") as file:
-            file.write(whole.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(self.folder / f"{name}.pt", "wb") as file:
+                torch.save({"format": FORMAT, **content}, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except RuntimeError as error:  # torch fails once more when it closes a file that could not be written
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
     def write_rows(self, name: str, content: Mapping[str, Any]) -> None:
         """Write the next part of the rows that belong to ``name``, with their original ids ``node_id``."""
