@@ -15,7 +15,6 @@ from fullgnn.engine import predict, prepare_on_rank0, set_up
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.job import make_scheme
 from fullgnn.engine.state import FlatGradients
-from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
@@ -136,7 +135,7 @@ def test_the_short_examples_are_exact(ranks, name: str) -> None:
 def step_of_hinge(world: World, cfg: Config) -> dict[str, Any]:
     scheme = make_scheme(cfg, world, Meter(world.device))
     job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
-    task = example("hinge").Hinge(LabelFacts.of(dense_graph("symmetric").graph()), margin=0.5)
+    task = example("hinge").Hinge(dense_graph("symmetric").graph().label_facts(), margin=0.5)
     loss = task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
     logits = scheme.gather(predict(job.model, job.graph))
     return {"loss": scheme.sum_over_rows(loss.detach()).item(), "logits": logits}

@@ -65,7 +65,7 @@ class NodeFacts:
 
     @classmethod
     def of(cls, graph: Graph) -> "NodeFacts":
-        return cls(graph.name, graph.num_features, LabelFacts.of(graph), Fingerprint.of(graph))
+        return cls(graph.name, graph.num_features, graph.label_facts(), Fingerprint.of(graph))
 
 
 @dataclass(frozen=True)

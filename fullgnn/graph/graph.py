@@ -23,7 +23,7 @@ from fullgnn.graph.checks import (
     to_numpy,
 )
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
-from fullgnn.graph.labels import check_labels, is_labelled
+from fullgnn.graph.labels import LabelFacts, check_labels, is_labelled
 
 if TYPE_CHECKING:
     import networkx
@@ -210,6 +210,10 @@ class Graph:
             num_classes=num_classes,
             name=name,
         )
+
+    def label_facts(self) -> LabelFacts:
+        """What every rank knows of the labels of this graph."""
+        return LabelFacts.of(self.labels, self.num_classes, self.train_mask)
 
     def adjacency(self, dtype: Any = np.float64) -> csr_array:
         """The adjacency as CSR: ``adj[i, j] != 0`` means that i reads from j. Its indices are this graph's, int32."""

@@ -1,17 +1,12 @@
 """Labels of all nodes of a graph: their check, and what every rank knows of them before it trains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import to_numpy
-
-if TYPE_CHECKING:
-    from fullgnn.graph.graph import Graph
 
 
 def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarray, int]:
@@ -82,23 +77,23 @@ class LabelFacts:
     class_counts: tuple[int, ...] = ()  # by class, training nodes; empty unless the labels are one class a node
 
     @classmethod
-    def of(cls, graph: Graph) -> LabelFacts:
-        labels = graph.labels
+    def of(cls, labels: np.ndarray, num_classes: int, train_mask: np.ndarray) -> "LabelFacts":
+        """The facts of checked ``labels`` of a graph."""
         known, columns = is_known(labels), labels.shape[1] if labels.ndim == 2 else None
         values = labels[known]
         integral = bool(labels.dtype.kind != "f" or ((values >= 0) & (values == np.floor(values))).all())
-        of_train, known = labels[graph.train_mask], known[graph.train_mask]
+        of_train, known = labels[train_mask], known[train_mask]
         counts: np.ndarray = np.empty(0, np.int64)
         if columns is None and integral:
-            counts = np.bincount(of_train[known].astype(np.int64), minlength=graph.num_classes)
+            counts = np.bincount(of_train[known].astype(np.int64), minlength=num_classes)
         shape = len(of_train), columns or 1
         sums = np.where(known, of_train, 0).reshape(shape).sum(axis=0, dtype=np.float64)
         return cls(
-            num_classes=graph.num_classes,
+            num_classes=num_classes,
             columns=columns,
             integral=integral,
             binary=bool(integral and (values <= 1).all()),
-            num_train=int(graph.train_mask.sum()),
+            num_train=int(train_mask.sum()),
             train_known=tuple(known.reshape(shape).sum(axis=0).tolist()),
             train_sum=tuple(sums.tolist()),
             class_counts=tuple(counts.tolist()),

@@ -29,7 +29,6 @@ from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.step_runner import Launched
 from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
-from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
@@ -132,7 +131,7 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     supported = applicable(cfg.optimizations, model)
     sharded = scheme.shard(_prepared(problem, scheme.num_parts), needs_of(model, supported))
     sharded, optimizations = make_input(model, sharded, supported, world)
-    labels = LabelFacts.of(problem.graph)
+    labels = problem.graph.label_facts()
 
     def start(dropout: float) -> tuple[Step, Settings]:
         model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
