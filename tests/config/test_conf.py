@@ -12,22 +12,9 @@ from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.updates import WARMUP
 from fullgnn.errors import ConfigError
+from tests.cases import GROUPS as CHOSEN
 
-GROUPS = (
-    "dataset",
-    "model",
-    "task",
-    "scheme",
-    "partition",
-    "reorder",
-    "kernel",
-    "optimizer",
-    "schedule",
-    "optimizations",
-    "train",
-    "runtime",
-    "experiment",
-)
+GROUPS = (*CHOSEN, "train", "runtime")
 APART = ("hardware", "tuning")  # groups outside a run's configuration; other tests read these files
 CHOICES = [
     (path.parent.name, path.stem)

@@ -11,16 +11,16 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, set_up
-from fullgnn.engine.blocks import loss_logits
 from fullgnn.engine.job import build_model
 from fullgnn.engine.sharded import sharded_names, split_parameters
-from fullgnn.engine.state import FlatGradients, TrainState
+from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.nn import NodeEmbedding
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.oracle import normalize, philox_words
+from tests.schemes.training import summed_gradients
 
 LAYOUTS = [
     (1, 1, []),
@@ -65,10 +65,7 @@ def test_first_values() -> None:
 def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     scheme = make_scheme(cfg, world, Meter(world.device))
     job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-    gradients = FlatGradients(job.model)
-    loss = job.task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
-    loss.backward()
-    gradients.sum_with(loss.detach(), scheme)
+    gradients = summed_gradients(job)
     (rows,) = gradients.of_rows
     gathered = scheme.gather(rows)
     replicated, sharded = split_parameters(job.model)

@@ -58,13 +58,8 @@ def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
 def step_of(job: Job, scheme: Scheme) -> dict[str, np.ndarray]:
     """``one_step`` of a job that is set up."""
     model, graph = job.model, job.graph
-    gradients = FlatGradients(model)
     set_epoch(model, STEP)
-    logits = loss_logits(model, graph)
-    loss = job.task.loss(logits, graph.train_labels)
-    loss.backward()
-    scheme.sum_over_rows(gradients.flat)
-    found = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
+    found = {"loss": summed_gradients(job).results[0].cpu().numpy()}
     for name, logits in (("logits", all_logits(model, graph)), ("evaluation", predict(model, graph))):
         gathered = scheme.gather(logits)
         if gathered is not None:
@@ -73,6 +68,15 @@ def step_of(job: Job, scheme: Scheme) -> dict[str, np.ndarray]:
         found[f"W{layer}"] = conv.linear.weight.grad.cpu().numpy()
         found[f"b{layer}"] = conv.bias.grad.cpu().numpy()
     return found
+
+
+def summed_gradients(job: Job) -> FlatGradients:
+    """The loss and all gradients of one step, summed over the ranks."""
+    gradients = FlatGradients(job.model)
+    loss = job.task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
+    loss.backward()
+    gradients.sum_with(loss.detach(), job.scheme)
+    return gradients
 
 
 def one_step_compiled(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:

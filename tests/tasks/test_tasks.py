@@ -13,9 +13,7 @@ from torch.nn import functional
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import check_preparation, evaluate, make_scheme, predict, set_up
-from fullgnn.engine.blocks import loss_logits
 from fullgnn.engine.job import build_model
-from fullgnn.engine.state import FlatGradients
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
@@ -23,6 +21,7 @@ from fullgnn.tasks import node_classification, node_regression
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.oracle import normalize
+from tests.schemes.training import summed_gradients
 
 LAYOUTS = [(1, 1, ""), (3, 1, ""), (4, 2, ""), (4, 2, "scheme.split_rows=false")]
 """Processes, replication, and one more override."""
@@ -66,10 +65,7 @@ def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     """The loss, its gradients, and the metrics with the output that they measure, before training."""
     scheme = make_scheme(cfg, world, Meter(world.device))
     job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-    gradients = FlatGradients(job.model)
-    loss = job.task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
-    loss.backward()
-    gradients.sum_with(loss.detach(), scheme)
+    gradients = summed_gradients(job)
     output = scheme.gather(predict(job.model, job.graph))
     return {
         "loss": gradients.results[0].item(),
