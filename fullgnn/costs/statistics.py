@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fullgnn.config import Config
+from fullgnn.config import Config, build
 from fullgnn.config.keys import check_minima
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.job import build_model
@@ -37,7 +37,7 @@ class GraphStatistics:
     num_nodes: int
     nnz: int  # of the matrix that is multiplied, self-loops included
     num_features: int
-    num_classes: int
+    num_classes: int  # columns of the model's output
     num_train: int
     symmetric: bool = True  # whether the blocks of the matrix serve its transpose too
     pattern: bool = True  # no value is stored for an edge
@@ -154,9 +154,11 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
 
     Raises:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
+        ConfigError, DataError: the graph lacks what the task or the model needs.
     """
     grid, graph = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph
-    needs = needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations)
+    sizes = graph.num_features, build(cfg.task, labels=graph.label_facts()).num_outputs
+    needs = needs_of(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, needs)
     nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}
     if cfg.optimizations.loss_rows_only:
@@ -167,7 +169,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         name: PlannedProduct(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
         for name, product in layout.products.items()
     }
-    num_train, sizes = layout.facts.num_split_nodes[0], (graph.num_features, graph.num_classes)
+    num_train = layout.facts.num_split_nodes[0]
     pattern = needs.fold and not layout.weighted
     shared = all(one.shares_blocks(layout.symmetric, pattern) for one in needs.propagations)
     counted = graph.num_nodes, prepared.matrix.nnz

@@ -21,6 +21,7 @@ from fullgnn.engine.job import distribute, make_learner, make_scheme, with_input
 from fullgnn.engine.prepare import NodeFacts
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import aligned
 from fullgnn.schemes.options import replications
@@ -205,6 +206,17 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert planned() == pytest.approx(measured, rel=0.03)
     monkeypatch.setattr(aligned, "PADDED_DEVICES", ())
     assert planned() < 0.9 * measured
+
+
+@pytest.mark.parametrize("shape", [(29,), (29, 4)])
+def test_the_outputs_of_a_plan_are_those_of_the_task(shape: tuple[int, ...]) -> None:
+    cfg = with_supported_optimizations(config("task=node_regression"))
+    graph = replace(dense_graph("symmetric").graph(), labels=np.full(shape, 0.5), num_classes=0)
+    assert counted_job(cfg, 2, prepare_for(cfg, 2, graph)[0]).graph.num_classes == (shape[1] if len(shape) > 1 else 1)
+    with pytest.raises(DataError, match="^the graph has no labels"):
+        counted_job(cfg, 2, prepare_for(cfg, 2, replace(graph, labels=None))[0])
+    with pytest.raises(ConfigError, match="^the graph has no features"):
+        counted_job(cfg, 2, prepare_for(cfg, 2, replace(graph, features=None))[0])
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
