@@ -57,4 +57,5 @@ def block_of(adj: np.ndarray, needs: Needs, targets: Tensor | None = None) -> Bl
         csr = csr_array(stored[rows.numpy()])
         weighted = bool((adj != adj.astype(bool)).any())
         edges[edge_set] = (Stage(local_csr(csr, not weighted, torch.device("cpu"))),)
-    return Block(ids, products, targets, movements=LocalMovements(len(adj), len(rows)), edges=edges)
+    moves = LocalMovements(len(adj), len(rows))
+    return Block(ids, products, targets, movements=moves, edges=edges, add_up=lambda tensor: tensor)

@@ -58,6 +58,9 @@ class TrainConfig:
     decay_biases: bool = MISSING
     """Whether the weight decay of the optimizer applies to biases, and to other parameters with less than two
     dimensions, too."""
+    weight_decay_of: Any = MISSING
+    """Weight decay of some parameters, by the beginning of their dotted names; all others, or with null all, have that of the
+    optimizer."""
     eval_every: int = MISSING
     """Epochs between two evaluations; 0: evaluate once, after the last epoch."""
     patience: int = MISSING

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple, NoReturn
 
 from fullgnn.config import Config
+from fullgnn.config.options import takes_options
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.measure import measured_hardware
 from fullgnn.costs.predict import predict
@@ -17,7 +18,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.schemes import OneAndHalfD, Scheme
-from fullgnn.schemes.options import replications, takes_options
+from fullgnn.schemes.options import SchemeOptions, replications
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.table import num_bytes
 
@@ -27,7 +28,7 @@ GPU_PROFILE = "h200x8"
 """The profile of hardware by which ``scheme.fetch=auto`` is decided on GPUs that have not been measured."""
 
 
-@takes_options
+@takes_options(SchemeOptions)
 def undecided(world: World, kernel: Kernel, meter: Meter, hardware: str = "auto", **options: Any) -> NoReturn:
     """The target of ``conf/scheme/auto.yaml``: a scheme that is not chosen yet."""
     raise ConfigError("scheme=auto is for training, where it is chosen: name a scheme here, as scheme=1d")

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
-from fullgnn.engine.blocks import all_logits, input_propagation, loss_logits, needs_of
+from fullgnn.engine.blocks import all_logits, input_powers, input_propagation, loss_logits, needs_of
 from fullgnn.engine.job import Job, build_model
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.sharded import place_rows
@@ -32,7 +32,7 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
-from fullgnn.kernels.support.aligned import zero_padded
+from fullgnn.kernels.support.aligned import like_rows, zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import ShardedGraph
@@ -156,6 +156,11 @@ class _TracedOperator(Operator):
         return super().__call__(x, epilogue, scaled=scaled)
 
 
+def _alone(tensor: Tensor) -> Tensor:
+    """The sum over all ranks of a skeleton, which has no other rank."""
+    return tensor
+
+
 class _Skeleton:
     """One rank's model and its share of the graph, whose blocks have the reads of the real ones and no other entries.
 
@@ -189,7 +194,7 @@ class _Skeleton:
 
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""
-        scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # there is no other rank to add to
+        scheme: Any = SimpleNamespace(sum_over_rows=_alone)
         cfg, labels = self.job.cfg, LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0])
         job = Job(self.model, self.graph, MultiClass(labels), scheme, cfg.optimizations)
         runner = StepRunner(TrainState(self.model, cfg), job, self.context.axes.world.meter)
@@ -204,8 +209,9 @@ class _Skeleton:
         num_train = num_own * job.graph.num_train // job.graph.num_nodes
         if "loss" in job.products:
             num_train = job.products["loss"].out_rows.num_own(self.part, self.replica)
-            loss_block = Block(node_id, self._products("loss"), torch.arange(num_train, device=device))
-        block = Block(node_id, self._products("adj"), None, self.context.buffers)
+            targets = torch.arange(num_train, device=device)
+            loss_block = Block(node_id, self._products("loss"), targets, add_up=_alone)
+        block = Block(node_id, self._products("adj"), None, self.context.buffers, add_up=_alone)
         masks = torch.zeros(3, num_own, dtype=torch.bool)
         masks[0, :num_train] = True
         features = torch.zeros(num_own, job.graph.num_features, dtype=job.dtype, device=device)
@@ -214,7 +220,9 @@ class _Skeleton:
         kept: Input = features
         propagation = input_propagation(self.model)
         if job.cfg.optimizations.cache_aggregation and propagation is not None:
-            kept = PropagatedInput(block, propagation, features)
+            kept = PropagatedInput(
+                block, propagation, {power: like_rows(features) for power in input_powers(self.model)}
+            )
         elif not job.cfg.optimizations.skip_input_gradient:
             features.requires_grad_()
         return ShardedGraph(

@@ -42,10 +42,15 @@ def num_blocks(model: torch.nn.Module) -> int:
 
 
 def input_propagation(model: torch.nn.Module) -> Propagation | None:
-    """A, if ``model`` uses its input X only as A @ X; otherwise None."""
+    """A, if ``model`` uses its input X only as products A^k @ X; otherwise None."""
     found = getattr(model, "input_propagation", None)
     assert found is None or isinstance(found, Propagation), found
     return found
+
+
+def input_powers(model: torch.nn.Module) -> tuple[int, ...]:
+    """The powers k, of which it uses A^k @ X, if ``model`` has an ``input_propagation``."""
+    return tuple(getattr(model, "input_powers", (1,)))
 
 
 def all_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:

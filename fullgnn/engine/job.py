@@ -8,8 +8,8 @@ import torch
 
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
-from fullgnn.engine.aggregate import aggregate_features, cached_aggregation, offloads
-from fullgnn.engine.blocks import input_propagation, needs_of
+from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregation, offloads
+from fullgnn.engine.blocks import input_powers, input_propagation, needs_of
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.prepare import NodeFacts, Preparation, Prepared, prepare
@@ -199,8 +199,8 @@ def make_input(
     cache: Cache | None = None,
     aggregation_key: str = "",
 ) -> tuple[ShardedGraph, OptimizationConfig]:
-    """Replace the features of ``graph`` by the input of ``model``: the features on the device, or A @ H0 on device or
-    host.
+    """Replace the features of ``graph`` by the input of ``model``: the features on the device, or A @ H0, or several
+    powers A^k @ H0, on device or host.
 
     Every rank calls it.
 
@@ -210,13 +210,14 @@ def make_input(
     Returns:
         the graph with that input, and ``optimizations`` whose ``offload`` is now ``always`` or ``never``.
     """
-    offload = offloads(optimizations.offload, graph, world)
-    optimizations = replace(optimizations, offload="always" if offload else "never")
     propagation = input_propagation(model) if optimizations.cache_aggregation else None
-    if propagation is not None:
+    kept = None if propagation is None else Kept(propagation, input_powers(model))
+    offload = offloads(optimizations.offload, graph, world, 1 if kept is None else len(kept.powers))
+    optimizations = replace(optimizations, offload="always" if offload else "never")
+    if kept is not None:
         if cache is not None and aggregation_key:
-            return cached_aggregation(graph, propagation, world, offload, cache, aggregation_key), optimizations
-        return aggregate_features(graph, propagation, world.device, offload), optimizations
+            return cached_aggregation(graph, kept, world, offload, cache, aggregation_key), optimizations
+        return aggregate_features(graph, kept, world.device, offload), optimizations
     assert isinstance(graph.features, torch.Tensor)
     features = to_aligned(graph.features, world.device) if graph.num_features else graph.features.to(world.device)
     return replace(

@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 def applicable(optimizations: OptimizationConfig, model: torch.nn.Module) -> OptimizationConfig:
     """Disable, and log on rank 0, the optimizations that ``model`` does not support.
 
-    A model declares its support by two attributes. ``input_propagation`` is the ``Propagation`` whose matrix A it
-    multiplies its input X by, if it uses X only as A @ X; ``cache_aggregation`` needs this. ``restricts_output`` means
-    that the block of its last layer may have fewer targets; ``loss_rows_only`` needs this. A missing attribute counts
-    as None and False.
+    A model declares its support by attributes. ``input_propagation`` is the ``Propagation`` of a matrix A, if the model
+    uses its input X only as A^k @ X with the powers k of ``input_powers``, by default 1; ``cache_aggregation`` needs
+    this. ``restricts_output`` means that the block of its last layer may have fewer targets; ``loss_rows_only`` needs
+    this. A missing attribute counts as None and False.
     """
     reasons = {}
     if optimizations.cache_aggregation:

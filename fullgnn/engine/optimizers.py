@@ -26,15 +26,23 @@ _CLIP_CHUNK = 1024
 """Numbers whose norm one thread computes; see ``clip_gradients``."""
 
 
-def make_optimizer(node: Mapping[str, Any], model: torch.nn.Module, decay_biases: bool = True) -> torch.optim.Optimizer:
+def make_optimizer(
+    node: Mapping[str, Any],
+    model: torch.nn.Module,
+    decay_biases: bool = True,
+    weight_decay_of: Mapping[str, float] | None = None,
+) -> torch.optim.Optimizer:
     """Build the optimizer that the configuration ``node`` names, for the parameters of ``model``.
 
     Args:
         decay_biases: False puts the parameters with less than two dimensions, which are the biases and the parameters
             of norms, into a group of their own without weight decay.
+        weight_decay_of: the weight decay of the parameters whose dotted names begin with a key; the longest key
+            counts. All others have the weight decay of ``node``.
 
     Raises:
-        ConfigError: the optimizer refuses its keys or the parameters, or has no weight decay to leave out.
+        ConfigError: the optimizer refuses its keys or the parameters, or has no weight decay, or no parameter's name
+            begins with a key of ``weight_decay_of``.
     """
     target = target_of(node)
     keys = {key: value for key, value in node.items() if not key.startswith("_") and key != "name"}
@@ -44,25 +52,49 @@ def make_optimizer(node: Mapping[str, Any], model: torch.nn.Module, decay_biases
         elif "capturable" in inspect.signature(target).parameters and next(model.parameters()).is_cuda:
             keys.setdefault("capturable", True)
         target = without_compiler(target)
+    parameters = _parameters(model, decay_biases, weight_decay_of or {})
     try:
-        optimizer = target(_parameters(model, decay_biases), **keys)
+        optimizer = target(parameters, **keys)
     except Exception as error:
         raise ConfigError(f"optimizer={node['name']} cannot be used: {_one_line(error)}") from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(f"optimizer={node['name']} cannot be used: {node['_target_']} is no torch.optim.Optimizer")
-    if not decay_biases and "weight_decay" not in optimizer.defaults:
-        raise ConfigError(f"train.decay_biases=false: optimizer={node['name']} has no weight_decay: leave it out")
+    if (weight_decay_of or not decay_biases) and "weight_decay" not in optimizer.defaults:
+        key = "train.weight_decay_of" if weight_decay_of else "train.decay_biases=false"
+        raise ConfigError(f"{key}: optimizer={node['name']} has no weight_decay: leave it out")
     return optimizer
 
 
-def _parameters(model: torch.nn.Module, decay_biases: bool) -> list[Any]:
-    """The argument ``params`` of an optimizer."""
-    parameters = list(model.parameters())
-    if decay_biases:
-        return parameters
-    decayed = {"params": [parameter for parameter in parameters if parameter.dim() >= 2]}
-    spared = {"params": [parameter for parameter in parameters if parameter.dim() < 2], "weight_decay": 0.0}
-    return [group for group in (decayed, spared) if group["params"]]
+def _parameters(model: torch.nn.Module, decay_biases: bool, weight_decay_of: Mapping[str, float]) -> list[Any]:
+    """The argument ``params`` of an optimizer: all parameters, or groups of them by their weight decay."""
+    if decay_biases and not weight_decay_of:
+        return list(model.parameters())
+    _check_decay(weight_decay_of)
+    groups: dict[float | None, list[torch.nn.Parameter]] = {}
+    unused = set(weight_decay_of)
+    for name, parameter in model.named_parameters():
+        keys = [key for key in weight_decay_of if f"{name}.".startswith(f"{key}.")]
+        unused -= set(keys)
+        decay = weight_decay_of[max(keys, key=len)] if keys else None
+        groups.setdefault(decay if decay_biases or parameter.dim() >= 2 else 0.0, []).append(parameter)
+    if unused:
+        known = dict.fromkeys(name.partition(".")[0] for name, _ in model.named_parameters())
+        raise ConfigError(
+            f"train.weight_decay_of: no parameter's name begins with {min(unused)}: the model has {', '.join(known)}"
+        )
+    return [
+        {"params": members} | ({} if decay is None else {"weight_decay": decay}) for decay, members in groups.items()
+    ]
+
+
+def _check_decay(given: Any) -> None:
+    """Refuse a ``train.weight_decay_of`` that is no weight decay by name."""
+    values = given.values() if isinstance(given, Mapping) else [None]
+    if not all(isinstance(value, (int, float)) and 0 <= value < float("inf") for value in values):
+        raise ConfigError(
+            f"train.weight_decay_of={given} does not fit: give names of parameters and numbers of at least 0, as in"
+            " {layers:0.01,first:0.0005}"
+        )
 
 
 def without_compiler(optimizer: type[torch.optim.Optimizer]) -> Any:

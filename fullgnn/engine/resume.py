@@ -26,7 +26,17 @@ log = logging.getLogger(__name__)
 
 AUTO, NEVER = "auto", "never"
 
-_FIXED = ("model", "task", "optimizer", "schedule", "seed", "train.clip_norm", "train.decay_biases", "runtime.dtype")
+_FIXED = (
+    "model",
+    "task",
+    "optimizer",
+    "schedule",
+    "seed",
+    "train.clip_norm",
+    "train.decay_biases",
+    "train.weight_decay_of",
+    "runtime.dtype",
+)
 """Keys and groups of the configuration that a resumed run shares with the run before."""
 
 

@@ -41,7 +41,7 @@ class TrainState:
 
     def __init__(self, model: torch.nn.Module, cfg: Config):
         self.model = model
-        self.optimizer = make_optimizer(cfg.optimizer, model, cfg.train.decay_biases)
+        self.optimizer = make_optimizer(cfg.optimizer, model, cfg.train.decay_biases, cfg.train.weight_decay_of)
         self.schedule = make_schedule(cfg.schedule, self.optimizer, cfg.train.epochs)
         self.clip_norm = cfg.train.clip_norm
         self.rates: DeviceRates | None = None

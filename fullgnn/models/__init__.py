@@ -1,8 +1,13 @@
 """Models: ordinary ``torch.nn.Module``s with ``forward(x, blocks)``."""
 
+from fullgnn.models.appnp import APPNP
 from fullgnn.models.gat import GAT
 from fullgnn.models.gcn import GCN
+from fullgnn.models.gcnii import GCNII
+from fullgnn.models.gin import GIN
 from fullgnn.models.mlp import MLP
+from fullgnn.models.ngcn import NGCN
 from fullgnn.models.sage import SAGE
+from fullgnn.models.sgc import SGC
 
-__all__ = ["GAT", "GCN", "MLP", "SAGE"]
+__all__ = ["APPNP", "GAT", "GCN", "GCNII", "GIN", "MLP", "NGCN", "SAGE", "SGC"]

@@ -1,9 +1,11 @@
 """Graph convolutional network (Kipf and Welling, 2017)."""
 
 from functools import partial
+from typing import Any
 
+from fullgnn.config.options import takes_options
 from fullgnn.graph import Propagation
-from fullgnn.models.stack import Stack
+from fullgnn.models.stack import Stack, StackOptions
 from fullgnn.nn import GCNConv
 
 
@@ -12,31 +14,21 @@ class GCN(Stack):
 
     Args:
         normalization, self_loops: the matrix that every layer multiplies by, see ``Propagation``.
-        in_channels, out_channels, hidden_channels, dropout, input_dropout, seed, embedding_channels: see ``Stack``.
+        in_channels, out_channels: see ``Stack``; options: see ``StackOptions``.
 
     Raises:
         ConfigError: a width, depth or probability is out of range.
     """
 
+    @takes_options(StackOptions)
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        hidden_channels: int = 16,
-        num_layers: int = 2,
-        dropout: float = 0.5,
-        input_dropout: float | None = None,
-        seed: int = 0,
         normalization: str = "sym",
         self_loops: bool = True,
-        embedding_channels: int | None = None,
+        **options: Any,
     ):
-        conv = partial(GCNConv, normalization=normalization, self_loops=self_loops)
-        sizes = in_channels, out_channels, hidden_channels, num_layers
-        super().__init__(conv, *sizes, dropout, input_dropout, seed, embedding_channels)
-        self.propagation = Propagation(normalization, self_loops)
-
-    @property
-    def input_propagation(self) -> Propagation | None:
-        """A, if the input X is used only in A @ X, which may then be computed once for all epochs; otherwise None."""
-        return self.propagation if self.dropout.p == 0 and self.embedding is None else None
+        chosen = StackOptions(**options)
+        conv = partial(GCNConv, normalization=normalization, self_loops=self_loops, bias=chosen.bias)
+        super().__init__(conv, in_channels, out_channels, chosen, propagation=Propagation(normalization, self_loops))

@@ -1,25 +1,33 @@
-"""GraphSAGE (Hamilton, Ying and Leskovec, 2017) with the mean over all neighbours."""
+"""GraphSAGE (Hamilton, Ying and Leskovec, 2017) over all neighbours."""
 
-from fullgnn.models.stack import Stack
+from functools import partial
+from typing import Any
+
+from fullgnn.config.options import takes_options
+from fullgnn.graph import Propagation
+from fullgnn.models.stack import Stack, StackOptions
 from fullgnn.nn import SAGEConv
 
 
 class SAGE(Stack):
     """``num_layers`` ``SAGEConv`` layers with dropout on the input of each one and ReLU between them.
 
-    Args, Raises: see ``Stack``.
+    Args:
+        in_channels, out_channels: see ``Stack``; options: see ``StackOptions``.
+
+    Raises:
+        ConfigError: a width, depth or probability is out of range.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        hidden_channels: int = 64,
-        num_layers: int = 2,
-        dropout: float = 0.5,
-        input_dropout: float | None = None,
-        seed: int = 0,
-        embedding_channels: int | None = None,
-    ):
-        sizes = in_channels, out_channels, hidden_channels, num_layers
-        super().__init__(SAGEConv, *sizes, dropout, input_dropout, seed, embedding_channels)
+    input_powers = (0, 1)
+
+    @takes_options(StackOptions)
+    def __init__(self, in_channels: int, out_channels: int, **options: Any):
+        chosen = StackOptions(**options)
+        super().__init__(
+            partial(SAGEConv, bias=chosen.bias),
+            in_channels,
+            out_channels,
+            chosen,
+            propagation=Propagation("row", self_loops=False),
+        )

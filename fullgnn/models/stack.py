@@ -1,93 +1,141 @@
 """What all layered models have in common: how their layers and dropouts are built, and called one after the other."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.nn import Dropout, Layer, NodeEmbedding
+from fullgnn.graph import Propagation
+from fullgnn.models.base import Model, check_at_least_1, check_rates
+from fullgnn.nn import Dropout, Layer, Linear, make_norm
 from fullgnn.schemes.block import Block, Input
 
 MakeConv = Callable[[int, int, torch.Generator], torch.nn.Module]
+"""Builds a convolution: (in_channels, out_channels, generator) -> module."""
+
+JOINS = ("cat", "max", "sum")
 
 
-class Stack(torch.nn.Module):
-    """Dropout of the input, then ``num_layers`` layers, each of which reads a block of its own. They lead from
-    ``in_channels`` via ``hidden_channels`` to ``out_channels``. Every layer but the last one ends with ``activation``
-    and the dropout of the next layer's input.
-
-    Args:
-        conv: function or class that builds a convolution: (in_channels, out_channels, generator) -> module.
-        in_channels: number of features of a node.
-        out_channels: number of classes.
-        hidden_channels: width of the hidden layers.
-        dropout: dropout probability for the input of every layer.
-        input_dropout: dropout probability for the input of the first layer; None: the same as ``dropout``.
-        seed: seed of the initial weights and of the dropout masks.
-        embedding_channels: width of a trainable vector for each node, which stands beside its features, or in their
-            place where the graph has none; None: no such vector.
-        last: builds the last convolution; None: ``conv`` does.
+@dataclass(frozen=True)
+class StackOptions:
+    """The keys that every layered model takes: those of ``conf/model/base.yaml``.
 
     Raises:
-        ConfigError: a width, depth or probability is out of range.
+        ConfigError: a value is out of range.
     """
 
-    restricts_output = True  # the last block may have fewer targets: nothing after its convolution mixes rows
+    hidden_channels: int = 16
+    """Width of the hidden layers."""
+    num_layers: int = 2
+    dropout: float = 0.5
+    """Dropout probability for the input of every layer."""
+    input_dropout: float | None = None
+    """Dropout probability for the input of the first layer; None: the same as ``dropout``."""
+    norm: str | None = None
+    """Norm before the activation of every layer that has one: ``batch``, over all nodes of the graph; ``layer``, over
+    the columns of a node; None: no norm."""
+    residual: bool = False
+    """Whether the input of a layer is added to the result of its convolution, mapped by a matrix if the widths
+    differ."""
+    jumping_knowledge: str | None = None
+    """How a last dense layer reads the results of all layers (Xu et al., 2018): ``cat``, side by side; ``max`` or
+    ``sum``, elementwise; None: the last layer's convolution gives the output."""
+    bias: bool = True
+    """Whether convolutions and dense layers have a bias."""
+    embedding_channels: int | None = None
+    """Width of a trainable vector for each node, beside its features, or in their place where the graph has none."""
+    seed: int = 0
+    """Seed of the initial weights and of the dropout masks."""
+
+    def __post_init__(self) -> None:
+        check_at_least_1(hidden_channels=self.hidden_channels, num_layers=self.num_layers)
+        check_rates(dropout=self.dropout, input_dropout=self.input_dropout)
+        make_norm(self.norm, 1)
+        if self.jumping_knowledge not in (None, *JOINS):
+            raise ConfigError(
+                f"model.jumping_knowledge={self.jumping_knowledge} is not known: choose one of null, {', '.join(JOINS)}"
+            )
+
+
+class Stack(Model):
+    """Dropout of the input, then ``num_layers`` layers, each of which reads a block of its own.
+
+    A layer is dropout(activation(norm(conv(h) + skip(h)))) with the parts that the options ask for. The last layer is
+    its convolution and its skip connection alone; with jumping knowledge it is like all others, and a dense layer maps
+    the joined results of all layers to the output.
+
+    Args:
+        conv: builds a convolution.
+        in_channels: number of features of a node.
+        out_channels: number of columns of the output.
+        options: see ``StackOptions``.
+        activation: builds the activation between two layers.
+        last: builds the last convolution, without jumping knowledge; None: ``conv`` does.
+        propagation: the matrix whose products with the input are all that the first convolution reads; None: it reads
+            more.
+
+    Raises:
+        ConfigError: the graph has no features and the options no trainable vectors.
+    """
 
     def __init__(
         self,
         conv: MakeConv,
         in_channels: int,
         out_channels: int,
-        hidden_channels: int,
-        num_layers: int,
-        dropout: float,
-        input_dropout: float | None,
-        seed: int,
-        embedding_channels: int | None = None,
+        options: StackOptions,
         activation: Callable[[], torch.nn.Module] = torch.nn.ReLU,
         last: MakeConv | None = None,
+        propagation: Propagation | None = None,
     ):
-        super().__init__()
-        self.embedding = None
-        if embedding_channels is not None:
-            if embedding_channels < 1:
-                raise ConfigError(f"model.embedding_channels={embedding_channels} is too small: it must be at least 1")
-            self.embedding = NodeEmbedding(embedding_channels, seed)
-            in_channels += embedding_channels
-        if not in_channels:
-            raise ConfigError(
-                "the graph has no features: give model.embedding_channels=64, the width of a trainable vector for"
-                " each node, or a dataset with features"
-            )
-        for key, value in (("hidden_channels", hidden_channels), ("num_layers", num_layers)):
-            if value < 1:
-                raise ConfigError(f"model.{key}={value} is too small: it must be at least 1")
-        rates = [dropout if input_dropout is None else input_dropout, *[dropout] * (num_layers - 1)]
-        for key, rate in (("dropout", dropout), ("input_dropout", rates[0])):
-            if not 0 <= rate < 1:
-                raise ConfigError(f"model.{key}={rate} is not a dropout rate: it must lie in [0, 1)")
-        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
-        generator = torch.Generator().manual_seed(seed)
-        makers = [*[conv] * (num_layers - 1), last or conv]
+        super().__init__(in_channels, options.embedding_channels, options.seed)
+        depth, hidden, joins = options.num_layers, options.hidden_channels, options.jumping_knowledge is not None
+        widths = [self.in_channels, *[hidden] * (depth - 1), hidden if joins else out_channels]
+        generator = torch.Generator().manual_seed(options.seed)
+        makers = [*[conv] * (depth - 1), conv if joins else last or conv]
         convs = [make(a, b, generator) for make, a, b in zip(makers, widths, widths[1:])]
-        self.dropout, *others = (Dropout(rate, index, seed) for index, rate in enumerate(rates))
-        inner = [Layer(one, activation(), following) for one, following in zip(convs, others)]
-        self.layers = torch.nn.ModuleList([*inner, Layer(convs[-1])])
-        self.num_blocks = num_layers
-
-    def with_embedding(self, x: Input, block: Block) -> Input:
-        """The input of the first layer: the features, the trainable vectors of the nodes, or both side by side."""
-        if self.embedding is None:
-            return x
-        assert isinstance(x, Tensor)
-        rows = self.embedding(block)
-        return torch.cat([x, rows], dim=1) if x.shape[1] else rows
+        rates = [options.dropout if options.input_dropout is None else options.input_dropout]
+        rates += [options.dropout] * (depth if joins else depth - 1)
+        self.dropout, *others = (Dropout(rate, index, options.seed) for index, rate in enumerate(rates))
+        self.layers = torch.nn.ModuleList()
+        for index, (made, a, b) in enumerate(zip(convs, widths, widths[1:])):
+            skip = _skip(a, b, generator) if options.residual else None
+            if index < len(others):
+                self.layers.append(Layer(made, activation(), others[index], make_norm(options.norm, b), skip))
+            else:
+                self.layers.append(Layer(made, skip=skip))
+        self.jumping_knowledge, self.joined = options.jumping_knowledge, None
+        if joins:
+            width = hidden * depth if options.jumping_knowledge == "cat" else hidden
+            self.joined = Linear(width, out_channels, generator, options.bias)
+            self.restricts_output = options.norm != "batch"  # a norm over all nodes needs all rows of the last layer
+        self.num_blocks = depth
+        constant = rates[0] == 0 and self.embedding is None and self.layers[0].skip is None
+        self.input_propagation = propagation if constant else None
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         h = self.dropout(self.with_embedding(x, blocks[0]), blocks[0].source_id)
+        results = []
         for layer, block in zip(self.layers, blocks):
             h = layer(h, block)
-        return h
+            results.append(h)
+        if self.joined is None:
+            return h
+        return self.joined(_join([*map(blocks[-1].at_targets, results[:-1]), h], self.jumping_knowledge))
+
+
+def _skip(in_channels: int, out_channels: int, generator: torch.Generator) -> torch.nn.Module:
+    if in_channels == out_channels:
+        return torch.nn.Identity()
+    return Linear(in_channels, out_channels, generator, bias=False)
+
+
+def _join(results: list[Tensor], how: str | None) -> Tensor:
+    """Join the layers' (n, hidden) results."""
+    if how == "cat":
+        return torch.cat(results, dim=1)
+    stacked = torch.stack(results)
+    return stacked.sum(0) if how == "sum" else stacked.max(0).values

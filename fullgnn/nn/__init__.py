@@ -5,26 +5,40 @@ from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.dropout import Dropout, set_epoch
 from fullgnn.nn.edge_values import EdgeValues
 from fullgnn.nn.gat_conv import GATConv
+from fullgnn.nn.gcn2_conv import GCN2Conv
 from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
+from fullgnn.nn.gin_conv import GINConv
 from fullgnn.nn.layer import Layer
 from fullgnn.nn.linear import Linear
 from fullgnn.nn.message_conv import MessageConv
 from fullgnn.nn.node_embedding import NodeEmbedding
+from fullgnn.nn.norms import BatchNorm, LayerNorm, make_norm
+from fullgnn.nn.powers_conv import PowersConv
+from fullgnn.nn.propagate import propagate, propagate_powers, propagate_with_restart
 from fullgnn.nn.sage_conv import SAGEConv
 
 __all__ = [
     "SPMM_ORDERS",
     "Activation",
+    "BatchNorm",
     "Dropout",
     "EdgeValues",
     "GATConv",
+    "GCN2Conv",
     "GCNConv",
+    "GINConv",
     "Layer",
+    "LayerNorm",
     "Linear",
     "MessageConv",
     "NodeEmbedding",
+    "PowersConv",
     "SAGEConv",
     "cross_entropy",
+    "make_norm",
+    "propagate",
+    "propagate_powers",
+    "propagate_with_restart",
     "set_epoch",
     "set_spmm_order",
 ]

@@ -26,6 +26,7 @@ class GATConv(torch.nn.Module):
         slope: negative slope of the LeakyReLU.
         attention_dropout: drops weights p_ij while training; None: drops none.
         self_loops: whether every node attends to itself too.
+        bias: whether there is a b.
 
     Shapes:
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
@@ -41,6 +42,7 @@ class GATConv(torch.nn.Module):
         slope: float = 0.2,
         attention_dropout: Dropout | None = None,
         self_loops: bool = True,
+        bias: bool = True,
     ):
         super().__init__()
         self.heads, self.concat, self.slope = heads, concat, slope
@@ -49,7 +51,7 @@ class GATConv(torch.nn.Module):
         self.weight = torch.nn.Parameter(glorot(in_channels, heads * per_head, generator))
         self.att_source = torch.nn.Parameter(glorot(heads, per_head, generator))
         self.att_target = torch.nn.Parameter(glorot(heads, per_head, generator))
-        self.bias = torch.nn.Parameter(torch.zeros(out_channels))
+        self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
         self.attention_dropout = attention_dropout
 
     def forward(self, x: Tensor, block: Block) -> Tensor:
@@ -60,4 +62,4 @@ class GATConv(torch.nn.Module):
         out = attention(linear(x, torch.cat([self.weight, *logits], dim=1)), block)
         if not self.concat:
             out = out.unflatten(1, (self.heads, -1)).mean(1)
-        return out + self.bias
+        return out if self.bias is None else out + self.bias

@@ -40,6 +40,7 @@ class GCNConv(torch.nn.Module):
     Args:
         generator: CPU generator from which the weights are drawn.
         normalization, self_loops: what A is, see ``Propagation``.
+        bias: whether there is a b.
 
     Shapes:
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
@@ -58,11 +59,12 @@ class GCNConv(torch.nn.Module):
         generator: torch.Generator,
         normalization: str = "sym",
         self_loops: bool = True,
+        bias: bool = True,
     ):
         super().__init__()
         self.propagation = Propagation(normalization, self_loops)
         self.linear = Linear(in_channels, out_channels, generator, bias=False)
-        self.bias = torch.nn.Parameter(torch.zeros(out_channels))
+        self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
     def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
@@ -86,10 +88,10 @@ class GCNConv(torch.nn.Module):
 
 
 def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
-    """Set ``spmm_order`` of every ``GCNConv`` of ``model``, one of ``SPMM_ORDERS``."""
+    """Set ``spmm_order``, one of ``SPMM_ORDERS``, of every module of ``model`` that has this attribute."""
     for module in model.modules():
-        if isinstance(module, GCNConv):
-            module.spmm_order = spmm_order
+        if hasattr(module, "spmm_order"):
+            module.spmm_order = spmm_order  # type: ignore[assignment]
 
 
 class _Convolve(torch.autograd.Function):
@@ -100,7 +102,7 @@ class _Convolve(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         weight: Tensor,
-        bias: Tensor,
+        bias: Tensor | None,
         product: FusedProduct,
         propagate_first: bool,
         activation: Activation,
@@ -130,4 +132,4 @@ class _Convolve(torch.autograd.Function):
             propagated = ctx.product.multiply_t(masked, scaled=scale is not None)
             grad_weight = weight_gradient(x, propagated)
             grad_x = matmul_nt(propagated, weight) if needs_grad_x else None
-        return grad_x, grad_weight, grad_bias, None, None, None
+        return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None, None, None

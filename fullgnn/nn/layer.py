@@ -1,4 +1,4 @@
-"""A layer of a model: a convolution, an activation, and the dropout of the next layer's input."""
+"""A layer of a model: a convolution with its skip connection, norm, activation, and the next input's dropout."""
 
 from collections.abc import Callable
 
@@ -11,16 +11,20 @@ from fullgnn.schemes.block import Block, Input
 
 
 class Layer(torch.nn.Module):
-    """dropout(activation(conv(x, block))).
+    """dropout(activation(norm(conv(x, block) + skip(x)))).
 
-    A convolution whose attribute ``fuses_activation`` is True takes a ReLU, and a dropout after it, as a third argument
-    of its ``forward``: it applies them while it writes its result, which saves a pass over the result and, in the
-    backward pass, the memory of Z. Otherwise the three parts run one after the other. Both give the same numbers.
+    Without skip connection and norm, a convolution whose attribute ``fuses_activation`` is True takes a ReLU, and a
+    dropout after it, as a third argument of its ``forward``: it applies them while it writes its result, which saves a
+    pass over the result and, in the backward pass, the memory of Z. Otherwise the parts run one after the other. Both
+    give the same numbers.
 
     Args:
         conv: ``forward(x, block)``.
         activation: a function of a tensor, such as ``torch.nn.ReLU()``; None: no activation.
         dropout: the dropout of the result; None: no dropout.
+        norm: ``forward(x, block)``, as ``BatchNorm`` and ``LayerNorm``; None: no norm.
+        skip: maps the input's rows at the targets to the width of the convolution's result, as ``torch.nn.Identity()``
+            or ``Linear``; None: no skip connection.
 
     Shapes:
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
@@ -31,17 +35,25 @@ class Layer(torch.nn.Module):
         conv: torch.nn.Module,
         activation: Callable[[Tensor], Tensor] | None = None,
         dropout: Dropout | None = None,
+        norm: torch.nn.Module | None = None,
+        skip: torch.nn.Module | None = None,
     ):
         super().__init__()
-        self.conv, self.activation, self.dropout = conv, activation, dropout
+        self.conv, self.activation, self.dropout, self.norm, self.skip = conv, activation, dropout, norm, skip
 
     def forward(self, x: Input, block: Block) -> Tensor:
         relu = isinstance(self.activation, torch.nn.ReLU)
-        fusible = relu or (self.activation is None and self.dropout is None)
+        plain = self.norm is None and self.skip is None
+        fusible = plain and (relu or (self.activation is None and self.dropout is None))
         if fusible and getattr(self.conv, "fuses_activation", False):
             mask = None if self.dropout is None else self.dropout.mask(block.own_id)
             return self.conv(x, block, Activation(relu, mask))
         h = self.conv(x, block)
+        if self.skip is not None:
+            assert isinstance(x, Tensor)
+            h = h + self.skip(block.at_targets(x))
+        if self.norm is not None:
+            h = self.norm(h, block)
         if self.activation is not None:
             h = self.activation(h)
         return h if self.dropout is None else self.dropout(h, block.own_id)

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.nn.gcn_conv import GCNConv
-from fullgnn.nn.linear import Linear
-from fullgnn.schemes.block import Block
+from fullgnn.nn.linear import Linear, linear
+from fullgnn.schemes.block import Block, Input, PropagatedInput
 
 
 class SAGEConv(torch.nn.Module):
@@ -14,16 +14,21 @@ class SAGEConv(torch.nn.Module):
 
     Args:
         generator: CPU generator from which the weights are drawn.
+        bias: whether there is a b.
 
     Shapes:
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
     """
 
-    def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator):
+    def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, bias: bool = True):
         super().__init__()
-        self.neighbors = GCNConv(in_channels, out_channels, generator, normalization="row", self_loops=False)
+        self.neighbors = GCNConv(in_channels, out_channels, generator, "row", self_loops=False, bias=bias)
         self.root = Linear(in_channels, out_channels, generator, bias=False)
 
-    def forward(self, x: Tensor, block: Block) -> Tensor:
+    def forward(self, x: Input, block: Block) -> Tensor:
         """Return Z."""
-        return self.neighbors(x, block) + self.root(block.at_targets(x))
+        if isinstance(x, PropagatedInput):
+            own = x.rows(block, self.neighbors.propagation, 0)
+        else:
+            own = block.at_targets(x)
+        return self.neighbors(x, block) + linear(own, self.root.weight)

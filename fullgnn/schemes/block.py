@@ -153,6 +153,7 @@ class Block:
     directory: Callable[[], Directory] | None = (
         None  # finds nodes by their original ids; its first call is a collective
     )
+    add_up: Callable[[Tensor], Tensor] | None = None  # ``Scheme.sum_over_rows``
 
     @property
     def own_id(self) -> Tensor:
@@ -255,6 +256,18 @@ class Block:
         assert self.moves and self.directory is not None
         return self.directory().fetch(x, ids)
 
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        """Sum ``tensor``, computed from this rank's rows, over the rows of all ranks, in place. Every rank calls it.
+
+        Each row of the graph counts once. The sum is not differentiable; the conjugate of the sum is the sum itself.
+
+        Raises:
+            UnsupportedError: the scheme offers products alone.
+        """
+        if self.add_up is None:
+            raise UnsupportedError("this scheme adds nothing over all rows: choose scheme=1d or scheme=1.5d")
+        return self.add_up(tensor)
+
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, without the buffers, for counting memory."""
         index = [] if self.target_index is None else [self.target_index]
@@ -276,29 +289,34 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class PropagatedInput:
-    """A constant model input H0 of which only A @ H0 is kept, so that the first convolution needs no sparse product."""
+    """A constant model input H0 of which only some products A^k H0 are kept, so that the first convolution needs no
+    sparse product."""
 
     block: Block  # has every row as a target
     propagation: Propagation  # A
-    product: Tensor | HostRows  # (num_sources, F), this rank's rows of A @ H0, on its device or on the host
+    products: Mapping[int, Tensor | HostRows]
+    """By the power k, (num_sources, F), this rank's rows of A^k H0, on its device or on the host."""
 
-    def rows(self, block: Block, propagation: Propagation) -> Tensor | HostRows:
-        """The rows of A @ H0 that are the own targets of ``block``, which has the same sources: (num_own_targets, F).
+    def rows(self, block: Block, propagation: Propagation, power: int = 1) -> Tensor | HostRows:
+        """The rows of A^power H0 that are the own targets of ``block``, which has the same sources: (num_own_targets,
+        F).
 
         Raises:
-            UnsupportedError: another propagation, or a block of another graph, is asked for.
+            UnsupportedError: a product that is not kept, or a block of another graph, is asked for.
         """
-        if propagation != self.propagation or block.source_id is not self.block.source_id:
-            raise UnsupportedError(f"only the product for {self.propagation} is kept of the input")
+        if propagation != self.propagation or block.source_id is not self.block.source_id or power not in self.products:
+            raise UnsupportedError(f"only the powers {[*self.products]} of the product for {self.propagation} are kept")
+        product = self.products[power]
         if block.target_index is None:
-            return self.product
-        if isinstance(self.product, HostRows):
-            return self.product.index_select(0, block.target_index)
-        return select_rows(self.product, block.target_index)
+            return product
+        if isinstance(product, HostRows):
+            return product.index_select(0, block.target_index)
+        return select_rows(product, block.target_index)
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        return self.product.tensors() if isinstance(self.product, HostRows) else [self.product]
+        kept = self.products.values()
+        return [tensor for one in kept for tensor in (one.tensors() if isinstance(one, HostRows) else [one])]
 
 
 Input = Tensor | PropagatedInput

@@ -35,6 +35,7 @@ class BlockBuilder:
         arrays: what ``rank_arrays`` returned for this rank; a stage's matrix is (rows of block row i, rows of the
             source block).
         source_id: (num_sources,) int64, original ids of this rank's rows.
+        add_up: see ``Scheme.sum_over_rows``.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class BlockBuilder:
         needs: Needs,
         arrays: dict[str, np.ndarray],
         source_id: Tensor,
+        add_up: Callable[[Tensor], Tensor],
     ):
         self._context, self._kernel, self._layout, self._needs = context, kernel, layout, needs
-        self._arrays, self._source_id = arrays, source_id
+        self._arrays, self._source_id, self._add_up = arrays, source_id, add_up
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = needs.fold and not layout.weighted
         self._dtype = torch.empty(0, dtype=layout.facts.dtype).numpy().dtype
@@ -89,7 +91,16 @@ class BlockBuilder:
         needed = self._needs.propagations or self._needs.edges
         movements = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
         edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._needs.edges}
-        made = Block(self._source_id, products, target_index, self._context.buffers, movements, edges, self._directory)
+        made = Block(
+            self._source_id,
+            products,
+            target_index,
+            self._context.buffers,
+            movements,
+            edges,
+            self._directory,
+            self._add_up,
+        )
         if edges:
             assert made.target_id is not None and made.stage_source_id is not None  # their first use is a collective
         return made

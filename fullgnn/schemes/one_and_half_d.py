@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn.config.options import takes_options
 from fullgnn.distributed import (
     Axis,
     SharedSlots,
@@ -45,14 +46,14 @@ from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.gather import GathersRows
 from fullgnn.schemes.layout import Layout, lay_out, rank_arrays
 from fullgnn.schemes.nodes import GraphFacts, hand_out, sharded_graph
-from fullgnn.schemes.options import SchemeOptions, takes_options
+from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.traffic import Halos
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
 
 
-@takes_options
+@takes_options(SchemeOptions)
 def one_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAndHalfD":
     """Build 1D, which is 1.5D with one replica; see ``SchemeOptions``.
 
@@ -64,7 +65,7 @@ def one_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAnd
     return one_and_half_d(world, kernel, meter, **{**options, "replication": 1})
 
 
-@takes_options
+@takes_options(SchemeOptions)
 def one_and_half_d(world: World, kernel: Kernel, meter: Meter, **options: Any) -> "OneAndHalfD":
     """Build 1.5D from the ``SchemeOptions`` that are given by name.
 
@@ -130,7 +131,7 @@ class OneAndHalfD(GathersRows):
             cut = partial(rank_arrays, prepared, *planned, needs)
         arrays = hand_out(self.world, cut)
         self.node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
-        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id)
+        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id, self.sum_over_rows)
         loss_block = builder.loss_block() if needs.loss_rows else None
         return sharded_graph(layout.facts, arrays, builder.block(), loss_block)
 

@@ -1,17 +1,13 @@
 """The options that 1D and 1.5D share: the keys of ``conf/scheme/base.yaml``, and ``replication``."""
 
-import inspect
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from fullgnn.errors import ConfigError
 from fullgnn.schemes.layout import Grid
-
-Target = TypeVar("Target", bound=Callable[..., Any])
 
 CHOICES = {
     "stage_order": ("diagonal", "broadcast"),
@@ -85,17 +81,3 @@ class SchemeOptions:
 def replications(world_size: int) -> list[int]:
     """The replications r that give every replica at least one of the p/r stages: r divides p, and r^2 <= p."""
     return [r for r in range(1, world_size + 1) if world_size % r == 0 and r * r <= world_size]
-
-
-def takes_options(target: Target) -> Target:
-    """Decorate a ``_target_`` with ``**options`` so that its signature names each field of ``SchemeOptions``.
-
-    This lets the keys of a command line be checked against the signature of their target.
-    """
-    signature = inspect.signature(target)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = inspect.signature(SchemeOptions).parameters.values()
-    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
-    target.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-    target.__annotations__.update(typing.get_type_hints(SchemeOptions))
-    return target

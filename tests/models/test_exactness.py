@@ -27,13 +27,12 @@ from tests.dense_block import block_of
 from tests.schemes.training import STEP, prepare
 
 CONF = Path(__file__).parents[2] / "conf"
-MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem != "base")
 SCHEMES = sorted(path.stem for path in (CONF / "scheme").glob("*.yaml") if path.stem not in ("base", "auto"))
 KINDS = ["symmetric", "directed", "weighted", "isolated", "tiny", "corner"]
 LAYOUTS = [("1d", 1, 1), ("1d", 3, 1), ("1.5d", 4, 2), ("1.5d", 6, 3)]
 CASE = [
     "runtime.dtype=float64",
-    "model.num_layers=3",
     "seed=3",
     "train.epochs=20",
     "train.eval_every=0",
@@ -47,7 +46,9 @@ def test_every_scheme_is_tested() -> None:
 
 def case(model: str, scheme: str, replication: int, *overrides: str) -> Config:
     replicas = [] if replication == 1 else [f"scheme.replication={replication}"]
-    return config(f"model={model}", f"scheme={scheme}", *replicas, *CASE, *overrides)
+    chosen = config(f"model={model}").model
+    depth = [f"model.{key}=3" for key in ("num_layers", "num_hops") if key in chosen]
+    return config(f"model={model}", f"scheme={scheme}", *replicas, *CASE, *depth, *overrides)
 
 
 class OneProcess:

@@ -64,6 +64,11 @@ def to_aligned(x: Tensor, device: torch.device) -> Tensor:
     return zero_padded(len(x), x.shape[1], like=x.new_empty(0, device=device)).copy_(x)
 
 
+def like_rows(x: Tensor) -> Tensor:
+    """An uninitialised matrix with the shape, dtype, device and row stride of ``x``, a result of ``to_aligned``."""
+    return zero_padded(len(x), x.shape[1], like=x) if pads_rows(x.device) else torch.empty_like(x)
+
+
 def select_rows(x: Tensor, index: Tensor) -> Tensor:
     """Copy the rows ``index``, (num,) int64, of (n, f) ``x``; if ``pads_rows``, the rows of the copy begin at lines."""
     if not pads_rows(x.device):

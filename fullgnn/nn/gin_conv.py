@@ -1,0 +1,82 @@
+"""The graph isomorphism layer of Xu et al. (2019)."""
+
+import torch
+from torch import Tensor
+
+from fullgnn.graph import Propagation
+from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.nn.linear import Linear, linear
+from fullgnn.nn.norms import make_norm
+from fullgnn.schemes.block import Block, Input, PropagatedInput
+
+
+class GINConv(torch.nn.Module):
+    """Z_i = MLP((1 + eps) H_i + sum over the neighbours j of node i of H_j). In a graph with edge weights, the sum is
+    weighted by them.
+
+    The MLP is a dense layer, a norm if there is one, a ReLU, and a second dense layer. Its first product and the one
+    with the adjacency A may be computed in either order, (A H) W or A (H W), as in ``GCNConv``.
+
+    Args:
+        generator: CPU generator from which the weights are drawn.
+        eps: the first value of eps.
+        train_eps: whether eps is a parameter.
+        norm: norm inside the MLP, see ``make_norm``; None: no norm.
+        bias: whether the dense layers have a bias.
+
+    Shapes:
+        x: (num_sources, in_channels), output: (num_own_targets, out_channels).
+
+    Raises:
+        ConfigError: an unknown norm.
+    """
+
+    fuses_activation = True  # see ``Layer``
+    spmm_order = "width"
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        generator: torch.Generator,
+        eps: float = 0.0,
+        train_eps: bool = False,
+        norm: str | None = None,
+        bias: bool = True,
+    ):
+        super().__init__()
+        self.propagation = Propagation("none", self_loops=False)
+        self.eps: Tensor | float = torch.nn.Parameter(torch.tensor(eps)) if train_eps else eps
+        self.first = Linear(in_channels, out_channels, generator, bias)
+        self.norm = make_norm(norm, out_channels)
+        self.second = Linear(out_channels, out_channels, generator, bias)
+
+    def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
+        """Return ``activation`` of Z."""
+        weight, bias = self.first.weight, self.first.bias
+        if isinstance(x, PropagatedInput):
+            own, neighbors = (x.rows(block, self.propagation, power) for power in (0, 1))
+            h = self._sum(linear(neighbors, weight, bias), linear(own, weight))
+        elif self._propagates_first(x):
+            h = linear(self._sum(block.product(self.propagation).spmm(x), block.at_targets(x)), weight, bias)
+        else:
+            transformed = linear(x, weight)
+            h = self._sum(block.product(self.propagation).spmm(transformed), block.at_targets(transformed))
+            h = h if bias is None else h + bias
+        if self.norm is not None:
+            h = self.norm(h, block)
+        return self.second(torch.relu(h), block, activation)
+
+    def _sum(self, of_neighbors: Tensor, own: Tensor) -> Tensor:
+        """``of_neighbors`` + (1 + eps) ``own``."""
+        if isinstance(self.eps, Tensor):
+            return of_neighbors + (1 + self.eps) * own
+        return torch.add(of_neighbors, own, alpha=1 + self.eps)
+
+    def _propagates_first(self, x: Tensor) -> bool:
+        """Whether A H is the cheaper first product, by the columns that A and A^T multiply."""
+        f, g = self.first.weight.shape
+        if self.spmm_order != "width":
+            return self.spmm_order == "propagate"
+        backward = (f if x.requires_grad else 0, g) if torch.is_grad_enabled() else (0, 0)
+        return f + backward[0] < g + backward[1]

@@ -1,0 +1,227 @@
+"""Every model equals its formula, written out with dense float64 matrices: outputs and all gradients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fullgnn.config import OptimizationConfig
+from fullgnn.engine.blocks import needs_of
+from fullgnn.models import APPNP, GCN, GCNII, GIN, MLP, NGCN, SAGE, SGC
+from fullgnn.nn import set_epoch
+from tests.cases import NUM_CLASSES, config, dense_graph
+from tests.dense_block import block_of
+from tests.oracle import dropout_scale, normalize
+
+SEED, EPOCH = 4, 3
+
+
+@dataclass
+class Formula:
+    """What the formulas read: the graph, the model's parameters, and its dropouts."""
+
+    adj: np.ndarray
+    x: Tensor
+    model: Any
+    rate: float  # of every dropout; 0: evaluation
+
+    def matrix(self, normalization: str = "sym", self_loops: bool = True) -> Tensor:
+        return torch.from_numpy(normalize(self.adj, normalization, self_loops))
+
+    def drop(self, h: Tensor, layer: int) -> Tensor:
+        return h * torch.from_numpy(dropout_scale(*h.shape, self.rate, layer, EPOCH, SEED)) if self.rate else h
+
+
+def dense(linear: Any, h: Tensor) -> Tensor:
+    return h @ linear.weight + (0 if linear.bias is None else linear.bias)
+
+
+def gcn(f: Formula) -> Tensor:
+    h = f.x
+    for number, layer in enumerate(f.model.layers):
+        h = f.matrix() @ f.drop(torch.relu(h) if number else h, number) @ layer.conv.linear.weight
+        h = h if layer.conv.bias is None else h + layer.conv.bias
+    return h
+
+
+def sage(f: Formula) -> Tensor:
+    h, mean = f.x, f.matrix("row", self_loops=False)
+    for number, layer in enumerate(f.model.layers):
+        h = f.drop(torch.relu(h) if number else h, number)
+        h = mean @ h @ layer.conv.neighbors.linear.weight + layer.conv.neighbors.bias + h @ layer.conv.root.weight
+    return h
+
+
+def gin(f: Formula) -> Tensor:
+    h, adj = f.x, torch.from_numpy(f.adj)
+    for number, layer in enumerate(f.model.layers):
+        h = f.drop(torch.relu(h) if number else h, number)
+        h = dense(layer.conv.second, torch.relu(dense(layer.conv.first, (1 + layer.conv.eps) * h + adj @ h)))
+    return h
+
+
+def sgc(f: Formula) -> Tensor:
+    return dense(f.model.linear, torch.linalg.matrix_power(f.matrix(), 3) @ f.x)
+
+
+def mlp(f: Formula) -> Tensor:
+    h = f.x
+    for number, layer in enumerate(f.model.layers):
+        h = dense(layer.conv, f.drop(torch.relu(h) if number else h, number))
+    return h
+
+
+def appnp(f: Formula) -> Tensor:
+    h = z = mlp(f)
+    for _ in range(3):
+        z = 0.8 * f.matrix() @ z + 0.2 * h
+    return z
+
+
+def gcnii(f: Formula) -> Tensor:
+    model, identity = f.model, torch.eye(6, dtype=torch.float64)
+    first = h = torch.relu(dense(model.first, f.drop(f.x, 0)))
+    for number, layer in enumerate(model.layers, 1):
+        beta = np.log(0.7 / number + 1)
+        propagated, of_first = 0.7 * f.matrix() @ f.drop(h, number), 0.3 * first
+        mapping = (1 - beta) * identity + beta * layer.weight
+        if layer.initial_weight is None:
+            h = torch.relu((propagated + of_first) @ mapping)
+        else:
+            h = torch.relu(propagated @ mapping + of_first @ ((1 - beta) * identity + beta * layer.initial_weight))
+    return dense(model.last, f.drop(h, len(model.layers) + 1))
+
+
+def ngcn(f: Formula) -> Tensor:
+    model, copies, width = f.model, 2, 4
+    outputs, hidden = [], []
+    x = f.drop(f.x, 0)
+    for branch in range(3 * copies):
+        power, bias = torch.linalg.matrix_power(f.matrix(), branch // copies), model.first.bias.view(6, width)[branch]
+        hidden.append(torch.relu(power @ x @ model.first.weight[branch] + bias))
+    masked = f.drop(torch.cat(hidden, dim=1), 1).split(width, dim=1)
+    for branch, h in enumerate(masked):
+        power = torch.linalg.matrix_power(f.matrix(), branch // copies)
+        bias = model.second.bias.view(6, NUM_CLASSES)[branch]
+        outputs.append(power @ h @ model.second.weight[branch] + bias)
+    if model.classifier is not None:
+        return dense(model.classifier, torch.cat(outputs, dim=1))
+    weights = model.attention.softmax(0)
+    return sum(weight * output.softmax(1) for weight, output in zip(weights, outputs)).log()
+
+
+NGCN_KEYS = dict(hidden_channels=4, num_powers=3, num_copies=2)
+GCNII_KEYS = dict(hidden_channels=6, num_layers=3, alpha=0.3, theta=0.7)
+CASES: dict[str, tuple[type, dict[str, Any], Callable[[Formula], Tensor]]] = {
+    "gcn": (GCN, dict(hidden_channels=6, num_layers=3), gcn),
+    "gcn without bias": (GCN, dict(hidden_channels=6, bias=False), gcn),
+    "sage": (SAGE, dict(hidden_channels=6), sage),
+    "gin": (GIN, dict(hidden_channels=6, eps=0.3), gin),
+    "gin, narrow input": (GIN, dict(hidden_channels=4, train_eps=True), gin),
+    "sgc": (SGC, dict(num_hops=3), sgc),
+    "mlp": (MLP, dict(hidden_channels=6), mlp),
+    "appnp": (APPNP, dict(hidden_channels=6, num_hops=3, alpha=0.2), appnp),
+    "gcnii": (GCNII, GCNII_KEYS, gcnii),
+    "gcnii*": (GCNII, GCNII_KEYS | dict(shared_weights=False), gcnii),
+    "ngcn": (NGCN, NGCN_KEYS, ngcn),
+    "ngcn, attention": (NGCN, NGCN_KEYS | dict(classifier="attention"), ngcn),
+}
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def optimizations() -> OptimizationConfig:
+    return config().optimizations
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("kind", ["directed", "weighted"])
+def test_a_model_is_its_formula(name: str, rate: float, kind: str) -> None:
+    make, keys, formula = CASES[name]
+    if make is not SGC:
+        keys = keys | {"dropout": rate}
+    elif rate:
+        pytest.skip("SGC has no dropout")
+    graph = dense_graph(kind)
+    model = make(5, NUM_CLASSES, seed=SEED, **keys)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) / 4)
+    set_epoch(model, EPOCH)
+    x, block = torch.from_numpy(graph.features), block_of(graph.adj, needs_of(model, optimizations()))
+    factor = torch.randn(len(x), NUM_CLASSES, generator=torch.Generator().manual_seed(2))
+
+    def outcome(output: Tensor) -> list[Tensor]:
+        return [output.detach(), *torch.autograd.grad((output * factor).sum(), list(model.parameters()))]
+
+    found = outcome(model(x, [block] * model.num_blocks))
+    expected = outcome(formula(Formula(graph.adj, x, model, rate)))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    dict(norm="batch"),
+    dict(norm="layer", residual=True),
+    dict(residual=True, hidden_channels=5),
+    dict(jumping_knowledge="cat", norm="batch", residual=True),
+    dict(jumping_knowledge="max", bias=False),
+    dict(jumping_knowledge="sum"),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_options_of_a_layered_model_are_their_formulas(options: dict[str, Any]) -> None:
+    graph, keys = dense_graph("weighted"), dict(hidden_channels=6, num_layers=3, dropout=0.0, seed=SEED)
+    model = GCN(5, NUM_CLASSES, **keys | options)
+    x, block = torch.from_numpy(graph.features), block_of(graph.adj, needs_of(model, optimizations()))
+    matrix, results, h = torch.from_numpy(normalize(graph.adj, "sym")), [], x
+    for number, layer in enumerate(model.layers, 1):
+        z = matrix @ h @ layer.conv.linear.weight + (0 if layer.conv.bias is None else layer.conv.bias)
+        if options.get("residual"):
+            z = z + (h if z.shape == h.shape else h @ layer.skip.weight)
+        if number < 3 or "jumping_knowledge" in options:
+            if options.get("norm") == "batch":
+                z = functional.batch_norm(z, None, None, layer.norm.weight, layer.norm.bias, training=True)
+            elif options.get("norm") == "layer":
+                z = functional.layer_norm(z, z.shape[1:], layer.norm.weight, layer.norm.bias)
+            z = torch.relu(z)
+        results.append(z)
+        h = z
+    if join := options.get("jumping_knowledge"):
+        joins = {"cat": lambda: torch.cat(results, 1), "sum": lambda: sum(results)}
+        joins["max"] = lambda: torch.maximum(torch.maximum(*results[:2]), results[2])
+        h = dense(model.joined, joins[join]())
+    factor = torch.randn(len(x), NUM_CLASSES, generator=torch.Generator().manual_seed(2))
+    found = model(x, [block] * 3)
+    torch.testing.assert_close(found, h)
+    parameters = list(model.parameters())
+    gradients = zip(*(torch.autograd.grad((output * factor).sum(), parameters) for output in (found, h)))
+    for one, other in gradients:
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_a_batch_norm_is_torchs_in_training_and_in_evaluation() -> None:
+    """Also far from zero, where the variance loses digits, the running statistics are torch's."""
+    graph = dense_graph("symmetric")
+    model = GCN(5, NUM_CLASSES, norm="batch", dropout=0.0)
+    block = block_of(graph.adj, needs_of(model, optimizations()))
+    ours, theirs = model.layers[0].norm, torch.nn.BatchNorm1d(16)
+    for _ in range(3):
+        x = 1e3 + torch.randn(29, 16, generator=torch.Generator().manual_seed(3))
+        torch.testing.assert_close(ours(x, block), theirs(x), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var, rtol=1e-7, atol=1e-7)
+    x = torch.randn(29, 16)
+    torch.testing.assert_close(ours.eval()(x, block), theirs.eval()(x), rtol=1e-7, atol=1e-7)
