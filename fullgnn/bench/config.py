@@ -14,10 +14,7 @@ from fullgnn.graph.workloads import WORKLOADS
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
 
-TASK = (
-    *("model.num_layers=2", "model.dropout=0", "model.input_dropout=0"),
-    *("optimizer=adam", "optimizer.lr=0.01", "optimizer.weight_decay=0"),
-)
+TASK = ("optimizer=adam", "optimizer.lr=0.01", "optimizer.weight_decay=0")
 """Keys of a run that all methods share."""
 
 

@@ -1,4 +1,4 @@
-"""The models of two layers that ``op=epoch`` trains: their keys in a run of ours, and the shapes of their weights."""
+"""The models that ``op=epoch`` trains: their keys in a run of ours, and the shapes of their weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,11 +7,22 @@ Shapes = list[tuple[int, int]]
 
 HEADS = 8
 """Attention heads of the hidden layer, side by side in its columns; the last layer has one."""
+HOPS = 2
+"""Products with the features in SGC."""
+WALK = 10
+"""Steps of the random walk of APPNP."""
+POWERS = 3
+"""Powers of A, from 0, in N-GCN."""
+DEPTH = 8
+"""Layers of GCNII."""
+
+NO_DROPOUT = ["model.dropout=0", "model.input_dropout=0"]
+TWO_LAYERS = ["model.num_layers=2", *NO_DROPOUT]
 
 
 @dataclass(frozen=True)
 class BenchModel:
-    """A model that every library has."""
+    """A model of which every method has the same weights."""
 
     keys: Callable[[int], list[str]]
     """Number of hidden columns -> keys of a run."""
@@ -19,17 +30,22 @@ class BenchModel:
     """Widths (features, hidden, classes) -> shapes of the weight matrices, in the order of the model's parameters."""
 
 
-def _gcn_keys(hidden: int) -> list[str]:
-    return [f"model.hidden_channels={hidden}"]
+def _layered(model: str, hidden: int) -> list[str]:
+    return [f"model={model}", *TWO_LAYERS, f"model.hidden_channels={hidden}"]
 
 
-def _gcn_shapes(widths: list[int]) -> Shapes:
+def _per_head(model: str, hidden: int) -> list[str]:
+    per_head = [f"model.heads={HEADS}", f"model.hidden_channels={max(1, hidden // HEADS)}"]
+    return [f"model={model}", *TWO_LAYERS, *per_head, "model.attention_dropout=0"]
+
+
+def _layers(widths: list[int]) -> Shapes:
     return list(zip(widths, widths[1:]))
 
 
-def _gat_keys(hidden: int) -> list[str]:
-    per_head = [f"model.heads={HEADS}", f"model.hidden_channels={max(1, hidden // HEADS)}"]
-    return ["model=gat", *per_head, "model.attention_dropout=0"]
+def _twice(widths: list[int]) -> Shapes:
+    """Two matrices of the same shape in each layer."""
+    return [shape for shape in _layers(widths) for _ in range(2)]
 
 
 def _gat_shapes(widths: list[int]) -> Shapes:
@@ -39,4 +55,37 @@ def _gat_shapes(widths: list[int]) -> Shapes:
     return [(features, hidden), by_head, by_head, (hidden, classes), (1, classes), (1, classes)]
 
 
-MODELS = {"gcn": BenchModel(_gcn_keys, _gcn_shapes), "gat": BenchModel(_gat_keys, _gat_shapes)}
+def _gin_shapes(widths: list[int]) -> Shapes:
+    """Each layer has the two matrices of its MLP."""
+    return [shape for f, g in _layers(widths) for shape in ((f, g), (g, g))]
+
+
+def _gcnii_shapes(widths: list[int]) -> Shapes:
+    features, hidden, classes = widths
+    return [(features, hidden), *[(hidden, hidden)] * DEPTH, (hidden, classes)]
+
+
+def _ngcn_shapes(widths: list[int]) -> Shapes:
+    features, hidden, classes = widths
+    return [*[(features, hidden)] * POWERS, *[(hidden, classes)] * POWERS, (POWERS * classes, classes)]
+
+
+MODELS = {
+    "gcn": BenchModel(lambda hidden: _layered("gcn", hidden), _layers),
+    "sage": BenchModel(lambda hidden: _layered("sage", hidden), _twice),
+    "gin": BenchModel(lambda hidden: _layered("gin", hidden), _gin_shapes),
+    "gat": BenchModel(lambda hidden: _per_head("gat", hidden), _gat_shapes),
+    "sgc": BenchModel(lambda hidden: ["model=sgc", f"model.num_hops={HOPS}"], lambda widths: [(widths[0], widths[-1])]),
+    "ngcn": BenchModel(
+        lambda hidden: [
+            *("model=ngcn", *NO_DROPOUT, f"model.hidden_channels={hidden}"),
+            *(f"model.num_powers={POWERS}", "model.num_copies=1", "model.classifier=dense", "model.bias=false"),
+        ],
+        _ngcn_shapes,
+    ),
+    "appnp": BenchModel(lambda hidden: [*_layered("appnp", hidden), f"model.num_hops={WALK}"], _layers),
+    "gcnii": BenchModel(
+        lambda hidden: ["model=gcnii", *NO_DROPOUT, f"model.hidden_channels={hidden}", f"model.num_layers={DEPTH}"],
+        _gcnii_shapes,
+    ),
+}

@@ -31,13 +31,13 @@ def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor
 
 @torch.no_grad()
 def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
-    """Put ``weights`` into the matrices of ``model``, layer by layer, and 0 into its biases."""
+    """Put ``weights`` into the matrices of ``model``, or of a stack of matrices, in order, and 0 into its biases."""
     remaining = iter(weights)
     for parameter in model.parameters():
-        if parameter.dim() == 2:
-            parameter.copy_(next(remaining))
-        else:
+        if parameter.dim() < 2:
             parameter.zero_()
+        for matrix in [parameter] if parameter.dim() == 2 else parameter if parameter.dim() == 3 else []:
+            matrix.copy_(next(remaining))
     assert next(remaining, None) is None
 
 

@@ -1,6 +1,6 @@
 """What is measured: one graph, the same for every method."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -43,6 +43,15 @@ class Problem:
         """(nnz,) int64, the row of each entry of A + I."""
         nodes = torch.arange(self.num_nodes, device=self.indptr.device)
         return nodes.repeat_interleave(self.indptr.diff().long())
+
+    @property
+    def without_loops(self) -> "Problem":
+        """The same problem with the adjacency A of the graph in the place of A + I."""
+        indptr, indices = (
+            torch.from_numpy(array.astype(np.int32)) for array in (self.graph.indptr, self.graph.indices)
+        )
+        device = self.indptr.device
+        return replace(self, indptr=indptr.to(device), indices=indices.to(device))
 
     @property
     def block(self) -> LocalCSR:

@@ -59,8 +59,8 @@ class TrainConfig:
     """Whether the weight decay of the optimizer applies to biases, and to other parameters with less than two
     dimensions, too."""
     weight_decay_of: Any = MISSING
-    """Weight decay of some parameters, by the beginning of their dotted names; all others, or with null all, have that of the
-    optimizer."""
+    """Weight decay of some parameters, by the beginning of their dotted names, as a mapping; all others have that of
+    the optimizer. null: all have it."""
     eval_every: int = MISSING
     """Epochs between two evaluations; 0: evaluate once, after the last epoch."""
     patience: int = MISSING

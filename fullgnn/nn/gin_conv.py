@@ -46,7 +46,11 @@ class GINConv(torch.nn.Module):
     ):
         super().__init__()
         self.propagation = Propagation("none", self_loops=False)
-        self.eps: Tensor | float = torch.nn.Parameter(torch.tensor(eps)) if train_eps else eps
+        self.eps: Tensor
+        if train_eps:
+            self.eps = torch.nn.Parameter(torch.tensor(float(eps)))
+        else:
+            self.register_buffer("eps", torch.tensor(float(eps)))
         self.first = Linear(in_channels, out_channels, generator, bias)
         self.norm = make_norm(norm, out_channels)
         self.second = Linear(out_channels, out_channels, generator, bias)
@@ -69,9 +73,7 @@ class GINConv(torch.nn.Module):
 
     def _sum(self, of_neighbors: Tensor, own: Tensor) -> Tensor:
         """``of_neighbors`` + (1 + eps) ``own``."""
-        if isinstance(self.eps, Tensor):
-            return of_neighbors + (1 + self.eps) * own
-        return torch.add(of_neighbors, own, alpha=1 + self.eps)
+        return torch.addcmul(of_neighbors, own, 1 + self.eps)
 
     def _propagates_first(self, x: Tensor) -> bool:
         """Whether A H is the cheaper first product, by the columns that A and A^T multiply."""

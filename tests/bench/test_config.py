@@ -12,7 +12,7 @@ WRONG = {
     "~op": "op cannot be removed: leave out ~op",
     "op=spmm,epoch": "op=spmm,epoch gives several values: run once for each",
     "graph=cor": "graph=cor is not known: choose one of reddit-mini, products-mini, proteins-mini, tiny, ",
-    "gnn=mlp": "gnn=mlp is not known: choose one of gcn, gat",
+    "gnn=mlp": "gnn=mlp is not known: choose one of gcn, sage, gin, gat, sgc, ngcn, appnp, gcnii",
     "op=epoch gnn=gat hidden=60": "hidden=60 columns are not those of 8 heads: give a multiple of 8",
     "order=mets": "order=mets is not known: choose one of degree, ",
     "epoch=3": "unknown key epoch: did you mean epochs?",

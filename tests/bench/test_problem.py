@@ -5,7 +5,7 @@ import torch
 
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.peers import EPOCH, set_up, torch_sparse
-from fullgnn.bench.peers.training import TwoLayers, launcher, trainer
+from fullgnn.bench.peers.training import launcher, trainer, two_layers
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
 
 
@@ -23,7 +23,7 @@ def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Prob
     convs = [torch.nn.Linear(*weight.shape) for weight in weights]
     for conv in convs:
         torch.nn.init.zeros_(conv.bias)
-    model = TwoLayers(problem, weights, convs, lambda conv: [conv.weight.T], lambda conv, h: conv(adj @ h))
+    model = two_layers(problem, weights, convs, lambda conv: [conv.weight.T], lambda conv, h: conv(adj @ h))
     step = trainer(model, problem)
     expected = [step() for _ in range(4)]
     assert expected[-1] < expected[0]

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fullgnn.bench.models import DEPTH, HOPS, WALK
 from fullgnn.bench.peers.torch_sparse import Product
-from fullgnn.bench.peers.training import Models, TwoLayers
+from fullgnn.bench.peers.training import Models, Peer, mlp, of_linears, two_layers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 
@@ -56,7 +57,7 @@ def graph_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     for weight in weights:
         refuse_wide(min(weight.shape), problem.indptr.device)  # the product takes the narrower side
     convs = [GraphConv(*weight.shape, norm="both") for weight in weights]
-    return TwoLayers(problem, weights, convs, call=lambda conv, h: conv(graph, h))
+    return two_layers(problem, weights, convs, call=lambda conv, h: conv(graph, h))
 
 
 def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
@@ -77,8 +78,89 @@ def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     def call(conv: GATConv, h: Tensor) -> Tensor:
         return conv(graph, h).flatten(1)  # (num_nodes, heads, columns): the heads side by side
 
-    return TwoLayers(problem, weights, convs, matrices_of, call, activation=F.elu)
+    return two_layers(problem, weights, convs, matrices_of, call, activation=F.elu)
+
+
+def sage_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two layers of ``SAGEConv`` with the mean."""
+    graph = dgl_graph(problem.without_loops)
+    from dgl.nn.pytorch import SAGEConv
+
+    for weight in weights:
+        refuse_wide(min(weight.shape), problem.indptr.device)  # the product takes the narrower side
+    convs = [SAGEConv(*weight.shape, "mean") for weight in weights[::2]]
+    pair = ("fc_neigh", "fc_self")
+    return two_layers(
+        problem,
+        weights,
+        convs,
+        lambda conv: of_linears(getattr(conv, name) for name in pair),
+        lambda conv, h: conv(graph, h),
+    )
+
+
+def gin_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two layers of ``GINConv`` with an MLP of two layers."""
+    graph = dgl_graph(problem.without_loops)
+    from dgl.nn.pytorch import GINConv
+
+    for weight in weights:
+        refuse_wide(weight.shape[0], problem.indptr.device)
+    convs = [GINConv(mlp(*pair), "sum") for pair in zip(weights[::2], weights[1::2])]
+    return two_layers(problem, weights, convs, lambda conv: of_linears(conv.apply_func), lambda conv, h: conv(graph, h))
+
+
+def sg_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """``SGConv``, which keeps the propagated features."""
+    graph = dgl_graph(problem)
+    from dgl.nn.pytorch import SGConv
+
+    refuse_wide(weights[0].shape[0], problem.indptr.device)
+    convs = [SGConv(*weights[0].shape, k=HOPS, cached=True)]
+    return Peer(problem, weights, convs, lambda convs: [convs[0].fc.weight.T], lambda convs, x: convs[0](graph, x))
+
+
+def appnp(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two dense layers and ``APPNPConv``."""
+    graph = dgl_graph(problem)
+    from dgl.nn.pytorch import APPNPConv
+
+    walk = APPNPConv(WALK, 0.1)
+    return Peer(
+        problem, weights, mlp(*weights), of_linears, lambda layers, x: walk(graph, torch.nn.Sequential(*layers)(x))
+    )
+
+
+def gcn2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Layers of ``GCN2Conv`` between two dense layers."""
+    graph, hidden = dgl_graph(problem), weights[0].shape[1]
+    from dgl.nn.pytorch import GCN2Conv
+
+    convs = [GCN2Conv(hidden, layer, alpha=0.1, lambda_=0.5, bias=False) for layer in range(1, DEPTH + 1)]
+    dense = [torch.nn.Linear(*weights[0].shape), torch.nn.Linear(*weights[-1].shape)]
+
+    def call(modules: Any, x: Tensor) -> Tensor:
+        first, *layers, last = modules
+        h = initial = F.relu(first(x))
+        for layer in layers:
+            h = F.relu(layer(graph, h, initial))
+        return last(h)
+
+    def matrices(modules: Any) -> list[Tensor]:
+        first, *layers, last = modules
+        return [first.weight.T, *(layer.weight1 for layer in layers), last.weight.T]
+
+    return Peer(problem, weights, [dense[0], *convs, dense[1]], matrices, call)
 
 
 SPMM = {"DGL update_all": update_all}
-MODELS: Models = {"gcn": {"DGL GraphConv": graph_conv}, "gat": {"DGL GATConv": gat_conv}}
+MODELS: Models = {
+    "gcn": {"DGL GraphConv": graph_conv},
+    "sage": {"DGL SAGEConv": sage_conv},
+    "gin": {"DGL GINConv": gin_conv},
+    "gat": {"DGL GATConv": gat_conv},
+    "sgc": {"DGL SGConv": sg_conv},
+    "ngcn": {},  # DGL has no layer of it
+    "appnp": {"DGL APPNPConv": appnp},
+    "gcnii": {"DGL GCN2Conv": gcn2_conv},
+}

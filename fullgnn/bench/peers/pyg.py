@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.peers.torch_sparse import Product
+from fullgnn.bench.models import DEPTH, HOPS, POWERS, WALK
+from fullgnn.bench.peers.torch_sparse import Product, normalized
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import Models, TwoLayers
+from fullgnn.bench.peers.training import Models, Peer, mlp, of_linears, two_layers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -67,7 +68,7 @@ def gcn_conv(problem: Problem, weights: list[Tensor], form: Form, dropout: float
     adj = form(problem)
     convs = [GCNConv(*weight.shape, cached=True, add_self_loops=False) for weight in weights]  # the loops are in A + I
     matrices_of, call = lambda conv: [conv.lin.weight.T], lambda conv, h: conv(h, adj)
-    return TwoLayers(problem, weights, convs, matrices_of, call, dropout)
+    return two_layers(problem, weights, convs, matrices_of, call, dropout)
 
 
 def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
@@ -84,7 +85,104 @@ def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     def matrices_of(conv: GATConv) -> list[Tensor]:
         return [conv.lin.weight.T, conv.att_src[0], conv.att_dst[0]]
 
-    return TwoLayers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
+    return two_layers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
+
+
+def sage_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
+    """Two layers of ``SAGEConv`` with the mean."""
+    from torch_geometric.nn import SAGEConv
+
+    adj = form(problem.without_loops)
+    convs = [SAGEConv(*weight.shape) for weight in weights[::2]]
+    return two_layers(
+        problem,
+        weights,
+        convs,
+        lambda conv: [conv.lin_l.weight.T, conv.lin_r.weight.T],
+        lambda conv, h: conv(h, adj),
+    )
+
+
+def gin_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
+    """Two layers of ``GINConv`` with an MLP of two layers."""
+    from torch_geometric.nn import GINConv
+
+    adj = form(problem.without_loops)
+    convs = [GINConv(mlp(*pair)) for pair in zip(weights[::2], weights[1::2])]
+    return two_layers(problem, weights, convs, lambda conv: of_linears(conv.nn), lambda conv, h: conv(h, adj))
+
+
+def sg_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
+    """``SGConv``, which keeps the propagated features."""
+    from torch_geometric.nn import SGConv
+
+    adj = form(problem)
+    convs = [SGConv(*weights[0].shape, K=HOPS, cached=True, add_self_loops=False)]
+    return Peer(problem, weights, convs, lambda convs: [convs[0].lin.weight.T], lambda convs, x: convs[0](x, adj))
+
+
+def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
+    """N-GCN: ``SGConv`` with each power, which keeps the propagated features, then dense layers and ``APPNP`` without
+    restart, which propagates only, then a dense layer."""
+    from torch_geometric.nn import APPNP, SGConv
+
+    adj, scaled = form(problem), normalized(problem)
+    first, second, last = weights[:POWERS], weights[POWERS:-1], weights[-1]
+    convs = [
+        SGConv(*weight.shape, K=k, cached=True, add_self_loops=False, bias=False) for k, weight in enumerate(first)
+    ]
+    dense = [torch.nn.Linear(*weight.shape, bias=False) for weight in (*second, last)]
+    walks = [APPNP(k, 0.0, normalize=False) for k in range(POWERS)]
+
+    def call(modules: Any, x: Tensor) -> Tensor:
+        outputs = []
+        for conv, linear, walk in zip(modules, modules[POWERS:], walks):
+            outputs.append(walk(linear(F.relu(conv(x, adj))), scaled))
+        return modules[-1](torch.cat(outputs, dim=1))
+
+    def matrices(modules: Any) -> list[Tensor]:
+        return [*(conv.lin.weight.T for conv in modules[:POWERS]), *of_linears(modules)]
+
+    return Peer(problem, weights, [*convs, *dense], matrices, call)
+
+
+def appnp(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
+    """Two dense layers and ``APPNP``."""
+    from torch_geometric.nn import APPNP
+
+    adj, walk = form(problem), APPNP(WALK, 0.1, cached=True, add_self_loops=False)
+    return Peer(
+        problem, weights, mlp(*weights), of_linears, lambda layers, x: walk(torch.nn.Sequential(*layers)(x), adj)
+    )
+
+
+def gcn2_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
+    """Layers of ``GCN2Conv`` between two dense layers."""
+    from torch_geometric.nn import GCN2Conv
+
+    adj, hidden = form(problem), weights[0].shape[1]
+    options = dict(alpha=0.1, theta=0.5, cached=True, add_self_loops=False)
+    convs = [GCN2Conv(hidden, layer=layer, **options) for layer in range(1, DEPTH + 1)]
+    dense = [torch.nn.Linear(*weights[0].shape), torch.nn.Linear(*weights[-1].shape)]
+
+    def call(modules: Any, x: Tensor) -> Tensor:
+        first, *layers, last = modules
+        h = initial = F.relu(first(x))
+        for layer in layers:
+            h = F.relu(layer(h, initial, adj))
+        return last(h)
+
+    def matrices(modules: Any) -> list[Tensor]:
+        first, *layers, last = modules
+        return [first.weight.T, *(layer.weight1 for layer in layers), last.weight.T]
+
+    return Peer(problem, weights, [dense[0], *convs, dense[1]], matrices, call)
+
+
+def forms(name: str, make: Callable[..., torch.nn.Module]) -> dict[str, Callable[..., torch.nn.Module]]:
+    """The methods of one layer, by the type of its adjacency."""
+    known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": edge_index}
+    return {f"PyG {name} ({kind})": functools.partial(make, form=form) for kind, form in known.items()}
 
 
 SPMM = {
@@ -92,10 +190,12 @@ SPMM = {
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
 MODELS: Models = {
-    "gcn": {
-        "PyG GCNConv (torch CSR)": functools.partial(gcn_conv, form=torch_csr),
-        "PyG GCNConv (SparseTensor)": functools.partial(gcn_conv, form=sparse_tensor),
-        "PyG GCNConv (edge_index)": functools.partial(gcn_conv, form=edge_index),
-    },
+    "gcn": forms("GCNConv", gcn_conv),
+    "sage": forms("SAGEConv", sage_conv),
+    "gin": forms("GINConv", gin_conv),
     "gat": {"PyG GATConv (edge_index)": gat_conv},
+    "sgc": forms("SGConv", sg_conv),
+    "ngcn": forms("SGConv and APPNP", powers),
+    "appnp": forms("APPNP", appnp),
+    "gcnii": forms("GCN2Conv", gcn2_conv),
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fullgnn.bench.peers.training import Models, TwoLayers
+from fullgnn.bench.peers.training import Models, two_layers
 from fullgnn.bench.problem import Problem
 
 Product = Callable[[Tensor], Tensor]
@@ -93,7 +93,7 @@ def gcn(
     adj, orders = normalized(problem), order.split()
     first, second = orders[0], orders[-1]
     convs = [Conv(weight.shape, adj, multiply, own) for weight, own in zip(weights, (first, second))]
-    model = TwoLayers(problem, weights, convs, dropout=dropout)
+    model = two_layers(problem, weights, convs, dropout=dropout)
     if first == "(AX)W":
         model.features = multiply(adj, problem.features)
     return model
@@ -111,5 +111,5 @@ MODELS: Models = {
         "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
         "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
     },
-    "gat": {},  # torch has no attention over a graph
+    **dict.fromkeys(("sage", "gin", "gat", "sgc", "ngcn", "appnp", "gcnii"), {}),  # a GCN shows how fast torch is
 }

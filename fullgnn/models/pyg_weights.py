@@ -1,0 +1,140 @@
+"""Weights of PyTorch Geometric's layers and models in ours, and back. PyG itself is not needed.
+
+    from_pyg(model, theirs.state_dict())                 # theirs: torch_geometric.nn.GCN, GraphSAGE, GAT or GIN
+    from_pyg(model.layers[0].conv, conv.state_dict())    # conv: GCNConv, SAGEConv, GATConv, GINConv or GCN2Conv
+    theirs.load_state_dict(to_pyg(model))
+
+PyG stores the matrix of a dense layer transposed, (out_channels, in_channels), as ``torch.nn.Linear`` does. ``GINConv``
+of PyG takes any MLP: here it is ``torch.nn.Sequential(Linear, ReLU, Linear)``, with a ``BatchNorm1d`` before the ReLU
+if there is a norm; in PyG's model ``GIN`` it is PyG's own ``MLP``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fullgnn.errors import DataError, UnsupportedError
+from fullgnn.models.sgc import SGC
+from fullgnn.models.stack import Stack
+from fullgnn.nn import BatchNorm, GATConv, GCN2Conv, GCNConv, GINConv, Linear, SAGEConv
+
+_COUNTER = "num_batches_tracked"
+"""What torch's batch norm counts, and ours does not."""
+
+
+class _Pair(NamedTuple):
+    """The names of one tensor, and the shape that PyG gives it."""
+
+    ours: str
+    theirs: str
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+    def within(self, ours: str, theirs: str) -> "_Pair":
+        """The same tensor of a module that has these prefixes."""
+        return self._replace(ours=ours + self.ours, theirs=theirs + self.theirs)
+
+
+def from_pyg(module: torch.nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copy the ``state_dict`` of a layer or model of PyG into ``module``, its counterpart.
+
+    Raises:
+        UnsupportedError: ``module`` has no counterpart in PyG.
+        DataError: a weight is missing or left over, or has another shape.
+    """
+    ours, name, left = module.state_dict(), type(module).__name__, set(state)
+    for pair in _pairs(module):
+        if pair.theirs not in state:
+            raise DataError(f"the weights of PyG lack {pair.theirs}: build both {name} with the same options")
+        value = state[pair.theirs]
+        if tuple(value.shape) != pair.shape:
+            shapes = f"{tuple(value.shape)} in PyG and would be {pair.shape} here"
+            raise DataError(f"{pair.theirs} is {shapes}: build both {name} with the same widths")
+        ours[pair.ours].copy_((value.T if pair.transposed else value).reshape(ours[pair.ours].shape))
+        left.remove(pair.theirs)
+    unused = [key for key in state if key in left and not key.endswith(_COUNTER)]
+    if unused:
+        raise DataError(f"the weights of PyG have {unused[0]} too: build both {name} with the same options")
+
+
+def to_pyg(module: torch.nn.Module) -> dict[str, Tensor]:
+    """The ``state_dict`` of the layer or model of PyG whose counterpart is ``module``.
+
+    Raises:
+        UnsupportedError: ``module`` has no counterpart in PyG.
+    """
+    ours, found = module.state_dict(), dict[str, Tensor]()
+    for pair in _pairs(module):
+        value = ours[pair.ours]
+        found[pair.theirs] = (value.T if pair.transposed else value).reshape(pair.shape).clone()
+        if pair.theirs.endswith("running_var"):
+            found[pair.theirs.replace("running_var", _COUNTER)] = torch.tensor(0)
+    return found
+
+
+def _pairs(module: torch.nn.Module, of_model: bool = False) -> Iterator[_Pair]:
+    """The tensors of ``module``.
+
+    Args:
+        of_model: whether it is a layer of a model of PyG.
+    """
+    if isinstance(module, Linear):
+        f, g = module.weight.shape
+        yield _Pair("weight", "weight", (g, f), transposed=True)
+        yield from _bias(module.bias)
+    elif isinstance(module, GCNConv):
+        yield from _inside(module.linear, "linear.", "lin.")
+        yield from _bias(module.bias)
+    elif isinstance(module, SAGEConv):
+        yield from _inside(module.neighbors.linear, "neighbors.linear.", "lin_l.")
+        yield from (pair.within("neighbors.", "lin_l.") for pair in _bias(module.neighbors.bias))
+        yield from _inside(module.root, "root.", "lin_r.")
+    elif isinstance(module, GATConv):
+        f, width = module.weight.shape
+        yield _Pair("weight", "lin.weight", (width, f), transposed=True)
+        for ours, theirs in (("att_source", "att_src"), ("att_target", "att_dst")):
+            yield _Pair(ours, theirs, (1, *module.att_source.shape))
+        yield from _bias(module.bias)
+    elif isinstance(module, GCN2Conv):
+        for ours, theirs, weight in (
+            ("weight", "weight1", module.weight),
+            ("initial_weight", "weight2", module.initial_weight),
+        ):
+            if weight is not None:
+                yield _Pair(ours, theirs, tuple(weight.shape))
+    elif isinstance(module, GINConv):
+        places = ("lins.0.", "norms.0.module.", "lins.1.") if of_model else ("0.", "1.", "3." if module.norm else "2.")
+        yield _Pair("eps", "eps", (1,))
+        yield from _inside(module.first, "first.", f"nn.{places[0]}")
+        if module.norm is not None:
+            yield from _inside(module.norm, "norm.", f"nn.{places[1]}")
+        yield from _inside(module.second, "second.", f"nn.{places[2]}")
+    elif isinstance(module, BatchNorm):
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            yield _Pair(name, name, tuple(module.weight.shape))
+    elif isinstance(module, SGC):
+        yield from _inside(module.linear, "linear.", "lin.")
+    elif isinstance(module, Stack) and module.embedding is None:
+        for number, layer in enumerate(module.layers):
+            assert isinstance(layer.conv, torch.nn.Module)
+            yield from (pair.within(f"layers.{number}.conv.", f"convs.{number}.") for pair in _pairs(layer.conv, True))
+            if layer.norm is not None:
+                assert isinstance(layer.norm, torch.nn.Module)
+                yield from _inside(layer.norm, f"layers.{number}.norm.", f"norms.{number}.module.")
+            if layer.skip is not None:
+                raise UnsupportedError("PyG's models have no residual connections: leave out model.residual")
+        if module.joined is not None:
+            yield from _inside(module.joined, "joined.", "lin.")
+    else:
+        raise UnsupportedError(f"{type(module).__name__} has no counterpart in PyG that it could share weights with")
+
+
+def _inside(module: torch.nn.Module, ours: str, theirs: str) -> Iterator[_Pair]:
+    return (pair.within(ours, theirs) for pair in _pairs(module))
+
+
+def _bias(bias: Tensor | None) -> Iterator[_Pair]:
+    if bias is not None:
+        yield _Pair("bias", "bias", tuple(bias.shape))
