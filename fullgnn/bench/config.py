@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from fullgnn.bench.models import HEADS, MODELS
-from fullgnn.config import Config
+from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.config.overrides import quote
@@ -65,8 +65,9 @@ def load_bench(*overrides: str) -> BenchConfig:
 
 
 def presets() -> list[str]:
-    """Names of our presets: the experiments."""
-    return choices("experiment")
+    """Names of our presets: the experiments that choose no dataset and no model."""
+    named = {name: (conf_dir() / "experiment" / f"{name}.yaml").read_text() for name in choices("experiment")}
+    return [name for name, text in named.items() if "override /dataset" not in text]
 
 
 def run_config(cfg: BenchConfig, *overrides: str) -> Config:

@@ -268,6 +268,46 @@ def test_an_optimizer_without_weight_decay_decays_biases_or_nothing() -> None:
     check_optimizer(cfg)
 
 
+class Nested(torch.nn.Module):
+    """Parameters ``first.weight``, ``first.bias``, ``layers.0.weight`` and ``layers.1.weight``, all 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(1, 1)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False) for _ in range(2)])
+        for parameter in self.parameters():
+            torch.nn.init.constant_(parameter, 2.0)
+
+
+@pytest.mark.parametrize("decay_biases", [True, False])
+def test_weights_decay_by_their_names(decay_biases: bool) -> None:
+    """A step of SGD with gradients 0 shows the weight decay of each parameter; the longest name counts."""
+    model = Nested()
+    node = config("optimizer=sgd", "optimizer.lr=1.0", "optimizer.weight_decay=0.125").optimizer
+    optimizer = make_optimizer(node, model, decay_biases, {"layers": 0.25, "layers.1": 0, "first.bias": 0.5})
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    decays = {name: 1 - parameter.item() / 2 for name, parameter in model.named_parameters()}
+    of_bias = 0.5 if decay_biases else 0.0
+    assert decays == {"first.weight": 0.125, "first.bias": of_bias, "layers.0.weight": 0.25, "layers.1.weight": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"layer": 0.1}, "train.weight_decay_of: no parameter's name begins with layer: the model has first, layers"),
+        ({"layers": -1}, "train.weight_decay_of={'layers': -1} does not fit: give names of parameters and numbers"),
+        ({"layers": "x"}, "train.weight_decay_of={'layers': 'x'} does not fit"),
+        (0.1, "train.weight_decay_of=0.1 does not fit"),
+    ],
+)
+def test_a_weight_decay_of_nothing_is_one_line(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_optimizer(config().optimizer, Nested(), True, given)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
 # ---- learning rates on the device ------------------------------------------------------------------------------------
 
 

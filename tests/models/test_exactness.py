@@ -17,6 +17,7 @@ from fullgnn.engine import Job, fit
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.job import build_model
 from fullgnn.engine.optimizations import applicable
+from fullgnn.engine.sharded import place_rows
 from fullgnn.engine.state import FlatGradients, TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.nn import set_epoch
@@ -65,6 +66,7 @@ def in_one_process(cfg: Config, kind: str, make: Callable[[], torch.nn.Module] |
     """The model, of ``cfg`` or made by ``make``, and the graph as one dense block."""
     dense = dense_graph(kind)
     model = make() if make else build_model(cfg, dense.features.shape[1], NUM_CLASSES, torch.device("cpu"))
+    place_rows(model, torch.arange(len(dense.adj)))
     needs = needs_of(model, applicable(cfg.optimizations, model))
     train = torch.from_numpy(np.flatnonzero(dense.train_mask))
     masks = np.stack([dense.train_mask, dense.val_mask, ~(dense.train_mask | dense.val_mask)])
@@ -200,6 +202,55 @@ def test_a_step_equals_the_dense_block(
         for kind in KINDS if every_case else KINDS[1 + 2 * number : 3 + 2 * number]:
             found = ranks(world_size)(distributed, cfg, kind, False)
             compare(found, expected(cfg, kind, False), 1e-10, (kind, overrides))
+
+
+OPTIONS = [
+    ("gcn", "model.norm=batch", "model.residual=true"),
+    ("gcn", "model.norm=layer", "model.jumping_knowledge=max", "model.bias=false"),
+    ("sage", "model.norm=batch", "model.jumping_knowledge=cat"),
+    ("gin", "model.norm=batch", "model.train_eps=true"),
+    ("gat", "model.residual=true", "model.jumping_knowledge=sum"),
+    ("sage", "model.input_dropout=0"),
+    ("gin", "model.input_dropout=0", "optimizations.offload=always"),
+    ("ngcn", "model.input_dropout=0", "model.classifier=attention"),
+    ("ngcn", "model.input_dropout=0", "optimizations.offload=always", "model.num_copies=2"),
+    ("sgc", "optimizations.offload=always"),
+    ("sgc", "optimizations.cache_aggregation=false", "optimizations.spmm_order=propagate"),
+    ("sgc", "model.embedding_channels=4"),
+    ("gcnii", "model.shared_weights=false", "model.input_dropout=0"),
+    ("appnp", "model.norm=batch", "model.residual=true"),
+]
+"""Keys of models, and of optimizations that read their input in another form."""
+
+
+@pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS)
+def test_options_of_models_equal_the_dense_block(ranks, scheme: str, world_size: int, replication: int) -> None:
+    """A norm over all nodes, and products with the input that are kept, are those of one process."""
+    for number, (model, *overrides) in enumerate(OPTIONS):
+        split = f"scheme.split_rows={'true' if number % 2 else 'false'}"
+        cfg, kind = case(model, scheme, replication, *overrides, split), KINDS[1 + number % 2]
+        found, exact = ranks(world_size)(distributed, cfg, kind, False), expected(cfg, kind, False)
+        for name in ("embedding.weight",):  # its rows lie on several ranks
+            exact.pop(name, None)
+            for rank in found:
+                rank.pop(name, None)
+        compare(found, exact, 1e-10, (model, overrides))
+
+
+def bytes_of_epochs(world: World, cfg: Config) -> dict[str, Any]:
+    """What this rank receives in three epochs, and the columns that it multiplies."""
+    meter, _, job = prepare(world, cfg, "symmetric")
+    meter.take()
+    runner = StepRunner(TrainState(job.model, cfg), job, meter)
+    epochs = [runner(epoch).cost.read() for epoch in range(1, 4)]
+    return {"bytes": [cost.bytes_received for cost in epochs], "counts": [cost.counts for cost in epochs]}
+
+
+@pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS[1:])
+def test_an_epoch_of_sgc_reads_no_edge(ranks, scheme: str, world_size: int, replication: int) -> None:
+    for rank in ranks(world_size)(bytes_of_epochs, case("sgc", scheme, replication)):
+        assert rank["counts"] == [{}] * 3
+        assert all(set(moved) == {"all_reduce"} for moved in rank["bytes"]), rank["bytes"]
 
 
 @pytest.mark.parametrize("model", MODELS)
