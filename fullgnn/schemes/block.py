@@ -296,10 +296,12 @@ class PropagatedInput:
     propagation: Propagation  # A
     products: Mapping[int, Tensor | HostRows]
     """By the power k, (num_sources, F), this rank's rows of A^k H0, on its device or on the host."""
+    _selected: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
+    """By the power, the own targets of the last block that had fewer of them, and their rows."""
 
     def rows(self, block: Block, propagation: Propagation, power: int = 1) -> Tensor | HostRows:
         """The rows of A^power H0 that are the own targets of ``block``, which has the same sources: (num_own_targets,
-        F).
+        F). Some rows are selected once for every epoch.
 
         Raises:
             UnsupportedError: a product that is not kept, or a block of another graph, is asked for.
@@ -311,11 +313,13 @@ class PropagatedInput:
             return product
         if isinstance(product, HostRows):
             return product.index_select(0, block.target_index)
-        return select_rows(product, block.target_index)
+        if power not in self._selected or self._selected[power][0] is not block.target_index:
+            self._selected[power] = block.target_index, select_rows(product, block.target_index)
+        return self._selected[power][1]
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        kept = self.products.values()
+        kept = [*self.products.values(), *(rows for _, rows in self._selected.values())]
         return [tensor for one in kept for tensor in (one.tensors() if isinstance(one, HostRows) else [one])]
 
 

@@ -131,7 +131,7 @@ def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Modu
     convs = [
         SGConv(*weight.shape, K=k, cached=True, add_self_loops=False, bias=False) for k, weight in enumerate(first)
     ]
-    dense = [torch.nn.Linear(*weight.shape, bias=False) for weight in (*second, last)]
+    dense = [torch.nn.Linear(len(weight), weight.shape[1], bias=False) for weight in (*second, last)]
     walks = [APPNP(k, 0.0, normalize=False) for k in range(POWERS)]
 
     def call(modules: Any, x: Tensor) -> Tensor:
