@@ -1,4 +1,6 @@
-"""GraphSAGE (Hamilton, Ying and Leskovec, 2017) with the mean over all neighbours."""
+"""GraphSAGE (Hamilton, Ying and Leskovec, 2017) with the mean or the maximum over all neighbours."""
+
+from functools import partial
 
 from fullgnn.models.stack import Stack
 from fullgnn.nn import SAGEConv
@@ -7,7 +9,12 @@ from fullgnn.nn import SAGEConv
 class SAGE(Stack):
     """``num_layers`` ``SAGEConv`` layers with dropout on the input of each one and ReLU between them.
 
-    Args, Raises: see ``Stack``.
+    Args:
+        aggregation: ``mean`` or ``max``, see ``SAGEConv``.
+        in_channels, out_channels, hidden_channels, dropout, input_dropout, seed, embedding_channels: see ``Stack``.
+
+    Raises:
+        ConfigError: a width, depth or probability is out of range, or the aggregation is not known.
     """
 
     def __init__(
@@ -19,7 +26,9 @@ class SAGE(Stack):
         dropout: float = 0.5,
         input_dropout: float | None = None,
         seed: int = 0,
+        aggregation: str = "mean",
         embedding_channels: int | None = None,
     ):
         sizes = in_channels, out_channels, hidden_channels, num_layers
-        super().__init__(SAGEConv, *sizes, dropout, input_dropout, seed, embedding_channels)
+        conv = partial(SAGEConv, aggregation=aggregation)
+        super().__init__(conv, *sizes, dropout, input_dropout, seed, embedding_channels)

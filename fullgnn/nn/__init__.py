@@ -9,6 +9,7 @@ from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.layer import Layer
 from fullgnn.nn.linear import Linear
 from fullgnn.nn.message_conv import MessageConv
+from fullgnn.nn.neighbor_max import neighbor_max
 from fullgnn.nn.node_embedding import NodeEmbedding
 from fullgnn.nn.sage_conv import SAGEConv
 
@@ -25,6 +26,7 @@ __all__ = [
     "NodeEmbedding",
     "SAGEConv",
     "cross_entropy",
+    "neighbor_max",
     "set_epoch",
     "set_spmm_order",
 ]

@@ -1,29 +1,47 @@
-"""The GraphSAGE layer of Hamilton, Ying and Leskovec (2017), with the mean over all neighbours."""
+"""The GraphSAGE layer of Hamilton, Ying and Leskovec (2017), with the mean or the maximum over all neighbours."""
 
 import torch
 from torch import Tensor
 
+from fullgnn.errors import ConfigError
+from fullgnn.graph import EdgeSet
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear
+from fullgnn.nn.neighbor_max import neighbor_max
 from fullgnn.schemes.block import Block
+
+AGGREGATIONS = ("mean", "max")
 
 
 class SAGEConv(torch.nn.Module):
-    """Z_i = H_i W_root + mean over the neighbours j of node i of H_j W + b. In a graph with edge weights, the mean is
-    weighted by them.
+    """Z_i = H_i W_root + (aggregate of H_j over the neighbours j of node i) W + b.
 
     Args:
         generator: CPU generator from which the weights are drawn.
+        aggregation: ``mean``, which in a graph with edge weights is weighted by them; or ``max``, the elementwise
+            maximum of the neighbours' rows, which does not read edge weights. A node without neighbours gets 0.
 
     Shapes:
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
+
+    Raises:
+        ConfigError: another aggregation.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator):
+    def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, aggregation: str = "mean"):
         super().__init__()
-        self.neighbors = GCNConv(in_channels, out_channels, generator, normalization="row", self_loops=False)
+        self.edge_set: EdgeSet | None = None
+        self.neighbors: torch.nn.Module
+        if aggregation == "mean":
+            self.neighbors = GCNConv(in_channels, out_channels, generator, normalization="row", self_loops=False)
+        elif aggregation == "max":
+            self.edge_set = EdgeSet(self_loops=False)
+            self.neighbors = Linear(in_channels, out_channels, generator)
+        else:
+            raise ConfigError(f"model.aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
         self.root = Linear(in_channels, out_channels, generator, bias=False)
 
     def forward(self, x: Tensor, block: Block) -> Tensor:
         """Return Z."""
-        return self.neighbors(x, block) + self.root(block.at_targets(x))
+        rows = x if self.edge_set is None else neighbor_max(x, block, self.edge_set)
+        return self.neighbors(rows, block) + self.root(block.at_targets(x))

@@ -85,3 +85,9 @@ def largest_backward_torch(csr: LocalCSR, source_id: Tensor, winner: Tensor, gra
     """See :func:`fullgnn.kernels.edges.reduce.largest_backward`."""
     target = edge_targets(csr)
     return torch.where(winner[target] == source_id[csr.indices][:, None], grad[target], 0)
+
+
+def largest_rows_backward_torch(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+    """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`."""
+    of_edges = largest_backward_torch(csr, source_id, winner, grad)
+    return grad.new_zeros(csr.num_cols, grad.shape[1]).index_add_(0, csr.indices, of_edges)
