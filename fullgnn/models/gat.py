@@ -25,6 +25,8 @@ class GAT(Stack):
         ConfigError: a width, depth, number of heads or probability is out of range.
     """
 
+    convolution: type[torch.nn.Module] = GATConv
+
     def __init__(
         self,
         in_channels: int,
@@ -50,13 +52,13 @@ class GAT(Stack):
             )
         number = count()
 
-        def conv(width: int, out_width: int, generator: torch.Generator) -> GATConv:
+        def conv(width: int, out_width: int, generator: torch.Generator) -> torch.nn.Module:
             drop = Dropout(attention_dropout, next(number), seed)
-            return GATConv(width, out_width, generator, heads, True, slope, drop, self_loops)
+            return self.convolution(width, out_width, generator, heads, True, slope, drop, self_loops)
 
-        def last(width: int, out_width: int, generator: torch.Generator) -> GATConv:
+        def last(width: int, out_width: int, generator: torch.Generator) -> torch.nn.Module:
             drop = Dropout(attention_dropout, next(number), seed)
-            return GATConv(width, out_width, generator, out_heads, False, slope, drop, self_loops)
+            return self.convolution(width, out_width, generator, out_heads, False, slope, drop, self_loops)
 
         sizes = in_channels, out_channels, hidden_channels * heads, num_layers
         super().__init__(conv, *sizes, dropout, input_dropout, seed, embedding_channels, torch.nn.ELU, last)

@@ -5,6 +5,7 @@ from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.dropout import Dropout, set_epoch
 from fullgnn.nn.edge_values import EdgeValues
 from fullgnn.nn.gat_conv import GATConv
+from fullgnn.nn.gatv2_conv import GATv2Conv
 from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.layer import Layer
 from fullgnn.nn.linear import Linear
@@ -19,6 +20,7 @@ __all__ = [
     "Dropout",
     "EdgeValues",
     "GATConv",
+    "GATv2Conv",
     "GCNConv",
     "Layer",
     "Linear",

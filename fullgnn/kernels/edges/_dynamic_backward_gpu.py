@@ -189,9 +189,9 @@ def dynamic_source_gradients(
                                   tl.program_id(1) * HEADS, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
             of_weight *= factor
             dropped *= factor
-        of_logit = tl.where(here[:, None], weight * (of_weight - dot), 0.0)[:, :, None]
+        of_logit = (weight * (of_weight - dot))[:, :, None]  # the weights of lanes past the last edge are 0
         gradient = sloped(tl.broadcast_to(of_logit, (ROWS * EDGES, HEADS, DEPTH)), ends, slope)
-        lane_sum += gradient * factors + dropped[:, :, None] * of_grad  # rows of lanes past the last edge are 0
+        lane_sum += gradient * factors + dropped[:, :, None] * of_grad
         edge += EDGES
         target = ahead
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

@@ -18,7 +18,7 @@ class DynamicRows:
     dot: Tensor  # (n, K) dot products of ``grad`` and the attention's result, head by head
     grad_x_target: Tensor  # (n, K * D) to which each stage adds its gradient of ``x_target``
     grad_vector: (
-        Tensor  # (n, K * D) to which each stage adds what each target contributes to the gradient of the vector
+        Tensor  # (n, K * D) to which each stage adds the targets' parts of the gradient of the vector
     )
 
     @cached_property
