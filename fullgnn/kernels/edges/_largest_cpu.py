@@ -46,8 +46,8 @@ def largest_rows_cpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxStat
     keys, ids = _keys(source_id)
     lanes, num_vectors, columns = _slice_of(size, width)
     loop = largest_loop(8 * size, lanes, num_vectors)
-    arrays = (state.value, state.winner, keys.numpy(), ids.numpy())
-    over_rows(loop, csr.indptr, csr.indices, x, x.stride(0) * size, width, columns, *arrays)
+    given = (x, x.stride(0) * size, width, columns, state.value, state.winner, keys.numpy(), ids.numpy())
+    over_rows(loop, csr.indptr, csr.indices, *given)
 
 
 def largest_rows_backward_cpu(num_sources: int, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:

@@ -17,9 +17,7 @@ class DynamicRows:
     grad: Tensor  # (n, K * D) gradient of the attention's result
     dot: Tensor  # (n, K) dot products of ``grad`` and the attention's result, head by head
     grad_x_target: Tensor  # (n, K * D) to which each stage adds its gradient of ``x_target``
-    grad_vector: (
-        Tensor  # (n, K * D) to which each stage adds the targets' parts of the gradient of the vector
-    )
+    grad_vector: Tensor  # (n, K * D) to which each stage adds the targets' parts of the gradient of the vector
 
     @cached_property
     def table(self) -> Tensor:

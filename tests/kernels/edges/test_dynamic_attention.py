@@ -28,6 +28,8 @@ from tests.kernels.edges.test_attention import (
 )
 from tests.triton_device import needs_triton
 
+CASES = [*HEADS[:2], (2, 16, FLOAT64)]  # heads within a vector, of no whole vectors, and of whole ones in one slice
+
 
 @pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -117,7 +119,7 @@ def computed(
 
 def test_against_dense_attention(path: str, every_case: bool) -> None:
     """The heavy target has more edges than a tile; two stages, and two parties that merge, equal one block."""
-    for num_heads, depth, dtype in HEADS if every_case else HEADS[:3]:
+    for num_heads, depth, dtype in [*CASES, *HEADS[2:]] if every_case else CASES:
         inputs = Inputs.random(block_for(path), num_heads, depth)
         expected = dense(inputs)
         for cut, merged in CUTS[path]:
@@ -168,7 +170,7 @@ def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) ->
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
-@pytest.mark.parametrize(("num_heads", "depth", "dtype"), HEADS[:3])
+@pytest.mark.parametrize(("num_heads", "depth", "dtype"), CASES)
 def test_dropout(num_heads: int, depth: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""
     inputs = Inputs.random(block_for(path), num_heads, depth)
