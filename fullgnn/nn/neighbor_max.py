@@ -55,9 +55,10 @@ class _NeighborMax(torch.autograd.Function):
         of_all = moves.gather_targets(grad.contiguous())
         push = moves.push(grad.shape[1], grad)
         for step in range(moves.num_steps):
-            gradient = None
-            if step < len(stages):
-                stage = stages[step]
-                gradient = largest_rows_backward(stage.csr, lambda: stage.transposed, ids[step], winner, of_all)  # noqa: B023
-            push.step(gradient)
+            push.step(_of_rows(stages[step], ids[step], winner, of_all) if step < len(stages) else None)
         return push.finish(), None, None
+
+
+def _of_rows(stage: Stage, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+    """(num_rows, F) gradient of the rows that arrive in ``stage``."""
+    return largest_rows_backward(stage.csr, lambda: stage.transposed, source_id, winner, grad)
