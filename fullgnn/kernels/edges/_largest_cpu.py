@@ -7,8 +7,9 @@ the sources of the stage as their original ids do; its bits are held as those of
 training seldom meets, takes a plain loop that compares it, too.
 
 Backward, each column of a target has one winner. So the gradients of a stage are one addition for each number of the
-targets, whatever the number of edges: a hash table finds the row of a winner among the rows of the stage. Threads share
-the columns, and each of them adds the targets in order.
+targets, whatever the number of edges: a table finds the row of a winner among the rows of the stage. Where the ids are
+dense, each number of their range has a slot of its own; otherwise it is a hash table. Threads share the columns, and
+each of them adds the targets in order.
 """
 
 import functools
@@ -33,6 +34,7 @@ LOOKAHEAD = 16  # edges
 TILE_BYTES = 1 << 14  # bytes of rows of X in a tile: a third of an L1 cache of 48 KB
 NO_KEY = np.iinfo(np.int32).max
 NO_IDS = torch.empty(0, dtype=torch.int64)
+DENSE_RANGE = 4  # ids are dense if their range is below so many times their number
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, volume 3, section 6.4
 
 
@@ -53,10 +55,14 @@ def largest_rows_cpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxStat
 def largest_rows_backward_cpu(num_sources: int, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`; the tensors are contiguous."""
     out = grad.new_zeros(num_sources, grad.shape[1])
-    ids, width, num_bits = source_id.numpy(), grad.shape[1], (2 * num_sources).bit_length()
-    slots, shift = np.full(1 << num_bits, -1, np.int32), np.uint64(64 - num_bits)
-    _fill(ids, shift, slots)
-    arrays = (ids, shift, slots, winner.numpy(), grad.numpy(), out.numpy())
+    ids, width = source_id.numpy(), grad.shape[1]
+    low, high = int(ids.min()), int(ids.max())
+    dense = high - low < DENSE_RANGE * num_sources
+    num_bits = (high - low if dense else 2 * num_sources).bit_length()
+    slots = np.full(1 << num_bits, -1, np.int32)
+    factor, shift = (np.uint64(1), np.uint64(0)) if dense else (HASH_FACTOR, np.uint64(64 - num_bits))
+    _fill(ids, low, factor, shift, slots)
+    arrays = (ids, low, high, dense, factor, shift, slots, winner.numpy(), grad.numpy(), out.numpy())
     # Slices of whole cache lines, so that no two threads write to one line.
     per_line = LINE_BYTES // grad.element_size()
     num_slices = min(torch.get_num_threads(), -(-width // per_line))
@@ -238,33 +244,35 @@ def _largest_with_nans(indptr, indices, first_row, stop_row, x, source_id, value
 
 
 @numba.njit(cache=True, nogil=True)
-def _slot(number, shift):
-    """The first slot that may hold the id ``number``."""
-    return np.intp((np.uint64(number) * HASH_FACTOR) >> shift)
-
-
-@numba.njit(cache=True, nogil=True)
-def _fill(ids, shift, slots):
+def _fill(ids, low, factor, shift, slots):
     """Put the position of each id into the first free slot from its own on."""
-    mask = len(slots) - 1
+    mask = np.uint64(len(slots) - 1)
     for place in range(len(ids)):
-        slot = _slot(ids[place], shift)
+        slot = (np.uint64(ids[place] - low) * factor) >> shift
         while slots[slot] >= 0:
-            slot = (slot + 1) & mask
+            slot = (slot + np.uint64(1)) & mask
         slots[slot] = place
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_gradients(first, stop, ids, shift, slots, winner, grad, out):
-    """Add some columns of the gradients of all targets to those of the winners in this stage."""
-    mask = len(slots) - 1
+def _add_gradients(first, stop, ids, low, high, dense, factor, shift, slots, winner, grad, out):
+    """Add some columns of the gradients of all targets to those of the winners in this stage.
+
+    Args:
+        low, high: the lowest and the highest of the ids.
+        dense: whether each number from ``low`` to ``high`` has a slot of its own.
+    """
+    mask = np.uint64(len(slots) - 1)
     for row in range(len(winner)):
         for column in range(first, stop):
             number = winner[row, column]
-            slot = _slot(number, shift)
+            if number < low or number > high:
+                continue
+            slot = np.uint64(number - low)
+            if not dense:
+                slot = (slot * factor) >> shift
+                while slots[slot] >= 0 and ids[slots[slot]] != number:
+                    slot = (slot + np.uint64(1)) & mask
             place = slots[slot]
-            while place >= 0 and ids[place] != number:
-                slot = (slot + 1) & mask
-                place = slots[slot]
             if place >= 0:
                 out[place, column] += grad[row, column]

@@ -14,7 +14,8 @@ from tests.kernels.edges.blocks import block_for, device_of, local_csr, pattern
 from tests.kernels.edges.test_weighted import FLOAT32, FLOAT64, check, normal
 from tests.triton_device import needs_triton
 
-FIRST_IDS = (0, 2**31 - 60, 2**33)  # of a block of up to 150 sources: some ids, or all of them, exceed an int32
+IDS = ((0, 1), (2**31 - 60, 1), (2**33, 97))
+"""The first id and the spread of the ids of up to 150 sources. Some ids, or all of them, exceed an int32."""
 
 
 @pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
@@ -29,9 +30,9 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
-def ids_of(num_sources: int, first: int = 0) -> Tensor:
-    """Distinct ids in an order of their own."""
-    return torch.randperm(num_sources, generator=torch.Generator().manual_seed(1)) + first
+def ids_of(num_sources: int, first: int = 0, spread: int = 1) -> Tensor:
+    """Distinct ids in an order of their own, of which ``spread`` times as many numbers lie between the ends."""
+    return spread * torch.randperm(num_sources, generator=torch.Generator().manual_seed(1)) + first
 
 
 def computed(
@@ -91,16 +92,16 @@ def test_empty_blocks(n: int, m: int, path: str) -> None:
         assert torch.equal(of_x.cpu(), mask.sum(0)[:, None].expand(m, 3).float())
 
 
-@pytest.mark.parametrize("first", FIRST_IDS)
+@pytest.mark.parametrize("ids", IDS)
 @pytest.mark.parametrize("merged", [False, True])
-def test_ties_go_to_the_lowest_id_across_stages(merged: bool, first: int, path: str) -> None:
+def test_ties_go_to_the_lowest_id_across_stages(merged: bool, ids: tuple[int, int], path: str) -> None:
     """Few distinct numbers tie often. The winner depends neither on the order of the stages nor on who has them."""
     device = device_of(path)
     mask = block_for(path).to(device)
     n, m = mask.shape
     x = torch.randint(-2, 3, (m, 9), generator=torch.Generator().manual_seed(0)).float()
     x[3] = -torch.inf
-    x, source_id, grad = x.to(device), ids_of(m, first).to(device), normal(n, 9, seed=2).float().round().to(device)
+    x, source_id, grad = x.to(device), ids_of(m, *ids).to(device), normal(n, 9, seed=2).float().round().to(device)
     value = torch.where(mask[:, :, None], x, -torch.inf).amax(1)
     wins = (x == value[:, None]) & mask[:, :, None]
     winner = torch.where(wins, source_id[None, :, None], NO_WINNER).amin(1)
