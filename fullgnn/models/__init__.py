@@ -2,6 +2,7 @@
 
 from fullgnn.models.appnp import APPNP
 from fullgnn.models.gat import GAT
+from fullgnn.models.gatv2 import GATv2
 from fullgnn.models.gcn import GCN
 from fullgnn.models.gcnii import GCNII
 from fullgnn.models.gin import GIN
@@ -10,4 +11,4 @@ from fullgnn.models.ngcn import NGCN
 from fullgnn.models.sage import SAGE
 from fullgnn.models.sgc import SGC
 
-__all__ = ["APPNP", "GAT", "GCN", "GCNII", "GIN", "MLP", "NGCN", "SAGE", "SGC"]
+__all__ = ["APPNP", "GAT", "GATv2", "GCN", "GCNII", "GIN", "MLP", "NGCN", "SAGE", "SGC"]

@@ -29,6 +29,8 @@ class GAT(Stack):
         ConfigError: a width, depth, number of heads or probability is out of range.
     """
 
+    convolution: type[torch.nn.Module] = GATConv
+
     @takes_options(StackOptions)
     def __init__(
         self,
@@ -45,9 +47,9 @@ class GAT(Stack):
         check_rates(attention_dropout=attention_dropout)
         chosen, number = StackOptions(**options), count()
 
-        def conv(width: int, out_width: int, generator: torch.Generator, heads: int, concat: bool) -> GATConv:
+        def conv(width: int, out_width: int, generator: torch.Generator, heads: int, concat: bool) -> torch.nn.Module:
             drop = Dropout(attention_dropout, next(number), chosen.seed)
-            return GATConv(width, out_width, generator, heads, concat, slope, drop, self_loops, chosen.bias)
+            return self.convolution(width, out_width, generator, heads, concat, slope, drop, self_loops, chosen.bias)
 
         super().__init__(
             partial(conv, heads=heads, concat=True),

@@ -1,7 +1,7 @@
 """Weights of PyTorch Geometric's layers and models in ours, and back. PyG itself is not needed.
 
     from_pyg(model, theirs.state_dict())                 # theirs: torch_geometric.nn.GCN, GraphSAGE, GAT or GIN
-    from_pyg(model.layers[0].conv, conv.state_dict())    # conv: GCNConv, SAGEConv, GATConv, GINConv or GCN2Conv
+    from_pyg(model.layers[0].conv, conv.state_dict())    # conv: GCNConv, SAGEConv, GATConv, GATv2Conv, GINConv, GCN2Conv
     theirs.load_state_dict(to_pyg(model))
 
 PyG stores the matrix of a dense layer transposed, (out_channels, in_channels), as ``torch.nn.Linear`` does. ``GINConv``
@@ -18,7 +18,7 @@ from torch import Tensor
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.models.sgc import SGC
 from fullgnn.models.stack import Stack
-from fullgnn.nn import BatchNorm, GATConv, GCN2Conv, GCNConv, GINConv, Linear, SAGEConv
+from fullgnn.nn import BatchNorm, GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, Linear, SAGEConv
 
 _COUNTER = "num_batches_tracked"
 """What torch's batch norm counts, and ours does not."""
@@ -88,14 +88,22 @@ def _pairs(module: torch.nn.Module, of_model: bool = False) -> Iterator[_Pair]:
         yield from _inside(module.linear, "linear.", "lin.")
         yield from _bias(module.bias)
     elif isinstance(module, SAGEConv):
-        yield from _inside(module.neighbors.linear, "neighbors.linear.", "lin_l.")
-        yield from (pair.within("neighbors.", "lin_l.") for pair in _bias(module.neighbors.bias))
+        if isinstance(module.neighbors, Linear):
+            yield from _inside(module.neighbors, "neighbors.", "lin_l.")
+        else:
+            yield from _inside(module.neighbors.linear, "neighbors.linear.", "lin_l.")
+            yield from (pair.within("neighbors.", "lin_l.") for pair in _bias(module.neighbors.bias))
         yield from _inside(module.root, "root.", "lin_r.")
     elif isinstance(module, GATConv):
         f, width = module.weight.shape
         yield _Pair("weight", "lin.weight", (width, f), transposed=True)
         for ours, theirs in (("att_source", "att_src"), ("att_target", "att_dst")):
             yield _Pair(ours, theirs, (1, *module.att_source.shape))
+        yield from _bias(module.bias)
+    elif isinstance(module, GATv2Conv):
+        yield from _inside(module.source, "source.", "lin_l.")
+        yield from _inside(module.target, "target.", "lin_r.")
+        yield _Pair("att_vector", "att", (1, *module.att_vector.shape))
         yield from _bias(module.bias)
     elif isinstance(module, GCN2Conv):
         for ours, theirs, weight in (

@@ -5,12 +5,14 @@ from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.dropout import Dropout, set_epoch
 from fullgnn.nn.edge_values import EdgeValues
 from fullgnn.nn.gat_conv import GATConv
+from fullgnn.nn.gatv2_conv import GATv2Conv
 from fullgnn.nn.gcn2_conv import GCN2Conv
 from fullgnn.nn.gcn_conv import SPMM_ORDERS, GCNConv, set_spmm_order
 from fullgnn.nn.gin_conv import GINConv
 from fullgnn.nn.layer import Layer
 from fullgnn.nn.linear import Linear
 from fullgnn.nn.message_conv import MessageConv
+from fullgnn.nn.neighbor_max import neighbor_max
 from fullgnn.nn.node_embedding import NodeEmbedding
 from fullgnn.nn.norms import BatchNorm, LayerNorm, make_norm
 from fullgnn.nn.powers_conv import PowersConv
@@ -24,6 +26,7 @@ __all__ = [
     "Dropout",
     "EdgeValues",
     "GATConv",
+    "GATv2Conv",
     "GCN2Conv",
     "GCNConv",
     "GINConv",
@@ -36,6 +39,7 @@ __all__ = [
     "SAGEConv",
     "cross_entropy",
     "make_norm",
+    "neighbor_max",
     "propagate",
     "propagate_powers",
     "propagate_with_restart",

@@ -24,8 +24,8 @@ from fullgnn.schemes.block import Block
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
-    """The attention of Velickovic et al. (2018), equations 3 and 4, over the edges of a block.
+class AttentionBase:
+    """What the attentions over the edges of a block have in common.
 
     Args:
         num_heads: K.
@@ -38,6 +38,19 @@ class Attention:
     slope: float = 0.2
     dropout: Dropout | None = None
 
+    def masks(self, block: Block) -> list[EdgeMask | None]:
+        """The dropout of each stage of this rank."""
+        drop = self.dropout
+        if drop is None or not drop.training or drop.p == 0:
+            return [None] * len(block.stages(self.edge_set))
+        target_id, source_ids = block.target_id, block.stage_source_id  # every rank takes part in the first use
+        return [EdgeMask(target_id, ids, drop.p, drop.seed, drop.epoch, drop.layer) for ids in source_ids]
+
+
+@dataclass(frozen=True, eq=False)
+class Attention(AttentionBase):
+    """The attention of Velickovic et al. (2018), equations 3 and 4, over the edges of a block."""
+
     def __call__(self, x: Tensor, block: Block) -> Tensor:
         """Return the sums of the sources' rows, weighted by attention: (num_sources, K * D + 2 K) to (num_own_targets,
         K * D).
@@ -46,14 +59,6 @@ class Attention:
             x: the rows, then the K logits that each row has as a source, then the K that it has as a target.
         """
         return _Attend.apply(x, self, block)
-
-    def masks(self, block: Block) -> list[EdgeMask | None]:
-        """The dropout of each stage of this rank."""
-        drop = self.dropout
-        if drop is None or not drop.training or drop.p == 0:
-            return [None] * len(block.stages(self.edge_set))
-        target_id, source_ids = block.target_id, block.stage_source_id  # every rank takes part in the first use
-        return [EdgeMask(target_id, ids, drop.p, drop.seed, drop.epoch, drop.layer) for ids in source_ids]
 
 
 class _Attend(torch.autograd.Function):
@@ -69,7 +74,7 @@ class _Attend(torch.autograd.Function):
             if rows is not None:
                 logits, arrived = rows[:, width:], rows[:, :width]
                 attend(stages[step].csr, logits, of_all_targets, arrived, attention.slope, masks[step], state)
-        joined = _join(state, block)
+        joined = join_states(state, block)
         out = joined.finish()
         ctx.save_for_backward(x, out, logit_target, joined.maximum, joined.total)
         ctx.attention, ctx.block, ctx.masks = attention, block, masks
@@ -106,7 +111,7 @@ class _Attend(torch.autograd.Function):
         return of_x, None, None
 
 
-def _join(state: SoftmaxState, block: Block) -> SoftmaxState:
+def join_states(state: SoftmaxState, block: Block) -> SoftmaxState:
     """The state of this rank's own targets, from what each replica has found for all targets of the block row."""
     moves, num_heads = block.moves, state.maximum.shape[1]
     part = state.rebased(moves.maximum(state.maximum))

@@ -104,6 +104,8 @@ class EdgeValues:
 def joined_maximum(state: MaxState, block: Block) -> MaxState:
     """The state of all targets of the block row, from what each replica has found."""
     value = block.moves.maximum(state.value)
+    if value is state.value:  # no replica has other edges
+        return state
     return MaxState(value, -block.moves.maximum(-state.winners(value)))
 
 

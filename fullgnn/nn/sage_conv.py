@@ -1,34 +1,62 @@
-"""The GraphSAGE layer of Hamilton, Ying and Leskovec (2017), with the mean over all neighbours."""
+"""The GraphSAGE layer of Hamilton, Ying and Leskovec (2017), with the mean or the maximum over all neighbours."""
 
 import torch
 from torch import Tensor
 
+from fullgnn.errors import ConfigError
+from fullgnn.graph import EdgeSet
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear
+from fullgnn.nn.neighbor_max import neighbor_max
 from fullgnn.schemes.block import Block, Input, PropagatedInput
+
+AGGREGATIONS = ("mean", "max")
 
 
 class SAGEConv(torch.nn.Module):
-    """Z_i = H_i W_root + mean over the neighbours j of node i of H_j W + b. In a graph with edge weights, the mean is
-    weighted by them.
+    """Z_i = H_i W_root + aggregate over the neighbours j of node i of H_j, W + b.
 
     Args:
         generator: CPU generator from which the weights are drawn.
+        aggregation: ``mean``, which in a graph with edge weights is weighted by them; or ``max``, the elementwise
+            maximum of the neighbours' rows, which does not read edge weights. A node without neighbours gets 0.
         bias: whether there is a b.
 
     Shapes:
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
+
+    Raises:
+        ConfigError: another aggregation.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, bias: bool = True):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        generator: torch.Generator,
+        aggregation: str = "mean",
+        bias: bool = True,
+    ):
         super().__init__()
-        self.neighbors = GCNConv(in_channels, out_channels, generator, "row", self_loops=False, bias=bias)
+        self.edge_set: EdgeSet | None = None
+        self.neighbors: GCNConv | Linear
+        if aggregation == "mean":
+            self.neighbors = GCNConv(in_channels, out_channels, generator, "row", self_loops=False, bias=bias)
+        elif aggregation == "max":
+            self.edge_set = EdgeSet(self_loops=False)
+            self.neighbors = Linear(in_channels, out_channels, generator, bias)
+        else:
+            raise ConfigError(f"model.aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
         self.root = Linear(in_channels, out_channels, generator, bias=False)
 
     def forward(self, x: Input, block: Block) -> Tensor:
         """Return Z."""
-        if isinstance(x, PropagatedInput):
-            own = x.rows(block, self.neighbors.propagation, 0)
+        if isinstance(self.neighbors, GCNConv):
+            of_neighbors = self.neighbors(x, block)
+            if isinstance(x, PropagatedInput):
+                return of_neighbors + linear(x.rows(block, self.neighbors.propagation, 0), self.root.weight)
         else:
-            own = block.at_targets(x)
-        return self.neighbors(x, block) + linear(own, self.root.weight)
+            assert isinstance(x, Tensor) and self.edge_set is not None
+            of_neighbors = self.neighbors(neighbor_max(x, block, self.edge_set))
+        assert isinstance(x, Tensor)
+        return of_neighbors + self.root(block.at_targets(x))

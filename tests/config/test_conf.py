@@ -164,7 +164,7 @@ WRONG = {
     "datset.name=cora": "unknown configuration key datset.name: did you mean dataset.name?",
     "models=gcn": "unknown configuration key models: did you mean model?",
     "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are checkpoint_every, clip_norm, ",
-    "+model.foo=1": "unknown configuration key model.foo: the keys of model in conf/ are alpha, attention_dropout, ",
+    "+model.foo=1": "unknown configuration key model.foo: the keys of model in conf/ are aggregation, alpha, ",
     "foo=1": "unknown configuration key foo: the keys are dataset, kernel, ",
     "dataset.scale=0.5": "dataset.scale is not a key of the chosen dataset: it belongs to dataset=synthetic",
     "optimizer.lr=abc": "optimizer.lr=abc does not fit: it takes a number",

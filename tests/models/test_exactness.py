@@ -211,6 +211,7 @@ OPTIONS = [
     ("gin", "model.norm=batch", "model.train_eps=true"),
     ("gat", "model.residual=true", "model.jumping_knowledge=sum"),
     ("sage", "model.input_dropout=0"),
+    ("sage", "model.aggregation=max", "model.norm=layer", "model.residual=true"),
     ("gin", "model.input_dropout=0", "optimizations.offload=always"),
     ("ngcn", "model.input_dropout=0", "model.classifier=attention"),
     ("ngcn", "model.input_dropout=0", "optimizations.offload=always", "model.num_copies=2"),

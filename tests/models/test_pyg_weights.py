@@ -11,7 +11,7 @@ from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.models import GAT, GCN, GIN, SAGE, SGC
 from fullgnn.models.pyg_weights import from_pyg, to_pyg
-from fullgnn.nn import GATConv, GCN2Conv, GCNConv, GINConv, SAGEConv
+from fullgnn.nn import GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, SAGEConv
 from tests.cases import config, dense_graph
 from tests.dense_block import block_of
 
@@ -41,6 +41,12 @@ LAYERS: dict[str, Callable[[], Pair]] = {
     "SAGEConv": lambda: (SAGEConv(IN, OUT, generator()), pyg.SAGEConv(IN, OUT)),
     "GATConv": lambda: (GATConv(IN, OUT, generator(), HEADS), pyg.GATConv(IN, OUT // HEADS, HEADS)),
     "GATConv, mean": lambda: (GATConv(IN, OUT, generator(), HEADS, False), pyg.GATConv(IN, OUT, HEADS, False)),
+    "GATv2Conv": lambda: (GATv2Conv(IN, OUT, generator(), HEADS), pyg.GATv2Conv(IN, OUT // HEADS, HEADS)),
+    "GATv2Conv, mean": lambda: (
+        GATv2Conv(IN, OUT, generator(), HEADS, False, bias=False),
+        pyg.GATv2Conv(IN, OUT, HEADS, False, bias=False),
+    ),
+    "SAGEConv, maximum": lambda: (SAGEConv(IN, OUT, generator(), "max"), pyg.SAGEConv(IN, OUT, "max")),
     "GINConv": lambda: (GINConv(IN, OUT, generator(), 0.3, True), pyg.GINConv(mlp(False), 0.3, True)),
     "GINConv with norm": lambda: (GINConv(IN, OUT, generator(), norm="batch"), pyg.GINConv(mlp(True))),
     "GCN2Conv": lambda: gcn2(True),

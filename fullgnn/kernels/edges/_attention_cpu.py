@@ -3,7 +3,7 @@
 The edges of a target, or of a source in the second backward pass, are processed in tiles, as in flash attention (Dao et
 al., 2022):
 
-    logits      one row of K numbers per edge; the rows of X of the tile are prefetched
+    logits      one row of K numbers per edge; the rows of X of the tile are prefetched, and in dynamic attention read
     weights     exp(logit - maximum), over all numbers of the tile, in whole vectors
     rows        the rows of X, weighted and added in registers, or multiplied by a row in registers
 
@@ -22,6 +22,7 @@ from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
     compiled,
     exp_difference,
+    head_sums,
     larger,
     multiply,
     sloped,
@@ -39,25 +40,30 @@ def tile_edges(heads: Heads) -> int:
 
 
 @functools.cache
-def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
-    """The loop that adds some targets' edges to their ``SoftmaxState``."""
+def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) -> RowLoop:
+    """The loop that adds some targets' edges to their ``SoftmaxState``.
+
+    Args:
+        dynamic: whether the rows of source and target make the logit, as in ``dynamic_attention.py``.
+    """
     heads = Heads(bits, num_heads, depth)
     (lanes, num_vectors, last), size = heads.columns, heads.size
     head_lanes, head_vectors, last_head = heads.weights
+    last_sum = heads.layout(heads.heads)[2]
     row_bytes, slice_bytes, in_slice = num_heads * size, heads.slice_bytes, heads.heads
     full_lanes, num_slices, tile = heads.full_lanes, heads.num_slices, tile_edges(heads)
     repeats = full_lanes // math.gcd(full_lanes, num_heads)  # rows of weights that fill whole vectors
     length = tile * num_heads + full_lanes
 
-    @compiled(bits, num_heads, depth)
+    @compiled(bits, num_heads, depth, dynamic)
     def attend(
         indptr,
         indices,
         first_row,
         stop_row,
         scratch,
-        logit_source,
-        logit_target,
+        of_sources,
+        of_targets,
         x,
         x_stride,
         slope,
@@ -71,7 +77,9 @@ def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         """Add the edges of some targets to the state.
 
         Args:
-            logit_source, logit_target, x, maximum, total, weighted: addresses; all but ``x`` are contiguous.
+            of_sources, of_targets: addresses of the logits of sources and of targets; with ``dynamic``, of the vector
+                and of the rows of the targets. They are contiguous.
+            x, maximum, total, weighted: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
             target_id, source_id, drop: ``MaskArguments``.
         """
@@ -91,7 +99,6 @@ def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             edge, end = np.intp(indptr[row]), np.intp(indptr[row + 1])
             if edge == end:
                 continue
-            of_target = load(logit_target + row * row_bytes, last_head, no_weights)
             top = load(maximum + row * row_bytes, last_head, no_weights)
             row_total = load(total + row * row_bytes, last_head, no_weights)
             out = weighted + row * num_slices * slice_bytes
@@ -101,10 +108,22 @@ def attend_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                 for k in range(count):
                     source = np.intp(indices[np.uint64(edge + k)])
                     prefetch(x + source * x_stride, zero)
-                    logit = add(load(logit_source + source * row_bytes, last_head, no_weights), of_target)
-                    logit = sloped(logit, logit, slope)
-                    store(weights_at + k * row_bytes, last_head, logit)
-                    top = larger(top, logit)
+                    if not dynamic:
+                        of_source = load(of_sources + source * row_bytes, last_head, no_weights)
+                        logit = add(of_source, load(of_targets + row * row_bytes, last_head, no_weights))
+                        store(weights_at + k * row_bytes, last_head, sloped(logit, logit, slope))
+                if dynamic:
+                    for part in range(num_slices):
+                        vector = load(of_sources + part * slice_bytes, last, zero)
+                        of_target = load(of_targets + (row * num_slices + part) * slice_bytes, last, zero)
+                        at, base = weights_at + part * in_slice * size, x + part * slice_bytes
+                        for k in range(count):
+                            source = np.intp(indices[np.uint64(edge + k)])
+                            ends = add(load(base + source * x_stride, last, zero), of_target)
+                            product = multiply(sloped(ends, ends, slope), vector)
+                            store(at + k * row_bytes, last_sum, head_sums(product, in_slice, depth))
+                for k in range(count):
+                    top = larger(top, load(weights_at + k * row_bytes, last_head, no_weights))
                 for k in range(repeats):
                     store(repeated_at + k * row_bytes, last_head, top)
                 at = 0

@@ -47,11 +47,14 @@ def mask_arguments(mask: EdgeMask | None) -> tuple[Any, ...]:
     return *ids, mask.epoch, signed(mask.seed ^ KEY_OF_EDGES << 32), mask.layer, mask.threshold, mask.scale
 
 
-def shape_of(num_rows: int, num_edges: int, num_heads: int, depth: int) -> tuple[tuple[int, int], dict[str, int]]:
-    """The grid, and the compile-time constants of a program's shape, for rows of ``num_heads`` heads."""
+def shape_of(
+    num_rows: int, num_edges: int, num_heads: int, depth: int, elements: int = ELEMENTS
+) -> tuple[tuple[int, int], dict[str, int]]:
+    """The grid, and the compile-time constants of a program's shape, for rows of ``num_heads`` heads, of which a
+    program reads ``elements`` numbers at a time."""
     padded = triton.next_power_of_2(depth)
     heads = min(triton.next_power_of_2(num_heads), max(1, COLUMNS // padded))
-    lanes = max(1, min(MAX_LANES, ELEMENTS // (heads * padded)))
+    lanes = max(1, min(MAX_LANES, elements // (heads * padded)))
     edges = min(lanes, triton.next_power_of_2(-(-num_edges // max(1, num_rows)) or 1))
     constants = {"K": num_heads, "D": depth, "ROWS": lanes // edges, "EDGES": edges, "HEADS": heads, "DEPTH": padded}
     constants["EVEN"] = num_heads % heads == 0 and padded == depth
@@ -60,23 +63,26 @@ def shape_of(num_rows: int, num_edges: int, num_heads: int, depth: int) -> tuple
 
 def attend_gpu(
     csr: LocalCSR,
-    logit_source: Tensor,
-    logit_target: Tensor,
+    of_sources: Tensor,
+    of_targets: Tensor,
     x: Tensor,
     slope: float,
     mask: EdgeMask | None,
     state: SoftmaxState,
+    dynamic: bool = False,
 ) -> None:
-    """See :func:`fullgnn.kernels.edges.attention.attend`; the rows of ``x`` are contiguous."""
-    num_heads = logit_source.shape[1]
+    """See :func:`fullgnn.kernels.edges.attention.attend` for the logits of sources and targets; with ``dynamic``, see
+    :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic` for the vector and the rows of targets. The rows of
+    ``x`` are contiguous."""
+    num_heads = state.maximum.shape[1]
     grid, shape = shape_of(csr.num_rows, csr.nnz, num_heads, x.shape[1] // num_heads)
     unit = vector_unit(x, x.stride(0))
     attend_rows[grid](
         csr.indptr,
         csr.indices,
         csr.num_rows,
-        logit_source.contiguous(),
-        logit_target.contiguous(),
+        of_sources.contiguous(),
+        of_targets.contiguous(),
         x,
         x.stride(0) // unit,
         slope,
@@ -84,6 +90,7 @@ def attend_gpu(
         state.total,
         state.weighted,
         *mask_arguments(mask),
+        DYNAMIC=dynamic,
         UNIT=unit,
         **shape,
     )
@@ -168,8 +175,8 @@ def attend_rows(
     indptr,  # (n + 1,) int32
     indices,  # (E,) int32
     num_rows,
-    logit_source,  # (m, K)
-    logit_target,  # (n, K)
+    of_sources,  # (m, K) logits; with DYNAMIC, the (K * D,) vector
+    of_targets,  # (n, K) logits; with DYNAMIC, the (n, K * D) rows of the targets
     x,  # (m, K * D)
     x_stride,  # in units of UNIT
     slope: tl.float64,
@@ -191,12 +198,17 @@ def attend_rows(
     DEPTH: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of all programs exist
     UNIT: tl.constexpr,
+    DYNAMIC: tl.constexpr,  # the rows of source and target make the logit
 ):
     """Add the edges of some targets to their states."""
     row, exists, edge, last = row_lanes(indptr, num_rows, ROWS, EDGES)
     head, has_head, column, within = columns_of(K, D, HEADS, DEPTH)
     stride = tl.cast(x_stride, tl.int64) * UNIT
-    of_target = load_heads(logit_target, row, head, exists, has_head, K)
+    if DYNAMIC:
+        vector = tl.load(of_sources + column, mask=within, other=0)[None, :, :]
+        of_target = load_rows(of_targets, row, K * D, column, exists, within, EVEN)
+    else:
+        of_target = load_heads(of_targets, row, head, exists, has_head, K)
     top = tl.full((ROWS * EDGES, HEADS), float("-inf"), x.dtype.element_ty)
     lane_total = tl.zeros((ROWS * EDGES, HEADS), x.dtype.element_ty)
     lane_sum = tl.zeros((ROWS * EDGES, HEADS, DEPTH), x.dtype.element_ty)
@@ -209,8 +221,14 @@ def attend_rows(
         here = edge < last
         # The next indices are loaded before these rows; otherwise each step would wait twice.
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0).to(tl.int64)
-        logit = load_heads(logit_source, source, head, here, has_head, K) + of_target
-        logit = tl.where(here[:, None], sloped(logit, logit, slope), float("-inf"))
+        if DYNAMIC:
+            rows = load_rows(x, source, stride, column, here, within, EVEN)
+            ends = rows + of_target
+            logit = tl.sum(sloped(ends, ends, slope) * vector, 2)
+        else:
+            logit = load_heads(of_sources, source, head, here, has_head, K) + of_target
+            logit = sloped(logit, logit, slope)
+        logit = tl.where(here[:, None], logit, float("-inf"))
         new_top = tl.maximum(top, logit)
         shrink, weight = tl.exp(top - above(new_top)), tl.exp(logit - above(new_top))
         lane_total = lane_total * shrink + weight
@@ -218,7 +236,8 @@ def attend_rows(
             id_of_source = tl.load(source_id + source, mask=here, other=0)
             weight = drop_weights(weight, id_of_target, id_of_source, tl.program_id(1) * HEADS, epoch, seed, layer,
                                   threshold, drop_scale)  # fmt: skip
-        rows = load_rows(x, source, stride, column, here, within, EVEN)
+        if not DYNAMIC:
+            rows = load_rows(x, source, stride, column, here, within, EVEN)
         lane_sum = lane_sum * shrink[:, :, None] + weight[:, :, None] * rows
         top = new_top
         edge += EDGES
@@ -247,10 +266,12 @@ SHAPES = ((8, 8, "fp32"), (1, 41, "fp32"), (8, 32, "fp32"), (1, 64, "fp64"))
 """(K, D, dtype) of the variants that are compiled as a check, with contiguous rows."""
 
 
-def variant_shapes() -> Iterator[tuple[int, str, dict[str, Any], dict[str, str], dict[str, Any]]]:
+def variant_shapes(
+    elements: int = ELEMENTS,
+) -> Iterator[tuple[int, str, dict[str, Any], dict[str, str], dict[str, Any]]]:
     """For ``variants``: number, dtype, constants of the shape, and the types and constants of the dropout."""
     for number, (num_heads, depth, dtype) in enumerate(SHAPES):
-        _, shape = shape_of(1000, 50_000, num_heads, depth)
+        _, shape = shape_of(1000, 50_000, num_heads, depth, elements)
         shape["UNIT"] = math.gcd(num_heads * depth, 4 if dtype == "fp32" else 2)
         without = dict.fromkeys(("target_id", "source_id", "epoch"))
         types = {name: one for name, one in MASK_TYPES.items() if number % 2 == 0 or name not in without}
@@ -259,8 +280,9 @@ def variant_shapes() -> Iterator[tuple[int, str, dict[str, Any], dict[str, str],
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    numbers = ("logit_source", "logit_target", "x", "maximum", "total", "weighted")
+    numbers = ("of_sources", "of_targets", "x", "maximum", "total", "weighted")
     for _, dtype, shape, types, without in variant_shapes():
         signature = {"indptr": "*i32:16", "indices": "*i32:16", "num_rows": "i32", "x_stride": "i32", "slope": "fp64"}
         signature |= {name: f"*{dtype}:16" for name in numbers} | types
-        yield attend_rows, signature, shape | without, {"num_warps": 4}
+        for dynamic in (False, True):
+            yield attend_rows, signature, shape | without | {"DYNAMIC": dynamic}, {"num_warps": 4}

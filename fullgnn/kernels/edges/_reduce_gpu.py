@@ -43,13 +43,15 @@ def largest_backward_gpu(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad:
     largest_gradients[grid](*edges, winner, grad, out, grad.shape[1] // shape["UNIT"], **shape)
 
 
-def _shape_of(csr: LocalCSR, x: Tensor) -> tuple[tuple[int, int], dict[str, int]]:
-    """The grid, and the compile-time constants of a program's shape."""
-    width = x.shape[1]
+def shape_of(num_rows: int, num_edges: int, width: int, unit: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """The grid, and the compile-time constants of a program's shape, for rows of ``width`` columns."""
     columns = min(COLUMNS, triton.next_power_of_2(width))
-    edges = min(ELEMENTS // columns, triton.next_power_of_2(-(-csr.nnz // max(1, csr.num_rows)) or 1))
-    shape = {"EDGES": edges, "COLUMNS": columns, "UNIT": vector_unit(x, width)}
-    return (csr.num_rows, triton.cdiv(width, columns)), shape
+    edges = min(ELEMENTS // columns, triton.next_power_of_2(-(-num_edges // max(1, num_rows)) or 1))
+    return (num_rows, triton.cdiv(width, columns)), {"EDGES": edges, "COLUMNS": columns, "UNIT": unit}
+
+
+def _shape_of(csr: LocalCSR, x: Tensor) -> tuple[tuple[int, int], dict[str, int]]:
+    return shape_of(csr.num_rows, csr.nnz, x.shape[1], vector_unit(x, x.shape[1]))
 
 
 @triton.jit

@@ -35,14 +35,16 @@ compiled = partial(vectors.compiled, zlib.crc32("".join(inspect.getsource(one) f
 class Heads:
     """How loops of ``bits``-bit floats go over rows of ``num_heads`` heads of ``depth`` columns.
 
-    A row is cut into ``num_slices`` slices of ``heads`` heads, so that a slice stays in registers. A head of a vector
-    or more is a slice of its own.
+    A row is cut into ``num_slices`` slices of ``heads`` heads, so that a slice stays in registers. A head of more than
+    a vector whose columns fill no whole vectors is a slice of its own, since a head that begins inside a vector costs
+    shuffles.
     """
 
     def __init__(self, bits: int, num_heads: int, depth: int):
         self.size = bits // 8
         self.full_lanes = LINE_BYTES // self.size
-        most = 1 if depth >= self.full_lanes else max(1, MAX_VECTORS * self.full_lanes // depth)
+        whole = depth < self.full_lanes or depth % self.full_lanes == 0
+        most = max(1, MAX_VECTORS * self.full_lanes // depth) if whole else 1
         self.heads = max(k for k in range(1, num_heads + 1) if num_heads % k == 0 and k <= most)
         self.num_slices = num_heads // self.heads
         self.slice_bytes = self.heads * depth * self.size

@@ -81,7 +81,7 @@ def attend(
         logit_target,
         x,
         x.stride(0) * size,
-        _number(slope, x),
+        number_like(x, slope),
         state.maximum,
         state.total,
         state.weighted,
@@ -130,7 +130,7 @@ def attend_backward(
     x, logit_source, grad = as_rows(x), logit_source.contiguous(), rows.grad.contiguous()
     size = x.element_size()
     key, drop = (8 * size, num_heads, depth), mask_arguments(mask)
-    common = (logit_source, x, x.stride(0) * size, _number(slope, x), rows.table, grad)
+    common = (logit_source, x, x.stride(0) * size, number_like(x, slope), rows.table, grad)
     over_rows(target_gradient_loop(*key), csr.indptr, csr.indices, *common, rows.grad_logit_target, *drop)
     grad_logit_source, grad_x = torch.empty_like(logit_source), x.new_empty(x.shape)
     outputs = (grad_logit_source, grad_x)
@@ -150,6 +150,6 @@ def _check(csr: LocalCSR, logit_source: Tensor, x: Tensor, mask: EdgeMask | None
     return x.shape[1] // num_heads
 
 
-def _number(slope: float, x: Tensor) -> object:
-    """``slope`` as a NumPy number of the dtype of ``x``."""
-    return x.new_tensor(slope).numpy()[()]
+def number_like(x: Tensor, number: float) -> object:
+    """``number`` as a NumPy number of the dtype of ``x``."""
+    return x.new_tensor(number).numpy()[()]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.dynamic_rows import DynamicRows
 from fullgnn.kernels.edges.index import edge_targets
 from fullgnn.kernels.edges.mask import EdgeMask, edge_factors
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
@@ -26,6 +27,13 @@ def attend_torch(
     """See :func:`fullgnn.kernels.edges.attention.attend`."""
     target, source = edge_targets(csr), csr.indices
     logits = torch.nn.functional.leaky_relu(logit_source[source] + logit_target[target], slope)
+    _add_edges(target, source, logits, x, mask, state)
+
+
+def _add_edges(
+    target: Tensor, source: Tensor, logits: Tensor, x: Tensor, mask: EdgeMask | None, state: SoftmaxState
+) -> None:
+    """Add edges with the (E, K) ``logits`` to ``state``."""
     before = state.maximum.clone()
     state.maximum.scatter_reduce_(0, target[:, None].expand_as(logits), logits, "amax")
     factor = torch.where(before == -torch.inf, 0, before - state.maximum).exp_()  # without edges so far, sums are 0
@@ -60,6 +68,42 @@ def attend_backward_torch(
     return torch.zeros_like(logit_source).index_add_(0, source, grad_logits), grad_x
 
 
+def attend_dynamic_torch(
+    csr: LocalCSR,
+    x: Tensor,
+    x_target: Tensor,
+    vector: Tensor,
+    slope: float,
+    mask: EdgeMask | None,
+    state: SoftmaxState,
+) -> None:
+    """See :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic`."""
+    target, source = edge_targets(csr), csr.indices
+    ends = by_head(x[source] + x_target[target], state.maximum)
+    logits = (torch.nn.functional.leaky_relu(ends, slope) * vector).sum(2)
+    _add_edges(target, source, logits, x, mask, state)
+
+
+def attend_dynamic_backward_torch(
+    csr: LocalCSR, x: Tensor, vector: Tensor, slope: float, mask: EdgeMask | None, rows: DynamicRows
+) -> Tensor:
+    """See :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic_backward`."""
+    target, source = edge_targets(csr), csr.indices
+    ends = by_head(x[source] + rows.x_target[target], rows.total)
+    logits = (torch.nn.functional.leaky_relu(ends, slope) * vector).sum(2)
+    weights = (logits - rows.maximum[target]).exp_() / rows.total[target]
+    factors = 1.0 if mask is None else edge_factors(mask, target, source, weights.shape[1], weights.dtype)
+    grad = by_head(rows.grad[target], weights)
+    grad_weights = (grad * by_head(x[source], weights)).sum(2) * factors
+    grad_logits = (weights * (grad_weights - rows.dot[target]))[:, :, None]
+    sloped = torch.where(ends > 0, grad_logits, slope * grad_logits)
+    rows.grad_vector.index_add_(0, target, (sloped * ends).flatten(1))
+    grad_ends = sloped * vector
+    rows.grad_x_target.index_add_(0, target, grad_ends.flatten(1))
+    of_rows = grad_ends + (weights * factors)[:, :, None] * grad
+    return torch.zeros_like(x).index_add_(0, source, of_rows.flatten(1))
+
+
 def weighted_sum_torch(targets: Tensor, sources: Tensor, values: Tensor, x: Tensor, out: Tensor) -> None:
     """Add values[e] x[sources[e]], head by head, to row targets[e] of ``out`` for each edge e."""
     out.index_add_(0, targets, (values[:, :, None] * by_head(x[sources], values)).flatten(1))
@@ -85,3 +129,9 @@ def largest_backward_torch(csr: LocalCSR, source_id: Tensor, winner: Tensor, gra
     """See :func:`fullgnn.kernels.edges.reduce.largest_backward`."""
     target = edge_targets(csr)
     return torch.where(winner[target] == source_id[csr.indices][:, None], grad[target], 0)
+
+
+def largest_rows_backward_torch(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+    """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`."""
+    of_edges = largest_backward_torch(csr, source_id, winner, grad)
+    return grad.new_zeros(csr.num_cols, grad.shape[1]).index_add_(0, csr.indices, of_edges)

@@ -248,7 +248,8 @@ def test_compilers_come_late() -> None:
     """In a fresh process, importing the package imports neither numba nor Triton."""
     script = """
 import sys
-import fullgnn.kernels.edges.attention, fullgnn.kernels.edges.reduce, fullgnn.kernels.edges.weighted
+import fullgnn.kernels.edges.attention, fullgnn.kernels.edges.dynamic_attention, fullgnn.kernels.edges.largest
+import fullgnn.kernels.edges.reduce, fullgnn.kernels.edges.weighted
 assert not {"numba", "triton"} & {*sys.modules}
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)

@@ -1,0 +1,278 @@
+"""The compiled loops of :mod:`fullgnn.kernels.edges.largest`. Importing this module imports numba.
+
+Forward, the largest numbers of a slice of a target's columns, and the keys of the sources that sent them, stay in
+registers while the edges pass, tile by tile: the first pass over the rows of a tile finds the largest numbers, the
+second one finds the lowest key that sent them, in rows that lie in the L1 cache by then. A key is an int32 that orders
+the sources of the stage as their original ids do; its bits are held as those of a float32. A stage with a nan, which
+training seldom meets, takes a plain loop that compares it, too.
+
+Backward, each column of a target has one winner. So the gradients of a stage are one addition for each number of the
+targets, whatever the number of edges: a table finds the row of a winner among the rows of the stage. Where the ids are
+dense, each number of their range has a slot of its own; otherwise it is a hash table. Threads share the columns, and
+each of them adds the targets in order.
+"""
+
+import functools
+
+import numba
+import numpy as np
+import torch
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from fullgnn.kernels.edges._rows_cpu import RowLoop, over_rows, over_rows_of_arrays
+from fullgnn.kernels.edges._vectors_cpu import compiled, larger
+from fullgnn.kernels.edges.max_state import MaxState
+from fullgnn.kernels.spmm.base import LocalCSR
+from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import I32, RowVectors, load, prefetch, registers, shuffle_mask, store, zeros
+
+LOOKAHEAD = 16  # edges
+TILE_BYTES = 1 << 14  # bytes of rows of X in a tile: a third of an L1 cache of 48 KB
+NO_KEY = np.iinfo(np.int32).max
+NO_IDS = torch.empty(0, dtype=torch.int64)
+DENSE_RANGE = 4  # ids are dense if their range is below so many times their number
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, volume 3, section 6.4
+
+
+def largest_rows_cpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -> None:
+    """See :func:`fullgnn.kernels.edges.largest.largest_rows`; the rows of ``x`` are contiguous."""
+    size, width = x.element_size(), x.shape[1]
+    if bool(x.sum().isnan()):  # a nan, or two infinities
+        arrays = (x.numpy(), source_id.numpy(), state.value.numpy(), state.winner.numpy())
+        over_rows_of_arrays(_largest_with_nans, csr.indptr, csr.indices, *arrays)
+        return
+    keys, ids = _keys(source_id)
+    lanes, num_vectors, columns = _slice_of(size, width)
+    loop = largest_loop(8 * size, lanes, num_vectors)
+    given = (x, x.stride(0) * size, width, columns, state.value, state.winner, keys.numpy(), ids.numpy())
+    over_rows(loop, csr.indptr, csr.indices, *given)
+
+
+def largest_rows_backward_cpu(num_sources: int, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+    """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`; the tensors are contiguous."""
+    out = grad.new_zeros(num_sources, grad.shape[1])
+    ids, width = source_id.numpy(), grad.shape[1]
+    low, high = int(ids.min()), int(ids.max())
+    dense = high - low < DENSE_RANGE * num_sources
+    num_bits = (high - low if dense else 2 * num_sources).bit_length()
+    slots = np.full(1 << num_bits, -1, np.int32)
+    factor, shift = (np.uint64(1), np.uint64(0)) if dense else (HASH_FACTOR, np.uint64(64 - num_bits))
+    _fill(ids, low, factor, shift, slots)
+    arrays = (ids, low, high, dense, factor, shift, slots, winner.numpy(), grad.numpy(), out.numpy())
+    # Slices of whole cache lines, so that no two threads write to one line.
+    per_line = LINE_BYTES // grad.element_size()
+    num_slices = min(torch.get_num_threads(), -(-width // per_line))
+    parallel_for(
+        lambda lines: _add_gradients(lines.start * per_line, min(width, lines.stop * per_line), *arrays),
+        even_slices(-(-width // per_line), num_slices),
+    )
+    return out
+
+
+def _keys(source_id: Tensor) -> tuple[Tensor, Tensor]:
+    """(m,) int32 keys in the order of the ids, and the (m,) id of each key; the latter is empty if keys are ids."""
+    if int(source_id.max()) < NO_KEY:
+        return source_id.int(), NO_IDS
+    ids, order = source_id.sort()
+    keys = torch.empty_like(order, dtype=torch.int32)
+    keys[order] = torch.arange(len(order), dtype=torch.int32)
+    return keys, ids
+
+
+def _slice_of(size: int, width: int) -> tuple[int, int, int]:
+    """The lanes of a vector, the vectors and the columns of a slice of ``width`` columns of ``size`` bytes each.
+
+    Numbers and keys of a slice take half of the registers.
+    """
+    count, register_bytes = registers()
+    lanes = min(LINE_BYTES // size, 1 << (width.bit_length() - 1))
+    most = max(1, count * register_bytes // (4 * LINE_BYTES))
+    num_vectors = min(most, -(-width // lanes))
+    return lanes, num_vectors, min(width, lanes * num_vectors)
+
+
+@intrinsic
+def lowest_keys(_, numbers, tops, key, keys):
+    """The lower of ``key``, an int32, and ``keys`` where ``numbers`` equal ``tops``; ``keys`` elsewhere."""
+
+    def codegen(context, builder, signature, args):
+        numbers, tops_value, key, best = args
+        spread = _spread(builder, tops, key)
+        for k in range(tops.num_vectors):
+            held = builder.bitcast(builder.extract_value(best, k), spread.type)
+            lower = builder.select(builder.icmp_signed("<", spread, held), spread, held)
+            equal = builder.fcmp_ordered("==", builder.extract_value(numbers, k), builder.extract_value(tops_value, k))
+            chosen = builder.bitcast(builder.select(equal, lower, held), keys.vector)
+            best = builder.insert_value(best, chosen, k)
+        return best
+
+    return keys(numbers, tops, types.int32, keys), codegen
+
+
+@intrinsic
+def forget_keys(_, before, tops, keys):
+    """``keys``, but ``NO_KEY`` where ``tops`` exceed ``before``."""
+
+    def codegen(context, builder, signature, args):
+        before, tops_value, best = args
+        none = _spread(builder, tops, I32(NO_KEY))
+        for k in range(tops.num_vectors):
+            held = builder.bitcast(builder.extract_value(best, k), none.type)
+            risen = builder.fcmp_ordered(">", builder.extract_value(tops_value, k), builder.extract_value(before, k))
+            best = builder.insert_value(best, builder.bitcast(builder.select(risen, none, held), keys.vector), k)
+        return best
+
+    return keys(before, tops, keys), codegen
+
+
+@intrinsic
+def join_state(_, value, winner, last, senders, last_sender, numbers):
+    """Update a slice of the state of a target by ``numbers`` that are not nan.
+
+    Args:
+        value, winner, senders: addresses of the slice of the state, and of the int64 ids that sent the numbers.
+        last, last_sender: bytes from there to the last vector of numbers, and of ids.
+    """
+
+    def codegen(context, builder, signature, args):
+        value, winner, last, senders, last_sender, row = args
+        wide = ir.VectorType(ir.IntType(64), numbers.lanes)
+        for k in range(numbers.num_vectors):
+            at_end = k == numbers.num_vectors - 1
+            of_value = last if at_end else last.type(k * numbers.vector_bytes)
+            of_id = last_sender if at_end else last.type(k * numbers.lanes * 8)
+            places = [builder.inttoptr(builder.add(start, of_id), wide.as_pointer()) for start in (senders, winner)]
+            sender, held = (builder.load(place, align=8) for place in places)
+            place = builder.inttoptr(builder.add(value, of_value), numbers.vector.as_pointer())
+            number, old = builder.extract_value(row, k), builder.load(place, align=numbers.bits // 8)
+            tie = builder.and_(builder.fcmp_ordered("==", number, old), builder.icmp_signed("<", sender, held))
+            wins = builder.or_(builder.fcmp_ordered(">", number, old), tie)
+            builder.store(builder.select(wins, number, old), place, align=numbers.bits // 8)
+            builder.store(builder.select(wins, sender, held), places[1], align=8)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 5, numbers), codegen
+
+
+def _spread(builder: ir.IRBuilder, lines: RowVectors, key: ir.Value) -> ir.Value:
+    """A vector that holds ``key`` beside each number of a vector of ``lines``."""
+    undefined = ir.Constant(ir.VectorType(I32, lines.lanes), ir.Undefined)
+    first = builder.insert_element(undefined, key, I32(0))
+    return builder.shuffle_vector(first, undefined, shuffle_mask([0] * lines.lanes))
+
+
+@functools.cache
+def largest_loop(bits: int, lanes: int, num_vectors: int) -> RowLoop:
+    """The loop that updates the largest rows of some targets, in slices of ``num_vectors`` vectors of ``lanes``."""
+    most, size = lanes * num_vectors, bits // 8
+    tile = TILE_BYTES // (most * size)
+
+    @compiled(bits, lanes, num_vectors)
+    def largest(indptr, indices, first_row, stop_row, scratch, x, x_stride, width, columns, value, winner, keys, ids):
+        """Update the state of some targets.
+
+        Args:
+            x, value, winner: addresses of X, of which no number is nan, and of the state.
+            x_stride: row stride in bytes.
+            width, columns: of a row, and of a slice of it. The last slice ends where the row does.
+            keys: (m,) int32 keys of the sources.
+            ids: (m,) id of each key; (0,): keys are ids.
+        """
+        no_numbers, no_keys = zeros(bits, lanes, num_vectors), zeros(32, lanes, num_vectors)
+        numbers, winners, senders = (
+            scratch[:most],
+            scratch[most : 2 * most].view(np.int32),
+            scratch[2 * most :].view(np.int64),
+        )
+        numbers_at = scratch.ctypes.data
+        winners_at = numbers_at + most * size
+        senders_at = winners_at + most * size
+        last, last_key = (columns - lanes) * size, (columns - lanes) * 4
+        numbers[:], winners[:] = -np.inf, NO_KEY
+        lowest, none = load(numbers_at, last, no_numbers), load(winners_at, last_key, no_keys)
+        num_edges = len(indices)
+        for row in range(first_row, stop_row):
+            start, end = np.intp(indptr[row]), np.intp(indptr[row + 1])
+            if start == end:
+                continue
+            for part in range(0, width, columns):
+                first = min(part, width - columns)
+                base = x + first * size
+                top, best = lowest, none
+                for edge in range(start, end, tile):
+                    before, stop = top, min(edge + tile, end)
+                    for one in range(edge, stop):
+                        ahead = np.uint64(min(one + LOOKAHEAD, num_edges - 1))
+                        prefetch(base + np.intp(indices[ahead]) * x_stride, no_numbers)
+                        neighbour = load(base + np.intp(indices[np.uint64(one)]) * x_stride, last, no_numbers)
+                        top = larger(top, neighbour)
+                    best = forget_keys(before, top, best)
+                    for one in range(edge, stop):
+                        source = np.intp(indices[np.uint64(one)])
+                        neighbour = load(base + source * x_stride, last, no_numbers)
+                        best = lowest_keys(neighbour, top, keys[np.uint64(source)], best)
+                store(winners_at, last_key, best)
+                if len(ids) > 0:
+                    for k in range(columns):
+                        senders[k] = ids[winners[k]]
+                else:
+                    for k in range(columns):
+                        senders[k] = winners[k]
+                place = row * width + first
+                join_state(value + place * size, winner + place * 8, last, senders_at, (columns - lanes) * 8, top)
+
+    return RowLoop(largest, bits, 2 * most + 8 * most // size)
+
+
+@numba.njit(cache=True, nogil=True)
+def _largest_with_nans(indptr, indices, first_row, stop_row, x, source_id, value, winner):
+    """Update the state of some targets; a nan exceeds every number."""
+    for row in range(first_row, stop_row):
+        for edge in range(indptr[row], indptr[row + 1]):
+            source = indices[edge]
+            sender = source_id[source]
+            for column in range(x.shape[1]):
+                number, top = x[source, column], value[row, column]
+                lower = sender < winner[row, column]
+                is_nan, was_nan = number != number, top != top
+                if number > top or (number == top and lower) or (is_nan and (not was_nan or lower)):
+                    value[row, column], winner[row, column] = number, sender
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(ids, low, factor, shift, slots):
+    """Put the position of each id into the first free slot from its own on."""
+    mask = np.uint64(len(slots) - 1)
+    for place in range(len(ids)):
+        slot = (np.uint64(ids[place] - low) * factor) >> shift
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = place
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_gradients(first, stop, ids, low, high, dense, factor, shift, slots, winner, grad, out):
+    """Add some columns of the gradients of all targets to those of the winners in this stage.
+
+    Args:
+        low, high: the lowest and the highest of the ids.
+        dense: whether each number from ``low`` to ``high`` has a slot of its own.
+    """
+    mask = np.uint64(len(slots) - 1)
+    for row in range(len(winner)):
+        for column in range(first, stop):
+            number = winner[row, column]
+            if number < low or number > high:
+                continue
+            slot = np.uint64(number - low)
+            if not dense:
+                slot = (slot * factor) >> shift
+                while slots[slot] >= 0 and ids[slots[slot]] != number:
+                    slot = (slot + np.uint64(1)) & mask
+            place = slots[slot]
+            if place >= 0:
+                out[place, column] += grad[row, column]

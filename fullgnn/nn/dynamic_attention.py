@@ -1,0 +1,81 @@
+"""Dynamic attention over the neighbours of each target, distributed: stage by stage, and joined over the replicas.
+
+    forward    the rows x_j arrive stage by stage and are added to the state of a softmax (largest logit, sum of
+               weights, weighted sum of rows); the replicas join their states
+    backward   the rows arrive again; the logits and weights are computed again; gradients at the rows travel home stage
+               by stage
+
+No rank holds the rows of more than two stages, and nothing is kept for an edge.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
+from fullgnn.kernels.edges.dynamic_rows import DynamicRows
+from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
+from fullgnn.nn.attention import AttentionBase, join_states
+from fullgnn.schemes.block import Block
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicAttention(AttentionBase):
+    """The attention of Brody, Alon and Yahav (2022), equation 7, over the edges of a block."""
+
+    def __call__(self, x: Tensor, x_target: Tensor, vector: Tensor, block: Block) -> Tensor:
+        """Return the sums of the sources' rows, weighted by attention: (num_own_targets, K * D).
+
+        Args:
+            x: (num_sources, K * D) own rows, as sources.
+            x_target: (num_own_targets, K * D) rows of the own targets, which enter the logits alone.
+            vector: (K, D).
+        """
+        return _AttendDynamic.apply(x, x_target, vector, self, block)
+
+
+class _AttendDynamic(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, x_target: Tensor, vector: Tensor, attention: DynamicAttention, block: Block
+    ) -> Tensor:
+        x, x_target, vector, moves = x.detach(), x_target.detach().contiguous(), vector.detach(), block.moves
+        masks, stages = attention.masks(block), block.stages(attention.edge_set)
+        of_all_targets = moves.gather_targets(x_target)
+        state = SoftmaxState.empty(len(of_all_targets), attention.num_heads, x.shape[1], x)
+        for step, rows in enumerate(moves.arrivals(x)):
+            if rows is not None:
+                csr = stages[step].csr
+                attend_dynamic(csr, rows, of_all_targets, vector, attention.slope, masks[step], state)
+        joined = join_states(state, block)
+        out = joined.finish()
+        ctx.save_for_backward(x, x_target, vector, out, joined.maximum, joined.total)
+        ctx.attention, ctx.block, ctx.masks = attention, block, masks
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        attention, block, masks, moves = ctx.attention, ctx.block, ctx.masks, ctx.block.moves
+        x, x_target, vector, out, maximum, total = ctx.saved_tensors
+        num_heads, width = attention.num_heads, out.shape[1]
+        dot = (by_head(grad, total) * by_head(out, total)).sum(2)
+        of_targets = moves.gather_targets(torch.cat([x_target, maximum, total, grad, dot], dim=1))
+        parts = of_targets.split([width, num_heads, num_heads, width, num_heads], dim=1)
+        x_target_of, maximum_of, total_of, grad_of, dot_of = (part.contiguous() for part in parts)
+        sums = (torch.zeros_like(x_target_of), torch.zeros_like(x_target_of))
+        rows_of = DynamicRows(x_target_of, maximum_of, total_of, grad_of, dot_of, *sums)
+        stages, push = block.stages(attention.edge_set), moves.push(width, x)
+        for step, rows in enumerate(moves.arrivals(x)):
+            gradient = None
+            if rows is not None:
+                stage = stages[step]
+                gradient = attend_dynamic_backward(
+                    stage.csr, stage.transposed, rows, vector, attention.slope, masks[step], rows_of
+                )
+            push.step(gradient)
+        of_vector = moves.sum_partial(rows_of.vector_gradient())
+        return push.finish(), moves.reduce(rows_of.grad_x_target), of_vector, None, None

@@ -1,0 +1,64 @@
+"""The elementwise maximum of the neighbours' rows, distributed: stage by stage, and joined over the replicas.
+
+forward    the rows x_j arrive stage by stage; a state keeps the largest numbers and the sources that sent them; the
+           replicas join their states
+backward   no row arrives again: the winners tell where each gradient belongs, and gradients travel home stage by
+           stage
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fullgnn.graph import EdgeSet
+from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
+from fullgnn.kernels.edges.max_state import MaxState
+from fullgnn.nn.edge_values import joined_maximum, own_maximum
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.edges import Stage
+
+
+def neighbor_max(x: Tensor, block: Block, edge_set: EdgeSet) -> Tensor:
+    """Return max_j x_j over the neighbours j of each target, column by column, differentiable. Every rank calls it.
+
+    Of equal numbers, the one from the lowest original id counts, and gets the gradient. Edge weights are not read.
+
+    Args:
+        x: (num_sources, F), own rows.
+
+    Returns:
+        (num_own_targets, F), 0 for a target without neighbours.
+    """
+    return _NeighborMax.apply(x, block, block.stages(edge_set))
+
+
+class _NeighborMax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, block: Block, stages: tuple[Stage, ...]) -> Tensor:
+        x, ids = x.detach(), block.stage_source_id
+        state = MaxState.empty(len(block.target_id), x.shape[1], x)
+        for step, rows in enumerate(block.moves.arrivals(x)):
+            if rows is not None:
+                largest_rows(stages[step].csr, rows, ids[step], state)
+        state = joined_maximum(state, block)
+        ctx.block, ctx.stages = block, stages
+        ctx.save_for_backward(state.winner)
+        return own_maximum(state, block)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (winner,) = ctx.saved_tensors
+        moves, stages, ids = ctx.block.moves, ctx.stages, ctx.block.stage_source_id
+        of_all = moves.gather_targets(grad.contiguous())
+        push = moves.push(grad.shape[1], grad)
+        for step in range(moves.num_steps):
+            push.step(_of_rows(stages[step], ids[step], winner, of_all) if step < len(stages) else None)
+        return push.finish(), None, None
+
+
+def _of_rows(stage: Stage, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+    """(num_rows, F) gradient of the rows that arrive in ``stage``."""
+    return largest_rows_backward(stage.csr, lambda: stage.transposed, source_id, winner, grad)
