@@ -1,7 +1,7 @@
 """Weights of PyTorch Geometric's layers and models in ours, and back. PyG itself is not needed.
 
     from_pyg(model, theirs.state_dict())                 # theirs: torch_geometric.nn.GCN, GraphSAGE, GAT or GIN
-    from_pyg(model.layers[0].conv, conv.state_dict())    # conv: GCNConv, SAGEConv, GATConv, GATv2Conv, GINConv, GCN2Conv
+    from_pyg(model.layers[0].conv, conv.state_dict())    # conv: GCNConv, SAGEConv, GATConv, GATv2Conv, GINConv ...
     theirs.load_state_dict(to_pyg(model))
 
 PyG stores the matrix of a dense layer transposed, (out_channels, in_channels), as ``torch.nn.Linear`` does. ``GINConv``
