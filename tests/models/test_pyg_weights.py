@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch_geometric.nn as pyg
 from torch import Tensor
 
 from fullgnn.engine.blocks import needs_of
@@ -14,8 +15,6 @@ from fullgnn.models.pyg_weights import from_pyg, to_pyg
 from fullgnn.nn import GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, SAGEConv
 from tests.cases import config, dense_graph
 from tests.dense_block import block_of
-
-pyg = pytest.importorskip("torch_geometric.nn")
 
 IN, OUT, HEADS = 5, 6, 2
 
