@@ -53,7 +53,7 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
             job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
         columns = meter.take().counts.get("spmm_columns", 0)
         features = job.graph.features
-        product = features.product if isinstance(features, PropagatedInput) else features
+        product = features.products[1] if isinstance(features, PropagatedInput) else features
         used = job.preparation.methods
         return Outcome(
             [epoch.loss for epoch in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs],

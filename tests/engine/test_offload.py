@@ -128,7 +128,7 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
     finally:
         package.removeHandler(handler)
     features = job.graph.features
-    product = features.product if isinstance(features, PropagatedInput) else features
+    product = features.products[1] if isinstance(features, PropagatedInput) else features
     if isinstance(product, HostRows):
         rows = torch.cat([chunk.clone() for _, chunk in product.chunks()])
     else:
@@ -168,7 +168,7 @@ def lines_held(world: World, cfg: Config) -> dict[str, Any]:
     scheme = make_scheme(cfg, world, Meter(world.device))
     graph = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None).graph
     assert isinstance(graph.features, PropagatedInput)
-    product, some = graph.features.product, graph.features.rows(graph.loss_block, graph.features.propagation)
+    product, some = graph.features.products[1], graph.features.rows(graph.loss_block, graph.features.propagation)
     chunks, parts = (
         [chunk for _, chunk in held.chunks()] if isinstance(held, HostRows) else [held] for held in (product, some)
     )
@@ -185,7 +185,7 @@ def lines_held(world: World, cfg: Config) -> dict[str, Any]:
 
 def stored_products(folder: Path) -> dict[str, np.ndarray]:
     """The cached slices of A @ H0, by file name."""
-    return {path.name: np.load(path)["product"] for path in folder.glob("aggregation/*.npz")}
+    return {path.name: np.load(path)["power_1"] for path in folder.glob("aggregation/*.npz")}
 
 
 @pytest.mark.parametrize("offload", ["never", "always"])
