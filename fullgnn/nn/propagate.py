@@ -1,12 +1,13 @@
 """Products with powers of a matrix of the graph, without weights in between."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
-from fullgnn.schemes.block import Block
+from fullgnn.schemes.block import Block, FusedProduct, Multiplication
 
 
 def propagate(x: Tensor, blocks: Sequence[Block], propagation: Propagation) -> Tensor:
@@ -35,6 +36,39 @@ def propagate_with_restart(
         z = block.product(propagation).spmm(z)  # fresh memory, which is written in place
         z = (z if keep == 1 else z.mul_(keep)).add_(block.at_targets(x), alpha=restart)
     return z
+
+
+def mean_of_powers(x: Tensor, blocks: Sequence[Block], propagation: Propagation) -> Tensor:
+    """The mean of A^0 X, A^1 X, ..., A^K X with the K ``blocks``, differentiable.
+
+    Z_0 = X, and Z_k = A Z_(k-1) + X; the result is Z_K / (K + 1). The gradient is the same recursion with A^T.
+
+    Args:
+        x: (num_sources, F).
+        blocks: each has every source as a target.
+
+    Returns:
+        (num_sources, F).
+    """
+    return _MeanOfPowers.apply(x, [block.product(propagation) for block in blocks])
+
+
+class _MeanOfPowers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, products: Sequence[FusedProduct]) -> Tensor:
+        ctx.products = products
+        return _restarted(x.detach(), [product.multiply for product in products])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _restarted(grad, [product.multiply_t for product in reversed(ctx.products)]), None
+
+
+def _restarted(x: Tensor, products: Sequence[Multiplication]) -> Tensor:
+    z = x
+    for multiply in products:
+        z = multiply(z).add_(x)  # fresh memory, which is written in place
+    return z.mul_(1 / (len(products) + 1))
 
 
 def propagate_powers(columns: Sequence[Tensor], blocks: Sequence[Block], propagation: Propagation) -> Tensor:
