@@ -169,8 +169,8 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
     sharded = scheme.shard(prepared[0] if prepared else None, needs)
     if needs.pairs and (sharded.pairs is None or sharded.block.directory is None):
         raise ConfigError(
-            f"task={cfg.task['name']} reads rows of other ranks by their ids, and scheme={cfg.scheme['name']} multiplies"
-            " only: choose scheme=1d or scheme=1.5d"
+            f"task={cfg.task['name']} reads rows of other ranks by their ids, and scheme={cfg.scheme['name']}"
+            " multiplies only: choose scheme=1d or scheme=1.5d"
         )
     if needs.pairs and world.dry:
         raise UnsupportedError(f"task={cfg.task['name']}: {NOT_WITHOUT_OTHERS}")

@@ -108,12 +108,14 @@ class StepRunner:
 
     def _run_steps(self) -> None:
         """Run each step that ``begin`` has drawn. The results are then the means over the steps."""
-        results = self.state.gradients.results
+        results, summed = self.state.gradients.results, self.state.gradients.has_replicated
         total = torch.zeros_like(results, dtype=torch.float64)
         for number, step in enumerate(self._steps, self._first_step):
             set_epoch(self.state.model, number)  # each step has dropout masks of its own
             train_step(self.state, self.job, self.meter, step)
             total += results
+        if not summed:  # the steps have left the sums over the ranks to this one
+            self.job.scheme.sum_over_rows(total)
         results.copy_(total / len(self._steps))
         self._steps = []
 

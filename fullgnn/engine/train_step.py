@@ -16,7 +16,8 @@ def train_step(state: TrainState, job: Job, meter: Meter, draws: Step | None = N
     fixed buffers, the same launches every time, no host synchronisation.
 
     Args:
-        draws: the pairs of the step, of a task that finds links; None for another task.
+        draws: the pairs of the step, of a task that finds links; None for another task. If such a step has no
+            gradient to sum over the ranks, the results are those of this rank alone.
     """
     graph, gradients = job.graph, state.gradients
     with meter.phase("other"):
@@ -29,7 +30,10 @@ def train_step(state: TrainState, job: Job, meter: Meter, draws: Step | None = N
         assert isinstance(job.task, LinkTask)
         loss = job.task.step_loss(all_logits(state.model, graph), graph, draws)
     loss.backward()
-    gradients.sum_with(loss.detach(), job.scheme)
+    if draws is None or gradients.has_replicated:
+        gradients.sum_with(loss.detach(), job.scheme)
+    else:
+        gradients.note(loss.detach())
     with meter.phase("other"):
         if state.clip_norm is not None:
             gradients.clip(state.clip_norm, job.scheme)

@@ -297,7 +297,8 @@ class Graph:
         adj = self.adjacency(np.float32 if self.weight is None else self.weight.dtype).T.tocsr()
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        links = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
+        given = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
+        links: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
         with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
             np.savez(
                 file,
@@ -312,5 +313,5 @@ class Graph:
                 test_mask=self.test_mask,
                 num_classes=np.array(self.num_classes),
                 name=np.array(self.name),
-                **{key: np.array(value) for key, value in links.items() if value is not None},
+                **links,
             )

@@ -213,12 +213,11 @@ def hold_out(graph: Graph, val_fraction: float, test_fraction: float, seed: int)
     stored = np.repeat(np.arange(num_nodes), np.diff(graph.indptr)) * num_nodes + graph.indices
     kept = ~np.isin(stored, keys)
     counts = np.bincount(stored[kept] // num_nodes, minlength=num_nodes)
-    links = {"val_links": pairs[:, val] if num_val else graph.val_links}
-    links["test_links"] = pairs[:, test] if num_test else graph.test_links
     return replace(
         graph,
         indptr=np.concatenate([[0], np.cumsum(counts)]),
         indices=graph.indices[kept],
         weight=None if graph.weight is None else graph.weight[kept],
-        **links,
+        val_links=pairs[:, val] if num_val else graph.val_links,
+        test_links=pairs[:, test] if num_test else graph.test_links,
     )

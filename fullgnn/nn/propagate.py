@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
+from fullgnn.kernels.dense.scale_add import scale_and_add_
 from fullgnn.schemes.block import Block, FusedProduct, Multiplication
 
 
@@ -65,10 +66,19 @@ class _MeanOfPowers(torch.autograd.Function):
 
 
 def _restarted(x: Tensor, products: Sequence[Multiplication]) -> Tensor:
-    z = x
-    for multiply in products:
-        z = multiply(z).add_(x)  # fresh memory, which is written in place
-    return z.mul_(1 / (len(products) + 1))
+    """Z_K / (K + 1). Where A = diag(r) P diag(c), the vectors Y_k = c Z_k are multiplied, so that a pass which adds X
+    scales as well."""
+    scale, factor = products[0].input_scale, 1 / (len(products) + 1)
+    if scale is None:
+        z = x
+        for multiply in products[:-1]:
+            z = multiply(z).add_(x)  # fresh memory, which is written in place
+        return scale_and_add_(products[-1](z), None, x, factor)
+    start = x * scale[:, None]
+    y = start
+    for multiply in products[:-1]:
+        y = scale_and_add_(multiply(y, scaled=True), scale, start)
+    return scale_and_add_(products[-1](y, scaled=True), None, x, factor)
 
 
 def propagate_powers(columns: Sequence[Tensor], blocks: Sequence[Block], propagation: Propagation) -> Tensor:

@@ -35,8 +35,8 @@ def draw_cpu(
     words = tuple(np.uint64(one) for one in (*key, epoch))
 
     def compute(rows: slice) -> None:
-        of_candidates = candidates.start, len(candidates)
-        _negatives(rows.start, rows.stop, pairs.indptr, first, *known, *of_candidates, *words, row, number, negatives)
+        lists = pairs.indptr, first, *known, candidates.start, len(candidates)
+        _negatives(rows.start, rows.stop, *lists, *words, row, number, negatives)  # type: ignore[call-arg]
         if num_batches > 1:
             some = slice(pairs.indptr[rows.start], pairs.indptr[rows.stop])
             _batches(number[some], num_pairs, bits, keys, batch_size, batch[some])

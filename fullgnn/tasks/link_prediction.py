@@ -37,7 +37,7 @@ def link_prediction(
     """Build the task.
 
     Args:
-        metrics: of mrr and hits@k with any k, by default mrr, hits@10 and hits@50; the first one chooses the best epoch.
+        metrics: of mrr and hits@k with any k, by default mrr, hits@10 and hits@50; the first chooses the best epoch.
         batch_size, channels, num_negatives, seed: see ``LinkTask``.
         num_candidates: see ``LinkPrediction``.
         val_fraction, test_fraction, split_seed: see ``hold_out``.

@@ -11,7 +11,6 @@ loss of one of them counts.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.links import LinkFacts
 from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.schemes.base import RowPairs, ShardedGraph
-from fullgnn.schemes.directory import Directory, Request
+from fullgnn.schemes.directory import Directory, StepRequest
 from fullgnn.tasks.draws import TRAINING, batch_sizes, draw, num_batches, stream_key
 
 
@@ -31,7 +30,7 @@ class Step:
 
     owner: Tensor  # (num_draws * (1 + num_negatives),) int64, LOCAL row; for each draw the partner, then the negatives
     partner: Tensor  # the same length, int64, row of the other node among those of ``request``, or LOCAL row
-    request: Request | None  # brings the partners' rows; None: this rank holds all rows
+    request: StepRequest | None  # brings the partners' rows; None: this rank holds all rows
     num_draws: int  # GLOBAL
 
 
@@ -131,7 +130,7 @@ def directory_of(graph: ShardedGraph) -> Directory:
     return graph.block.directory()
 
 
-def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> tuple[Tensor, list[Request | None]]:
+def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> tuple[Tensor, list[StepRequest | None]]:
     """Find the rows of nodes that steps name. Every rank calls it, with as many steps.
 
     Args:
@@ -151,5 +150,6 @@ def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> t
 
     slot, distinct, sizes = slots(starts, ids, place)
     wanted = torch.from_numpy(distinct).to(source_id.device)
-    found: list[Any] = directory.find_steps(wanted, sizes.tolist(), same_on_copies=True)
-    return torch.from_numpy(slot).to(source_id.device), found
+    arrival, requests = directory.find_steps(wanted, sizes.tolist())
+    first = np.repeat(np.cumsum(sizes) - sizes, np.diff(starts))  # where the distinct ids of each id's step begin
+    return arrival[torch.from_numpy(slot + first).to(source_id.device)], list(requests)

@@ -4,10 +4,11 @@ Two formats, as in the data of LightGCN (He et al., 2020; github.com/gusye1234/L
 
 - ``lists``: a user and all of its items a line, separated by blanks, with ids from 0; a user may have no item. Gowalla,
   Yelp2018 and Amazon-Book are published so, as ``train.txt`` and ``test.txt``;
-- ``triples``: a user, an item and a count a line, separated by tabs, with ids from 1; the count is not used. Last.fm is.
+- ``triples``: a user, an item and a count a line, separated by tabs, with ids from 1, as Last.fm is published; the
+  count is not used.
 
-The users are the nodes 0 to num_users - 1 of the ``Graph``, in the order of their ids, and the items are the nodes after
-them. Each id up to the largest one of either file is a node. The adjacency has the training interactions, in both
+The users are the nodes 0 to num_users - 1 of the ``Graph``, in the order of their ids, and the items are the nodes
+after them. Each id up to the largest one of either file is a node. The adjacency has the training interactions, in both
 directions and without weights; the test interactions are ``Graph.test_links``. There are neither features nor labels.
 """
 

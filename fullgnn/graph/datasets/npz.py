@@ -61,8 +61,8 @@ def load(
         labels, num_classes = check_labels(given, adj.shape[0], int(num_classes))
         if normalize_features and features is not None:
             features = normalize_rows(check_features(features, adj.shape[0]))
-        masks = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
-        links = {key: arrays[key] for key in ("num_users", "val_links", "test_links") if key in arrays}
+        masks: dict[str, Any] = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
+        links: dict[str, Any] = {key: arrays[key] for key in ("num_users", "val_links", "test_links") if key in arrays}
         if not masks and given is not None:
             masks = random_split(labels, train_fraction, val_fraction, seed)
         return Graph.from_scipy(

@@ -42,7 +42,8 @@ def gradients_cpu(
     bounds = [num_columns * part // num_parts // per_line * per_line for part in range(num_parts)] + [num_columns]
 
     def compute(part: int) -> None:
-        _gradients(*arrays, of_left.numpy(), of_right.numpy(), bounds[part], bounds[part + 1])
+        columns = bounds[part], bounds[part + 1]
+        _gradients(*arrays, of_left.numpy(), of_right.numpy(), *columns)  # type: ignore[call-arg]
 
     parallel_for(compute, range(num_parts))
 
