@@ -1,4 +1,4 @@
-"""What draws, losses and metrics of links must be, on dense matrices and in plain loops; nothing here calls the package."""
+"""What draws, losses and metrics of links must be, on dense matrices and in plain loops, without the package."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def words(counter: tuple[int, int, int, int], key: tuple[int, int]) -> list[int]
 
 
 def philox_words_of(c0: int, c1: int, c2: int, c3: int, key: tuple[int, int]) -> np.ndarray:
-    """``philox_words`` has counters (node, group, layer, epoch) from group 0 on: the word of a large group is behind."""
+    """The words of one counter, which ``philox_words`` has in the columns 4 c1 to 4 c1 + 3."""
     node = np.array([c0], np.uint64)
     return philox_words(node, 4 * (c1 + 1), c2, c3, key[0] | key[1] << 32)[0, 4 * c1 :]
 

@@ -244,7 +244,7 @@ WRONG = {
     "task=link_prediction task.num_negatives=0": "task.num_negatives=0 is too small",
     "task=link_prediction task.val_fraction=0.6 task.test_fraction=0.4": "task.val_fraction + task.test_fraction is at",
     "task=link_prediction model=lightgcn model.num_layers=0": "model.num_layers=0 is too small",
-    "task=link_prediction model=lightgcn model.init_std=0": "model.init_std=0 is out of range",
+    "task=link_prediction model=lightgcn model.init_std=0": "model.init_std=0.0 is out of range",
 }
 
 
