@@ -150,14 +150,15 @@ class _Best:
         self.scores = like.new_full((num_users, k), float("-inf"))
         self.ids = torch.full((num_users, k), NO_ITEM, device=like.device)
 
-    def add(self, scores: Tensor, some: slice, first: int, known: Lists) -> None:
+    def add(self, scores: Tensor, some: slice, first: int, known: Lists, sorts: bool = False) -> None:
         """Take the ``scores`` of the users ``some`` and of consecutive items.
 
         Args:
             first: id of the first item; it is larger than all ids before.
             known: by user, of all users, the items that are not ranked.
+            sorts: whether to sort in place of the compiled scan, as on a GPU.
         """
-        if scores.device.type == "cpu":
+        if scores.device.type == "cpu" and not sorts:
             from fullgnn.tasks._ranking_cpu import take_best
 
             take_best(scores.numpy(), some.start, first, *known, self.scores.numpy(), self.ids.numpy())
