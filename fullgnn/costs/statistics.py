@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fullgnn.config import Config, build
+from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.job import build_model
@@ -24,6 +24,7 @@ from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
 from fullgnn.schemes.traffic import DistributedProduct, choose_transports
+from fullgnn.tasks import build_task, takes_links
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ class PlannedJob:
 
 def why_unplannable(cfg: Config) -> str:
     """Why the cost of the model is not that of its products and of parameters that every rank holds; empty if it is."""
+    if takes_links(cfg.task):
+        return "learns pairs that each step draws, which the planner does not count"
     model = build_model(cfg, 1, 1, torch.device("cpu"))
     if needs_of(model, cfg.optimizations).edges:
         return "reads edges one by one, and the planner predicts products only"
@@ -157,7 +160,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         ConfigError, DataError: the graph lacks what the task or the model needs.
     """
     grid, graph = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph
-    sizes = graph.num_features, build(cfg.task, labels=graph.label_facts()).num_outputs
+    sizes = graph.num_features, build_task(cfg.task, graph.label_facts(), None).num_outputs
     needs = needs_of(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, needs)
     nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}

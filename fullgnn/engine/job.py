@@ -8,13 +8,14 @@ import torch
 
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
 from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.blocks import input_powers, input_propagation, needs_of
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.prepare import NodeFacts, Preparation, Prepared, prepare
+from fullgnn.engine.prepare import NodeFacts, Preparation, Prepared, check_goal, prepare
 from fullgnn.engine.sharded import place_rows
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, DataError, UnsupportedError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
@@ -22,7 +23,7 @@ from fullgnn.nn import set_spmm_order
 from fullgnn.reorder.structure import Structure
 from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
 from fullgnn.storage.cache import Cache
-from fullgnn.tasks import Task
+from fullgnn.tasks import LinkTask, Task, build_task, held_out, takes_links
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
 
 
 def load_on_rank0(cfg: Config, graph: Graph | None = None) -> tuple[Graph | None, NodeFacts]:
-    """Load ``cfg.dataset`` on rank 0, unless ``graph`` is given there.
+    """Load ``cfg.dataset`` on rank 0, unless ``graph`` is given there, and take out what the task holds out.
 
     Returns:
         the graph on rank 0, None elsewhere; and what the model and the task need to know of it, on every rank.
@@ -95,8 +96,9 @@ def load_on_rank0(cfg: Config, graph: Graph | None = None) -> tuple[Graph | None
     def load() -> tuple[Graph, NodeFacts]:
         Cache(cfg.runtime.cache_dir).check()
         begin = time.perf_counter()
-        loaded = load_dataset(cfg.dataset) if graph is None else graph
-        return loaded, replace(NodeFacts.of(loaded), load_time_s=time.perf_counter() - begin)
+        loaded = held_out(cfg.task, load_dataset(cfg.dataset) if graph is None else graph)
+        facts = NodeFacts.of(loaded, with_links=takes_links(cfg.task))
+        return loaded, replace(facts, load_time_s=time.perf_counter() - begin)
 
     found = from_rank0(load)
     facts = broadcast_object(found[1] if found else None)
@@ -110,12 +112,15 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
         ConfigError, DataError: the graph lacks what the task or the model needs; the same on every rank.
     """
     try:
-        task = build(cfg.task, labels=facts.labels)
+        task = build_task(cfg.task, facts.labels, facts.links)
     except DataError as error:
         raise DataError(f"dataset {facts.name}: {error}") from error
     model = build_model(cfg, facts.num_features, task.num_outputs, device)
-    optimizations = applicable(cfg.optimizations, model)
-    return Learner(model, task, optimizations, needs_of(model, optimizations), facts.load_time_s)
+    check_goal(cfg, model)
+    pairs = isinstance(task, LinkTask)
+    optimizations = applicable(cfg.optimizations, model, every_row=pairs)
+    needs = replace(needs_of(model, optimizations), pairs=pairs)
+    return Learner(model, task, optimizations, needs, facts.load_time_s)
 
 
 def prepare_on_rank0(cfg: Config, scheme: Scheme, needs: Needs, graph: Graph | None) -> Prepared | None:
@@ -162,6 +167,13 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
     preparation = replace(preparation, prepare_time_s=learner.load_time_s + preparation.prepare_time_s)
     model, task, optimizations, needs = learner.model, learner.task, learner.optimizations, learner.needs
     sharded = scheme.shard(prepared[0] if prepared else None, needs)
+    if needs.pairs and (sharded.pairs is None or sharded.block.directory is None):
+        raise ConfigError(
+            f"task={cfg.task['name']} reads rows of other ranks by their ids, and scheme={cfg.scheme['name']}"
+            " multiplies only: choose scheme=1d or scheme=1.5d"
+        )
+    if needs.pairs and world.dry:
+        raise UnsupportedError(f"task={cfg.task['name']}: {NOT_WITHOUT_OTHERS}")
     if learner.measures:
         sharded = replace(sharded, labels=task.targets(sharded.labels))
     if needs.edges and sharded.block.movements is None:

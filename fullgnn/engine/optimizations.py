@@ -12,13 +12,18 @@ from fullgnn.engine.blocks import input_propagation
 log = logging.getLogger(__name__)
 
 
-def applicable(optimizations: OptimizationConfig, model: torch.nn.Module) -> OptimizationConfig:
+def applicable(
+    optimizations: OptimizationConfig, model: torch.nn.Module, every_row: bool = False
+) -> OptimizationConfig:
     """Disable, and log on rank 0, the optimizations that ``model`` does not support.
 
     A model declares its support by attributes. ``input_propagation`` is the ``Propagation`` of a matrix A, if the model
     uses its input X only as A^k @ X with the powers k of ``input_powers``, by default 1; ``cache_aggregation`` needs
     this. ``restricts_output`` means that the block of its last layer may have fewer targets; ``loss_rows_only`` needs
     this. A missing attribute counts as None and False.
+
+    Args:
+        every_row: whether the loss reads the output of every row.
     """
     reasons = {}
     if optimizations.cache_aggregation:
@@ -30,7 +35,9 @@ def applicable(optimizations: OptimizationConfig, model: torch.nn.Module) -> Opt
             reasons["cache_aggregation"] = (
                 "the model needs the features themselves (a GCN with model.input_dropout=0 does not)"
             )
-    if optimizations.loss_rows_only and not getattr(model, "restricts_output", False):
+    if optimizations.loss_rows_only and every_row:
+        reasons["loss_rows_only"] = "the task reads the output of every node"
+    elif optimizations.loss_rows_only and not getattr(model, "restricts_output", False):
         reasons["loss_rows_only"] = "the last layer of this model cannot compute some rows alone"
     off: dict[str, Any] = dict.fromkeys(reasons, False)
     if optimizations.offload != "never" and (not optimizations.cache_aggregation or "cache_aggregation" in reasons):

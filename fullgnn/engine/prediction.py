@@ -81,7 +81,8 @@ def check_fits(trained: Trained, facts: NodeFacts, model: torch.nn.Module) -> No
 
 
 def has_metrics(trained: Trained, graph: Graph | None, facts: NodeFacts) -> bool:
-    """Whether the metrics of the task can be measured: the graph needs a split, and labels like those of the training.
+    """Whether the metrics of the task can be measured: the graph needs a split, and labels like those of the training,
+    or held-out links.
 
     Every rank calls it; a reason against it is logged.
 
@@ -94,6 +95,11 @@ def has_metrics(trained: Trained, graph: Graph | None, facts: NodeFacts) -> bool
         split = graph.train_mask | graph.val_mask | graph.test_mask
         return bool((split & is_labelled(graph.labels)).any())
 
+    if facts.links is not None:
+        has_links = facts.links.num_val + facts.links.num_test > 0
+        if not has_links:
+            log.info("the graph has no held-out links, so there are no metrics")
+        return has_links
     found, before = facts.labels, trained.labels
     same_kind = found.columns == before.columns and found.integral >= before.integral and found.binary >= before.binary
     if not broadcast_object([from_rank0(labelled)])[0]:

@@ -13,6 +13,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, Propagation, check_entries, row_sums, transpose
 from fullgnn.graph.checks import check_range
 from fullgnn.graph.labels import LabelFacts
+from fullgnn.graph.links import LinkFacts, LinkPairs, link_facts
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.partition.counts import halo_share, off_diagonal_share, rows_read
@@ -22,6 +23,7 @@ from fullgnn.reorder.structure import cell_nnz
 from fullgnn.reorder.two_level import NodeOrder, UsedMethods
 from fullgnn.schemes.base import Needs, PreparedGraph
 from fullgnn.storage.cache import Cache
+from fullgnn.tasks import build_task, takes_links
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,10 @@ class Fingerprint:
     def of(cls, graph: Graph) -> "Fingerprint":
         digest = hashlib.sha256()
         masks = graph.train_mask, graph.val_mask, graph.test_mask
-        arrays = graph.indptr, graph.indices, graph.weight, graph.features, graph.labels, *masks
+        arrays = [graph.indptr, graph.indices, graph.weight, graph.features, graph.labels, *masks]
+        if graph.num_users is not None:
+            arrays.append(np.array([graph.num_users]))
+        arrays += [links for links in (graph.val_links, graph.test_links) if links is not None]
         for array in arrays:
             flat = np.empty(0) if array is None else array.reshape(-1)
             digest.update(f"{flat.dtype.str} {len(flat)} ".encode())
@@ -62,10 +67,12 @@ class NodeFacts:
     labels: LabelFacts
     fingerprint: Fingerprint
     load_time_s: float = 0.0
+    links: LinkFacts | None = None  # None: the task does not ask for them
 
     @classmethod
-    def of(cls, graph: Graph) -> "NodeFacts":
-        return cls(graph.name, graph.num_features, graph.label_facts(), Fingerprint.of(graph))
+    def of(cls, graph: Graph, with_links: bool = False) -> "NodeFacts":
+        links = link_facts(graph) if with_links else None
+        return cls(graph.name, graph.num_features, graph.label_facts(), Fingerprint.of(graph), links=links)
 
 
 @dataclass(frozen=True)
@@ -112,12 +119,29 @@ def check_preparation(cfg: Config) -> None:
         ConfigError: one line, the same in every process that calls this function.
     """
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
-    build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is out of range
+    model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is wrong
     _check_task(cfg)
+    check_goal(cfg, model)
+
+
+def check_goal(cfg: Config, model: torch.nn.Module) -> None:
+    """Refuse a task of nodes for a model that is made for links.
+
+    Raises:
+        ConfigError: one line that names both.
+    """
+    if getattr(model, "finds_links", False) and not takes_links(cfg.task):
+        raise ConfigError(
+            f"model={cfg.model['name']} learns links, and task={cfg.task['name']} does not: choose task=link_ranking or"
+            " task=link_prediction"
+        )
 
 
 def _check_task(cfg: Config) -> None:
-    """Refuse a task whose keys are out of range for any labels."""
+    """Refuse a task whose keys are out of range for any graph."""
+    if takes_links(cfg.task):
+        build_task(cfg.task, LabelFacts(0), LinkFacts(2, 1))
+        return
     given = cfg.task.get("class_weight")
     num_classes = len(given) if isinstance(given, list) else 2
     counts = (1,) * num_classes
@@ -126,7 +150,7 @@ def _check_task(cfg: Config) -> None:
     refused: list[ConfigError] = []
     for labels in (one_class, several):
         try:
-            build(cfg.task, labels=labels)
+            build_task(cfg.task, labels, None)
         except ConfigError as error:
             refused.append(error)
         except Exception:  # a task of a user may want other labels
@@ -160,11 +184,12 @@ def prepare(cfg: Config, needs: Needs, num_parts: int, graph: Graph, cache: Cach
         _aggregation_key(cfg, graph, order, cache, adjacency_key) if cfg.optimizations.cache_aggregation else ""
     )
     nnz_before = cell_nnz(graph)
+    pairs = LinkPairs.of(graph) if needs.pairs else None
     graph = graph.permute(order.perm)
     sums = {self_loops: row_sum[order.perm] for self_loops, row_sum in sums.items()}
     stored = graph.adjacency(np.int8 if graph.weight is None else graph.weight.dtype)
     prepared = PreparedGraph(
-        graph, stored, transpose(stored), order.perm, order.partition, dtype, cfg.self_loops, sums, nnz_before
+        graph, stored, transpose(stored), order.perm, order.partition, dtype, cfg.self_loops, sums, nnz_before, pairs
     )
     sizes = GraphSizes(
         graph.name,

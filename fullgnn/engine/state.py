@@ -200,6 +200,11 @@ class FlatGradients:
         """(2,), after ``sum_with``: the loss, and the number of ranks that have been asked to stop."""
         return self.flat[-EXTRA:]
 
+    @property
+    def has_replicated(self) -> bool:
+        """Whether there are gradients of replicated parameters."""
+        return self.flat.numel() > EXTRA
+
     def ask_to_stop(self) -> None:
         """Let the next steps tell all ranks that this one has been asked to stop."""
         self._stop.fill_(1)
@@ -212,7 +217,11 @@ class FlatGradients:
         for gradient in (self.flat, *self.of_rows):
             gradient.zero_()
 
+    def note(self, loss: Tensor) -> None:
+        """Write this rank's ``loss`` and its wish to stop into the results, without a sum over the ranks."""
+        self.flat[_LOSS], self.flat[_STOP] = loss, self._stop
+
     def sum_with(self, loss: Tensor, scheme: Scheme) -> None:
         """Sum the gradients, this rank's ``loss``, and its wish to stop, over the rows of all ranks."""
-        self.flat[_LOSS], self.flat[_STOP] = loss, self._stop
+        self.note(loss)
         scheme.sum_over_rows(self.flat)

@@ -1,4 +1,4 @@
-"""Runs the training step of one rank once per epoch.
+"""Runs the training steps of one rank: one step per epoch, or as many as the draws of a task that finds links take.
 
     the first EAGER_EPOCHS      the step runs eagerly; the first epoch allocates and autotunes, the others give the
                                 phases that are reported
@@ -8,7 +8,7 @@
 The step reads and writes the same memory in every epoch. What differs between epochs is written before the step: the
 number of the epoch, which the dropout masks read, and a learning rate that changes. On a GPU with a CUDA
 graph the eager epochs, too, run on a separate stream: a capture needs one, and no step may leave work behind on another
-stream.
+stream. The steps of a task that finds links read other pairs every time, so they are not captured.
 """
 
 from collections.abc import Iterator
@@ -25,6 +25,7 @@ from fullgnn.engine.state import TrainState
 from fullgnn.engine.train_step import train_step
 from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.nn import set_epoch
+from fullgnn.tasks.links import LinkTask, Step
 from fullgnn.telemetry.meter import Cost, Meter, PendingCost
 
 
@@ -49,12 +50,16 @@ class StepRunner:
         self.state, self.job, self.meter = state, job, meter
         if replay.make_graph is not None and not is_replayable(state.optimizer):
             replay = Replay(None, f"{type(state.optimizer).__name__} may keep its state on the host")
+        if replay.make_graph is not None and isinstance(job.task, LinkTask):
+            replay = Replay(None, "the task draws other pairs in every step")
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
         self._num_launched = self._num_run = 0
         self._cuda_graph: StepGraph | None = None
         self._captured = Cost()  # bytes and counts of one replay
+        self._steps: list[Step] = []  # the draws of this epoch, of a task that finds links
+        self._first_step = 0  # number of its first step, from 1 over all epochs
         self._device = job.graph.labels.device
         state.rates = device_rates(state.optimizer, state.schedule, self._device, replay.make_graph is not None)
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
@@ -88,12 +93,31 @@ class StepRunner:
         """Write what differs between epochs: the number that seeds the dropout masks, and the learning rates."""
         self.state.model.train()
         set_epoch(self.state.model, epoch)
+        if isinstance(self.job.task, LinkTask):
+            self._steps = self.job.task.steps(self.job.graph, epoch)
+            self._first_step = (epoch - 1) * self.job.task.num_steps + 1
         if self.state.rates is not None:
             self.state.rates.write()
 
     def run(self) -> None:
-        """Run one step eagerly."""
-        train_step(self.state, self.job, self.meter)
+        """Run the steps of an epoch eagerly."""
+        if isinstance(self.job.task, LinkTask):
+            self._run_steps()
+        else:
+            train_step(self.state, self.job, self.meter)
+
+    def _run_steps(self) -> None:
+        """Run each step that ``begin`` has drawn. The results are then the means over the steps."""
+        results, summed = self.state.gradients.results, self.state.gradients.has_replicated
+        total = torch.zeros_like(results, dtype=torch.float64)
+        for number, step in enumerate(self._steps, self._first_step):
+            set_epoch(self.state.model, number)  # each step has dropout masks of its own
+            train_step(self.state, self.job, self.meter, step)
+            total += results
+        if not summed:  # the steps have left the sums over the ranks to this one
+            self.job.scheme.sum_over_rows(total)
+        results.copy_(total / len(self._steps))
+        self._steps = []
 
     def save(self) -> StateSnapshot:
         """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""

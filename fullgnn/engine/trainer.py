@@ -1,5 +1,7 @@
 """Set up a training up to its first epoch, for tools that run epochs one at a time."""
 
+from dataclasses import replace
+
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine.cuda_graph import replay_for
@@ -34,7 +36,9 @@ def make_training(
     if prepared is None:
         job = set_up(cfg, world, scheme, graph)
     else:
-        learner = make_learner(cfg, NodeFacts.of(prepared[0].graph), world.device)
+        pairs = prepared[0].pairs
+        facts = replace(NodeFacts.of(prepared[0].graph), links=None if pairs is None else pairs.facts)
+        learner = make_learner(cfg, facts, world.device)
         job = with_input(distribute(cfg, world, scheme, learner, prepared), cfg, world)
     replay = replay_for(cfg.runtime.cuda_graph, world)
     return job, StepRunner(TrainState(job.model, cfg), job, meter, replay), meter

@@ -24,6 +24,7 @@ from fullgnn.graph.checks import (
 )
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
 from fullgnn.graph.labels import LabelFacts, check_labels, is_labelled
+from fullgnn.graph.links import check_disjoint, check_links, check_num_users
 
 if TYPE_CHECKING:
     import networkx
@@ -60,6 +61,13 @@ class Graph:
     """Number of classes, or of labels a node; 0 derives it from the labels."""
     name: str = "graph"
     """Name shown in records and tables."""
+    num_users: int | None = None
+    """Of a bipartite graph: the nodes below this id are users and the others items, and each edge joins one of each."""
+    val_links: np.ndarray | None = None
+    """(2, E) int64, pairs of nodes that the adjacency does not have, to validate a task that finds links; see
+    ``links.py``. Users stand above items."""
+    test_links: np.ndarray | None = None
+    """The same for testing."""
 
     def __post_init__(self) -> None:
         indptr = check_indptr(self.indptr)
@@ -77,6 +85,11 @@ class Graph:
             object.__setattr__(self, name, read_only(array))
         object.__setattr__(self, "weight", weight if weight is None else read_only(weight))
         object.__setattr__(self, "num_classes", num_classes)
+        object.__setattr__(self, "num_users", check_num_users(self.num_users, indptr, indices))
+        for name in ("val_links", "test_links"):
+            links = check_links(getattr(self, name), name, self)
+            object.__setattr__(self, name, links if links is None else read_only(links))
+        check_disjoint(self.val_links, self.test_links, num_nodes)
 
     @property
     def num_nodes(self) -> int:
@@ -103,6 +116,9 @@ class Graph:
         test_mask: Any = None,
         num_classes: int = 0,
         name: str = "graph",
+        num_users: int | None = None,
+        val_links: Any = None,
+        test_links: Any = None,
     ) -> Graph:
         """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j.
 
@@ -121,6 +137,9 @@ class Graph:
             weight=None if adj.dtype == bool else adj.data,
             num_classes=num_classes,
             name=name,
+            num_users=num_users,
+            val_links=val_links,
+            test_links=test_links,
         )
 
     @classmethod
@@ -240,7 +259,10 @@ class Graph:
         return replace(self, indptr=union.indptr, indices=union.indices, weight=weight)
 
     def permute(self, perm: Any) -> Graph:
-        """The same graph under other node ids: new node ``i`` is old node ``perm[i]``."""
+        """The same graph under other node ids: new node ``i`` is old node ``perm[i]``.
+
+        Where users do not stay before all items, the result has no ``num_users``.
+        """
         perm = to_integers(perm, "perm")
         in_range = perm.shape == (self.num_nodes,) and 0 <= perm.min() and perm.max() < self.num_nodes
         if not in_range or (np.bincount(perm) != 1).any():
@@ -250,6 +272,7 @@ class Graph:
         rows = self.adjacency(bool if self.weight is None else self.weight.dtype)[perm]
         adj = csr_array((rows.data, new_id[rows.indices], rows.indptr), shape=rows.shape)
         adj.sort_indices()
+        users = self.num_users
         return replace(
             self,
             indptr=adj.indptr,
@@ -260,6 +283,9 @@ class Graph:
             val_mask=self.val_mask[perm],
             test_mask=self.test_mask[perm],
             weight=None if self.weight is None else adj.data,
+            num_users=None if users is None or perm[:users].max() >= users else users,
+            val_links=None if self.val_links is None else new_id[self.val_links],
+            test_links=None if self.test_links is None else new_id[self.test_links],
         )
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -271,6 +297,8 @@ class Graph:
         adj = self.adjacency(np.float32 if self.weight is None else self.weight.dtype).T.tocsr()
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        given = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
+        links: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
         with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
             np.savez(
                 file,
@@ -285,4 +313,5 @@ class Graph:
                 test_mask=self.test_mask,
                 num_classes=np.array(self.num_classes),
                 name=np.array(self.name),
+                **links,
             )

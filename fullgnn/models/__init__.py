@@ -6,9 +6,10 @@ from fullgnn.models.gatv2 import GATv2
 from fullgnn.models.gcn import GCN
 from fullgnn.models.gcnii import GCNII
 from fullgnn.models.gin import GIN
+from fullgnn.models.lightgcn import LightGCN
 from fullgnn.models.mlp import MLP
 from fullgnn.models.ngcn import NGCN
 from fullgnn.models.sage import SAGE
 from fullgnn.models.sgc import SGC
 
-__all__ = ["APPNP", "GAT", "GATv2", "GCN", "GCNII", "GIN", "MLP", "NGCN", "SAGE", "SGC"]
+__all__ = ["APPNP", "GAT", "GATv2", "GCN", "GCNII", "GIN", "LightGCN", "MLP", "NGCN", "SAGE", "SGC"]

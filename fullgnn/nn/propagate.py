@@ -1,12 +1,14 @@
 """Products with powers of a matrix of the graph, without weights in between."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
-from fullgnn.schemes.block import Block
+from fullgnn.kernels.dense.scale_add import scale_and_add_
+from fullgnn.schemes.block import Block, FusedProduct, Multiplication
 
 
 def propagate(x: Tensor, blocks: Sequence[Block], propagation: Propagation) -> Tensor:
@@ -35,6 +37,48 @@ def propagate_with_restart(
         z = block.product(propagation).spmm(z)  # fresh memory, which is written in place
         z = (z if keep == 1 else z.mul_(keep)).add_(block.at_targets(x), alpha=restart)
     return z
+
+
+def mean_of_powers(x: Tensor, blocks: Sequence[Block], propagation: Propagation) -> Tensor:
+    """The mean of A^0 X, A^1 X, ..., A^K X with the K ``blocks``, differentiable.
+
+    Z_0 = X, and Z_k = A Z_(k-1) + X; the result is Z_K / (K + 1). The gradient is the same recursion with A^T.
+
+    Args:
+        x: (num_sources, F).
+        blocks: each has every source as a target.
+
+    Returns:
+        (num_sources, F).
+    """
+    return _MeanOfPowers.apply(x, [block.product(propagation) for block in blocks])
+
+
+class _MeanOfPowers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, products: Sequence[FusedProduct]) -> Tensor:
+        ctx.products = products
+        return _restarted(x.detach(), [product.multiply for product in products])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _restarted(grad, [product.multiply_t for product in reversed(ctx.products)]), None
+
+
+def _restarted(x: Tensor, products: Sequence[Multiplication]) -> Tensor:
+    """Z_K / (K + 1). Where A = diag(r) P diag(c), the vectors Y_k = c Z_k are multiplied, so that a pass which adds X
+    scales as well."""
+    scale, factor = products[0].input_scale, 1 / (len(products) + 1)
+    if scale is None:
+        z = x
+        for multiply in products[:-1]:
+            z = multiply(z).add_(x)  # fresh memory, which is written in place
+        return scale_and_add_(products[-1](z), None, x, factor)
+    start = x * scale[:, None]
+    y = start
+    for multiply in products[:-1]:
+        y = scale_and_add_(multiply(y, scaled=True), scale, start)
+    return scale_and_add_(products[-1](y, scaled=True), None, x, factor)
 
 
 def propagate_powers(columns: Sequence[Tensor], blocks: Sequence[Block], propagation: Propagation) -> Tensor:

@@ -9,8 +9,8 @@ SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Prefix of the name of a metric -> its title."""
 LOWER = ("rmse", "mse", "mae", "mape", "loss", "error", "nll")
 """Last words of metrics of which a lower value is better."""
-HIGHER = ("accuracy", "f1", "auc", "ap", "mrr", "precision", "recall", "r2", "ndcg")
-"""Last words of metrics of which a higher value is better; the same holds for ``hits@K``."""
+HIGHER = ("accuracy", "f1", "auc", "ap", "mrr", "precision", "recall", "r2", "ndcg", "hits")
+"""Last words of metrics of which a higher value is better, also with a number, as in ``recall@20``."""
 
 
 def metrics_in(lines: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -47,7 +47,7 @@ def show_as(name: str) -> Callable[[Any], str]:
 
 def better(name: str) -> Callable[[Sequence[float]], float] | None:
     """``min`` or ``max``, which finds the best of several values of a metric; None: the name does not say which."""
-    last = name.split("_")[-1].lower()
+    last = name.split("_")[-1].lower().partition("@")[0]
     if last in LOWER:
         return min
-    return max if last in HIGHER or last.startswith("hits@") else None
+    return max if last in HIGHER else None

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph import EdgeSet, Graph, Propagation, with_self_loops
+from fullgnn.graph.links import LinkFacts, LinkPairs, Lists
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
 from fullgnn.reorder.structure import Structure, cell_nnz, cells
@@ -28,12 +29,26 @@ class Needs:
     loss_rows: bool = False  # whether a block whose targets are the rows with loss is needed too
     edges: tuple[EdgeSet, ...] = ()  # those that the blocks hold, for layers whose messages are not linear in H
     fold: bool = True  # whether the blocks of an unweighted graph hold its pattern instead of normalised entries
+    pairs: bool = False  # whether a rank gets the ``RowPairs`` of its rows, for a task that finds links
 
     @property
     def self_loops(self) -> bool:
         """Whether a layer reads its targets' own rows, so that the exchange brings them."""
         propagations, edges = self.propagations, self.edges
         return any(one.self_loops for one in propagations) or any(one.self_loops for one in edges)
+
+
+@dataclass(frozen=True, eq=False)
+class RowPairs:
+    """The pairs of ``graph/links.py`` whose owners are this rank's rows, on the host, in ORIGINAL ids, by local row."""
+
+    facts: LinkFacts
+    train: Lists
+    val: Lists
+    test: Lists
+    known: Lists  # partners of training pairs in either direction, which are no negatives; see ``LinkPairs``
+    held: Lists  # the same with the partners of held-out pairs
+    first: np.ndarray  # (3, num_local_nodes) int64, GLOBAL number of each row's first training, val and test pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +68,7 @@ class ShardedGraph:
     num_features: int
     num_classes: int
     num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
+    pairs: RowPairs | None = None  # None: not requested
     train_index: Tensor = field(init=False)  # (num_local_train,) int64, local rows with loss
     train_labels: Tensor = field(init=False)  # (num_local_train,) or (num_local_train, c), theirs
 
@@ -82,6 +98,7 @@ class PreparedGraph:
     self_loops: bool  # whether ``matrix`` has ones on its diagonal
     row_sums: Mapping[bool, np.ndarray]  # by self_loops, (num_nodes,) float64, see ``graph.row_sums``; those needed
     nnz_before: np.ndarray | None = None  # ``cell_nnz`` of the graph before its reordering; None: not counted
+    pairs: LinkPairs | None = None  # in original ids; None: not requested
 
     @cached_property
     def matrix(self) -> csr_array:

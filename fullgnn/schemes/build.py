@@ -54,7 +54,8 @@ class BlockBuilder:
         self._folded = needs.fold and not layout.weighted
         self._dtype = torch.empty(0, dtype=layout.facts.dtype).numpy().dtype
         copies = None if layout.rows.num_slices > 1 else context.axes.replica
-        self._directory = cache(lambda: Directory(context.axes.world, copies, source_id, layout.rows.total))
+        buffers = context.buffers if context.shared_memory and context.device.type == "cpu" else None
+        self._directory = cache(lambda: Directory(context.axes.world, copies, source_id, layout.rows.total, buffers))
         self._exchanges: dict[str, Exchange] = {}
         self._operators: dict[Hashable, Operator] = {}
         self._matrices: dict[Hashable, list[csr_array]] = {}

@@ -7,9 +7,11 @@ rank that holds the node and its row there. A request takes three rounds of mess
     places    back to the requester: holder and row of each id
     rows      requests to the holders, and the rows back
 
+Lists of ids that are known before the rows are go through the first two rounds together: see ``find_steps``.
 The adjoint sends the gradient of each fetched row to its holder, which adds the gradients in rank order.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,15 +19,26 @@ from torch import Tensor
 
 from fullgnn.distributed import Axis, all_gather_objects
 from fullgnn.errors import DataError
+from fullgnn.schemes.buffers import BufferPool
 
 
 @dataclass(frozen=True, eq=False)
-class _Request:
+class Request:
     """Where the rows of one list of ids are."""
 
     order: Tensor  # (num_ids,) int64, the ids sorted by their holder
     num_from: list[int]  # rows that each rank sends to this one
     rows_for: list[Tensor]  # for each rank, (num,) int64, the own rows that it requests
+
+
+@dataclass(frozen=True, eq=False)
+class StepRequest:
+    """Where the rows of one list of ``Directory.find_steps`` are. They arrive in the order of the ranks."""
+
+    held: list[Tensor]  # for each rank, (num,) int64, the rows there that this rank requests; each once
+    rows_for: list[Tensor]  # for each rank, (num,) int64, the own rows that it requests; each once
+    first: list[int]  # for each rank, where the rows of this rank begin among all rows that it requests
+    most: int  # the largest number of rows that a rank requests in any step
 
 
 class Directory:
@@ -37,9 +50,14 @@ class Directory:
             A rank fetches a row from the copy with its own index.
         node_id: (num_own,) int64, original ids of this rank's rows.
         num_nodes: number of nodes of the graph, GLOBAL.
+        buffers: their slots in shared memory are used; None: rows travel as messages.
     """
 
-    def __init__(self, world: Axis, copies: Axis | None, node_id: Tensor, num_nodes: int):
+    def __init__(
+        self, world: Axis, copies: Axis | None, node_id: Tensor, num_nodes: int, buffers: BufferPool | None = None
+    ):
+        self._buffers = buffers
+        self._num_held = all_gather_objects(len(node_id))
         self._world, self._copies, self._num_nodes, self._num_own = world, copies, num_nodes, len(node_id)
         self._first = -(-num_nodes // world.size) * world.index
         ids = node_id.cpu() if copies is None or copies.index == 0 else node_id.new_empty(0, device="cpu")
@@ -65,7 +83,20 @@ class Directory:
         Raises:
             DataError: a rank names a node that the graph does not have; the same on every rank.
         """
-        return _FetchRows.apply(x, self, self._find(ids))
+        return _FetchRows.apply(x, self, self.find(ids))
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this rank holds all rows."""
+        return self._world.size == 1
+
+    def rows(self, x: Tensor, request: StepRequest) -> Tensor:
+        """Return the rows of X that ``find_steps`` has found, differentiable. Every rank calls it.
+
+        Each of the ranks that hold the same rows fetches the same rows for the same use, so that the gradients which
+        come back are complete on each of them.
+        """
+        return _StepRows.apply(x, self, request)
 
     def _by_keeper(self, ids: Tensor) -> tuple[Tensor, list[int]]:
         """The order that sorts ``ids`` by the rank that keeps them, and how many of them each rank keeps."""
@@ -73,7 +104,59 @@ class Directory:
         counts = torch.bincount(keeper, minlength=self._world.size).tolist()
         return torch.argsort(keeper, stable=True), counts
 
-    def _find(self, ids: Tensor) -> _Request:
+    def find(self, ids: Tensor) -> Request:
+        """Find the rows of ``ids``, which ``rows`` then brings, of as many matrices as needed. Every rank calls it.
+
+        Raises:
+            DataError: as ``fetch``.
+        """
+        holder, row = self._places(ids)
+        order = torch.argsort(holder, stable=True)
+        num_from = torch.bincount(holder, minlength=self._world.size).tolist()
+        rows_for = self._world.all_to_all(list(row[order].split(num_from)), "ids")
+        return Request(order.to(ids.device), num_from, [rows.to(ids.device) for rows in rows_for])
+
+    def find_steps(self, ids: Tensor, sizes: Sequence[int]) -> tuple[Tensor, list[StepRequest]]:
+        """Find the rows of several lists of ids by one exchange. Every rank calls it, with as many lists.
+
+        The ranks that hold the same rows name the same ids.
+
+        Args:
+            ids: the ids of all lists, one list after the other; none is twice in a list.
+            sizes: the length of each list.
+
+        Returns:
+            for each id, its row in the result of ``rows`` for its list; and the request of each list.
+        """
+        num_steps, num_ranks, device = len(sizes), self._world.size, ids.device
+        holder, row = self._places(ids)
+        length = torch.tensor(sizes, dtype=torch.int64)
+        cell = torch.repeat_interleave(torch.arange(num_steps), length) * num_ranks + holder
+        num_from = torch.bincount(cell, minlength=num_steps * num_ranks).view(num_steps, num_ranks)
+        order = torch.argsort(cell, stable=True)  # by list, then by holder
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order)) - (length.cumsum(0) - length).repeat_interleave(length)
+        held_rows = row[order].to(device).split(num_from.flatten().tolist())  # by list, then by holder
+        first = num_from.cumsum(dim=1) - num_from
+        mine = [torch.cat(held_rows[rank::num_ranks]) for rank in range(num_ranks)]
+        about = [torch.stack([num_from[:, rank], first[:, rank]]) for rank in range(num_ranks)]
+        theirs = self._world.all_to_all(mine, "ids")
+        about = self._world.all_to_all(about, "ids", [2] * num_ranks)
+        pieces = [rows.split(num.tolist()) for rows, (num, _) in zip(theirs, about)]
+        most = torch.tensor([max(sizes, default=0)], device=device)
+        self._world.all_reduce(most, "max")
+        return place.to(device), [
+            StepRequest(
+                list(held_rows[step * num_ranks : (step + 1) * num_ranks]),
+                [of_rank[step] for of_rank in pieces],
+                [int(starts[step]) for _, starts in about],
+                int(most),
+            )
+            for step in range(num_steps)
+        ]
+
+    def _places(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The rank that holds each of ``ids``, of several the one from which this rank fetches, and its row there."""
         wanted = ids.detach().cpu()
         wrong = wanted[(wanted < 0) | (wanted >= self._num_nodes)]
         unknown = [entry for entry in all_gather_objects(wrong[:1].tolist()) if entry]
@@ -87,19 +170,14 @@ class Directory:
         place = torch.empty(len(wanted), 2, dtype=torch.int64)
         place[order] = torch.cat(answers)
         holder = place[:, 0]  # of replicas, the first
-        if self._copies is not None:
-            holder = holder + self._copies.index
-        order = torch.argsort(holder, stable=True)
-        num_from = torch.bincount(holder, minlength=self._world.size).tolist()
-        rows_for = self._world.all_to_all(list(place[order, 1].split(num_from)), "ids")
-        return _Request(order.to(ids.device), num_from, [rows.to(ids.device) for rows in rows_for])
+        return (holder if self._copies is None else holder + self._copies.index), place[:, 1]
 
 
 class _FetchRows(torch.autograd.Function):
     """The conjugate of fetching rows is to add their gradients where the rows are."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, directory: Directory, request: _Request) -> Tensor:  # type: ignore[no-untyped-def]
+    def forward(ctx, x: Tensor, directory: Directory, request: Request) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.directory, ctx.request = directory, request
         sent = [x.detach().index_select(0, rows) for rows in request.rows_for]
         arrived = directory._world.all_to_all(sent, "exchange", request.num_from)
@@ -116,3 +194,60 @@ class _FetchRows(torch.autograd.Function):
         for rows, gradients in zip(request.rows_for, arrived):
             total.index_put_((rows,), gradients, accumulate=True)  # adds repeated rows in a fixed order, also on a GPU
         return total if directory._copies is None else directory._copies.all_reduce(total), None, None
+
+
+class _StepRows(torch.autograd.Function):
+    """As ``_FetchRows``. Ranks on one machine read each other's rows, and gradients of their rows, in place."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, directory: Directory, request: StepRequest) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.directory, ctx.request, world = directory, request, directory._world
+        num_from = [len(rows) for rows in request.held]
+        if directory._buffers is None:
+            sent = [x.detach().index_select(0, rows) for rows in request.rows_for]
+            return torch.cat(world.all_to_all(sent, "exchange", num_from))
+        readers = [rank for rank, rows in enumerate(request.rows_for) if len(rows) and rank != world.index]
+        slots, out = directory._buffers.row_slots, x.new_empty(sum(num_from), x.shape[1])
+        with world.meter.phase("comm"):
+            slot = slots.begin(directory._num_held, x.shape[1], x.dtype, readers)
+        slot.copy_(x.detach())
+        slots.publish()
+        for rank, (rows, piece) in enumerate(zip(request.held, out.split(num_from))):
+            if not len(rows):
+                continue
+            held = slot
+            if rank != world.index:
+                with world.meter.phase("comm"):
+                    held = slots.read(rank)
+                world.meter.received("exchange", piece.nbytes)
+            torch.index_select(held, 0, rows, out=piece)
+        slots.end()
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
+        directory, request, world = ctx.directory, ctx.request, ctx.directory._world
+        own = grad.split([len(rows) for rows in request.held])
+        total = grad.new_zeros(directory._num_own, grad.shape[1])
+        if directory._buffers is None:
+            arrived = world.all_to_all(list(own), "push", [len(rows) for rows in request.rows_for])
+            for rows, gradients in zip(request.rows_for, arrived):
+                total.index_add_(0, rows, gradients)  # no row occurs twice
+            return total, None, None
+        owners = [rank for rank, rows in enumerate(request.held) if len(rows) and rank != world.index]
+        slots = directory._buffers.gradient_slots
+        with world.meter.phase("comm"):
+            slot = slots.begin([request.most] * world.size, grad.shape[1], grad.dtype, owners)
+        slot[: len(grad)].copy_(grad)
+        slots.publish()
+        for rank, (rows, first) in enumerate(zip(request.rows_for, request.first)):
+            if not len(rows):
+                continue
+            gradients = own[rank]
+            if rank != world.index:
+                with world.meter.phase("comm"):
+                    gradients = slots.read(rank, slice(first, first + len(rows)))
+                world.meter.received("push", gradients.numel() * gradients.element_size())
+            total.index_add_(0, rows, gradients)
+        slots.end()
+        return total, None, None

@@ -12,7 +12,8 @@ import torch
 
 from fullgnn.distributed import World, receive_arrays, send_arrays
 from fullgnn.graph import Graph
-from fullgnn.schemes.base import PreparedGraph, ShardedGraph
+from fullgnn.graph.links import LinkFacts, LinkPairs, Lists
+from fullgnn.schemes.base import PreparedGraph, RowPairs, ShardedGraph
 from fullgnn.schemes.block import Block
 
 Arrays = dict[str, np.ndarray]
@@ -26,6 +27,7 @@ class GraphFacts:
     num_nodes: int
     num_classes: int
     num_split_nodes: tuple[int, int, int]  # train, val, test
+    links: LinkFacts | None = None  # None: the pairs were not requested
 
     @classmethod
     def of(cls, prepared: PreparedGraph) -> "GraphFacts":
@@ -33,7 +35,8 @@ class GraphFacts:
         masks = (graph.train_mask, graph.val_mask, graph.test_mask)
         num_train, num_val, num_test = (int(mask.sum()) for mask in masks)
         dtype = getattr(torch, prepared.dtype.name)
-        return cls(dtype, graph.num_nodes, graph.num_classes, (num_train, num_val, num_test))
+        links = None if prepared.pairs is None else prepared.pairs.facts
+        return cls(dtype, graph.num_nodes, graph.num_classes, (num_train, num_val, num_test), links)
 
 
 def hand_out(world: World, cut: Callable[[int], Arrays] | None) -> Arrays:
@@ -50,14 +53,35 @@ def hand_out(world: World, cut: Callable[[int], Arrays] | None) -> Arrays:
 
 
 def node_arrays(prepared: PreparedGraph, rows: slice) -> Arrays:
-    """The ids, features, labels and masks of some ``rows``."""
+    """The ids, features, labels and masks of some ``rows``, and their pairs if they were requested."""
     graph = prepared.graph
-    return {
+    pairs = {} if prepared.pairs is None else _pair_arrays(prepared.pairs, prepared.node_id[rows])
+    return pairs | {
         "node_id": prepared.node_id[rows].copy(),
         "features": graph.features[rows].astype(prepared.dtype),
         "labels": graph.labels[rows].copy(),
         "masks": np.stack([graph.train_mask[rows], graph.val_mask[rows], graph.test_mask[rows]]),
     }
+
+
+_LISTS = ("train", "val", "test", "known", "held")
+
+
+def _pair_arrays(pairs: LinkPairs, node_id: np.ndarray) -> Arrays:
+    """The fields of ``RowPairs`` for the nodes ``node_id``."""
+    starts = [lists.indptr[node_id] for lists in (pairs.train, pairs.val, pairs.test)]
+    arrays = {"pairs.first": np.stack(starts)}
+    for name in _LISTS:
+        own = getattr(pairs, name).of(node_id)
+        arrays |= {f"pairs.{name}.indptr": own.indptr, f"pairs.{name}.ids": own.ids}
+    return arrays
+
+
+def _row_pairs(facts: LinkFacts | None, arrays: Arrays) -> RowPairs | None:
+    if facts is None:
+        return None
+    lists = {name: Lists(arrays[f"pairs.{name}.indptr"], arrays[f"pairs.{name}.ids"]) for name in _LISTS}
+    return RowPairs(facts, **lists, first=arrays["pairs.first"])
 
 
 def sharded_graph(facts: GraphFacts, arrays: Arrays, block: Block, loss_block: Block | None = None) -> ShardedGraph:
@@ -73,4 +97,5 @@ def sharded_graph(facts: GraphFacts, arrays: Arrays, block: Block, loss_block: B
         num_features=features.shape[1],
         num_classes=facts.num_classes,
         num_split_nodes=facts.num_split_nodes,
+        pairs=_row_pairs(facts.links, arrays),
     )

@@ -1,17 +1,30 @@
 """Tasks: what a model learns. Each one owns its loss, its metrics and what a prediction is.
 
-Contract: ``task(labels, **own keys) -> Task``, with the ``LabelFacts`` of the graph. See ``Task``.
+Contract: ``task(labels, **own keys) -> Task``, with the ``LabelFacts`` of the graph; a task that finds links is called
+with ``links``, its ``LinkFacts``. See ``Task`` and ``LinkTask``.
 """
 
+from fullgnn.tasks.build import build_task, held_out, takes_links
+from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
+from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
+from fullgnn.tasks.links import LinkTask
 from fullgnn.tasks.node_classification import MultiClass, MultiLabel, node_classification
 from fullgnn.tasks.node_regression import NodeRegression, node_regression
 from fullgnn.tasks.task import Task
 
 __all__ = [
+    "LinkPrediction",
+    "LinkRanking",
+    "LinkTask",
     "MultiClass",
     "MultiLabel",
     "NodeRegression",
     "Task",
+    "build_task",
+    "held_out",
+    "link_prediction",
+    "link_ranking",
     "node_classification",
     "node_regression",
+    "takes_links",
 ]

@@ -32,7 +32,8 @@ PROGRAM = {
     "schedule": {"optimizer"},
     "partition": {"adj", "train_mask", "num_parts", "seed"},
 }
-"""Arguments that the program passes to a group's target beside the YAML's keys."""
+"""Arguments that the program passes to a group's target beside the YAML's keys; a task that finds links gets ``links``
+in place of ``labels``."""
 
 KEYS = {
     "run_dir": str,
@@ -103,8 +104,9 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
             for key in node
             if not key.startswith("_") and (key in parameters or key not in ("name", "symmetrize", *WARMUP))
         }
-        inspect.signature(target).bind(**dict.fromkeys(keys | PROGRAM[group]))  # raises if the keys do not fit
-        assert not keys & PROGRAM[group]
+        program = {"links"} if "links" in parameters else PROGRAM[group]
+        inspect.signature(target).bind(**dict.fromkeys(keys | program))  # raises if the keys do not fit
+        assert not keys & program
     if group == "reorder":
         assert cfg.reorder.name == choice
         method = dict(cfg.reorder.method)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.config import Config
+from fullgnn.config import Config, target_of
 from fullgnn.distributed import World
 from fullgnn.engine import Job, fit
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
@@ -28,7 +28,9 @@ from tests.dense_block import block_of
 from tests.schemes.training import STEP, prepare
 
 CONF = Path(__file__).parents[2] / "conf"
-MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem != "base")
+OF_LINKS = {"lightgcn"}
+"""Models that are trained with a task that finds links: ``tests/tasks/test_links.py`` tests them."""
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in ("base", *OF_LINKS))
 SCHEMES = sorted(path.stem for path in (CONF / "scheme").glob("*.yaml") if path.stem not in ("base", "auto"))
 KINDS = ["symmetric", "directed", "weighted", "isolated", "tiny", "corner"]
 LAYOUTS = [("1d", 1, 1), ("1d", 3, 1), ("1.5d", 4, 2), ("1.5d", 6, 3)]
@@ -43,6 +45,12 @@ CASE = [
 
 def test_every_scheme_is_tested() -> None:
     assert {scheme for scheme, _, _ in LAYOUTS} == set(SCHEMES)
+
+
+def test_models_of_links_are_those_that_say_so() -> None:
+    chosen = {path.stem for path in (CONF / "model").glob("*.yaml")} - {"base"}
+    of_links = {name for name in chosen if getattr(target_of(config(f"model={name}").model), "finds_links", False)}
+    assert of_links == OF_LINKS
 
 
 def case(model: str, scheme: str, replication: int, *overrides: str) -> Config:

@@ -4,7 +4,8 @@ Layout: Shchur et al., "Pitfalls of graph neural network evaluation" (2018).
 ``adj_{data,indices,indptr,shape}`` is a CSR matrix whose entry [u, v] is an arc u -> v, so a ``Graph`` stores
 its transpose; ``attr_*`` is a CSR matrix of features (or ``attr_matrix`` a dense one); ``labels`` has a class per
 node, or one of the other forms that ``Graph.labels`` takes. Features and labels may be absent. ``Graph.save`` adds
-``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``. Object arrays, and with them pickles, are
+``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``, and of a graph with links to find
+``num_users``, ``val_links`` and ``test_links``. Object arrays, and with them pickles, are
 never read.
 """
 
@@ -60,7 +61,8 @@ def load(
         labels, num_classes = check_labels(given, adj.shape[0], int(num_classes))
         if normalize_features and features is not None:
             features = normalize_rows(check_features(features, adj.shape[0]))
-        masks = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
+        masks: dict[str, Any] = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
+        links: dict[str, Any] = {key: arrays[key] for key in ("num_users", "val_links", "test_links") if key in arrays}
         if not masks and given is not None:
             masks = random_split(labels, train_fraction, val_fraction, seed)
         return Graph.from_scipy(
@@ -70,6 +72,7 @@ def load(
             num_classes=num_classes,
             name=name or (str(arrays["name"]) if "name" in arrays else file.stem),
             **masks,
+            **links,
         )
     except (DataError, TypeError, ValueError) as error:
         raise DataError(f"{file}: {first_line(error)}") from error

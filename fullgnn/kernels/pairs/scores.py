@@ -1,0 +1,55 @@
+"""Inner products of many pairs of rows, differentiable: the scores of a task that finds links.
+
+On a CPU, compiled code reads the rows where they are. A torch expression would copy both rows of each pair, in the
+forward and in the backward pass.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def pair_scores(left: Tensor, left_index: Tensor, right: Tensor | None, right_index: Tensor) -> Tensor:
+    """s_k = <left[left_index[k]], right[right_index[k]]>, differentiable.
+
+    The gradients of a row are added in the order of the pairs: neither the number of threads nor the device changes
+    which pairs are added.
+
+    Args:
+        left: (n, F).
+        left_index, right_index: (num_pairs,) int64, on the device of ``left``.
+        right: (m, F); None: ``left`` itself, which then gets one gradient.
+
+    Returns:
+        (num_pairs,).
+    """
+    return _PairScores.apply(left, left_index, right, right_index)
+
+
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, left_index: Tensor, right: Tensor | None, right_index: Tensor) -> Tensor:
+        left = left.contiguous()
+        other = left if right is None else right.contiguous()
+        ctx.save_for_backward(left, left_index, right, right_index)
+        if left.device.type == "cpu":
+            from fullgnn.kernels.pairs._scores_cpu import scores_cpu
+
+            return scores_cpu(left, left_index, other, right_index)
+        return torch.einsum("kf,kf->k", left[left_index], other[right_index])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        left, left_index, right, right_index = ctx.saved_tensors
+        other = left if right is None else right
+        of_left = torch.zeros_like(left)
+        of_right = of_left if right is None else torch.zeros_like(right)
+        if left.device.type == "cpu":
+            from fullgnn.kernels.pairs._scores_cpu import gradients_cpu
+
+            gradients_cpu(left.contiguous(), left_index, other.contiguous(), right_index, grad, of_left, of_right)
+        else:  # index_put_ adds repeated rows in a fixed order
+            of_left.index_put_((left_index,), grad[:, None] * other[right_index], accumulate=True)
+            of_right.index_put_((right_index,), grad[:, None] * left[left_index], accumulate=True)
+        return of_left, None, None if right is None else of_right, None

@@ -1,0 +1,99 @@
+"""The draws of an epoch, whatever the rows of a rank and the number of threads."""
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn.graph import Graph
+from fullgnn.graph.links import LinkPairs
+from fullgnn.tasks.draws import EpochDraws, batch_sizes, draw, num_batches, stream_key
+from fullgnn.tasks.link_ranking import _Best
+from tests.tasks import links as oracle
+from tests.tasks.test_links import graph_of, links_of
+
+SEED = 2**40 + 3
+
+
+def bipartite(num_users: int, num_items: int, share: float) -> Graph:
+    rng = np.random.default_rng(1)
+    user, item = np.nonzero(rng.random((num_users, num_items)) < share)
+    edges = np.stack([np.concatenate([user, item + num_users]), np.concatenate([item + num_users, user])])
+    graph = Graph.from_edge_index(edges, num_nodes=num_users + num_items)
+    return Graph(graph.indptr, graph.indices, num_users=num_users)
+
+
+def drawn(pairs: LinkPairs, node_id: np.ndarray, epoch: int, batch_size: int | None) -> EpochDraws:
+    own, known = pairs.train.of(node_id), pairs.known.of(node_id)
+    key = stream_key(SEED, oracle.TRAINING)
+    return draw(own, pairs.train.indptr[node_id], known, pairs.facts, key, epoch, 2, batch_size)
+
+
+def listed(draws: EpochDraws, node_id: np.ndarray) -> list[set[tuple[int, ...]]]:
+    """Of each batch, the number, owner, partner and negatives of each draw."""
+    rows = np.column_stack([draws.number, node_id[draws.row], draws.partner, draws.negatives])
+    return [set(map(tuple, part.tolist())) for part in np.split(rows, draws.starts[1:-1])]
+
+
+@pytest.mark.parametrize("batch_size", [None, 1000])
+def test_every_pair_once_in_batches_of_exact_size_and_never_a_known_partner(batch_size: int | None) -> None:
+    graph = bipartite(120, 300, 0.2)
+    pairs, every = LinkPairs.of(graph), np.arange(420)
+    num_pairs = pairs.facts.num_train
+    before = []
+    for epoch in (1, 2):
+        draws = drawn(pairs, every, epoch, batch_size)
+        assert sorted(draws.number) == list(range(num_pairs))
+        assert np.diff(draws.starts).tolist() == batch_sizes(num_pairs, batch_size)
+        assert len(draws.starts) == 1 + num_batches(num_pairs, batch_size)
+        joined = set(zip(draws.row.tolist(), draws.partner.tolist()))
+        assert len(joined) == num_pairs
+        for negatives in draws.negatives.T:
+            assert negatives.min() >= 120 and negatives.max() < 420
+            assert joined.isdisjoint(zip(draws.row.tolist(), negatives.tolist()))
+        before.append(listed(draws, every))
+    assert before[0] != before[1]
+    counts = np.bincount(draws.negatives.ravel() - 120, minlength=300)
+    assert counts.min() > 0.5 * counts.mean() and counts.max() < 1.6 * counts.mean()
+    if batch_size is not None:  # a batch is spread over all pairs
+        assert abs(np.mean([number for number, *_ in before[0][0]]) - num_pairs / 2) < 0.05 * num_pairs
+
+
+def test_the_same_draws_for_any_rows_order_and_number_of_threads() -> None:
+    graph, num_threads = bipartite(120, 300, 0.2), torch.get_num_threads()
+    pairs, every = LinkPairs.of(graph), np.arange(420)
+    whole = listed(drawn(pairs, every, 3, 1000), every)
+    try:
+        for threads, parts in ((1, [every[::-1]]), (3, [every]), (2, np.array_split(np.random.permutation(420), 3))):
+            torch.set_num_threads(threads)
+            found = [listed(drawn(pairs, part, 3, 1000), part) for part in parts]
+            assert [set.union(*of_batch) for of_batch in zip(*found)] == whole
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+@pytest.mark.parametrize("kind", ["bipartite", "symmetric", "directed"])
+def test_the_draws_are_those_of_plain_loops(kind: str) -> None:
+    links, pairs, every = links_of(kind), LinkPairs.of(graph_of(kind)), np.arange(29)
+    for batch_size in (None, 1, 7, len(links.train), 1000):
+        found = listed(drawn(pairs, every, 4, batch_size), every)
+        expected = oracle.batches(links, SEED, 4, batch_size, 2)
+        assert [sorted(one[1:] for one in part) for part in found] == [sorted(map(tuple, part)) for part in expected]
+
+
+def test_ties_go_to_the_lower_id_in_chunks_of_any_size() -> None:
+    """Scores of few values, so that most items tie; on a CPU the compiled scan, and the sort of other devices."""
+    rng = np.random.default_rng(0)
+    pairs = LinkPairs.of(bipartite(9, 40, 0.5))
+    known = pairs.known.of(np.arange(9))
+    scores = torch.from_numpy(rng.integers(0, 3, (9, 40)).astype(np.float32))
+    masked = scores.clone()
+    masked[np.repeat(np.arange(9), np.diff(known.indptr)), known.ids - 9] = float("-inf")
+    order = np.argsort(-masked.numpy(), axis=1, kind="stable")[:, :25]
+    expected = np.where(np.take_along_axis(masked.numpy(), order, 1) > -np.inf, order + 9, -1)
+    for size in (40, 7, 1):
+        for sorts in (False, True):
+            best = _Best(9, 25, scores)
+            for first in range(0, 40, size):
+                for rows in (slice(0, 4), slice(4, 9)):
+                    best.add(scores[rows, first : first + size].clone(), rows, 9 + first, known, sorts)
+            np.testing.assert_array_equal(best.ids, expected)
