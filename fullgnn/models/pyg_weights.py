@@ -1,6 +1,7 @@
 """Weights of PyTorch Geometric's layers and models in ours, and back. PyG itself is not needed.
 
     from_pyg(model, theirs.state_dict())                 # theirs: torch_geometric.nn.GCN, GraphSAGE, GAT or GIN
+    from_pyg(lightgcn, theirs.state_dict())              # on several ranks: each takes the rows of its own nodes
     from_pyg(model.layers[0].conv, conv.state_dict())    # conv: GCNConv, SAGEConv, GATConv, GATv2Conv, GINConv ...
     theirs.load_state_dict(to_pyg(model))
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import DataError, UnsupportedError
+from fullgnn.models.lightgcn import LightGCN
 from fullgnn.models.sgc import SGC
 from fullgnn.models.stack import Stack
 from fullgnn.nn import BatchNorm, GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, Linear, SAGEConv
@@ -37,13 +39,19 @@ class _Pair(NamedTuple):
         return self._replace(ours=ours + self.ours, theirs=theirs + self.theirs)
 
 
+@torch.no_grad()
 def from_pyg(module: torch.nn.Module, state: Mapping[str, Tensor]) -> None:
     """Copy the ``state_dict`` of a layer or model of PyG into ``module``, its counterpart.
+
+    ``LightGCN`` takes it after its rows have been placed, as they are in a run before its first epoch.
 
     Raises:
         UnsupportedError: ``module`` has no counterpart in PyG.
         DataError: a weight is missing or left over, or has another shape.
     """
+    if isinstance(module, LightGCN):
+        _take_vectors(module, state)
+        return
     ours, name, left = module.state_dict(), type(module).__name__, set(state)
     for pair in _pairs(module):
         if pair.theirs not in state:
@@ -63,8 +71,10 @@ def to_pyg(module: torch.nn.Module) -> dict[str, Tensor]:
     """The ``state_dict`` of the layer or model of PyG whose counterpart is ``module``.
 
     Raises:
-        UnsupportedError: ``module`` has no counterpart in PyG.
+        UnsupportedError: ``module`` has no counterpart in PyG, or is a ``LightGCN`` of which this rank has some rows.
     """
+    if isinstance(module, LightGCN):
+        return _all_vectors(module)
     ours, found = module.state_dict(), dict[str, Tensor]()
     for pair in _pairs(module):
         value = ours[pair.ours]
@@ -72,6 +82,35 @@ def to_pyg(module: torch.nn.Module) -> dict[str, Tensor]:
         if pair.theirs.endswith("running_var"):
             found[pair.theirs.replace("running_var", _COUNTER)] = torch.tensor(0)
     return found
+
+
+def _take_vectors(module: LightGCN, state: Mapping[str, Tensor]) -> None:
+    weight, node_id = module.embedding.weight, module.embedding.node_id
+    assert node_id is not None, "the rows are placed before weights are loaded"
+    if state["embedding.weight"].shape[1] != weight.shape[1]:
+        shapes = f"{state['embedding.weight'].shape[1]} columns in PyG and would have {weight.shape[1]} here"
+        raise DataError(f"embedding.weight has {shapes}: build both LightGCN with the same widths")
+    wanted = _factors(module)
+    if state["alpha"].shape != wanted.shape or not torch.allclose(state["alpha"].to(wanted), wanted):
+        raise DataError(
+            f"alpha of PyG is {state['alpha'].tolist()} and would be {wanted.tolist()} here: a mean of layers"
+        )
+    weight.copy_(state["embedding.weight"].to(weight.device).index_select(0, node_id))
+
+
+def _all_vectors(module: LightGCN) -> dict[str, Tensor]:
+    weight, node_id = module.embedding.weight.detach(), module.embedding.node_id
+    assert node_id is not None, "the rows are placed before weights are read"
+    if len(node_id) and int(node_id.max()) >= len(node_id):
+        raise UnsupportedError(
+            "this rank has the vectors of some nodes alone: gather them with scheme.gather(model.embedding.weight)"
+        )
+    return {"alpha": _factors(module), "embedding.weight": weight[node_id.argsort()].clone()}
+
+
+def _factors(module: LightGCN) -> Tensor:
+    """(L + 1,) factors of the layers in their mean."""
+    return torch.full((module.num_blocks + 1,), 1 / (module.num_blocks + 1))
 
 
 def _pairs(module: torch.nn.Module, of_model: bool = False) -> Iterator[_Pair]:

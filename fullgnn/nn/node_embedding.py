@@ -33,6 +33,8 @@ class NodeEmbedding(torch.nn.Module):
         self.channels, self.seed, self.number = channels, seed, number
         self.std = channels**-0.5 if std is None else std
         self.weight = UninitializedParameter(dtype=torch.get_default_dtype())  # type: ignore[call-arg]
+        self.node_id: Tensor | None
+        self.register_buffer("node_id", None, persistent=False)
 
     @torch.no_grad()
     def place(self, node_id: Tensor) -> None:
@@ -41,6 +43,7 @@ class NodeEmbedding(torch.nn.Module):
         rows = torch.special.ndtri(drawn).mul_(self.std)
         self.weight.materialize((len(node_id), self.channels))
         self.weight.copy_(rows)
+        self.node_id = node_id.to(self.weight.device)
 
     def forward(self, block: Block) -> Tensor:
         """The (num_sources, channels) rows of the sources of ``block``, which are the nodes of this rank."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import DataError, UnsupportedError
-from fullgnn.models import GAT, GCN, GIN, SAGE, SGC
+from fullgnn.models import GAT, GCN, GIN, SAGE, SGC, LightGCN
 from fullgnn.models.pyg_weights import from_pyg, to_pyg
 from fullgnn.nn import GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, SAGEConv
 from tests.cases import config, dense_graph
@@ -117,6 +117,27 @@ def test_weights_go_there_and_back(name: str) -> None:
     from_pyg(ours, theirs.state_dict())
     for key, value in ours.state_dict().items():
         assert torch.equal(value, before[key]), key
+
+
+def test_lightgcn_is_pygs_on_rows_in_another_order() -> None:
+    """PyG numbers users and items from 0, as the original ids do; the rows of ours are in another order."""
+    graph, order = dense_graph("symmetric"), torch.randperm(29, generator=generator())
+    ours, theirs = LightGCN(IN, OUT, num_layers=2).double(), pyg.LightGCN(29, OUT, 2).double()
+    ours.embedding.place(order)
+    from_pyg(ours, theirs.state_dict())
+    adj = torch.from_numpy(graph.adj) * (1 - torch.eye(29))
+    block = block_of(adj[order][:, order].numpy(), needs_of(ours, config().optimizations))
+    target, source = adj.nonzero().T
+    found = ours(torch.zeros(29, 0), [block] * 2)
+    torch.testing.assert_close(found, theirs.get_embedding(torch.stack([source, target]))[order], rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(to_pyg(ours)["embedding.weight"], theirs.embedding.weight.detach())
+    theirs.load_state_dict(to_pyg(ours))
+    with pytest.raises(DataError, match="^alpha of PyG is .* a mean of layers"):
+        from_pyg(ours, theirs.state_dict() | {"alpha": torch.ones(3)})
+    some = LightGCN(IN, OUT)
+    some.embedding.place(torch.tensor([3, 5]))
+    with pytest.raises(UnsupportedError, match="^this rank has the vectors of some nodes alone: gather them"):
+        to_pyg(some)
 
 
 def test_weights_that_do_not_fit_are_named() -> None:
