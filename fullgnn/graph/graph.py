@@ -62,7 +62,8 @@ class Graph:
     name: str = "graph"
     """Name shown in records and tables."""
     num_users: int | None = None
-    """Of a bipartite graph: the nodes below this id are users and the others items, and each edge joins one of each."""
+    """In a bipartite graph, the nodes below this id are users, the others are items, and each edge joins a user to an
+    item. None: the graph is not bipartite."""
     val_links: np.ndarray | None = None
     """(2, E) int64, pairs of nodes that the adjacency does not have, to validate a task that finds links; see
     ``links.py``. Users stand above items."""

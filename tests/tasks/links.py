@@ -92,7 +92,7 @@ def mixed(word: int) -> int:
 
 
 def batches(links: Links, seed: int, epoch: int, batch_size: int | None, num_negatives: int) -> list[list[list[int]]]:
-    """Of each step of ``epoch``, the draws: owner, partner, and the negatives."""
+    """The draws of each step of ``epoch``: owner, partner, and negatives."""
     size = len(links.train)
     found: list[list[list[int]]] = [[] for _ in range(1 if batch_size is None else -(-size // batch_size))]
     for number, (node, partner) in enumerate(links.train):
