@@ -5,12 +5,15 @@ type ``RowVectors``, which consists of generic LLVM vectors that stay in registe
 with AVX-512, two with AVX2 and four with NEON. Importing this module imports numba.
 """
 
+import fcntl
 import inspect
 import math
 import platform
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
@@ -22,6 +25,8 @@ from numba.extending import intrinsic, models, register_model
 
 I32 = ir.IntType(32)
 LOG_2_HIGH = 0.693359375  # log 2, rounded to nine bits
+LOCKS = "compiling.lock"
+"""The file, in the folder of compiled functions, of which a process locks a byte for each function that it compiles."""
 _FINGERPRINT = zlib.crc32(inspect.getsource(sys.modules[__name__]).encode())
 
 
@@ -347,6 +352,8 @@ def each_vector(
 def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Compile a function to run without the GIL, and cache the result on disk if a folder is writable.
 
+    Of several processes on a machine that need the function at the same time, one compiles it, and the others wait.
+
     Args:
         variant: values that distinguish the function from others of the same name and from its versions for other
             types. Each variant has its own cache files: if several variants shared one file, two processes that
@@ -357,8 +364,27 @@ def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         function.__qualname__ = "_".join(str(part) for part in (function.__name__, *variant, _FINGERPRINT))
         try:
-            return numba.njit(nogil=True, cache=True)(function)
+            made: Any = numba.njit(nogil=True, cache=True)(function)
         except RuntimeError:  # numba found no writable folder
             return numba.njit(nogil=True)(function)
+        compile_now = made.compile
+
+        def compile_in_turn(signature: Any) -> Any:
+            with _turn(Path(made.stats.cache_path), function.__qualname__):
+                return compile_now(signature)  # it looks into the cache first
+
+        made.compile = compile_in_turn
+        return made
 
     return decorate
+
+
+@contextmanager
+def _turn(folder: Path, name: str) -> Iterator[None]:
+    """Wait while another process of this machine is in the same turn, if ``folder`` can hold a lock. A process that
+    ends frees its locks."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            file = held.enter_context((folder / LOCKS).open("ab"))
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, zlib.crc32(name.encode()))
+        yield
