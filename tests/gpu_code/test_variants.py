@@ -33,7 +33,7 @@ assert "numba" in sys.modules and "triton" not in sys.modules
 
 @pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """The compiled variants of all modules; without --all, most of them for one generation of GPUs."""
+    """The compiled variants of all modules; without --all, a sample."""
     every = ["--all"] if request.config.getoption("--all") else []
     return [json.loads(line) for line in output_of("tests.gpu_code.variants", *every).splitlines()]
 

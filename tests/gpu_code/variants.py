@@ -2,9 +2,8 @@
 
     python -m tests.gpu_code.variants [--all] [fullgnn.kernels.dropout._philox_gpu ...]
 
-Without --all, the first variant of a module is compiled for all generations, and each other variant for one
-generation, in turns. The command runs without TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which
-yields for each representative call
+Without --all, a sample of them is compiled, each variant for one generation, in turns. The command runs without
+TRITON_INTERPRET. A module ``_*_gpu.py`` offers ``variants()``, which yields for each representative call
 
     kernel      the ``triton.jit`` function
     signature   {argument: type}; ":16" after a type says that the address, or the number, is a multiple of 16
@@ -15,6 +14,7 @@ The command prints a line of JSON for each variant and target, with the key ``er
 """
 
 import importlib
+import itertools
 import json
 import re
 import sys
@@ -25,6 +25,8 @@ from typing import Any
 from tests.gpu_code.machine_code import Program, resources
 
 CAPABILITIES = (80, 90, 100)
+MOST, RARE = 8, 4
+"""Variants of a module in a sample, and how many variants at its end are the rare ones, all of which are in it."""
 TENSOR_CORES = re.compile(r"^\s*(?:@\S+\s+)?(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", re.MULTILINE)
 WIDE = re.compile(r"(?:ld|st)\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64)|cp\.async\S*[^;]*, 0x10")  # 16 bytes at once
 
@@ -69,13 +71,21 @@ def gpu_modules() -> list[str]:
     return [".".join(path.parts) for path in paths]
 
 
+def sample(variants: list[Any]) -> list[tuple[Any, int]]:
+    """A dozen of the ``variants`` of a module at most, each with a generation; all generations are among them."""
+    usual, rare = variants[:-RARE], variants[-RARE:]
+    some = usual[:: 1 + len(usual) // MOST] + rare
+    if len(some) < len(CAPABILITIES):
+        return [(some[0], capability) for capability in CAPABILITIES] + [(one, CAPABILITIES[0]) for one in some[1:]]
+    return list(zip(some, itertools.cycle(CAPABILITIES)))
+
+
 def main(modules: list[str], every: bool) -> None:
+    chosen = {module: list(importlib.import_module(module).variants()) for module in modules}
     tasks = [
         (module, *variant, capability)
-        for module in modules
-        for number, variant in enumerate(importlib.import_module(module).variants())
-        for turn, capability in enumerate(CAPABILITIES)
-        if every or number == 0 or (number + turn) % len(CAPABILITIES) == 0
+        for module, variants in chosen.items()
+        for variant, capability in (itertools.product(variants, CAPABILITIES) if every else sample(variants))
     ]
     with ThreadPoolExecutor(2) as pool:
         for line in pool.map(compile_variant, tasks):
