@@ -157,10 +157,14 @@ class Graph:
         edge_weight: Any = None,
         num_classes: int = 0,
         name: str = "graph",
+        num_users: int | None = None,
+        val_links: Any = None,
+        test_links: Any = None,
     ) -> Graph:
         """Graph of (2, E) arcs, sources above targets: an arc u -> v makes v read from u, ``adj[v, u]``.
 
-        Repeated arcs merge into one; with ``edge_weight`` (E,), their weights are added.
+        Repeated arcs merge into one; with ``edge_weight`` (E,), their weights are added. Where users above items are
+        given once, ``symmetrized`` adds the arcs by which users read from their items.
         """
         arcs = to_integers(edge_index, "edge_index")
         if arcs.ndim != 2 or arcs.shape[0] != 2:
@@ -189,6 +193,9 @@ class Graph:
             test_mask=test_mask,
             num_classes=num_classes,
             name=name,
+            num_users=num_users,
+            val_links=val_links,
+            test_links=test_links,
         )
 
     @classmethod
@@ -204,6 +211,9 @@ class Graph:
         weight: str | None = None,
         num_classes: int = 0,
         name: str = "graph",
+        num_users: int | None = None,
+        val_links: Any = None,
+        test_links: Any = None,
     ) -> Graph:
         """Graph of a networkx graph, whose nodes are numbered in the order of ``g.nodes``.
 
@@ -229,6 +239,9 @@ class Graph:
             test_mask=test_mask,
             num_classes=num_classes,
             name=name,
+            num_users=num_users,
+            val_links=val_links,
+            test_links=test_links,
         )
 
     def label_facts(self) -> LabelFacts:

@@ -90,6 +90,11 @@ class Directory:
         """Whether this rank holds all rows."""
         return self._world.size == 1
 
+    def own_rows(self, ids: Tensor) -> Tensor:
+        """The LOCAL rows of the nodes ``ids``, where this rank holds all rows."""
+        assert self.is_alone
+        return self._place[ids, 1]
+
     def rows(self, x: Tensor, request: StepRequest) -> Tensor:
         """Return the rows of X that ``find_steps`` has found, differentiable. Every rank calls it.
 

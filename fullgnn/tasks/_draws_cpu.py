@@ -121,28 +121,33 @@ def _by_batch(batch, negatives, num_batches):
 
 
 @numba.njit(cache=True, nogil=True)
-def slots(starts, ids, place):
+def slots(starts, ids):
     """Number the distinct ids of each batch in the order of their first appearance.
 
     Args:
         starts: (num_batches + 1,), where the ids of each batch begin.
         ids: (num_ids,) int64.
-        place: (num_nodes,) int64, all -1; memory to work in, all -1 again afterwards.
 
     Returns:
         the number of each id in its batch (num_ids,), the distinct ids of all batches, and how many each batch has.
     """
+    num_batches, largest, size = len(starts) - 1, 0, 1
+    for b in range(num_batches):
+        largest = max(largest, starts[b + 1] - starts[b])
+    while size < 2 * largest:
+        size *= 2
+    table, mask = np.full(size, -1, np.int64), np.uint64(size - 1)  # by hash, a place in ``distinct``
     slot, distinct = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
-    sizes, total = np.zeros(len(starts) - 1, np.int64), 0
-    for b in range(len(starts) - 1):
-        begin = total
+    sizes, total = np.zeros(num_batches, np.int64), 0
+    for b in range(num_batches):
+        begin = total  # what the table has of earlier batches counts as empty
         for i in range(starts[b], starts[b + 1]):
-            if place[ids[i]] < 0:
-                place[ids[i]] = total - begin
-                distinct[total] = ids[i]
+            at = _mix(np.uint64(ids[i])) & mask
+            while table[at] >= begin and distinct[table[at]] != ids[i]:
+                at = at + ONE & mask
+            if table[at] < begin:
+                table[at], distinct[total] = total, ids[i]
                 total += 1
-            slot[i] = place[ids[i]]
-        for i in range(begin, total):
-            place[distinct[i]] = -1
+            slot[i] = table[at] - begin
         sizes[b] = total - begin
     return slot, distinct[:total], sizes

@@ -141,15 +141,13 @@ def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> t
         for each id, on the device, its row among those that the request of its step brings; and the requests. If this
         rank holds all rows, there are none, and the rows are LOCAL ones.
     """
-    directory, source_id, num_steps = directory_of(graph), graph.block.source_id, len(starts) - 1
-    place = np.full(pairs_of(graph).facts.num_nodes, -1, np.int64)
+    directory, device = directory_of(graph), graph.block.source_id.device
     if directory.is_alone:
-        place[source_id.cpu().numpy()] = np.arange(len(source_id))
-        return torch.from_numpy(place[ids]).to(source_id.device), [None] * num_steps
+        return directory.own_rows(torch.from_numpy(ids)).to(device), [None] * (len(starts) - 1)
     from fullgnn.tasks._draws_cpu import slots
 
-    slot, distinct, sizes = slots(starts, ids, place)
-    wanted = torch.from_numpy(distinct).to(source_id.device)
+    slot, distinct, sizes = slots(starts, ids)
+    wanted = torch.from_numpy(distinct).to(device)
     arrival, requests = directory.find_steps(wanted, sizes.tolist())
     first = np.repeat(np.cumsum(sizes) - sizes, np.diff(starts))  # where the distinct ids of each id's step begin
-    return arrival[torch.from_numpy(slot + first).to(source_id.device)], list(requests)
+    return arrival[torch.from_numpy(slot + first).to(device)], list(requests)

@@ -6,6 +6,7 @@ import torch
 
 from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkPairs
+from fullgnn.tasks._draws_cpu import slots
 from fullgnn.tasks.draws import EpochDraws, batch_sizes, draw, num_batches, stream_key
 from fullgnn.tasks.link_ranking import _Best
 from tests.tasks import links as oracle
@@ -18,8 +19,7 @@ def bipartite(num_users: int, num_items: int, share: float) -> Graph:
     rng = np.random.default_rng(1)
     user, item = np.nonzero(rng.random((num_users, num_items)) < share)
     edges = np.stack([np.concatenate([user, item + num_users]), np.concatenate([item + num_users, user])])
-    graph = Graph.from_edge_index(edges, num_nodes=num_users + num_items)
-    return Graph(graph.indptr, graph.indices, num_users=num_users)
+    return Graph.from_edge_index(edges, num_nodes=num_users + num_items, num_users=num_users)
 
 
 def drawn(pairs: LinkPairs, node_id: np.ndarray, epoch: int, batch_size: int | None) -> EpochDraws:
@@ -97,3 +97,17 @@ def test_ties_go_to_the_lower_id_in_chunks_of_any_size() -> None:
                 for rows in (slice(0, 4), slice(4, 9)):
                     best.add(scores[rows, first : first + size].clone(), rows, 9 + first, known, sorts)
             np.testing.assert_array_equal(best.ids, expected)
+
+
+@pytest.mark.parametrize("most", [3, 40, 1 << 60])
+def test_distinct_ids_of_each_batch(most: int) -> None:
+    rng = np.random.default_rng(most)
+    sizes = np.array([0, 50, 1, 0, 64, 7])
+    starts, ids = np.concatenate([[0], sizes.cumsum()]), rng.integers(0, most, sizes.sum())
+    slot, distinct, found = slots(starts, ids)
+    expected = [list(dict.fromkeys(ids[begin:end])) for begin, end in zip(starts, starts[1:])]
+    assert found.tolist() == [len(one) for one in expected]
+    assert distinct.tolist() == [node for one in expected for node in one]
+    for one, begin, end in zip(expected, starts, starts[1:]):
+        assert slot[begin:end].tolist() == [one.index(node) for node in ids[begin:end]]
+    assert [len(part) for part in slots(np.array([0]), ids[:0])] == [0, 0, 0]

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import networkx
 import numpy as np
 import pytest
 import torch
@@ -271,6 +272,22 @@ def test_a_graph_keeps_its_links(tmp_path) -> None:
         assert pairs == {tuple(pair) for pair in graph.test_links.T}
         kept = graph.permute(np.concatenate([np.arange(12)[::-1], np.arange(12, 29)]))
         assert kept.num_users == graph.num_users
+
+
+def test_users_above_items_given_once() -> None:
+    graph, pairs = graph_of("bipartite"), np.array(links_of("bipartite").train).T
+    given = dict(num_users=12, val_links=graph.val_links, test_links=graph.test_links)
+    edges = networkx.Graph()
+    edges.add_nodes_from(range(29))
+    edges.add_edges_from(pairs.T.tolist())
+    for made in (
+        Graph.from_edge_index(pairs, num_nodes=29, **given).symmetrized(),
+        Graph.from_networkx(edges, **given),
+    ):
+        np.testing.assert_array_equal(made.adjacency().toarray(), graph.adjacency().toarray())
+        assert made.num_users == 12
+        for name in ("val_links", "test_links"):
+            np.testing.assert_array_equal(getattr(made, name), getattr(graph, name))
 
 
 @pytest.mark.parametrize(
