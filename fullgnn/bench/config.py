@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from fullgnn.bench.models import HEADS, MODELS
+from fullgnn.bench.models import ATTENTION, HEADS, MODELS
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
@@ -17,6 +17,10 @@ DEFAULT_PRESET = "default"
 TASK = ("optimizer=adam", "optimizer.lr=0.01", "optimizer.weight_decay=0")
 """Keys of a run that all methods share."""
 
+RANKS_LINKS = ["task=link_ranking"]
+PREDICTS_LINKS = ["task=link_prediction", "task.val_fraction=0", "task.test_fraction=0"]
+"""Those of a model that finds links, in a graph of users and items and in any other: every edge is a training pair."""
+
 
 @dataclass
 class BenchConfig:
@@ -27,6 +31,7 @@ class BenchConfig:
     graph: str
     order: str
     hidden: Optional[int]
+    batch_size: Optional[int]
     seed: int
     presets: Optional[list[str]]
     alone: Optional[list[str]]
@@ -79,14 +84,22 @@ def run_config(cfg: BenchConfig, *overrides: str) -> Config:
     return load_config(compose(*dataset, *cfg.overrides, *overrides, *runtime, *common))
 
 
-def preset_config(cfg: BenchConfig, preset: str, hidden: int) -> Config:
+def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = False) -> Config:
     """The configuration of one preset for the benchmark's task: Adam, learning rate 0.01, no dropout, no weight decay.
 
     Keys behind the preset's name come last, also where they change the task: ``loss_error`` then shows it.
+
+    Args:
+        bipartite: whether the graph has users and items, which a model that finds links then ranks.
     """
     name, *own = preset.split()
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    return run_config(cfg, *experiment, *MODELS[cfg.gnn].keys(hidden), *TASK, *own)
+    model = MODELS[cfg.gnn]
+    task = []
+    if model.finds_links:
+        size = "null" if cfg.batch_size is None else cfg.batch_size
+        task = [*(RANKS_LINKS if bipartite else PREDICTS_LINKS), f"task.batch_size={size}"]
+    return run_config(cfg, *experiment, *task, *model.keys(hidden), *TASK, *own)
 
 
 def _check(cfg: BenchConfig) -> None:
@@ -111,7 +124,7 @@ def _check(cfg: BenchConfig) -> None:
         check_choices(key, names, [*presets(), DEFAULT_PRESET])
     check_choices("alone", cfg.alone or (), cfg.presets or presets())
     check_minima(cfg, {"seed": 0, "warmup": 0, "budget_s": 0, "sizes_mb": 1e-3})
-    counts = ("hidden", "widths", "num_parts", "rounds", "epochs", "nproc", "threads", "alone_threads")
+    counts = ("hidden", "batch_size", "widths", "num_parts", "rounds", "epochs", "nproc", "threads", "alone_threads")
     check_minima(cfg, dict.fromkeys(counts, 1))
     for key in ("widths", "sizes_mb", "presets", "kernels", "orders", "alone_threads"):
         if getattr(cfg, key) == []:
@@ -121,8 +134,10 @@ def _check(cfg: BenchConfig) -> None:
             raise ConfigError(f"{key} names something twice: leave one out")
     if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:
         raise ConfigError(f"epochs={cfg.epochs} are all warm-up: give more than warmup={cfg.warmup}")
-    if cfg.gnn == "gat" and (cfg.hidden or HEADS) % HEADS:
+    if cfg.gnn in ATTENTION and (cfg.hidden or HEADS) % HEADS:
         raise ConfigError(f"hidden={cfg.hidden} columns are not those of {HEADS} heads: give a multiple of {HEADS}")
+    if cfg.batch_size is not None and not MODELS[cfg.gnn].finds_links:
+        raise ConfigError(f"batch_size is for gnn=lightgcn, and gnn={cfg.gnn} has one step an epoch: leave it out")
     if cfg.op == "collectives" and cfg.nproc < 2:
         raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
     if cfg.op in ("spmm", "reorder") and cfg.nproc > 1:

@@ -1,4 +1,4 @@
-"""One training epoch, forward, backward and Adam, of a GCN or GAT on the whole graph, by our presets and by peers.
+"""One training epoch, forward, backward and Adam, of a model on the whole graph, by our presets and by peers.
 
 Every method starts from the same weights and uses no dropout, so all of them must report the same losses:
 ``loss_error`` is the largest difference from the baseline's. In a job of several processes our presets run on all of
@@ -16,7 +16,7 @@ from fullgnn.bench.config import BenchConfig, preset_config, presets
 from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, loss_error, measure, timed
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
-from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
+from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.engine.memory import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.errors import FullGNNError
@@ -27,9 +27,9 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
     """Time the epochs of all methods; called on every rank."""
     graph = from_rank0(lambda: load_graph(cfg))
     problem = as_problem(cfg, graph, world.device) if graph is not None else None
-    widths = broadcast_object(problem.widths if problem else None)
+    sizes = broadcast_object((problem.widths, problem.is_bipartite) if problem else None)
     statistics = problem.statistics() if problem else None
-    methods, missing = ours(cfg, world, graph, widths) if world.size > 1 or not cfg.separate else ([], [])
+    methods, missing = ours(cfg, world, graph, *sizes) if world.size > 1 or not cfg.separate else ([], [])
     processes: list[Alone] = []
     if world.size > 1 or cfg.separate:
         del problem, graph  # they are made again in the processes
@@ -70,19 +70,20 @@ def separate_parts(cfg: BenchConfig) -> list[BenchConfig]:
     ]
 
 
-def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int]) -> Found:
+def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int], bipartite: bool) -> Found:
     """The presets, on all ranks of ``world``; a preset that this number of processes cannot run is missing.
 
     Args:
         graph: the whole graph on rank 0, None elsewhere.
         widths: of the layers: features, hidden, classes.
+        bipartite: whether the nodes are users and items.
     """
     methods, missing = [], []
     for preset in presets() if cfg.presets is None else cfg.presets:
 
         def make(preset: str = preset) -> Callable[[], float]:
             weights = first_weights(widths, cfg.seed, cfg.gnn)
-            return trainer(preset_config(cfg, preset, widths[1]), graph, world, weights)
+            return trainer(preset_config(cfg, preset, widths[1], bipartite), graph, world, weights)
 
         step, setup_s, reason = attempt(make, FullGNNError)  # the same on every rank
         if reason:
@@ -96,7 +97,7 @@ def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int])
 def peers(cfg: BenchConfig, problem: Problem) -> Found:
     """The peers of the chosen libraries, on this process."""
     makers = {library: EPOCH[cfg.gnn][library] for library in cfg.peers}
-    steps, missing = set_up(makers, problem, first_weights(problem.widths, cfg.seed, cfg.gnn))
+    steps, missing = set_up(makers, problem, peer_weights(problem, cfg.seed, cfg.gnn))
     device = problem.features.device
     methods = [
         Method(name, "peer", timed(step, device), details={"setup_s": setup_s})
@@ -108,6 +109,6 @@ def peers(cfg: BenchConfig, problem: Problem) -> Found:
 def single_process(cfg: BenchConfig, world: World) -> Found:
     """Our presets and the peers in a process that was started for them; the graph is in the cache by now."""
     problem = as_problem(cfg, load_graph(cfg), world.device)
-    methods, missing = ours(cfg, world, problem.graph, problem.widths)
+    methods, missing = ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite)
     found, absent = peers(cfg, problem)
     return methods + found, missing + absent

@@ -9,6 +9,8 @@ HEADS = 8
 """Attention heads of the hidden layer, side by side in its columns; the last layer has one."""
 HOPS = 2
 """Products with the features in SGC."""
+LIGHT_LAYERS = 3
+"""Products with the trainable vectors in LightGCN."""
 WALK = 10
 """Steps of the random walk of APPNP."""
 POWERS = 3
@@ -28,6 +30,8 @@ class BenchModel:
     """Number of hidden columns -> keys of a run."""
     shapes: Callable[[list[int]], Shapes]
     """Widths (features, hidden, classes) -> shapes of the weight matrices, in the order of the model's parameters."""
+    finds_links: bool = False
+    """Whether it learns links from trainable vectors of the nodes, which have the same first values in every method."""
 
 
 def _layered(model: str, hidden: int) -> list[str]:
@@ -55,6 +59,13 @@ def _gat_shapes(widths: list[int]) -> Shapes:
     return [(features, hidden), by_head, by_head, (hidden, classes), (1, classes), (1, classes)]
 
 
+def _gatv2_shapes(widths: list[int]) -> Shapes:
+    """Each layer has the (heads, columns) attention parameters, and a weight matrix for sources and one for targets."""
+    features, hidden, classes = widths
+    first, last = (features, hidden), (hidden, classes)
+    return [(HEADS, hidden // HEADS), first, first, (1, classes), last, last]
+
+
 def _gin_shapes(widths: list[int]) -> Shapes:
     """Each layer has the two matrices of its MLP."""
     return [shape for f, g in _layers(widths) for shape in ((f, g), (g, g))]
@@ -73,8 +84,10 @@ def _ngcn_shapes(widths: list[int]) -> Shapes:
 MODELS = {
     "gcn": BenchModel(lambda hidden: _layered("gcn", hidden), _layers),
     "sage": BenchModel(lambda hidden: _layered("sage", hidden), _twice),
+    "sage-max": BenchModel(lambda hidden: [*_layered("sage", hidden), "model.aggregation=max"], _twice),
     "gin": BenchModel(lambda hidden: _layered("gin", hidden), _gin_shapes),
     "gat": BenchModel(lambda hidden: _per_head("gat", hidden), _gat_shapes),
+    "gatv2": BenchModel(lambda hidden: _per_head("gatv2", hidden), _gatv2_shapes),
     "sgc": BenchModel(lambda hidden: ["model=sgc", f"model.num_hops={HOPS}"], lambda widths: [(widths[0], widths[-1])]),
     "ngcn": BenchModel(
         lambda hidden: [
@@ -88,4 +101,11 @@ MODELS = {
         lambda hidden: ["model=gcnii", *NO_DROPOUT, f"model.hidden_channels={hidden}", f"model.num_layers={DEPTH}"],
         _gcnii_shapes,
     ),
+    "lightgcn": BenchModel(
+        lambda hidden: ["model=lightgcn", f"model.num_layers={LIGHT_LAYERS}", f"task.channels={hidden}"],
+        lambda widths: [],
+        finds_links=True,
+    ),
 }
+ATTENTION = ("gat", "gatv2")
+"""The models whose hidden columns are those of ``HEADS`` heads."""

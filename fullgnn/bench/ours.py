@@ -18,13 +18,14 @@ def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor
 
     Args:
         graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
-        weights: (in, out) first weights of the layers.
+        weights: (in, out) first weights of the layers; empty: the model keeps its own.
 
     Returns:
         one training epoch, which returns the loss before its update, the same on every rank.
     """
     job, epochs, _ = make_training(cfg, world, graph)
-    set_weights(job.model, weights)
+    if weights:
+        set_weights(job.model, weights)
     numbers = itertools.count(1)
     return lambda: epochs(next(numbers)).results.read()[0]
 

@@ -14,6 +14,7 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, is_symmetric, load_dataset
 from fullgnn.graph.workloads import WORKLOADS, load_workload
 from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.nn import NodeEmbedding
 
 _HIDDEN = 128
 
@@ -29,10 +30,16 @@ class Problem:
     features: Tensor  # (num_nodes, num_features) float32
     labels: Tensor  # (num_nodes,) int64
     train_index: Tensor  # (num_train_nodes,) int64
+    batch_size: int | None = None  # draws of a step of a model that finds links; None: one step an epoch
 
     @property
     def num_nodes(self) -> int:
         return self.graph.num_nodes
+
+    @property
+    def is_bipartite(self) -> bool:
+        """Whether the nodes are users and items."""
+        return self.graph.num_users is not None
 
     @property
     def nnz(self) -> int:
@@ -89,25 +96,36 @@ def load_graph(cfg: BenchConfig) -> Graph:
 def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
     """The problem of ``cfg`` on ``device``."""
     hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
-    return make_problem(graph, hidden, device)
+    return replace(make_problem(graph, hidden, device), batch_size=cfg.batch_size)
 
 
 def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:
     """``graph`` for a model with ``hidden`` columns between its layers."""
     adj = graph.adjacency(bool) + eye_array(graph.num_nodes, dtype=bool, format="csr")  # A + I
-    arrays = {
-        "indptr": adj.indptr.astype(np.int32),
-        "indices": adj.indices.astype(np.int32),
-        "features": graph.features.astype(np.float32),
-        "labels": graph.labels.copy(),
-        "train_index": np.flatnonzero(graph.train_mask),
-    }
-    return Problem(graph, hidden, **{key: torch.from_numpy(array).to(device) for key, array in arrays.items()})
+    arrays = (
+        adj.indptr.astype(np.int32),
+        adj.indices.astype(np.int32),
+        graph.features.astype(np.float32),
+        graph.labels.copy(),
+        np.flatnonzero(graph.train_mask),
+    )
+    indptr, indices, features, labels, train_index = (torch.from_numpy(array).to(device) for array in arrays)
+    return Problem(graph, hidden, indptr, indices, features, labels, train_index)
 
 
 def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
     """(num_nodes,) the permutation of ``cfg.reorder`` for the graph as one block."""
     return build(cfg.reorder.method)(graph.adjacency(np.float32), cfg.seed)
+
+
+def peer_weights(problem: Problem, seed: int, model: str) -> list[Tensor]:
+    """The first weights of a peer: those of ``first_weights``, or the trainable vectors of the nodes, as they are in a
+    run with ``seed``."""
+    if not MODELS[model].finds_links:
+        return first_weights(problem.widths, seed, model)
+    table = NodeEmbedding(problem.hidden, seed, std=0.1)
+    table.place(torch.arange(problem.num_nodes))
+    return [table.weight.detach().to(problem.indices.device)]
 
 
 def first_weights(widths: list[int], seed: int, model: str = "gcn") -> list[Tensor]:

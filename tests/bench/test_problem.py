@@ -1,12 +1,17 @@
 """The training problem, and the trainings of the peers with modules that stand in for missing libraries."""
 
+import dataclasses
+import math
+
+import numpy as np
 import pytest
 import torch
 
 from fullgnn.bench.config import load_bench
-from fullgnn.bench.peers import EPOCH, set_up, torch_sparse
+from fullgnn.bench.peers import EPOCH, links, pyg, set_up, torch_sparse
 from fullgnn.bench.peers.training import launcher, trainer, two_layers
-from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph
+from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
+from fullgnn.graph import Graph
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +45,32 @@ def test_dropout_on_the_hidden_layer_alone(problem: Problem) -> None:
         losses[rate] = launcher(model, problem)()
     assert isinstance(losses[0.5], torch.Tensor) and not losses[0.5].requires_grad
     assert losses[0.5] != losses[0.0]
+
+
+@pytest.mark.parametrize("num_users", [None, 17])
+def test_lightgcn_of_every_peer(num_users: int | None) -> None:
+    cfg = load_bench("graph=karate", "gnn=lightgcn", "hidden=5", "seed=2")
+    graph = load_graph(cfg)
+    if num_users is not None:  # an edge between each of the first half and some of the others
+        ends = np.repeat(np.arange(17), 3), 17 + np.arange(51) % 17
+        edges = np.concatenate([ends, ends[::-1]], axis=1)
+        graph = Graph.from_edge_index(edges, num_nodes=34, num_users=num_users)
+    problem = as_problem(cfg, graph, torch.device("cpu"))
+    assert problem.is_bipartite == (num_users is not None) and problem.batch_size is None
+    weights = peer_weights(problem, seed=2, model="lightgcn")
+    adj = torch.from_numpy(graph.adjacency(np.float32).toarray())
+    scale = adj.sum(1).rsqrt()
+    adj, expected = scale[:, None] * adj * scale, weights[0]
+    expected = sum(torch.linalg.matrix_power(adj, k) @ weights[0] for k in range(4)) / 4
+    makers = {**torch_sparse.MODELS["lightgcn"], **pyg.MODELS["lightgcn"]}
+    assert len(makers) == 4
+    for make in makers.values():
+        for batch_size in (None, 20):
+            model = make(problem, weights)
+            torch.testing.assert_close(model(), expected, rtol=1e-5, atol=1e-6)
+            step = links.trainer(model, dataclasses.replace(problem, batch_size=batch_size))
+            losses = [step() for _ in range(30)]
+            assert losses[0] == pytest.approx(math.log(2), abs=0.03) and losses[-1] < losses[0] - 0.03
 
 
 def test_the_problem_has_every_self_loop_once() -> None:

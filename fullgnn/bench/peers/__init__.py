@@ -1,8 +1,8 @@
 """Other libraries, one file each: their products (``SPMM``) and models (``MODELS``), by the method's name.
 
-``training.py`` has what the models share. Libraries are imported where they are used, so that only those are missing
-that are not installed. A maker may raise ``UnsupportedError`` for what its library cannot do: the benchmark then lists
-the method as missing, with that reason.
+``training.py`` has what the models share, and ``links.py`` what those share that find links. Libraries are imported
+where they are used, so that only those are missing that are not installed. A maker may raise ``UnsupportedError`` for
+what its library cannot do: the benchmark then lists the method as missing, with that reason.
 """
 
 import functools
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fullgnn.bench import models
 from fullgnn.bench.harness import Missing, attempt
-from fullgnn.bench.peers import dgl, pyg, torch_sparse
-from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.peers import dgl, links, pyg, torch_sparse, training
 from fullgnn.bench.problem import Problem
 
 Makers = Mapping[str, Mapping[str, Callable[..., Any]]]
@@ -26,9 +25,11 @@ Made = tuple[Any, float]
 """What a maker returned, and the seconds that it took."""
 
 
-def _training(make: Callable[..., torch.nn.Module], problem: Problem, weights: list[Tensor]) -> Callable[[], float]:
+def _training(
+    make: Callable[..., torch.nn.Module], finds_links: bool, problem: Problem, weights: list[Tensor]
+) -> Callable[[], float]:
     """The epochs of the model that ``make`` makes."""
-    return trainer(make(problem, weights), problem)
+    return (links if finds_links else training).trainer(make(problem, weights), problem)
 
 
 _LIBRARIES = {"torch": torch_sparse, "pyg": pyg, "dgl": dgl}
@@ -36,10 +37,12 @@ SPMM: Makers = {library: file.SPMM for library, file in _LIBRARIES.items()}
 """(problem) -> a function x -> (A + I) @ x."""
 EPOCH: dict[str, Makers] = {
     model: {
-        library: {name: functools.partial(_training, make) for name, make in file.MODELS[model].items()}
+        library: {
+            name: functools.partial(_training, make, own.finds_links) for name, make in file.MODELS[model].items()
+        }
         for library, file in _LIBRARIES.items()
     }
-    for model in models.MODELS
+    for model, own in models.MODELS.items()
 }
 """Model -> (problem, weights) -> a function that trains one epoch and returns the loss."""
 

@@ -1,5 +1,6 @@
 """DGL with int32 ids; both of its sparse formats are made beforehand."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,14 +61,24 @@ def graph_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     return two_layers(problem, weights, convs, call=lambda conv, h: conv(graph, h))
 
 
+def graph_with_edge_ids(problem: Problem) -> Any:
+    """A + I as a DGLGraph with edge ids, without which its product with edge values fails."""
+    import dgl
+
+    graph = dgl.graph((problem.indices, problem.targets.int()), num_nodes=problem.num_nodes, idtype=torch.int32)
+    graph.create_formats_()
+    return graph
+
+
+def side_by_side(graph: Any) -> Callable[[Any, Tensor], Tensor]:
+    """(convolution, h) -> its results (num_nodes, heads, columns) with the heads side by side."""
+    return lambda conv, h: conv(graph, h).flatten(1)
+
+
 def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     """Two layers of ``GATConv``, with ELU between them; the last one has one head."""
-    import dgl
+    graph = graph_with_edge_ids(problem)
     from dgl.nn.pytorch import GATConv
-
-    source, target = problem.indices, problem.targets.int()  # without edge ids, its product with edge values fails
-    graph = dgl.graph((source, target), num_nodes=problem.num_nodes, idtype=torch.int32)
-    graph.create_formats_()
 
     (features, hidden), (heads, per_head), _, (_, classes), *_ = (weight.shape for weight in weights)
     convs = [GATConv(features, per_head, heads), GATConv(hidden, classes, 1)]
@@ -75,10 +86,21 @@ def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     def matrices_of(conv: GATConv) -> list[Tensor]:
         return [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
 
-    def call(conv: GATConv, h: Tensor) -> Tensor:
-        return conv(graph, h).flatten(1)  # (num_nodes, heads, columns): the heads side by side
+    return two_layers(problem, weights, convs, matrices_of, side_by_side(graph), activation=F.elu)
 
-    return two_layers(problem, weights, convs, matrices_of, call, activation=F.elu)
+
+def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two layers of ``GATv2Conv``, with ELU between them; the last one has one head."""
+    graph = graph_with_edge_ids(problem)
+    from dgl.nn.pytorch import GATv2Conv
+
+    (heads, per_head), (features, hidden), _, (_, classes), *_ = (weight.shape for weight in weights)
+    convs = [GATv2Conv(features, per_head, heads), GATv2Conv(hidden, classes, 1)]
+
+    def matrices_of(conv: GATv2Conv) -> list[Tensor]:
+        return [conv.attn[0], conv.fc_src.weight.T, conv.fc_dst.weight.T]
+
+    return two_layers(problem, weights, convs, matrices_of, side_by_side(graph), activation=F.elu)
 
 
 def sage_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
@@ -158,9 +180,12 @@ MODELS: Models = {
     "gcn": {"DGL GraphConv": graph_conv},
     "sage": {"DGL SAGEConv": sage_conv},
     "gin": {"DGL GINConv": gin_conv},
+    "sage-max": {},  # DGL's layer with the maximum has one more matrix
     "gat": {"DGL GATConv": gat_conv},
+    "gatv2": {"DGL GATv2Conv": gatv2_conv},
     "sgc": {"DGL SGConv": sg_conv},
     "ngcn": {},  # DGL has no layer of it
     "appnp": {"DGL APPNPConv": appnp},
     "gcnii": {"DGL GCN2Conv": gcn2_conv},
+    "lightgcn": {},  # DGL has no layer of it
 }

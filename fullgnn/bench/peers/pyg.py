@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.models import DEPTH, HOPS, POWERS, WALK
+from fullgnn.bench.models import DEPTH, HOPS, LIGHT_LAYERS, POWERS, WALK
 from fullgnn.bench.peers.torch_sparse import Product, normalized
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
 from fullgnn.bench.peers.training import Models, Peer, mlp, of_linears, two_layers
@@ -88,12 +88,29 @@ def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     return two_layers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
 
 
-def sage_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
-    """Two layers of ``SAGEConv`` with the mean."""
+def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
+    """Two layers of ``GATv2Conv``, with ELU between them; the last one has one head."""
+    from torch_geometric.nn import GATv2Conv
+
+    edges = edge_index(problem)
+    (heads, per_head), (features, hidden), _, (_, classes), *_ = (weight.shape for weight in weights)
+    convs = [
+        GATv2Conv(features, per_head, heads, add_self_loops=False),  # the loops are in A + I
+        GATv2Conv(hidden, classes, heads=1, add_self_loops=False),
+    ]
+
+    def matrices_of(conv: GATv2Conv) -> list[Tensor]:
+        return [conv.att[0], conv.lin_l.weight.T, conv.lin_r.weight.T]
+
+    return two_layers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
+
+
+def sage_conv(problem: Problem, weights: list[Tensor], form: Form, aggr: str = "mean") -> torch.nn.Module:
+    """Two layers of ``SAGEConv``."""
     from torch_geometric.nn import SAGEConv
 
     adj = form(problem.without_loops)
-    convs = [SAGEConv(*weight.shape) for weight in weights[::2]]
+    convs = [SAGEConv(*weight.shape, aggr=aggr) for weight in weights[::2]]
     return two_layers(
         problem,
         weights,
@@ -179,6 +196,19 @@ def gcn2_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
     return Peer(problem, weights, [dense[0], *convs, dense[1]], matrices, call)
 
 
+def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
+    """``LightGCN`` with the normalised adjacency, which has no self-loops."""
+    from torch_geometric.nn import LightGCN
+
+    (table,), problem = weights, problem.without_loops
+    scaled, model = normalized(problem), LightGCN(*table.shape, num_layers=LIGHT_LAYERS, normalize=False)
+    adj = (scaled,) if form is torch_csr else (form(problem), scaled.values())
+    with torch.no_grad():
+        model.embedding.weight.copy_(table)
+    model.forward = functools.partial(model.get_embedding, *adj)
+    return model.to(table.device)
+
+
 def forms(name: str, make: Callable[..., torch.nn.Module]) -> dict[str, Callable[..., torch.nn.Module]]:
     """The methods of one layer, by the type of its adjacency."""
     known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": edge_index}
@@ -192,10 +222,16 @@ SPMM = {
 MODELS: Models = {
     "gcn": forms("GCNConv", gcn_conv),
     "sage": forms("SAGEConv", sage_conv),
+    "sage-max": forms("SAGEConv max", functools.partial(sage_conv, aggr="max")),
     "gin": forms("GINConv", gin_conv),
     "gat": {"PyG GATConv (edge_index)": gat_conv},
+    "gatv2": {"PyG GATv2Conv (edge_index)": gatv2_conv},
     "sgc": forms("SGConv", sg_conv),
     "ngcn": forms("SGConv and APPNP", powers),
     "appnp": forms("APPNP", appnp),
     "gcnii": forms("GCN2Conv", gcn2_conv),
+    "lightgcn": {
+        "PyG LightGCN (torch CSR)": functools.partial(light_gcn, form=torch_csr),
+        "PyG LightGCN (edge_index)": functools.partial(light_gcn, form=edge_index),
+    },
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fullgnn.bench.peers.links import LightGCN
 from fullgnn.bench.peers.training import Models, two_layers
 from fullgnn.bench.problem import Problem
 
@@ -99,6 +100,11 @@ def gcn(
     return model
 
 
+def light_gcn(problem: Problem, weights: list[Tensor], multiply: Multiply) -> torch.nn.Module:
+    """LightGCN, whose A has no self-loops."""
+    return LightGCN(weights[0], functools.partial(multiply, normalized(problem.without_loops)))
+
+
 SPMM = {
     "torch CSR @": functools.partial(product, multiply=torch.matmul),
     "torch.sparse.mm sum": functools.partial(product, multiply=reduce),
@@ -111,5 +117,9 @@ MODELS: Models = {
         "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
         "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
     },
-    **dict.fromkeys(("sage", "gin", "gat", "sgc", "ngcn", "appnp", "gcnii"), {}),  # a GCN shows how fast torch is
+    "lightgcn": {
+        "torch CSR": functools.partial(light_gcn, multiply=torch.matmul),
+        "torch CSR + own backward": functools.partial(light_gcn, multiply=symmetric),
+    },
+    **dict.fromkeys(("sage", "sage-max", "gin", "gat", "gatv2", "sgc", "ngcn", "appnp", "gcnii"), {}),  # as the GCN
 }
