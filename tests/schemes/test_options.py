@@ -30,7 +30,7 @@ def test_the_table_covers_every_pair() -> None:
         assert met == {(a, b) for a in first for b in second}, (list(OPTIONS)[i], list(OPTIONS)[j])
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(11)
 @ON_LAYOUTS
 @ROWS
 def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
@@ -39,7 +39,7 @@ def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, ro
         assert_one_step_is_exact(ranks(world_size), config(*overrides), kind)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(9)
 @ON_LAYOUTS
 @ROWS
 def test_twenty_epochs_equal_the_oracle(ranks, world_size: int, replication: int, row: list[str]) -> None:
