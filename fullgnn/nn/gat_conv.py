@@ -11,12 +11,13 @@ from fullgnn.schemes.block import Block
 
 
 class GATConv(torch.nn.Module):
-    """Z_i = sum_j p_ij (H W)_j + b, head by head, where p_ij is the softmax over the neighbours j of node i of
+    """Z_i = sum_j w_ij p_ij (H W)_j + b, head by head, where p_ij is the softmax over the neighbours j of node i of
 
         LeakyReLU(a_source . (H W)_j + a_target . (H W)_i)
 
-    The results of the K heads stand side by side, or their mean is taken. Edge weights are not read. The logits are
-    columns of the same dense product as H W, since a . (H W)_j = (W a) . H_j: one exchange brings both.
+    and w_ij is the weight of the edge, 1 in a graph without weights and for the self-loops that are added. The results
+    of the K heads stand side by side, or their mean is taken. The logits are columns of the same dense product as H W,
+    since a . (H W)_j = (W a) . H_j: one exchange brings both.
 
     Args:
         out_channels: columns of the result, K * D if the heads stand side by side.

@@ -11,12 +11,13 @@ from fullgnn.schemes.block import Block
 
 
 class GATv2Conv(torch.nn.Module):
-    """Z_i = sum_j p_ij x_j + b, head by head, where p_ij is the softmax over the neighbours j of node i of
+    """Z_i = sum_j w_ij p_ij x_j + b, head by head, where p_ij is the softmax over the neighbours j of node i of
 
         a . LeakyReLU(x_j + y_i)        x = H W_source + b_source        y = H W_target + b_target
 
-    The results of the K heads stand side by side, or their mean is taken. Edge weights are not read. One exchange
-    brings the rows x_j; the rows y_i stay with their targets.
+    and w_ij is the weight of the edge, 1 in a graph without weights and for the self-loops that are added. The results
+    of the K heads stand side by side, or their mean is taken. One exchange brings the rows x_j; the rows y_i stay with
+    their targets.
 
     In PyTorch Geometric's ``GATv2Conv``, ``source`` is ``lin_l``, ``target`` is ``lin_r``, and ``att_vector`` is
     ``att[0]``; its weights are transposed.
