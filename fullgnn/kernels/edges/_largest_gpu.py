@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.edges._reduce_gpu import NO_WINNER, best_of, shape_of, tile_of_row
+from fullgnn.kernels.edges._reduce_gpu import NO_WINNER, best_of, shape_of, tile_of_row, update_state
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
@@ -68,12 +68,7 @@ def largest_neighbours(
             number *= tl.load(edge_weight + edge, mask=here, other=1)[:, None]
         top, sender = best_of(number, tl.broadcast_to(of_edge, (EDGES, COLUMNS)), top, sender)
         edge += EDGES
-    best, best_sender = tl.reduce((top, sender), 0, best_of)
-    place = row * width + column
-    before = tl.load(value + place, mask=within, other=0)
-    best, best_sender = best_of(best, best_sender, before, tl.load(winner + place, mask=within, other=0))
-    tl.store(value + place, best, mask=within)
-    tl.store(winner + place, best_sender, mask=within)
+    update_state(value, winner, row * width + column, within, top, sender)
 
 
 @triton.jit
