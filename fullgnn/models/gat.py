@@ -10,7 +10,7 @@ import torch
 from fullgnn.config.options import takes_options
 from fullgnn.models.base import check_at_least_1, check_rates
 from fullgnn.models.stack import Stack, StackOptions
-from fullgnn.nn import Dropout, GATConv
+from fullgnn.nn import AttentionConv, Dropout, GATConv
 
 
 class GAT(Stack):
@@ -29,7 +29,7 @@ class GAT(Stack):
         ConfigError: a width, depth, number of heads or probability is out of range.
     """
 
-    convolution: type[torch.nn.Module] = GATConv
+    convolution: type[AttentionConv] = GATConv
 
     @takes_options(StackOptions)
     def __init__(

@@ -2,6 +2,7 @@
 
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
+from fullgnn.nn.attention_conv import AttentionConv
 from fullgnn.nn.dropout import Dropout, set_epoch
 from fullgnn.nn.edge_values import EdgeValues
 from fullgnn.nn.gat_conv import GATConv
@@ -22,6 +23,7 @@ from fullgnn.nn.sage_conv import SAGEConv
 __all__ = [
     "SPMM_ORDERS",
     "Activation",
+    "AttentionConv",
     "BatchNorm",
     "Dropout",
     "EdgeValues",

@@ -27,6 +27,9 @@ from fullgnn.schemes.block import Block
 class AttentionBase:
     """What the attentions over the edges of a block have in common.
 
+    In a graph with edge weights, the softmax does not read them; each row of a source is multiplied by its share of the
+    softmax and by the weight of its edge.
+
     Args:
         num_heads: K.
         slope: negative slope of the LeakyReLU.

@@ -1,7 +1,7 @@
 """The elementwise maximum of the neighbours' rows, distributed: stage by stage, and joined over the replicas.
 
-forward    the rows x_j arrive stage by stage; a state keeps the largest numbers and the sources that sent them; the
-           replicas join their states
+forward    the rows x_j arrive stage by stage; a state keeps the largest products with edge weights and the sources
+           that sent them; the replicas join their states
 backward   no row arrives again: the winners tell where each gradient belongs, and gradients travel home stage by
            stage
 """
@@ -21,9 +21,10 @@ from fullgnn.schemes.edges import Stage
 
 
 def neighbor_max(x: Tensor, block: Block, edge_set: EdgeSet) -> Tensor:
-    """Return max_j x_j over the neighbours j of each target, column by column, differentiable. Every rank calls it.
+    """Return max_j w_ij x_j over the neighbours j of each target i, column by column, differentiable.
 
-    Of equal numbers, the one from the lowest original id counts, and gets the gradient. Edge weights are not read.
+    The weight w_ij of an edge is 1 in a graph without weights. Of equal products, the one from the lowest original id
+    counts, and gets the gradient. Every rank calls this function.
 
     Args:
         x: (num_sources, F), own rows.

@@ -19,7 +19,7 @@ class SAGEConv(torch.nn.Module):
     Args:
         generator: CPU generator from which the weights are drawn.
         aggregation: ``mean``, which in a graph with edge weights is weighted by them; or ``max``, the elementwise
-            maximum of the neighbours' rows, which does not read edge weights. A node without neighbours gets 0.
+            maximum of the neighbours' rows, each times the weight of its edge. A node without neighbours gets 0.
         bias: whether there is a b.
 
     Shapes:

@@ -12,10 +12,11 @@ from torch.nn import functional
 
 from fullgnn.config import OptimizationConfig
 from fullgnn.engine.blocks import needs_of
-from fullgnn.models import APPNP, GCN, GCNII, GIN, MLP, NGCN, SAGE, SGC
+from fullgnn.models import APPNP, GAT, GCN, GCNII, GIN, MLP, NGCN, SAGE, SGC, GATv2
 from fullgnn.nn import set_epoch
 from tests.cases import NUM_CLASSES, config, dense_graph
 from tests.dense_block import block_of
+from tests.kernels.edges.blocks import dropout_factors
 from tests.oracle import dropout_scale, normalize
 
 SEED, EPOCH = 4, 3
@@ -55,6 +56,46 @@ def sage(f: Formula) -> Tensor:
         h = f.drop(torch.relu(h) if number else h, number)
         h = mean @ h @ layer.conv.neighbors.linear.weight + layer.conv.neighbors.bias + h @ layer.conv.root.weight
     return h
+
+
+def sage_max(f: Formula) -> Tensor:
+    h, adj = f.x, torch.from_numpy(f.adj)[:, :, None]
+    for number, layer in enumerate(f.model.layers):
+        h = f.drop(torch.relu(h) if number else h, number)
+        largest = torch.where(adj != 0, adj * h, -torch.inf).amax(1)
+        h = dense(layer.conv.neighbors, torch.where((adj != 0).any(1), largest, 0)) + h @ layer.conv.root.weight
+    return h
+
+
+def gat(f: Formula) -> Tensor:
+    h = f.x
+    for number, layer in enumerate(f.model.layers):
+        conv, h = layer.conv, f.drop(functional.elu(h) if number else h, number)
+        rows = (h @ conv.weight).unflatten(1, (conv.heads, -1))
+        of_source, of_target = ((rows * vector).sum(2) for vector in (conv.att_source, conv.att_target))
+        h = attention(f, number, functional.leaky_relu(of_source + of_target[:, None], 0.2), rows)
+    return h
+
+
+def gatv2(f: Formula) -> Tensor:
+    h = f.x
+    for number, layer in enumerate(f.model.layers):
+        conv, h = layer.conv, f.drop(functional.elu(h) if number else h, number)
+        rows, targets = (dense(one, h).unflatten(1, (conv.heads, -1)) for one in (conv.source, conv.target))
+        logits = (functional.leaky_relu(rows + targets[:, None], 0.2) * conv.att_vector).sum(3)
+        h = attention(f, number, logits, rows)
+    return h
+
+
+def attention(f: Formula, number: int, logits: Tensor, rows: Tensor) -> Tensor:
+    """The result of a layer, from its (n, n, K) logits and (n, K, D) rows."""
+    conv, weights = f.model.layers[number].conv, f.matrix("none")[:, :, None]
+    softmax = torch.where(weights != 0, logits, -torch.inf).softmax(1) * weights
+    if f.rate:
+        ids = torch.arange(len(rows))
+        softmax = softmax * dropout_factors(ids, ids, conv.heads, f.rate, SEED, EPOCH, number)
+    by_head = torch.einsum("ijk,jkd->ikd", softmax, rows)
+    return (by_head.flatten(1) if conv.concat else by_head.mean(1)) + conv.bias
 
 
 def gin(f: Formula) -> Tensor:
@@ -121,6 +162,9 @@ CASES: dict[str, tuple[type, dict[str, Any], Callable[[Formula], Tensor]]] = {
     "gcn": (GCN, dict(hidden_channels=6, num_layers=3), gcn),
     "gcn without bias": (GCN, dict(hidden_channels=6, bias=False), gcn),
     "sage": (SAGE, dict(hidden_channels=6), sage),
+    "sage, maximum": (SAGE, dict(hidden_channels=6, aggregation="max"), sage_max),
+    "gat": (GAT, dict(hidden_channels=2, heads=3, out_heads=2), gat),
+    "gatv2": (GATv2, dict(hidden_channels=2, heads=3, out_heads=2), gatv2),
     "gin": (GIN, dict(hidden_channels=6, eps=0.3), gin),
     "gin, narrow input": (GIN, dict(hidden_channels=4, train_eps=True), gin),
     "sgc": (SGC, dict(num_hops=3), sgc),
@@ -151,6 +195,7 @@ def test_a_model_is_its_formula(name: str, rate: float, kind: str) -> None:
     make, keys, formula = CASES[name]
     if make is not SGC:
         keys = keys | {"dropout": rate}
+        keys |= {"attention_dropout": rate} if issubclass(make, GAT) else {}
     elif rate:
         pytest.skip("SGC has no dropout")
     graph = dense_graph(kind)

@@ -37,7 +37,7 @@ def dense(conv: GATv2Conv, x: Tensor, adj: np.ndarray) -> Tensor:
     logits = (torch.where(ends > 0, ends, 0.2 * ends) * conv.att_vector).sum(3)
     assert conv.att_vector.abs().max() < 50 or (logits.max() > 80 and logits.min() < -80)
     logits = torch.where(there, logits, -torch.inf)
-    weights = torch.where(there.any(1, keepdim=True), logits, 0).softmax(1) * there
+    weights = torch.where(there.any(1, keepdim=True), logits, 0).softmax(1) * torch.from_numpy(adj)[:, :, None]
     out = torch.einsum("ijk,jkd->ikd", weights, source)
     return (out.flatten(1) if conv.concat else out.mean(1)) + conv.bias
 

@@ -29,9 +29,11 @@ def weighed(y: Tensor, ids: Tensor) -> Tensor:
 def dense(conv: SAGEConv, x: Tensor, adj: np.ndarray) -> Tensor:
     """The layer for all nodes; of equal numbers, the one of the lowest id counts."""
     there = torch.from_numpy(adj != 0)[:, :, None]
-    hidden = torch.where(there, x, -torch.inf).detach()
-    winner = torch.where(hidden == hidden.amax(1, keepdim=True), torch.arange(len(x))[None, :, None], len(x)).amin(1)
-    largest = torch.where(there.any(1), x.gather(0, winner.clamp(max=len(x) - 1)), 0)
+    messages = torch.from_numpy(adj)[:, :, None] * x
+    hidden = torch.where(there, messages, -torch.inf).detach()
+    top = hidden.amax(1, keepdim=True)
+    winner = torch.where(hidden == top, torch.arange(len(x))[None, :, None], len(x)).amin(1, keepdim=True)
+    largest = torch.where(there.any(1), messages.gather(1, winner.clamp(max=len(x) - 1))[:, 0], 0)
     return largest @ conv.neighbors.weight + conv.neighbors.bias + x @ conv.root.weight
 
 

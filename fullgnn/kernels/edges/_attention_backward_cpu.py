@@ -1,8 +1,8 @@
 """The compiled loops of :mod:`fullgnn.kernels.edges.attention`, backward. Importing this module imports numba.
 
 One loop pulls the gradients of targets, another those of sources, each with the weights and dot products that it needs
-of its edges. They process their rows in tiles, as ``_attention_cpu.py`` explains; with p the softmax and c the factor
-of the dropout,
+of its edges. They process their rows in tiles, as ``_attention_cpu.py`` explains; with p the softmax and c the factors
+of the edges,
 
     dots        <grad of the target, row of X of the source>, head by head
     gradients   p (c dots - dot), times the slope where the LeakyReLU has it, added
@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from fullgnn.kernels.edges._attention_cpu import tile_edges
-from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
+from fullgnn.kernels.edges._mask_cpu import mask_memory, multiply_factors
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -56,6 +56,7 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         table,
         grad,
         grad_logit_target,
+        edge_weight,
         target_id,
         source_id,
         drop,
@@ -65,15 +66,15 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         Args:
             logit_source, x, table, grad, grad_logit_target: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, source_id, drop: ``MaskArguments``.
+            edge_weight, target_id, source_id, drop: ``FactorArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        masked = len(target_id) > 0
-        memory = mask_memory(tile if masked else 0, num_heads)
+        has_factors = len(edge_weight) > 0 or len(target_id) > 0
+        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
         own = np.empty(1, np.int32)
         dots = scratch[:length]
         dots_at = scratch.ctypes.data
@@ -112,9 +113,9 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         source = np.intp(indices[np.uint64(edge + k)])
                         product = multiply(load(base + source * x_stride, last, zero), of_grad)
                         store(at + k * row_bytes, last_sum, head_sums(product, in_slice, depth))
-                if masked:
-                    own[0], sources = row, indices[edge : edge + count]
-                    drop_weights(dots, num_heads, target_id, own, source_id, sources, drop, memory)
+                if has_factors:
+                    own[0], sources, of_edges = row, indices[edge : edge + count], edge_weight[edge : edge + count]
+                    multiply_factors(dots, num_heads, of_edges, target_id, own, source_id, sources, drop, memory)
                 of_tile = no_weights
                 for k in range(count):
                     weight = multiply(load(weights_at + k * row_bytes, last_head, no_weights), inverse)
@@ -155,6 +156,7 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         grad,
         grad_logit_source,
         grad_x,
+        edge_weight,
         target_id,
         source_id,
         drop,
@@ -165,15 +167,15 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             indptr, targets: fields of the ``Transposed``.
             logit_source, x, table, grad, grad_logit_source, grad_x: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, source_id, drop: ``MaskArguments``.
+            edge_weight, target_id, source_id, drop: ``FactorArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        masked = len(target_id) > 0
-        memory = mask_memory(tile if masked else 0, num_heads)
+        has_factors = len(edge_weight) > 0 or len(target_id) > 0
+        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
         own = np.empty(1, np.int32)
         dots, weights, factors = scratch[:length], scratch[length : 2 * length], scratch[2 * length : 3 * length]
         dots_at = scratch.ctypes.data
@@ -206,10 +208,10 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         target = np.intp(targets[np.uint64(edge + k)])
                         product = multiply(load(base + target * grad_stride, last, zero), of_x)
                         store(at + k * row_bytes, last_sum, head_sums(product, in_slice, depth))
-                if masked:
+                if has_factors:
                     factors[:] = 1
-                    own[0], ends = row, targets[edge : edge + count]
-                    drop_weights(factors, num_heads, target_id, ends, source_id, own, drop, memory)
+                    own[0], others, of_edges = row, targets[edge : edge + count], edge_weight[edge : edge + count]
+                    multiply_factors(factors, num_heads, of_edges, target_id, others, source_id, own, drop, memory)
                     for place in range(count * num_heads):
                         dots[place] *= factors[place]
                 of_tile = no_weights
@@ -226,7 +228,7 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         of_tile, sloped(of_edge, load(logits_at + k * row_bytes, last_head, no_weights), slope)
                     )
                 gradient = add(gradient, of_tile)
-                if masked:
+                if has_factors:
                     for place in range(count * num_heads):
                         weights[place] *= factors[place]
                 for part in range(num_slices):

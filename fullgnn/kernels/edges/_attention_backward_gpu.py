@@ -13,9 +13,10 @@ from torch import Tensor
 from fullgnn.kernels.edges._attention_gpu import (
     columns_of,
     drop_weights,
+    factor_arguments,
     load_heads,
     load_rows,
-    mask_arguments,
+    load_weights,
     row_lanes,
     shape_of,
     sloped,
@@ -43,12 +44,13 @@ def attend_backward_gpu(
     common = (logit_source, x, x.stride(0) // unit, slope, rows.table, grad)
     grid, shape = shape_of(csr.num_rows, csr.nnz, num_heads, depth)
     edges = (csr.indptr, csr.indices, csr.num_rows)
-    drop = mask_arguments(mask)
-    target_gradients[grid](*edges, *common, rows.grad_logit_target, *drop, UNIT=unit, **shape)
+    factors = factor_arguments(csr.values, mask)
+    target_gradients[grid](*edges, *common, rows.grad_logit_target, *factors, UNIT=unit, **shape)
     grad_logit_source, grad_x = logit_source.new_empty(logit_source.shape), x.new_empty(x.shape)
     grid, shape = shape_of(csr.num_cols, csr.nnz, num_heads, depth)
     edges = (transposed.indptr, transposed.targets, csr.num_cols)
-    source_gradients[grid](*edges, *common, grad_logit_source, grad_x, *drop, UNIT=unit, **shape)
+    factors = factor_arguments(transposed.values, mask)
+    source_gradients[grid](*edges, *common, grad_logit_source, grad_x, *factors, UNIT=unit, **shape)
     return grad_logit_source, grad_x
 
 
@@ -73,6 +75,7 @@ def target_gradients(
     table,  # (n, 4 * K)
     grad,  # (n, K * D)
     grad_logit_target,  # (n, K), to which the gradients are added
+    edge_weight,  # (E,); None: all 1
     target_id,  # None for no dropout
     source_id,
     epoch,
@@ -107,6 +110,8 @@ def target_gradients(
         weight = tl.exp(tl.minimum(sloped(logit, logit, slope) - top, 0.0)) * inverse
         rows = load_rows(x, source, stride, column, here, within, EVEN)
         of_weight = tl.sum(rows * of_grad, 2)
+        if edge_weight is not None:
+            of_weight *= load_weights(edge_weight, edge, here)
         if target_id is not None:
             id_of_source = tl.load(source_id + source, mask=here, other=0)
             of_weight = drop_weights(of_weight, id_of_target, id_of_source, tl.program_id(1) * HEADS, epoch, seed,
@@ -135,6 +140,7 @@ def source_gradients(
     grad,  # (n, K * D)
     grad_logit_source,  # (m, K)
     grad_x,  # (m, K * D)
+    edge_weight,  # (E,); None: all 1
     target_id,  # None for no dropout
     source_id,
     epoch,
@@ -170,16 +176,20 @@ def source_gradients(
         logit = of_target + of_source
         weight = tl.exp(tl.minimum(sloped(logit, logit, slope) - top, 0.0)) * inverse
         of_grad = load_rows(grad, target, K * D, column, here, within, EVEN)
-        of_weight, dropped = tl.sum(of_grad * of_x, 2), weight
+        of_weight, changed = tl.sum(of_grad * of_x, 2), weight
+        if edge_weight is not None:
+            factor = load_weights(edge_weight, edge, here)
+            of_weight *= factor
+            changed *= factor
         if target_id is not None:
             id_of_target = tl.load(target_id + target, mask=here, other=0)
-            factor = drop_weights(tl.full((ROWS * EDGES, HEADS), 1, x.dtype.element_ty), id_of_target, id_of_source,
-                                  tl.program_id(1) * HEADS, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
-            of_weight *= factor
-            dropped *= factor
+            kept = drop_weights(tl.full((ROWS * EDGES, HEADS), 1, x.dtype.element_ty), id_of_target, id_of_source,
+                                tl.program_id(1) * HEADS, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
+            of_weight *= kept
+            changed *= kept
         of_edge = sloped(weight * (of_weight - dot), logit, slope)
         gradient += tl.where(here[:, None], of_edge, 0.0)
-        lane_sum += dropped[:, :, None] * of_grad  # rows of lanes past the last edge are 0
+        lane_sum += changed[:, :, None] * of_grad  # rows of lanes past the last edge are 0
         edge += EDGES
         target = ahead
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
+from fullgnn.kernels.edges._mask_cpu import mask_memory, multiply_factors
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -70,6 +70,7 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
         maximum,
         total,
         weighted,
+        edge_weight,
         target_id,
         source_id,
         drop,
@@ -81,15 +82,15 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
                 and of the rows of the targets. They are contiguous.
             x, maximum, total, weighted: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, source_id, drop: ``MaskArguments``.
+            edge_weight, target_id, source_id, drop: ``FactorArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        masked = len(target_id) > 0
-        memory = mask_memory(tile if masked else 0, num_heads)
+        has_factors = len(edge_weight) > 0 or len(target_id) > 0
+        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
         own = np.empty(1, np.int32)
         weights = scratch[:length]
         weights_at = scratch.ctypes.data
@@ -139,9 +140,9 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
                 for k in range(count):
                     tile_total = add(tile_total, load(weights_at + k * row_bytes, last_head, no_weights))
                 row_total = add(multiply(row_total, shrink), tile_total)
-                if masked:
-                    own[0], sources = row, indices[edge : edge + count]
-                    drop_weights(weights, num_heads, target_id, own, source_id, sources, drop, memory)
+                if has_factors:
+                    own[0], sources, of_edges = row, indices[edge : edge + count], edge_weight[edge : edge + count]
+                    multiply_factors(weights, num_heads, of_edges, target_id, own, source_id, sources, drop, memory)
                 for part in range(num_slices):
                     total_of_part = zero
                     at = weights_at + part * in_slice * size

@@ -27,7 +27,8 @@ ELEMENTS = 2048  # numbers of the rows of X that a program reads at a time
 MAX_LANES = 64
 COLUMNS = 128  # columns of the heads of one program, at most, where a head has fewer
 
-MASK_TYPES = {
+FACTOR_TYPES = {
+    "edge_weight": "*{dtype}:16",
     "target_id": "*i64:16",
     "source_id": "*i64:16",
     "epoch": "*i64:16",
@@ -36,15 +37,21 @@ MASK_TYPES = {
     "threshold": "i64",
     "drop_scale": "fp64",
 }
-"""The types of the arguments of an attention dropout, for ``variants``."""
+"""The types of the arguments of the factors of edges, for ``variants``."""
 
 
-def mask_arguments(mask: EdgeMask | None) -> tuple[Any, ...]:
-    """The kernel arguments of an attention dropout; None: the arguments for no dropout."""
+def factor_arguments(values: Tensor | None, mask: EdgeMask | None) -> tuple[Any, ...]:
+    """The kernel arguments of the factors of edges.
+
+    Args:
+        values: (E,) edge weights, in the order in which the kernel reads the edges; None: all 1.
+        mask: the attention dropout; None: none.
+    """
     if mask is None:
-        return None, None, None, 0, 0, 0, 1.0
+        return values, None, None, None, 0, 0, 0, 1.0
     ids = (mask.target_id.contiguous(), mask.source_id.contiguous())
-    return *ids, mask.epoch, signed(mask.seed ^ KEY_OF_EDGES << 32), mask.layer, mask.threshold, mask.scale
+    seed = signed(mask.seed ^ KEY_OF_EDGES << 32)
+    return values, *ids, mask.epoch, seed, mask.layer, mask.threshold, mask.scale
 
 
 def shape_of(
@@ -89,7 +96,7 @@ def attend_gpu(
         state.maximum,
         state.total,
         state.weighted,
-        *mask_arguments(mask),
+        *factor_arguments(csr.values, mask),
         DYNAMIC=dynamic,
         UNIT=unit,
         **shape,
@@ -130,6 +137,12 @@ def load_heads(of_heads, row, head, exists, has_head, K: tl.constexpr):
     """The [LANES, HEADS] numbers of the [LANES] ``row`` and [HEADS] ``head``, 0 elsewhere."""
     mask = exists[:, None] & has_head[None, :]
     return tl.load(of_heads + (row * K)[:, None] + head[None, :], mask=mask, other=0)
+
+
+@triton.jit
+def load_weights(edge_weight, edge, here):
+    """The [LANES, 1] weights of the [LANES] edges."""
+    return tl.load(edge_weight + edge, mask=here, other=0)[:, None]
 
 
 @triton.jit
@@ -183,6 +196,7 @@ def attend_rows(
     maximum,  # (n, K), from here to weighted the state
     total,  # (n, K)
     weighted,  # (n, K * D)
+    edge_weight,  # (E,); None: all 1
     target_id,  # None for no dropout
     source_id,
     epoch,
@@ -232,6 +246,8 @@ def attend_rows(
         new_top = tl.maximum(top, logit)
         shrink, weight = tl.exp(top - above(new_top)), tl.exp(logit - above(new_top))
         lane_total = lane_total * shrink + weight
+        if edge_weight is not None:
+            weight *= load_weights(edge_weight, edge, here)
         if target_id is not None:
             id_of_source = tl.load(source_id + source, mask=here, other=0)
             weight = drop_weights(weight, id_of_target, id_of_source, tl.program_id(1) * HEADS, epoch, seed, layer,
@@ -269,13 +285,15 @@ SHAPES = ((8, 8, "fp32"), (1, 41, "fp32"), (8, 32, "fp32"), (1, 64, "fp64"))
 def variant_shapes(
     elements: int = ELEMENTS,
 ) -> Iterator[tuple[int, str, dict[str, Any], dict[str, str], dict[str, Any]]]:
-    """For ``variants``: number, dtype, constants of the shape, and the types and constants of the dropout."""
+    """For ``variants``: number, dtype, constants of the shape, and the types and constants of the factors."""
     for number, (num_heads, depth, dtype) in enumerate(SHAPES):
         _, shape = shape_of(1000, 50_000, num_heads, depth, elements)
         shape["UNIT"] = math.gcd(num_heads * depth, 4 if dtype == "fp32" else 2)
-        without = dict.fromkeys(("target_id", "source_id", "epoch"))
-        types = {name: one for name, one in MASK_TYPES.items() if number % 2 == 0 or name not in without}
-        yield number, dtype, shape, types, {} if number % 2 == 0 else without
+        weights, dropout = number >= 2, number % 2 == 0
+        absent = ([] if weights else ["edge_weight"]) + ([] if dropout else ["target_id", "source_id", "epoch"])
+        without = dict.fromkeys(absent)
+        types = {name: one.format(dtype=dtype) for name, one in FACTOR_TYPES.items() if name not in without}
+        yield number, dtype, shape, types, without
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:

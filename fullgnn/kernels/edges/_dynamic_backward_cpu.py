@@ -1,8 +1,8 @@
 """The compiled loops of :mod:`fullgnn.kernels.edges.dynamic_attention`, backward. Importing this module imports numba.
 
 As in ``_attention_backward_cpu.py``, one loop pulls the gradients of targets, another those of sources, tile by tile;
-each of them reads the rows of a tile twice, the second time from the L1 cache. With p the softmax and c the factor of
-the dropout,
+each of them reads the rows of a tile twice, the second time from the L1 cache. With p the softmax and c the factors of
+the edges,
 
     logits, dots    of both rows of an edge, and <grad of the target, row of X of the source>, head by head
     gradients       p (c dots - dot) of the logits
@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from fullgnn.kernels.edges._attention_cpu import tile_edges
-from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
+from fullgnn.kernels.edges._mask_cpu import mask_memory, multiply_factors
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -58,6 +58,7 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         grad,
         grad_x_target,
         grad_vector,
+        edge_weight,
         target_id,
         source_id,
         drop,
@@ -67,15 +68,15 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         Args:
             vector, x_target, x, table, grad, grad_x_target, grad_vector: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, source_id, drop: ``MaskArguments``.
+            edge_weight, target_id, source_id, drop: ``FactorArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        masked = len(target_id) > 0
-        memory = mask_memory(tile if masked else 0, num_heads)
+        has_factors = len(edge_weight) > 0 or len(target_id) > 0
+        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
         own = np.empty(1, np.int32)
         dots = scratch[:length]
         dots_at = scratch.ctypes.data
@@ -113,9 +114,9 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                     at += full_lanes * size
                     if at == repeats * row_bytes:
                         at = 0
-                if masked:
-                    own[0], sources = row, indices[edge : edge + count]
-                    drop_weights(dots, num_heads, target_id, own, source_id, sources, drop, memory)
+                if has_factors:
+                    own[0], sources, of_edges = row, indices[edge : edge + count], edge_weight[edge : edge + count]
+                    multiply_factors(dots, num_heads, of_edges, target_id, own, source_id, sources, drop, memory)
                 for k in range(count):
                     weight = multiply(load(weights_at + k * row_bytes, last_head, no_weights), inverse)
                     difference = subtract(load(dots_at + k * row_bytes, last_head, no_weights), dot)
@@ -167,6 +168,7 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
         table,
         grad,
         grad_x,
+        edge_weight,
         target_id,
         source_id,
         drop,
@@ -177,17 +179,17 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             indptr, targets: fields of the ``Transposed``.
             vector, x_target, x, table, grad, grad_x: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
-            target_id, source_id, drop: ``MaskArguments``.
+            edge_weight, target_id, source_id, drop: ``FactorArguments``.
         """
         zero, no_weights, flat = (
             zeros(bits, lanes, num_vectors),
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        masked = len(target_id) > 0
-        memory = mask_memory(tile if masked else 0, num_heads)
+        has_factors = len(edge_weight) > 0 or len(target_id) > 0
+        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
         own = np.empty(1, np.int32)
-        dots, weights, dropped = scratch[:length], scratch[length : 2 * length], scratch[2 * length : 3 * length]
+        dots, weights, changed = scratch[:length], scratch[length : 2 * length], scratch[2 * length : 3 * length]
         dots_at = scratch.ctypes.data
         weights_at = dots_at + length * size
         tops_at = weights_at + 2 * length * size
@@ -218,12 +220,12 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                 for place in range(0, count * row_bytes, full_lanes * size):
                     logits = load(weights_at + place, 0, flat)
                     store(weights_at + place, 0, exp_difference(logits, load(tops_at + place, 0, flat)))
-                if masked:
-                    dropped[:] = 1
-                    own[0], ends_of_edges = row, targets[edge : edge + count]
-                    drop_weights(dropped, num_heads, target_id, ends_of_edges, source_id, own, drop, memory)
+                if has_factors:
+                    changed[:] = 1
+                    own[0], others, of_edges = row, targets[edge : edge + count], edge_weight[edge : edge + count]
+                    multiply_factors(changed, num_heads, of_edges, target_id, others, source_id, own, drop, memory)
                     for place in range(count * num_heads):
-                        dots[place] *= dropped[place]
+                        dots[place] *= changed[place]
                 for k in range(count):
                     of_target = table + np.intp(targets[np.uint64(edge + k)]) * 3 * row_bytes
                     inverse = load(of_target + row_bytes, last_head, no_weights)
@@ -232,9 +234,9 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                     difference = subtract(load(dots_at + k * row_bytes, last_head, no_weights), dot)
                     store(weights_at + k * row_bytes, last_head, weight)
                     store(dots_at + k * row_bytes, last_head, multiply(weight, difference))
-                if masked:
+                if has_factors:
                     for place in range(count * num_heads):
-                        weights[place] *= dropped[place]
+                        weights[place] *= changed[place]
                 for part in range(num_slices):
                     of_x = load(x + row * x_stride + part * slice_bytes, last, zero)
                     factors = load(vector + part * slice_bytes, last, zero)

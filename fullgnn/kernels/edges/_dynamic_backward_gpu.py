@@ -14,8 +14,9 @@ from torch import Tensor
 from fullgnn.kernels.edges._attention_gpu import (
     columns_of,
     drop_weights,
+    factor_arguments,
     load_rows,
-    mask_arguments,
+    load_weights,
     row_lanes,
     shape_of,
     sloped,
@@ -40,15 +41,17 @@ def attend_dynamic_backward_gpu(
     rows: DynamicRows,
 ) -> Tensor:
     """See :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic_backward`; the rows of ``x`` are contiguous."""
-    (num_heads, depth), unit, drop = vector.shape, vector_unit(x, x.stride(0)), mask_arguments(mask)
+    (num_heads, depth), unit = vector.shape, vector_unit(x, x.stride(0))
     common = (vector, rows.x_target, x, x.stride(0) // unit, slope, rows.table, rows.grad)
     grid, shape = shape_of(csr.num_rows, csr.nnz, num_heads, depth, ELEMENTS)
     edges, of_targets = (csr.indptr, csr.indices, csr.num_rows), (rows.grad_x_target, rows.grad_vector)
-    dynamic_target_gradients[grid](*edges, *common, *of_targets, *drop, UNIT=unit, **shape)
+    factors = factor_arguments(csr.values, mask)
+    dynamic_target_gradients[grid](*edges, *common, *of_targets, *factors, UNIT=unit, **shape)
     grad_x = x.new_empty(x.shape)
     grid, shape = shape_of(csr.num_cols, csr.nnz, num_heads, depth, ELEMENTS)
     edges = (transposed.indptr, transposed.targets, csr.num_cols)
-    dynamic_source_gradients[grid](*edges, *common, grad_x, *drop, UNIT=unit, **shape)
+    factors = factor_arguments(transposed.values, mask)
+    dynamic_source_gradients[grid](*edges, *common, grad_x, *factors, UNIT=unit, **shape)
     return grad_x
 
 
@@ -78,6 +81,7 @@ def dynamic_target_gradients(
     grad,  # (n, K * D)
     grad_x_target,  # (n, K * D), to which the gradients are added
     grad_vector,  # (n, K * D), to which the targets' parts are added
+    edge_weight,  # (E,); None: all 1
     target_id,  # None for no dropout
     source_id,
     epoch,
@@ -116,6 +120,8 @@ def dynamic_target_gradients(
         logit = tl.sum(sloped(ends, ends, slope) * factors, 2)
         weight = tl.exp(tl.minimum(logit - top, 0.0)) * inverse
         of_weight = tl.sum(rows * of_grad, 2)
+        if edge_weight is not None:
+            of_weight *= load_weights(edge_weight, edge, here)
         if target_id is not None:
             id_of_source = tl.load(source_id + source, mask=here, other=0)
             of_weight = drop_weights(of_weight, id_of_target, id_of_source, tl.program_id(1) * HEADS, epoch, seed,
@@ -148,6 +154,7 @@ def dynamic_source_gradients(
     table,  # (n, 3 * K)
     grad,  # (n, K * D)
     grad_x,  # (m, K * D)
+    edge_weight,  # (E,); None: all 1
     target_id,  # None for no dropout
     source_id,
     epoch,
@@ -182,16 +189,20 @@ def dynamic_source_gradients(
         logit = tl.sum(sloped(ends, ends, slope) * factors, 2)
         weight = tl.exp(tl.minimum(logit - top, 0.0)) * inverse
         of_grad = load_rows(grad, target, K * D, column, here, within, EVEN)
-        of_weight, dropped = tl.sum(of_grad * of_x, 2), weight
+        of_weight, changed = tl.sum(of_grad * of_x, 2), weight
+        if edge_weight is not None:
+            factor = load_weights(edge_weight, edge, here)
+            of_weight *= factor
+            changed *= factor
         if target_id is not None:
             id_of_target = tl.load(target_id + target, mask=here, other=0)
-            factor = drop_weights(tl.full((ROWS * EDGES, HEADS), 1, x.dtype.element_ty), id_of_target, id_of_source,
-                                  tl.program_id(1) * HEADS, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
-            of_weight *= factor
-            dropped *= factor
+            kept = drop_weights(tl.full((ROWS * EDGES, HEADS), 1, x.dtype.element_ty), id_of_target, id_of_source,
+                                tl.program_id(1) * HEADS, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
+            of_weight *= kept
+            changed *= kept
         of_logit = (weight * (of_weight - dot))[:, :, None]  # the weights of lanes past the last edge are 0
         gradient = sloped(tl.broadcast_to(of_logit, (ROWS * EDGES, HEADS, DEPTH)), ends, slope)
-        lane_sum += gradient * factors + dropped[:, :, None] * of_grad
+        lane_sum += gradient * factors + changed[:, :, None] * of_grad
         edge += EDGES
         target = ahead
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

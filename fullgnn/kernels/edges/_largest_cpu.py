@@ -3,13 +3,14 @@
 Forward, the largest numbers of a slice of a target's columns, and the keys of the sources that sent them, stay in
 registers while the edges pass, tile by tile: the first pass over the rows of a tile finds the largest numbers, the
 second one finds the lowest key that sent them, in rows that lie in the L1 cache by then. A key is an int32 that orders
-the sources of the stage as their original ids do; its bits are held as those of a float32. A stage with a nan, which
-training seldom meets, takes a plain loop that compares it, too.
+the sources of the stage as their original ids do; its bits are held as those of a float32. A stage with a nan or an
+infinity, which training seldom meets, takes a plain loop that compares nans, too.
 
 Backward, each column of a target has one winner. So the gradients of a stage are one addition for each number of the
 targets, whatever the number of edges: a table finds the row of a winner among the rows of the stage. Where the ids are
 dense, each number of their range has a slot of its own; otherwise it is a hash table. Threads share the columns, and
-each of them adds the targets in order.
+each of them adds the targets in order. In a graph with edge weights, a pass over the edges multiplies the gradients by
+the weights of the winners' edges before.
 """
 
 import functools
@@ -23,7 +24,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from fullgnn.kernels.edges._rows_cpu import RowLoop, over_rows, over_rows_of_arrays
-from fullgnn.kernels.edges._vectors_cpu import compiled, larger
+from fullgnn.kernels.edges._vectors_cpu import compiled, larger, multiply, spread
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import LINE_BYTES
@@ -41,33 +42,40 @@ HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, volum
 def largest_rows_cpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -> None:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows`; the rows of ``x`` are contiguous."""
     size, width = x.element_size(), x.shape[1]
-    if bool(x.sum().isnan()):  # a nan, or two infinities
-        arrays = (x.numpy(), source_id.numpy(), state.value.numpy(), state.winner.numpy())
+    weighted = csr.values is not None
+    edge_weight = csr.values.contiguous() if csr.values is not None else x.new_empty(0)
+    if not bool(x.sum().isfinite()):  # a nan or an infinity, which may be multiplied by a weight that is rounded to 0
+        arrays = (edge_weight.numpy(), x.numpy(), source_id.numpy(), state.value.numpy(), state.winner.numpy())
         over_rows_of_arrays(_largest_with_nans, csr.indptr, csr.indices, *arrays)
         return
     keys, ids = _keys(source_id)
     lanes, num_vectors, columns = _slice_of(size, width)
-    loop = largest_loop(8 * size, lanes, num_vectors)
-    given = (x, x.stride(0) * size, width, columns, state.value, state.winner, keys.numpy(), ids.numpy())
+    loop = largest_loop(8 * size, lanes, num_vectors, weighted)
+    given = (edge_weight, x, x.stride(0) * size, width, columns, state.value, state.winner, keys.numpy(), ids.numpy())
     over_rows(loop, csr.indptr, csr.indices, *given)
 
 
-def largest_rows_backward_cpu(num_sources: int, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+def largest_rows_backward_cpu(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`; the tensors are contiguous."""
-    out = grad.new_zeros(num_sources, grad.shape[1])
-    ids, width = source_id.numpy(), grad.shape[1]
+    ids, num_sources, width = source_id.numpy(), csr.num_cols, grad.shape[1]
+    out = grad.new_zeros(num_sources, width)
+    if csr.values is not None:
+        weighed = torch.zeros_like(grad)
+        arrays = [one.contiguous().numpy() for one in (csr.values, source_id, winner, grad, weighed)]
+        over_rows_of_arrays(_weigh_gradients, csr.indptr, csr.indices, *arrays)
+        grad = weighed
     low, high = int(ids.min()), int(ids.max())
     dense = high - low < DENSE_RANGE * num_sources
     num_bits = (high - low if dense else 2 * num_sources).bit_length()
     slots = np.full(1 << num_bits, -1, np.int32)
     factor, shift = (np.uint64(1), np.uint64(0)) if dense else (HASH_FACTOR, np.uint64(64 - num_bits))
     _fill(ids, low, factor, shift, slots)
-    arrays = (ids, low, high, dense, factor, shift, slots, winner.numpy(), grad.numpy(), out.numpy())
+    given = (ids, low, high, dense, factor, shift, slots, winner.numpy(), grad.numpy(), out.numpy())
     # Slices of whole cache lines, so that no two threads write to one line.
     per_line = LINE_BYTES // grad.element_size()
     num_slices = min(torch.get_num_threads(), -(-width // per_line))
     parallel_for(
-        lambda lines: _add_gradients(lines.start * per_line, min(width, lines.stop * per_line), *arrays),
+        lambda lines: _add_gradients(lines.start * per_line, min(width, lines.stop * per_line), *given),
         even_slices(-(-width // per_line), num_slices),
     )
     return out
@@ -166,17 +174,33 @@ def _spread(builder: ir.IRBuilder, lines: RowVectors, key: ir.Value) -> ir.Value
 
 
 @functools.cache
-def largest_loop(bits: int, lanes: int, num_vectors: int) -> RowLoop:
+def largest_loop(bits: int, lanes: int, num_vectors: int, weighted: bool) -> RowLoop:
     """The loop that updates the largest rows of some targets, in slices of ``num_vectors`` vectors of ``lanes``."""
     most, size = lanes * num_vectors, bits // 8
     tile = TILE_BYTES // (most * size)
 
-    @compiled(bits, lanes, num_vectors)
-    def largest(indptr, indices, first_row, stop_row, scratch, x, x_stride, width, columns, value, winner, keys, ids):
+    @compiled(bits, lanes, num_vectors, weighted)
+    def largest(
+        indptr,
+        indices,
+        first_row,
+        stop_row,
+        scratch,
+        edge_weight,
+        x,
+        x_stride,
+        width,
+        columns,
+        value,
+        winner,
+        keys,
+        ids,
+    ):
         """Update the state of some targets.
 
         Args:
-            x, value, winner: addresses of X, of which no number is nan, and of the state.
+            edge_weight: address of the weights of the edges, if they are ``weighted``.
+            x, value, winner: addresses of X, of which all numbers are finite, and of the state.
             x_stride: row stride in bytes.
             width, columns: of a row, and of a slice of it. The last slice ends where the row does.
             keys: (m,) int32 keys of the sources.
@@ -209,11 +233,15 @@ def largest_loop(bits: int, lanes: int, num_vectors: int) -> RowLoop:
                         ahead = np.uint64(min(one + LOOKAHEAD, num_edges - 1))
                         prefetch(base + np.intp(indices[ahead]) * x_stride, no_numbers)
                         neighbour = load(base + np.intp(indices[np.uint64(one)]) * x_stride, last, no_numbers)
+                        if weighted:
+                            neighbour = multiply(neighbour, spread(edge_weight + one * size, no_numbers, 1, most))
                         top = larger(top, neighbour)
                     best = forget_keys(before, top, best)
                     for one in range(edge, stop):
                         source = np.intp(indices[np.uint64(one)])
                         neighbour = load(base + source * x_stride, last, no_numbers)
+                        if weighted:
+                            neighbour = multiply(neighbour, spread(edge_weight + one * size, no_numbers, 1, most))
                         best = lowest_keys(neighbour, top, keys[np.uint64(source)], best)
                 store(winners_at, last_key, best)
                 if len(ids) > 0:
@@ -229,7 +257,7 @@ def largest_loop(bits: int, lanes: int, num_vectors: int) -> RowLoop:
 
 
 @numba.njit(cache=True, nogil=True)
-def _largest_with_nans(indptr, indices, first_row, stop_row, x, source_id, value, winner):
+def _largest_with_nans(indptr, indices, first_row, stop_row, edge_weight, x, source_id, value, winner):
     """Update the state of some targets; a nan exceeds every number."""
     for row in range(first_row, stop_row):
         for edge in range(indptr[row], indptr[row + 1]):
@@ -237,6 +265,8 @@ def _largest_with_nans(indptr, indices, first_row, stop_row, x, source_id, value
             sender = source_id[source]
             for column in range(x.shape[1]):
                 number, top = x[source, column], value[row, column]
+                if len(edge_weight) > 0:
+                    number *= edge_weight[edge]
                 lower = sender < winner[row, column]
                 is_nan, was_nan = number != number, top != top
                 if number > top or (number == top and lower) or (is_nan and (not was_nan or lower)):
@@ -252,6 +282,17 @@ def _fill(ids, low, factor, shift, slots):
         while slots[slot] >= 0:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = place
+
+
+@numba.njit(cache=True, nogil=True)
+def _weigh_gradients(indptr, indices, first_row, stop_row, edge_weight, source_id, winner, grad, out):
+    """Write the gradients of some targets, times the weights of the edges by which sources of this stage have won."""
+    for row in range(first_row, stop_row):
+        for edge in range(indptr[row], indptr[row + 1]):
+            sender = source_id[indices[edge]]
+            for column in range(grad.shape[1]):
+                if winner[row, column] == sender:
+                    out[row, column] = grad[row, column] * edge_weight[edge]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.edges._reduce_gpu import NO_WINNER, best_of, shape_of, tile_of_row
+from fullgnn.kernels.edges._reduce_gpu import NO_WINNER, best_of, shape_of, tile_of_row, update_state
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
@@ -23,7 +23,8 @@ def largest_rows_gpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxStat
     width = x.shape[1]
     grid, shape = shape_of(csr.num_rows, csr.nnz, width, vector_unit(x, width, x.stride(0)))
     sizes = (width // shape["UNIT"], x.stride(0) // shape["UNIT"])
-    largest_neighbours[grid](csr.indptr, csr.indices, source_id, x, state.value, state.winner, *sizes, **shape)
+    edges = (csr.indptr, csr.indices, csr.values, source_id)
+    largest_neighbours[grid](*edges, x, state.value, state.winner, *sizes, **shape)
 
 
 def largest_rows_backward_gpu(transposed: Transposed, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ def largest_rows_backward_gpu(transposed: Transposed, source_id: Tensor, winner:
     num_sources, width = transposed.num_sources, grad.shape[1]
     out = grad.new_empty(num_sources, width)
     grid, shape = shape_of(num_sources, len(transposed.targets), width, vector_unit(grad, width))
-    edges = (transposed.indptr, transposed.targets, source_id)
+    edges = (transposed.indptr, transposed.targets, transposed.values, source_id)
     gradients_of_winners[grid](*edges, winner, grad, out, width // shape["UNIT"], **shape)
     return out
 
@@ -40,6 +41,7 @@ def largest_rows_backward_gpu(transposed: Transposed, source_id: Tensor, winner:
 def largest_neighbours(
     indptr,  # (n + 1,) int32
     indices,  # (E,) int32
+    edge_weight,  # (E,); None: all 1
     source_id,  # (m,) int64
     x,  # (m, F)
     value,  # (n, F)
@@ -62,20 +64,18 @@ def largest_neighbours(
         of_edge = tl.load(source_id + source, mask=here, other=NO_WINNER)[:, None]
         place = x + (source.to(tl.int64) * stride)[:, None] + column[None, :]
         number = tl.load(place, mask=here[:, None] & within[None, :], other=float("-inf"))
+        if edge_weight is not None:
+            number *= tl.load(edge_weight + edge, mask=here, other=1)[:, None]
         top, sender = best_of(number, tl.broadcast_to(of_edge, (EDGES, COLUMNS)), top, sender)
         edge += EDGES
-    best, best_sender = tl.reduce((top, sender), 0, best_of)
-    place = row * width + column
-    before = tl.load(value + place, mask=within, other=0)
-    best, best_sender = best_of(best, best_sender, before, tl.load(winner + place, mask=within, other=0))
-    tl.store(value + place, best, mask=within)
-    tl.store(winner + place, best_sender, mask=within)
+    update_state(value, winner, row * width + column, within, top, sender)
 
 
 @triton.jit
 def gradients_of_winners(
     indptr,  # (m + 1,) int32
     targets,  # (E,) int32
+    edge_weight,  # (E,); None: all 1
     source_id,  # (m,) int64
     winner,  # (n, F) int64
     grad,  # (n, F)
@@ -85,7 +85,7 @@ def gradients_of_winners(
     COLUMNS: tl.constexpr,
     UNIT: tl.constexpr,
 ):
-    """Write the gradient of the row of a source: the sum of those of the targets' columns that it has won."""
+    """Write the gradient of the row of a source: the sum of those of the targets' columns that it has won, weighted."""
     width *= UNIT
     row, edge, last, column, within = tile_of_row(indptr, width, EDGES, COLUMNS)
     own = tl.load(source_id + row)
@@ -95,17 +95,22 @@ def gradients_of_winners(
         target = tl.load(targets + edge, mask=edge < last, other=0).to(tl.int64)
         place = (target * width)[:, None] + column[None, :]
         won = tl.load(winner + place, mask=here, other=NO_WINNER) == own
-        lane_sum += tl.load(grad + place, mask=here & won, other=0)
+        of_edge = tl.load(grad + place, mask=here & won, other=0)
+        if edge_weight is not None:
+            of_edge *= tl.load(edge_weight + edge, mask=edge < last, other=0)[:, None]
+        lane_sum += of_edge
         edge += EDGES
     tl.store(out + row * width + column, tl.sum(lane_sum, 0), mask=within)
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for dtype, unit in (("fp32", 4), ("fp64", 2), ("fp32", 1)):
+    for dtype, unit, weighted in (("fp32", 4, False), ("fp64", 2, True), ("fp32", 1, False), ("fp32", 4, True)):
         number, ids = f"*{dtype}:16", "*i64:16"
         common = {"indptr": "*i32:16", "source_id": ids, "winner": ids, "width": "i32"}
-        shape, options = {"EDGES": 16, "COLUMNS": 64, "UNIT": unit}, {"num_warps": 4}
+        common |= {"edge_weight": number} if weighted else {}
+        shape: dict[str, Any] = {"EDGES": 16, "COLUMNS": 64, "UNIT": unit}
+        constants, options = shape if weighted else shape | {"edge_weight": None}, {"num_warps": 4}
         of_targets = {"indices": "*i32:16", "x": number, "value": number, "x_stride": "i32"}
-        yield largest_neighbours, common | of_targets, shape, options
-        yield gradients_of_winners, common | {"targets": "*i32:16", "grad": number, "out": number}, shape, options
+        yield largest_neighbours, common | of_targets, constants, options
+        yield gradients_of_winners, common | {"targets": "*i32:16", "grad": number, "out": number}, constants, options

@@ -1,10 +1,12 @@
-"""The dropout of ``mask.py`` inside compiled loops. Importing this module imports numba."""
+"""The factors of a softmax, edge weights and the dropout of ``mask.py``, inside compiled loops. Importing this module
+imports numba."""
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
+from torch import Tensor
 
 from fullgnn.kernels.dropout._philox_cpu import LOW, MULTIPLIER_0, MULTIPLIER_1, SHIFT, WEYL_0, WEYL_1
 from fullgnn.kernels.edges.mask import EdgeMask
@@ -18,18 +20,26 @@ CALLS = 16  # Philox calls at a time
 Drop = tuple[np.uint32, float, np.uint64, np.uint64, np.uint64, np.uint64]
 """Threshold, scale, layer, epoch and the two words of the key."""
 
-MaskArguments = tuple[np.ndarray, np.ndarray, Drop]
-"""The arguments of a dropout in a loop: target_id and source_id, empty for no dropout, and the other numbers."""
+FactorArguments = tuple[np.ndarray, np.ndarray, np.ndarray, Drop]
+"""The arguments of the factors in a loop: edge_weight, empty for no weights; target_id and source_id, empty for no
+dropout; and the other numbers of the dropout."""
 
 
-def mask_arguments(mask: EdgeMask | None) -> MaskArguments:
-    """The arguments of a dropout; None: the arguments for no dropout."""
+def factor_arguments(values: Tensor | None, mask: EdgeMask | None, like: Tensor) -> FactorArguments:
+    """The arguments of the factors of edges.
+
+    Args:
+        values: (E,) edge weights, in the order in which the loop reads the edges; None: all 1.
+        mask: the dropout; None: none.
+        like: a tensor of the dtype of ``values``.
+    """
+    edge_weight = (like.new_empty(0) if values is None else values.contiguous()).numpy()
     if mask is None:
         zero = np.uint64(0)
-        return NO_IDS, NO_IDS, (np.uint32(0), 1.0, zero, zero, zero, zero)
+        return edge_weight, NO_IDS, NO_IDS, (np.uint32(0), 1.0, zero, zero, zero, zero)
     layer, epoch, key_0, key_1 = (np.uint64(word) for word in (mask.layer, int(mask.epoch) & int(LOW), *mask.key))
     ids = (mask.target_id.contiguous().numpy(), mask.source_id.contiguous().numpy())
-    return *ids, (np.uint32(mask.threshold), mask.scale, layer, epoch, key_0, key_1)
+    return edge_weight, *ids, (np.uint32(mask.threshold), mask.scale, layer, epoch, key_0, key_1)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -40,14 +50,25 @@ def mask_memory(tile, num_heads):
 
 
 @numba.njit(nogil=True, cache=True)
-def drop_weights(weights, num_heads, target_id, targets, source_id, sources, drop, memory):
-    """Multiply (count, num_heads) ``weights`` of edges by their factors of the dropout.
+def multiply_factors(numbers, num_heads, edge_weight, target_id, targets, source_id, sources, drop, memory):
+    """Multiply (count, num_heads) ``numbers`` of edges by the factors of the edges.
 
     Args:
+        edge_weight: (count,) weights of these edges; (0,): no weights.
         targets, sources: (count,) LOCAL ends of the edges; an array of one number is the end of all of them.
-        target_id, source_id, drop: ``MaskArguments``.
+        target_id, source_id, drop: see ``FactorArguments``.
         memory: ``mask_memory`` for count edges or more.
     """
+    for k in range(len(edge_weight)):
+        for head in range(num_heads):
+            numbers[k * num_heads + head] *= edge_weight[k]
+    if len(target_id) > 0:
+        _drop_weights(numbers, num_heads, target_id, targets, source_id, sources, drop, memory)
+
+
+@numba.njit(nogil=True, cache=True)
+def _drop_weights(weights, num_heads, target_id, targets, source_id, sources, drop, memory):
+    """Multiply (count, num_heads) ``weights`` of edges by their factors of the dropout; see ``multiply_factors``."""
     (threshold, scale, layer, epoch, key_0, key_1), (counters, word) = drop, memory
     count = max(len(targets), len(sources))
     num_groups = (num_heads + 3) // 4  # Philox calls per edge

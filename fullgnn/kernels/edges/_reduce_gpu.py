@@ -100,6 +100,20 @@ def best_of(value, sender, top, winner):
 
 
 @triton.jit
+def update_state(value, winner, place, within, top, sender):
+    """Update the state of a row by the best messages of its lanes, [EDGES, COLUMNS], and their senders.
+
+    Args:
+        place: [COLUMNS] of the row's numbers in ``value`` and ``winner``.
+    """
+    best, best_sender = tl.reduce((top, sender), 0, best_of)
+    before = tl.load(value + place, mask=within, other=0)
+    best, best_sender = best_of(best, best_sender, before, tl.load(winner + place, mask=within, other=0))
+    tl.store(value + place, best, mask=within)
+    tl.store(winner + place, best_sender, mask=within)
+
+
+@triton.jit
 def largest_messages(
     indptr,  # (n + 1,) int32
     indices,  # (E,) int32
@@ -125,12 +139,7 @@ def largest_messages(
         message = tl.load(place, mask=here[:, None] & within[None, :], other=float("-inf"))
         top, sender = best_of(message, tl.broadcast_to(of_edge, (EDGES, COLUMNS)), top, sender)
         edge += EDGES
-    best, best_sender = tl.reduce((top, sender), 0, best_of)
-    place = row * width + column
-    before = tl.load(value + place, mask=within, other=0)
-    best, best_sender = best_of(best, best_sender, before, tl.load(winner + place, mask=within, other=0))
-    tl.store(value + place, best, mask=within)
-    tl.store(winner + place, best_sender, mask=within)
+    update_state(value, winner, row * width + column, within, top, sender)
 
 
 @triton.jit

@@ -2,11 +2,13 @@
 
 The result of target i is, head by head,
 
-    out_i = sum_j p_ij x_j        p_ij = softmax over j of LeakyReLU(a_source[j] + a_target[i])
+    out_i = sum_j c_ij p_ij x_j        p_ij = softmax over j of LeakyReLU(a_source[j] + a_target[i])
 
-(Velickovic et al., "Graph Attention Networks", 2018, equations 3 and 4). ``attend`` adds one stage to a
-``SoftmaxState``, as in flash attention (Dao et al., 2022). ``attend_backward`` computes the weights p again; with g the
-gradient of the result, and c the factor of an attention dropout, which multiplies p,
+(Velickovic et al., "Graph Attention Networks", 2018, equations 3 and 4). The factor c of an edge is its weight in the
+graph, 1 in a graph without weights, times the factor of an attention dropout; the softmax reads neither of them.
+
+``attend`` adds one stage to a ``SoftmaxState``, as in flash attention (Dao et al., 2022). ``attend_backward`` computes
+p again; with g the gradient of the result,
 
     grad x_j     = sum_i c p g_i
     grad logit   = p (c <g_i, x_j> - <g_i, out_i>), times the slope where the LeakyReLU has it
@@ -39,7 +41,7 @@ def attend(
     """Add the edges of a stage to ``state``, in place. Shapes are local to the stage: n targets, m sources, K heads.
 
     Args:
-        csr: (n, m); its values are not read.
+        csr: (n, m); its values, the edge weights, are of the dtype of ``x``.
         logit_source: (m, K), of the dtype of ``x``.
         logit_target: (n, K).
         x: (m, K * D) float32 or float64, any row stride.
@@ -68,7 +70,7 @@ def attend(
         return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._attention_cpu import attend_loop
-    from fullgnn.kernels.edges._mask_cpu import mask_arguments
+    from fullgnn.kernels.edges._mask_cpu import factor_arguments
     from fullgnn.kernels.edges._rows_cpu import over_rows
 
     x, logit_source, logit_target = as_rows(x), logit_source.contiguous(), logit_target.contiguous()
@@ -85,7 +87,7 @@ def attend(
         state.maximum,
         state.total,
         state.weighted,
-        *mask_arguments(mask),
+        *factor_arguments(csr.values, mask, x),
     )
 
 
@@ -124,17 +126,18 @@ def attend_backward(
         return attend_backward_gpu(csr, transposed, logit_source, as_rows(x), slope, mask, rows)
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._attention_backward_cpu import source_gradient_loop, target_gradient_loop
-    from fullgnn.kernels.edges._mask_cpu import mask_arguments
+    from fullgnn.kernels.edges._mask_cpu import factor_arguments
     from fullgnn.kernels.edges._rows_cpu import over_rows
 
     x, logit_source, grad = as_rows(x), logit_source.contiguous(), rows.grad.contiguous()
     size = x.element_size()
-    key, drop = (8 * size, num_heads, depth), mask_arguments(mask)
+    key = (8 * size, num_heads, depth)
     common = (logit_source, x, x.stride(0) * size, number_like(x, slope), rows.table, grad)
-    over_rows(target_gradient_loop(*key), csr.indptr, csr.indices, *common, rows.grad_logit_target, *drop)
-    grad_logit_source, grad_x = torch.empty_like(logit_source), x.new_empty(x.shape)
-    outputs = (grad_logit_source, grad_x)
-    over_rows(source_gradient_loop(*key), transposed.indptr, transposed.targets, *common, *outputs, *drop)
+    factors = factor_arguments(csr.values, mask, x)
+    over_rows(target_gradient_loop(*key), csr.indptr, csr.indices, *common, rows.grad_logit_target, *factors)
+    outputs = torch.empty_like(logit_source), x.new_empty(x.shape)
+    factors = factor_arguments(transposed.values, mask, x)
+    over_rows(source_gradient_loop(*key), transposed.indptr, transposed.targets, *common, *outputs, *factors)
     return outputs
 
 
@@ -144,6 +147,7 @@ def _check(csr: LocalCSR, logit_source: Tensor, x: Tensor, mask: EdgeMask | None
     assert len(x) == len(logit_source) == csr.num_cols, (x.shape, logit_source.shape, csr.num_cols)
     assert num_heads > 0 and x.shape[1] > 0 and x.shape[1] % num_heads == 0, (x.shape, num_heads)
     assert logit_source.dtype == x.dtype, (logit_source.dtype, x.dtype)
+    assert csr.values is None or csr.values.dtype == x.dtype, (csr.values.dtype, x.dtype)
     if mask is not None:
         check_heads(num_heads)
         assert len(mask.target_id) == csr.num_rows and len(mask.source_id) == csr.num_cols

@@ -2,15 +2,15 @@
 
 The result of target i is, head by head,
 
-    out_i = sum_j p_ij x_j        p_ij = softmax over j of a . LeakyReLU(x_j + y_i)
+    out_i = sum_j c_ij p_ij x_j        p_ij = softmax over j of a . LeakyReLU(x_j + y_i)
 
 (Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", 2022, equation 7), with rows x_j of the sources
 and y_i of the targets, and a vector a for each head. In the attention of ``attention.py`` the order of the neighbours
-by weight is the same for all targets; here it depends on the target.
+by p is the same for all targets; here it depends on the target. The factor c of an edge is that of ``attention.py``:
+its weight in the graph, times the factor of an attention dropout.
 
-``attend_dynamic`` adds one stage to a ``SoftmaxState``. ``attend_dynamic_backward`` computes the logits z and the
-weights p again; with g the gradient of the result, c the factor of an attention dropout, and s the slope that the
-LeakyReLU has in each column, 1 or its negative slope,
+``attend_dynamic`` adds one stage to a ``SoftmaxState``. ``attend_dynamic_backward`` computes the logits z and p again;
+with g the gradient of the result, and s the slope that the LeakyReLU has in each column, 1 or its negative slope,
 
     grad z       = p (c <g_i, x_j> - <g_i, out_i>)
     grad x_j     = sum_i c p g_i + a s grad z
@@ -47,7 +47,7 @@ def attend_dynamic(
     """Add the edges of a stage to ``state``, in place. Shapes are local to the stage: n targets, m sources, K heads.
 
     Args:
-        csr: (n, m); its values are not read.
+        csr: (n, m); its values, the edge weights, are of the dtype of ``x``.
         x: (m, K * D) float32 or float64, any row stride.
         x_target: (n, K * D), of the dtype of ``x``.
         vector: (K, D), the same dtype.
@@ -76,13 +76,14 @@ def attend_dynamic(
         return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._attention_cpu import attend_loop
-    from fullgnn.kernels.edges._mask_cpu import mask_arguments
+    from fullgnn.kernels.edges._mask_cpu import factor_arguments
     from fullgnn.kernels.edges._rows_cpu import over_rows
 
     size = x.element_size()
     loop = attend_loop(8 * size, num_heads, depth, dynamic=True)
     given = (vector, x_target, x, x.stride(0) * size, number_like(x, slope))
-    over_rows(loop, csr.indptr, csr.indices, *given, state.maximum, state.total, state.weighted, *mask_arguments(mask))
+    states, factors = (state.maximum, state.total, state.weighted), factor_arguments(csr.values, mask, x)
+    over_rows(loop, csr.indptr, csr.indices, *given, *states, *factors)
 
 
 def attend_dynamic_backward(
@@ -119,15 +120,17 @@ def attend_dynamic_backward(
         return attend_dynamic_backward_gpu(csr, transposed, x, vector, slope, mask, rows)
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._dynamic_backward_cpu import source_gradient_loop, target_gradient_loop
-    from fullgnn.kernels.edges._mask_cpu import mask_arguments
+    from fullgnn.kernels.edges._mask_cpu import factor_arguments
     from fullgnn.kernels.edges._rows_cpu import over_rows
 
-    size, drop = x.element_size(), mask_arguments(mask)
-    key, grad_x = (8 * size, num_heads, depth), x.new_empty(x.shape)
+    size, grad_x = x.element_size(), x.new_empty(x.shape)
+    key = (8 * size, num_heads, depth)
     common = (vector, rows.x_target, x, x.stride(0) * size, number_like(x, slope), rows.table, rows.grad)
     of_targets = (rows.grad_x_target, rows.grad_vector)
-    over_rows(target_gradient_loop(*key), csr.indptr, csr.indices, *common, *of_targets, *drop)
-    over_rows(source_gradient_loop(*key), transposed.indptr, transposed.targets, *common, grad_x, *drop)
+    factors = factor_arguments(csr.values, mask, x)
+    over_rows(target_gradient_loop(*key), csr.indptr, csr.indices, *common, *of_targets, *factors)
+    factors = factor_arguments(transposed.values, mask, x)
+    over_rows(source_gradient_loop(*key), transposed.indptr, transposed.targets, *common, grad_x, *factors)
     return grad_x
 
 
@@ -135,6 +138,7 @@ def _check(csr: LocalCSR, x: Tensor, x_target: Tensor, vector: Tensor, mask: Edg
     assert len(x) == csr.num_cols and x_target.shape == (csr.num_rows, x.shape[1]), (x.shape, x_target.shape)
     assert vector.numel() == x.shape[1] > 0, (vector.shape, x.shape)
     assert x.dtype == x_target.dtype == vector.dtype, (x.dtype, x_target.dtype, vector.dtype)
+    assert csr.values is None or csr.values.dtype == x.dtype, (csr.values.dtype, x.dtype)
     if mask is not None:
         check_heads(len(vector))
         assert len(mask.target_id) == csr.num_rows and len(mask.source_id) == csr.num_cols

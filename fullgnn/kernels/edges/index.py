@@ -15,6 +15,7 @@ class Transposed:
     indptr: Tensor  # (m + 1,) int32: the edges of source j are indptr[j] to indptr[j + 1]
     targets: Tensor  # (E,) int32
     places: Tensor  # (E,) int32, the edge's number in the ``LocalCSR``
+    values: Tensor | None  # (E,) weights of the edges; None: all 1
 
     @property
     def num_sources(self) -> int:
@@ -27,7 +28,8 @@ def transpose(csr: LocalCSR) -> Transposed:
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.edges._index_cpu import transpose_cpu
 
-        return Transposed(*map(torch.from_numpy, transpose_cpu(csr)))
+        indptr, targets, places = map(torch.from_numpy, transpose_cpu(csr))
+        return Transposed(indptr, targets, places, _moved(csr.values, places))
     return transpose_torch(csr)
 
 
@@ -36,7 +38,11 @@ def transpose_torch(csr: LocalCSR) -> Transposed:
     places = torch.sort(csr.indices, stable=True).indices
     indptr = torch.zeros(csr.num_cols + 1, dtype=torch.int32, device=csr.indices.device)
     indptr[1:] = torch.bincount(csr.indices, minlength=csr.num_cols).cumsum(0)
-    return Transposed(indptr, edge_targets(csr)[places].int(), places.int())
+    return Transposed(indptr, edge_targets(csr)[places].int(), places.int(), _moved(csr.values, places))
+
+
+def _moved(values: Tensor | None, places: Tensor) -> Tensor | None:
+    return None if values is None else values.index_select(0, places)
 
 
 def edge_targets(csr: LocalCSR) -> Tensor:

@@ -14,10 +14,11 @@ from fullgnn.kernels.support.aligned import as_rows
 
 
 def largest_rows(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -> None:
-    """Add the edges of a stage to ``state``, in place, where the message of an edge is the row of its source.
+    """Add the edges of a stage to ``state``, in place, where the message of an edge is the row of its source, times the
+    edge's weight.
 
     Args:
-        csr: (n, m); its values are not read.
+        csr: (n, m); its values, the edge weights, are of the dtype of ``x``.
         x: (m, F) float32 or float64, any row stride.
         source_id: (m,) int64 GLOBAL original ids of the stage's sources, which differ.
     """
@@ -27,11 +28,13 @@ def largest_rows(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -
         x.dtype,
     )
     assert state.value.is_contiguous() and state.winner.is_contiguous()
+    assert csr.values is None or csr.values.dtype == x.dtype, (csr.values.dtype, x.dtype)
     if csr.nnz == 0 or x.shape[1] == 0:
         return
     path = path_of(x)
     if path == "torch":
-        largest_torch(csr, x.index_select(0, csr.indices), source_id, state)
+        messages = x.index_select(0, csr.indices)
+        largest_torch(csr, messages if csr.values is None else messages * csr.values[:, None], source_id, state)
         return
     if path == "triton":
         from fullgnn.kernels.edges._largest_gpu import largest_rows_gpu
@@ -47,8 +50,8 @@ def largest_rows(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -
 def largest_rows_backward(
     csr: LocalCSR, transposed: Callable[[], Transposed], source_id: Tensor, winner: Tensor, grad: Tensor
 ) -> Tensor:
-    """(m, F) gradient of the rows of a stage's sources in a maximum: the sum of the targets' gradients in those columns
-    that the source has won. No number of threads changes a bit.
+    """(m, F) gradient of the rows of a stage's sources in a maximum: the sum of the targets' gradients, times the
+    weights of the edges, in those columns that the source has won. No number of threads changes a bit.
 
     Args:
         csr, source_id: those of ``largest_rows``.
@@ -70,4 +73,4 @@ def largest_rows_backward(
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._largest_cpu import largest_rows_backward_cpu
 
-    return largest_rows_backward_cpu(csr.num_cols, source_id.contiguous(), winner.contiguous(), grad.contiguous())
+    return largest_rows_backward_cpu(csr, source_id.contiguous(), winner.contiguous(), grad.contiguous())

@@ -27,13 +27,12 @@ def attend_torch(
     """See :func:`fullgnn.kernels.edges.attention.attend`."""
     target, source = edge_targets(csr), csr.indices
     logits = torch.nn.functional.leaky_relu(logit_source[source] + logit_target[target], slope)
-    _add_edges(target, source, logits, x, mask, state)
+    _add_edges(csr, logits, x, mask, state)
 
 
-def _add_edges(
-    target: Tensor, source: Tensor, logits: Tensor, x: Tensor, mask: EdgeMask | None, state: SoftmaxState
-) -> None:
+def _add_edges(csr: LocalCSR, logits: Tensor, x: Tensor, mask: EdgeMask | None, state: SoftmaxState) -> None:
     """Add edges with the (E, K) ``logits`` to ``state``."""
+    target, source = edge_targets(csr), csr.indices
     before = state.maximum.clone()
     state.maximum.scatter_reduce_(0, target[:, None].expand_as(logits), logits, "amax")
     factor = torch.where(before == -torch.inf, 0, before - state.maximum).exp_()  # without edges so far, sums are 0
@@ -41,9 +40,16 @@ def _add_edges(
     base = torch.where(state.maximum == -torch.inf, 0, state.maximum)
     weights = (logits - base[target]).exp_()
     state.total.mul_(factor).index_add_(0, target, weights)
-    if mask is not None:
-        weights *= edge_factors(mask, target, source, weights.shape[1], weights.dtype)
+    weights *= _factors(csr, mask, weights)
     state.weighted.index_add_(0, target, (weights[:, :, None] * by_head(x[source], weights)).flatten(1))
+
+
+def _factors(csr: LocalCSR, mask: EdgeMask | None, like: Tensor) -> Tensor | float:
+    """The factors of the edges, which multiply a softmax ``like``, (E, K)."""
+    factors = 1.0 if csr.values is None else csr.values[:, None]
+    if mask is None:
+        return factors
+    return factors * edge_factors(mask, edge_targets(csr), csr.indices, like.shape[1], like.dtype)
 
 
 def attend_backward_torch(
@@ -58,7 +64,7 @@ def attend_backward_torch(
     target, source = edge_targets(csr), csr.indices
     logits = logit_source[source] + rows.logit_target[target]
     weights = (torch.nn.functional.leaky_relu(logits, slope) - rows.maximum[target]).exp_() / rows.total[target]
-    factors = 1.0 if mask is None else edge_factors(mask, target, source, weights.shape[1], weights.dtype)
+    factors = _factors(csr, mask, weights)
     grad = by_head(rows.grad[target], weights)
     grad_weights = (grad * by_head(x[source], weights)).sum(2) * factors
     grad_logits = weights * (grad_weights - rows.dot[target])
@@ -81,7 +87,7 @@ def attend_dynamic_torch(
     target, source = edge_targets(csr), csr.indices
     ends = by_head(x[source] + x_target[target], state.maximum)
     logits = (torch.nn.functional.leaky_relu(ends, slope) * vector).sum(2)
-    _add_edges(target, source, logits, x, mask, state)
+    _add_edges(csr, logits, x, mask, state)
 
 
 def attend_dynamic_backward_torch(
@@ -92,7 +98,7 @@ def attend_dynamic_backward_torch(
     ends = by_head(x[source] + rows.x_target[target], rows.total)
     logits = (torch.nn.functional.leaky_relu(ends, slope) * vector).sum(2)
     weights = (logits - rows.maximum[target]).exp_() / rows.total[target]
-    factors = 1.0 if mask is None else edge_factors(mask, target, source, weights.shape[1], weights.dtype)
+    factors = _factors(csr, mask, weights)
     grad = by_head(rows.grad[target], weights)
     grad_weights = (grad * by_head(x[source], weights)).sum(2) * factors
     grad_logits = (weights * (grad_weights - rows.dot[target]))[:, :, None]
@@ -134,4 +140,5 @@ def largest_backward_torch(csr: LocalCSR, source_id: Tensor, winner: Tensor, gra
 def largest_rows_backward_torch(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`."""
     of_edges = largest_backward_torch(csr, source_id, winner, grad)
+    of_edges = of_edges if csr.values is None else of_edges * csr.values[:, None]
     return grad.new_zeros(csr.num_cols, grad.shape[1]).index_add_(0, csr.indices, of_edges)

@@ -23,7 +23,7 @@ class SoftmaxState:
 
     maximum: Tensor  # (n, K) largest logit; -inf without edges
     total: Tensor  # (n, K) sum of exp(logit - maximum)
-    weighted: Tensor  # (n, K * D) sum of c * exp(logit - maximum) * x, where c is the factor of an attention dropout
+    weighted: Tensor  # (n, K * D) sum of c * exp(logit - maximum) * x, with the edge's factor c of ``attention.py``
 
     @classmethod
     def empty(cls, num_targets: int, num_heads: int, width: int, like: Tensor) -> "SoftmaxState":

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm import LocalCSR
+from tests.kernels.dropout.test_philox import philox_4x32
 from tests.triton_device import DEVICE
 
 
@@ -29,11 +30,24 @@ def device_of(path: str) -> torch.device:
     return DEVICE if path == "triton" else torch.device("cpu")
 
 
-def local_csr(mask: Tensor) -> LocalCSR:
-    """The block of a pattern, on the device of ``mask``."""
+def local_csr(mask: Tensor, weights: Tensor | None = None) -> LocalCSR:
+    """The block of a pattern, on the device of ``mask``, with the (n, m) ``weights`` of the edges, if given."""
     indptr = torch.zeros(len(mask) + 1, dtype=torch.int32, device=mask.device)
     indptr[1:] = mask.sum(1).cumsum(0)
-    return LocalCSR(indptr, mask.nonzero()[:, 1].int().contiguous(), None, *mask.shape)
+    values = None if weights is None else weights[mask]
+    return LocalCSR(indptr, mask.nonzero()[:, 1].int().contiguous(), values, *mask.shape)
+
+
+def dropout_factors(
+    target_id: Tensor, source_id: Tensor, num_heads: int, p: float, seed: int, epoch: int, layer: int
+) -> Tensor:
+    """(n, m, K): the definition of the mask, one Philox call for every edge and head."""
+    target, source, head = torch.meshgrid(target_id, source_id, torch.arange(num_heads), indexing="ij")
+    packed = target // 2**32 + source // 2**32 * 2**8 + head // 4 * 2**16 + layer * 2**24
+    counter = torch.stack([target % 2**32, source % 2**32, packed, torch.full_like(packed, epoch)], -1).numpy()
+    words = torch.from_numpy(philox_4x32(counter, [seed % 2**32, seed // 2**32 ^ 0x45444745]).astype("int64"))
+    word = words.gather(3, head[..., None] % 4)[..., 0]
+    return (word >= round(p * 2**32)).double() / (1 - p)
 
 
 def from_edges(mask: Tensor, values: Tensor) -> Tensor:
@@ -51,9 +65,12 @@ class Attention:
     logit_target: Tensor
     x: Tensor
     grad: Tensor
+    weights: Tensor | None  # (n, m) of the edges
 
     @classmethod
-    def random(cls, mask: Tensor, num_heads: int, depth: int, spread: float = 1.0) -> "Attention":
+    def random(
+        cls, mask: Tensor, num_heads: int, depth: int, spread: float = 1.0, weighted: bool = False
+    ) -> "Attention":
         """Float64 inputs that float32 holds as well."""
         generator = torch.Generator().manual_seed(3)
 
@@ -62,7 +79,7 @@ class Attention:
 
         (n, m), width = mask.shape, num_heads * depth
         logits = [(spread * normal(rows, num_heads)).float().double() for rows in (m, n)]
-        return cls(mask, *logits, normal(m, width), normal(n, width))
+        return cls(mask, *logits, normal(m, width), normal(n, width), normal(n, m) if weighted else None)
 
 
 def dense_attention(inputs: Attention, slope: float, factors: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
@@ -80,6 +97,7 @@ def dense_attention(inputs: Attention, slope: float, factors: Tensor | None = No
     busy = inputs.mask.any(1)[:, None, None]  # the softmax of a target without edges is nan
     softmax = torch.where(busy, logits, 0).softmax(1) * inputs.mask[:, :, None]
     softmax = softmax if factors is None else softmax * factors
+    softmax = softmax if inputs.weights is None else softmax * inputs.weights[:, :, None]
     out = torch.einsum("nmk,mkd->nkd", softmax, x.view(len(x), num_heads, -1)).flatten(1)
     out.backward(inputs.grad)
     return out.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]

@@ -15,8 +15,15 @@ from fullgnn.kernels.edges.attention_rows import AttentionRows
 from fullgnn.kernels.edges.index import transpose, transpose_torch
 from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
-from tests.kernels.dropout.test_philox import philox_4x32
-from tests.kernels.edges.blocks import Attention, block_for, dense_attention, device_of, local_csr, pattern
+from tests.kernels.edges.blocks import (
+    Attention,
+    block_for,
+    dense_attention,
+    device_of,
+    dropout_factors,
+    local_csr,
+    pattern,
+)
 from tests.triton_device import needs_triton
 
 SLOPE = 0.2
@@ -66,7 +73,8 @@ def computed(
     )
     states, stages = [], []
     for part in stages_of(m, cut):
-        csr = local_csr(inputs.mask[:, part].to(device))
+        weights = None if inputs.weights is None else inputs.weights[:, part].to(device, dtype)
+        csr = local_csr(inputs.mask[:, part].to(device), weights)
         mask = None if make_mask is None else make_mask(torch.arange(n).to(device), torch.arange(m)[part].to(device))
         # The rows lie inside a wider matrix of nans, which would show.
         frame = torch.full((len(x[part]), width + 3), torch.nan, dtype=dtype, device=device)
@@ -103,10 +111,10 @@ def test_against_dense_attention(path: str, every_case: bool) -> None:
     """The heavy target has more edges than a tile; two stages, and two parties that merge, equal one block."""
     mask = block_for(path)
     for num_heads, depth, dtype in [*MORE_HEADS, *HEADS[3:]] if every_case else HEADS[:3]:
-        inputs = Attention.random(mask, num_heads, depth)
-        expected = dense_attention(inputs, SLOPE)
-        for cut, merged in CUTS[path]:
-            check(computed(inputs, dtype, cut, merged, device=device_of(path)), expected, dtype)
+        for number, (cut, merged) in enumerate(CUTS[path]):
+            inputs = Attention.random(mask, num_heads, depth, weighted=number % 2 == 1)
+            found = computed(inputs, dtype, cut, merged, device=device_of(path))
+            check(found, dense_attention(inputs, SLOPE), dtype)
 
 
 CUTS = {"compiled": ((None, False), (50, False), (77, True)), "torch": ((None, False), (77, True))}
@@ -152,7 +160,7 @@ def test_a_nan_shows(path: str) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    inputs = Attention.random(pattern(200, 150), 8, 8)
+    inputs = Attention.random(pattern(200, 150), 8, 8, weighted=masked)
     results = []
     for num_threads in (1, 2):
         torch.set_num_threads(num_threads)
@@ -179,25 +187,19 @@ def dropout(p: float = 0.4, seed: int = 2**40 + 17, epoch: int = 3, layer: int =
 
 
 def expected_factors(n: int, m: int, num_heads: int, p: float, seed: int, epoch: int, layer: int) -> Tensor:
-    """(n, m, K): the definition of the mask, one Philox call for every edge and head."""
-    target, source, head = torch.meshgrid(ids_of(torch.arange(n)), ids_of(torch.arange(m)), torch.arange(num_heads),
-                                          indexing="ij")  # fmt: skip
-    packed = target // 2**32 + source // 2**32 * 2**8 + head // 4 * 2**16 + layer * 2**24
-    counter = torch.stack([target % 2**32, source % 2**32, packed, torch.full_like(packed, epoch)], -1).numpy()
-    words = torch.from_numpy(philox_4x32(counter, [seed % 2**32, seed // 2**32 ^ 0x45444745]).astype("int64"))
-    word = words.gather(3, head[..., None] % 4)[..., 0]
-    return (word >= round(p * 2**32)).double() / (1 - p)
+    """(n, m, K) factors of ``dropout``."""
+    return dropout_factors(ids_of(torch.arange(n)), ids_of(torch.arange(m)), num_heads, p, seed, epoch, layer)
 
 
 @pytest.mark.parametrize(("num_heads", "dtype"), [(8, FLOAT32), (1, FLOAT32), (3, FLOAT64)])
 def test_dropout(num_heads: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""
     mask = block_for(path)
-    inputs = Attention.random(mask, num_heads, {8: 8, 1: 41, 3: 1}[num_heads])
     for p, seed, epoch, layer in ((0.4, 2**40 + 17, 3, 1), (0.9, 2**64 - 1, 2**32 - 1, 255)):
         factors = expected_factors(*mask.shape, num_heads, p, seed, epoch, layer)
         kept = (factors[mask] > 0).double().mean().item()
         assert abs(kept - (1 - p)) < 5 * (p * (1 - p) / factors[mask].numel()) ** 0.5
+        inputs = Attention.random(mask, num_heads, {8: 8, 1: 41, 3: 1}[num_heads], weighted=p == 0.9)
         expected = dense_attention(inputs, SLOPE, factors)
         for cut, merged in CUTS[path] if p == 0.4 else CUTS[path][:1]:
             make_mask = dropout(p, seed, epoch, layer)
@@ -216,13 +218,14 @@ def test_refuses_what_the_counter_does_not_hold() -> None:
 
 
 def test_the_transposed_index() -> None:
-    mask = pattern(31, 150)
+    mask, weights = pattern(31, 150), torch.rand(31, 150, generator=torch.Generator().manual_seed(0))
     source, target = mask.T.nonzero().T
     places = torch.full(mask.shape, -1)
     places[mask] = torch.arange(int(mask.sum()))
-    for index in (transpose(local_csr(mask)), transpose_torch(local_csr(mask))):
+    for index in (transpose(local_csr(mask, weights)), transpose_torch(local_csr(mask, weights))):
         assert torch.equal(index.targets.long(), target) and torch.equal(index.indptr.diff().long(), mask.sum(0))
         assert torch.equal(index.places.long(), places[target, source])
+        assert index.values is not None and torch.equal(index.values, weights[target, source])
         assert {one.dtype for one in (index.indptr, index.targets, index.places)} == {torch.int32}
 
 

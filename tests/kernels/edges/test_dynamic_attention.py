@@ -52,9 +52,10 @@ class Inputs:
     x_target: Tensor
     vector: Tensor
     grad: Tensor
+    weights: Tensor | None  # (n, m) of the edges
 
     @classmethod
-    def random(cls, mask: Tensor, num_heads: int, depth: int, spread: float = 1.0) -> "Inputs":
+    def random(cls, mask: Tensor, num_heads: int, depth: int, spread: float = 1.0, weighted: bool = False) -> "Inputs":
         """Float64 inputs that float32 holds as well; ``spread`` multiplies the logits."""
         generator = torch.Generator().manual_seed(3)
 
@@ -62,7 +63,10 @@ class Inputs:
             return torch.randn(*shape, generator=generator).double()
 
         (n, m), width = mask.shape, num_heads * depth
-        return cls(mask, normal(m, width), normal(n, width), spread * normal(num_heads, depth), normal(n, width))
+        vector = spread * normal(num_heads, depth)
+        return cls(
+            mask, normal(m, width), normal(n, width), vector, normal(n, width), normal(n, m) if weighted else None
+        )
 
 
 def dense(inputs: Inputs, factors: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
@@ -76,6 +80,7 @@ def dense(inputs: Inputs, factors: Tensor | None = None) -> tuple[Tensor, list[T
     busy = inputs.mask.any(1)[:, None, None]  # the softmax of a target without edges is nan
     softmax = torch.where(busy, logits, 0).softmax(1) * inputs.mask[:, :, None]
     softmax = softmax if factors is None else softmax * factors
+    softmax = softmax if inputs.weights is None else softmax * inputs.weights[:, :, None]
     out = torch.einsum("nmk,mkd->nkd", softmax, x).flatten(1)
     out.backward(inputs.grad)
     return out.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]
@@ -96,7 +101,8 @@ def computed(
     )
     width, states, stages = num_heads * depth, [], []
     for part in stages_of(m, cut):
-        csr = local_csr(inputs.mask[:, part].to(device))
+        weights = None if inputs.weights is None else inputs.weights[:, part].to(device, dtype)
+        csr = local_csr(inputs.mask[:, part].to(device), weights)
         mask = None if make_mask is None else make_mask(torch.arange(n).to(device), torch.arange(m)[part].to(device))
         # The rows lie inside a wider matrix of nans, which would show.
         frame = torch.full((len(x[part]), width + 3), torch.nan, dtype=dtype, device=device)
@@ -120,10 +126,9 @@ def computed(
 def test_against_dense_attention(path: str, every_case: bool) -> None:
     """The heavy target has more edges than a tile; two stages, and two parties that merge, equal one block."""
     for num_heads, depth, dtype in [*CASES, *HEADS[2:]] if every_case else CASES:
-        inputs = Inputs.random(block_for(path), num_heads, depth)
-        expected = dense(inputs)
-        for cut, merged in CUTS[path]:
-            check(computed(inputs, dtype, cut, merged, device=device_of(path)), expected, dtype)
+        for number, (cut, merged) in enumerate(CUTS[path]):
+            inputs = Inputs.random(block_for(path), num_heads, depth, weighted=number % 2 == 1)
+            check(computed(inputs, dtype, cut, merged, device=device_of(path)), dense(inputs), dtype)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0), (1, 1), (4, 3)])
@@ -161,7 +166,7 @@ def test_a_nan_shows(path: str) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    inputs = Inputs.random(pattern(2000, 150), 8, 8)
+    inputs = Inputs.random(pattern(2000, 150), 8, 8, weighted=masked)
     results = []
     for num_threads in (1, 2):
         torch.set_num_threads(num_threads)
@@ -173,7 +178,7 @@ def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(("num_heads", "depth", "dtype"), CASES)
 def test_dropout(num_heads: int, depth: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""
-    inputs = Inputs.random(block_for(path), num_heads, depth)
+    inputs = Inputs.random(block_for(path), num_heads, depth, weighted=num_heads < 8)
     expected = dense(inputs, expected_factors(*inputs.mask.shape, num_heads, 0.4, 2**40 + 17, 3, 1))
     for cut, merged in CUTS[path][1:]:
         check(computed(inputs, dtype, cut, merged, dropout(), device_of(path)), expected, dtype)

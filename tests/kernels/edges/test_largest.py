@@ -36,34 +36,37 @@ def ids_of(num_sources: int, first: int = 0, spread: int = 1) -> Tensor:
 
 
 def computed(
-    mask: Tensor, x: Tensor, grad: Tensor, source_id: Tensor, cut: int = 0, merged: bool = False
-) -> tuple[MaxState, Tensor]:
+    mask: Tensor, x: Tensor, grad: Tensor, source_id: Tensor, cut: int = 0, merged: bool = False,
+    weights: Tensor | None = None,
+) -> tuple[MaxState, Tensor]:  # fmt: skip
     """The state, and the gradient of ``x``, in two stages that begin with source ``cut``.
 
     Args:
+        weights: (n, m) of the edges; None: all 1.
         merged: two parties compute a stage each and merge their states, instead of one after the other.
     """
     (n, m), width = mask.shape, x.shape[1]
     states, parts = [MaxState.empty(n, width, x)], (slice(cut, m), slice(0, cut))
-    for part in parts:
+    stages = [local_csr(mask[:, part], None if weights is None else weights[:, part]) for part in parts]
+    for part, csr in zip(parts, stages):
         frame = torch.full((m, width + 3), torch.nan, dtype=x.dtype, device=x.device)[part]  # the rows lie in it
         frame[:, 1 : 1 + width] = x[part]
-        largest_rows(local_csr(mask[:, part]), frame[:, 1 : 1 + width], source_id[part], states[-1])
+        largest_rows(csr, frame[:, 1 : 1 + width], source_id[part], states[-1])
         if merged:
             states.append(MaxState.empty(n, width, x))
     value = torch.stack([one.value for one in states]).amax(0)
     state = MaxState(value, torch.stack([one.winners(value) for one in states]).amin(0))
     found = []
-    for part in parts:
-        csr = local_csr(mask[:, part])
+    for part, csr in zip(parts, stages):
         found.append(largest_rows_backward(csr, partial(transpose, csr), source_id[part], state.winner, grad))
     return state, torch.cat(found[::-1])
 
 
-def dense_maximum(mask: Tensor, x: Tensor, grad: Tensor) -> list[Tensor]:
+def dense_maximum(mask: Tensor, x: Tensor, grad: Tensor, weights: Tensor | None) -> list[Tensor]:
     """The result and the gradient, by autograd; the numbers of a column must differ."""
     x = x.clone().requires_grad_()
-    out = torch.where(mask[:, :, None], x, -torch.inf).amax(1)
+    messages = x if weights is None else weights[:, :, None] * x
+    out = torch.where(mask[:, :, None], messages, -torch.inf).amax(1)
     out = torch.where(mask.any(1)[:, None], out, 0)
     return [out.detach(), *torch.autograd.grad(out, x, grad)]
 
@@ -76,10 +79,10 @@ def test_against_dense_rows(dtype: torch.dtype, path: str, every_case: bool) -> 
     widths = (1, 8) if path == "triton" else (1, 7, 41, 64, 150) if every_case else (7, 64, 150)
     for width in widths:
         x, grad = normal(m, width, seed=0), normal(n, width, seed=1)
-        for cut, merged in ((0, False), (15, True)):
+        for cut, merged, weights in ((0, False, None), (15, True, normal(n, m, seed=2))):
             given = (mask.to(device), x.to(device, dtype), grad.to(device, dtype), ids_of(m).to(device))
-            state, of_x = computed(*given, cut, merged)
-            check([state.finish(), of_x], dense_maximum(mask, x, grad), dtype)
+            state, of_x = computed(*given, cut, merged, None if weights is None else weights.to(device, dtype))
+            check([state.finish(), of_x], dense_maximum(mask, x, grad, weights), dtype)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0), (1, 1)])
@@ -95,19 +98,22 @@ def test_empty_blocks(n: int, m: int, path: str) -> None:
 @pytest.mark.parametrize("ids", IDS)
 @pytest.mark.parametrize("merged", [False, True])
 def test_ties_go_to_the_lowest_id_across_stages(merged: bool, ids: tuple[int, int], path: str) -> None:
-    """Few distinct numbers tie often. The winner depends neither on the order of the stages nor on who has them."""
+    """Few distinct products tie often. The winner depends neither on the order of the stages nor on who has them."""
     device = device_of(path)
     mask = block_for(path).to(device)
     n, m = mask.shape
     x = torch.randint(-2, 3, (m, 9), generator=torch.Generator().manual_seed(0)).float()
-    x[3] = -torch.inf
+    weights = torch.randint(1, 3, (n, m), generator=torch.Generator().manual_seed(3)).float().to(device)
+    if merged:
+        x[3] = -torch.inf
     x, source_id, grad = x.to(device), ids_of(m, *ids).to(device), normal(n, 9, seed=2).float().round().to(device)
-    value = torch.where(mask[:, :, None], x, -torch.inf).amax(1)
-    wins = (x == value[:, None]) & mask[:, :, None]
+    messages = weights[:, :, None] * x
+    value = torch.where(mask[:, :, None], messages, -torch.inf).amax(1)
+    wins = (messages == value[:, None]) & mask[:, :, None]
     winner = torch.where(wins, source_id[None, :, None], NO_WINNER).amin(1)
-    state, of_x = computed(mask, x, grad, source_id, 25, merged)
+    state, of_x = computed(mask, x, grad, source_id, 25, merged, weights)
     assert torch.equal(state.value, value) and torch.equal(state.winner, winner)
-    expected = torch.where(source_id[None, :, None] == winner[:, None], grad[:, None], 0)
+    expected = torch.where(source_id[None, :, None] == winner[:, None], weights[:, :, None] * grad[:, None], 0)
     assert torch.equal(of_x, expected.sum(0))
 
 
@@ -117,7 +123,8 @@ def test_a_nan_shows(path: str) -> None:
     x = normal(mask.shape[1], 9, seed=0).float()
     x[5, 3] = x[7, 3] = torch.nan
     source_id = ids_of(len(x)).to(device)
-    state, _ = computed(mask, x.to(device), torch.zeros(len(mask), 9, device=device), source_id, 6)
+    weights = normal(*mask.shape, seed=1).float().to(device)
+    state, _ = computed(mask, x.to(device), torch.zeros(len(mask), 9, device=device), source_id, 6, weights=weights)
     reached = mask[:, 5] | mask[:, 7]
     out = state.finish()
     assert out[reached, 3].isnan().all() and out[~reached].isfinite().all() and out[:, :3].isfinite().all()
