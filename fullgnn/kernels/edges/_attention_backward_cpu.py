@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from fullgnn.kernels.edges._attention_cpu import tile_edges
-from fullgnn.kernels.edges._mask_cpu import mask_memory, multiply_factors
+from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -26,6 +26,7 @@ from fullgnn.kernels.edges._vectors_cpu import (
     sloped,
     spread,
     subtract,
+    weigh_edges,
 )
 from fullgnn.kernels.support.vectors import add, load, prefetch, store, zeros
 
@@ -73,8 +74,8 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        has_factors = len(edge_weight) > 0 or len(target_id) > 0
-        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
+        weighs, masked = len(edge_weight) > 0, len(target_id) > 0
+        memory = mask_memory(tile if masked else 0, num_heads)
         own = np.empty(1, np.int32)
         dots = scratch[:length]
         dots_at = scratch.ctypes.data
@@ -113,9 +114,11 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         source = np.intp(indices[np.uint64(edge + k)])
                         product = multiply(load(base + source * x_stride, last, zero), of_grad)
                         store(at + k * row_bytes, last_sum, head_sums(product, in_slice, depth))
-                if has_factors:
-                    own[0], sources, of_edges = row, indices[edge : edge + count], edge_weight[edge : edge + count]
-                    multiply_factors(dots, num_heads, of_edges, target_id, own, source_id, sources, drop, memory)
+                if weighs:
+                    weigh_edges(dots_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)
+                if masked:
+                    own[0], sources = row, indices[edge : edge + count]
+                    drop_weights(dots, num_heads, target_id, own, source_id, sources, drop, memory)
                 of_tile = no_weights
                 for k in range(count):
                     weight = multiply(load(weights_at + k * row_bytes, last_head, no_weights), inverse)
@@ -174,8 +177,8 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        has_factors = len(edge_weight) > 0 or len(target_id) > 0
-        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
+        weighs, masked = len(edge_weight) > 0, len(target_id) > 0
+        memory = mask_memory(tile if masked else 0, num_heads)
         own = np.empty(1, np.int32)
         dots, weights, factors = scratch[:length], scratch[length : 2 * length], scratch[2 * length : 3 * length]
         dots_at = scratch.ctypes.data
@@ -208,10 +211,12 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         target = np.intp(targets[np.uint64(edge + k)])
                         product = multiply(load(base + target * grad_stride, last, zero), of_x)
                         store(at + k * row_bytes, last_sum, head_sums(product, in_slice, depth))
-                if has_factors:
+                if weighs:
+                    weigh_edges(dots_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)
+                if masked:
                     factors[:] = 1
-                    own[0], others, of_edges = row, targets[edge : edge + count], edge_weight[edge : edge + count]
-                    multiply_factors(factors, num_heads, of_edges, target_id, others, source_id, own, drop, memory)
+                    own[0], ends = row, targets[edge : edge + count]
+                    drop_weights(factors, num_heads, target_id, ends, source_id, own, drop, memory)
                     for place in range(count * num_heads):
                         dots[place] *= factors[place]
                 of_tile = no_weights
@@ -228,7 +233,9 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                         of_tile, sloped(of_edge, load(logits_at + k * row_bytes, last_head, no_weights), slope)
                     )
                 gradient = add(gradient, of_tile)
-                if has_factors:
+                if weighs:
+                    weigh_edges(weights_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)
+                if masked:
                     for place in range(count * num_heads):
                         weights[place] *= factors[place]
                 for part in range(num_slices):

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from fullgnn.kernels.edges._mask_cpu import mask_memory, multiply_factors
+from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -27,6 +27,7 @@ from fullgnn.kernels.edges._vectors_cpu import (
     multiply,
     sloped,
     spread,
+    weigh_edges,
 )
 from fullgnn.kernels.support.vectors import add, load, prefetch, store, zeros
 
@@ -89,8 +90,8 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        has_factors = len(edge_weight) > 0 or len(target_id) > 0
-        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
+        weighs, masked = len(edge_weight) > 0, len(target_id) > 0
+        memory = mask_memory(tile if masked else 0, num_heads)
         own = np.empty(1, np.int32)
         weights = scratch[:length]
         weights_at = scratch.ctypes.data
@@ -140,9 +141,11 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
                 for k in range(count):
                     tile_total = add(tile_total, load(weights_at + k * row_bytes, last_head, no_weights))
                 row_total = add(multiply(row_total, shrink), tile_total)
-                if has_factors:
-                    own[0], sources, of_edges = row, indices[edge : edge + count], edge_weight[edge : edge + count]
-                    multiply_factors(weights, num_heads, of_edges, target_id, own, source_id, sources, drop, memory)
+                if weighs:
+                    weigh_edges(weights_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)
+                if masked:
+                    own[0], sources = row, indices[edge : edge + count]
+                    drop_weights(weights, num_heads, target_id, own, source_id, sources, drop, memory)
                 for part in range(num_slices):
                     total_of_part = zero
                     at = weights_at + part * in_slice * size

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from fullgnn.kernels.edges._attention_cpu import tile_edges
-from fullgnn.kernels.edges._mask_cpu import mask_memory, multiply_factors
+from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
 from fullgnn.kernels.edges._rows_cpu import RowLoop
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
@@ -26,6 +26,7 @@ from fullgnn.kernels.edges._vectors_cpu import (
     sloped,
     spread,
     subtract,
+    weigh_edges,
 )
 from fullgnn.kernels.support.vectors import add, load, prefetch, store, zeros
 
@@ -75,8 +76,8 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        has_factors = len(edge_weight) > 0 or len(target_id) > 0
-        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
+        weighs, masked = len(edge_weight) > 0, len(target_id) > 0
+        memory = mask_memory(tile if masked else 0, num_heads)
         own = np.empty(1, np.int32)
         dots = scratch[:length]
         dots_at = scratch.ctypes.data
@@ -114,9 +115,11 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                     at += full_lanes * size
                     if at == repeats * row_bytes:
                         at = 0
-                if has_factors:
-                    own[0], sources, of_edges = row, indices[edge : edge + count], edge_weight[edge : edge + count]
-                    multiply_factors(dots, num_heads, of_edges, target_id, own, source_id, sources, drop, memory)
+                if weighs:
+                    weigh_edges(dots_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)
+                if masked:
+                    own[0], sources = row, indices[edge : edge + count]
+                    drop_weights(dots, num_heads, target_id, own, source_id, sources, drop, memory)
                 for k in range(count):
                     weight = multiply(load(weights_at + k * row_bytes, last_head, no_weights), inverse)
                     difference = subtract(load(dots_at + k * row_bytes, last_head, no_weights), dot)
@@ -186,10 +189,10 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
             zeros(bits, head_lanes, head_vectors),
             zeros(bits, full_lanes, 1),
         )
-        has_factors = len(edge_weight) > 0 or len(target_id) > 0
-        memory = mask_memory(tile if len(target_id) > 0 else 0, num_heads)
+        weighs, masked = len(edge_weight) > 0, len(target_id) > 0
+        memory = mask_memory(tile if masked else 0, num_heads)
         own = np.empty(1, np.int32)
-        dots, weights, changed = scratch[:length], scratch[length : 2 * length], scratch[2 * length : 3 * length]
+        dots, weights, dropped = scratch[:length], scratch[length : 2 * length], scratch[2 * length : 3 * length]
         dots_at = scratch.ctypes.data
         weights_at = dots_at + length * size
         tops_at = weights_at + 2 * length * size
@@ -220,12 +223,14 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                 for place in range(0, count * row_bytes, full_lanes * size):
                     logits = load(weights_at + place, 0, flat)
                     store(weights_at + place, 0, exp_difference(logits, load(tops_at + place, 0, flat)))
-                if has_factors:
-                    changed[:] = 1
-                    own[0], others, of_edges = row, targets[edge : edge + count], edge_weight[edge : edge + count]
-                    multiply_factors(changed, num_heads, of_edges, target_id, others, source_id, own, drop, memory)
+                if weighs:
+                    weigh_edges(dots_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)
+                if masked:
+                    dropped[:] = 1
+                    own[0], ends_of_edges = row, targets[edge : edge + count]
+                    drop_weights(dropped, num_heads, target_id, ends_of_edges, source_id, own, drop, memory)
                     for place in range(count * num_heads):
-                        dots[place] *= changed[place]
+                        dots[place] *= dropped[place]
                 for k in range(count):
                     of_target = table + np.intp(targets[np.uint64(edge + k)]) * 3 * row_bytes
                     inverse = load(of_target + row_bytes, last_head, no_weights)
@@ -234,9 +239,11 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                     difference = subtract(load(dots_at + k * row_bytes, last_head, no_weights), dot)
                     store(weights_at + k * row_bytes, last_head, weight)
                     store(dots_at + k * row_bytes, last_head, multiply(weight, difference))
-                if has_factors:
+                if weighs:
+                    weigh_edges(weights_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)
+                if masked:
                     for place in range(count * num_heads):
-                        weights[place] *= changed[place]
+                        weights[place] *= dropped[place]
                 for part in range(num_slices):
                     of_x = load(x + row * x_stride + part * slice_bytes, last, zero)
                     factors = load(vector + part * slice_bytes, last, zero)

@@ -288,11 +288,12 @@ def _fill(ids, low, factor, shift, slots):
 def _weigh_gradients(indptr, indices, first_row, stop_row, edge_weight, source_id, winner, grad, out):
     """Write the gradients of some targets, times the weights of the edges by which sources of this stage have won."""
     for row in range(first_row, stop_row):
+        best_id, of_row, weighed = winner[row], grad[row], out[row]
         for edge in range(indptr[row], indptr[row + 1]):
-            sender = source_id[indices[edge]]
+            sender, weight = source_id[indices[edge]], edge_weight[edge]
             for column in range(grad.shape[1]):
-                if winner[row, column] == sender:
-                    out[row, column] = grad[row, column] * edge_weight[edge]
+                of_winner = of_row[column] * weight
+                weighed[column] = of_winner if best_id[column] == sender else weighed[column]
 
 
 @numba.njit(cache=True, nogil=True)

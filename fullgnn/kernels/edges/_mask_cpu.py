@@ -1,5 +1,4 @@
-"""The factors of a softmax, edge weights and the dropout of ``mask.py``, inside compiled loops. Importing this module
-imports numba."""
+"""The dropout of ``mask.py``, beside edge weights, inside compiled loops. Importing this module imports numba."""
 
 import numba
 import numpy as np
@@ -50,25 +49,14 @@ def mask_memory(tile, num_heads):
 
 
 @numba.njit(nogil=True, cache=True)
-def multiply_factors(numbers, num_heads, edge_weight, target_id, targets, source_id, sources, drop, memory):
-    """Multiply (count, num_heads) ``numbers`` of edges by the factors of the edges.
+def drop_weights(weights, num_heads, target_id, targets, source_id, sources, drop, memory):
+    """Multiply (count, num_heads) ``weights`` of edges by their factors of the dropout.
 
     Args:
-        edge_weight: (count,) weights of these edges; (0,): no weights.
         targets, sources: (count,) LOCAL ends of the edges; an array of one number is the end of all of them.
         target_id, source_id, drop: see ``FactorArguments``.
         memory: ``mask_memory`` for count edges or more.
     """
-    for k in range(len(edge_weight)):
-        for head in range(num_heads):
-            numbers[k * num_heads + head] *= edge_weight[k]
-    if len(target_id) > 0:
-        _drop_weights(numbers, num_heads, target_id, targets, source_id, sources, drop, memory)
-
-
-@numba.njit(nogil=True, cache=True)
-def _drop_weights(weights, num_heads, target_id, targets, source_id, sources, drop, memory):
-    """Multiply (count, num_heads) ``weights`` of edges by their factors of the dropout; see ``multiply_factors``."""
     (threshold, scale, layer, epoch, key_0, key_1), (counters, word) = drop, memory
     count = max(len(targets), len(sources))
     num_groups = (num_heads + 3) // 4  # Philox calls per edge

@@ -8,6 +8,7 @@ import sys
 import zlib
 from functools import partial
 
+import numba
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
@@ -21,8 +22,11 @@ from fullgnn.kernels.support.vectors import (
     broadcast,
     each_vector,
     exponential,
+    load,
     shuffle_mask,
+    store,
     sum_of_row,
+    times,
 )
 
 MAX_VECTORS = 8  # vectors of a slice of several heads, so that its sum and a row of X fit into registers
@@ -195,6 +199,20 @@ def head_sums(_, row, heads, depth):
         return sums
 
     return result(row, heads, depth), codegen
+
+
+@numba.njit(nogil=True)
+def weigh_edges(numbers, last, row_bytes, edge_weight, like):
+    """Multiply a row of numbers for each edge, of the type of ``like``, by the weight of the edge.
+
+    Args:
+        numbers: address of the first row, from which ``row_bytes`` lead to each next row.
+        last: see ``load``.
+        edge_weight: (count,).
+    """
+    for k in range(len(edge_weight)):
+        place = numbers + k * row_bytes
+        store(place, last, times(load(place, last, like), edge_weight[k]))
 
 
 def _first_columns(lines: RowVectors, width: int) -> list[int]:
