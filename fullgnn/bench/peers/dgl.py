@@ -90,7 +90,10 @@ def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
 
 
 def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATv2Conv``, with ELU between them; the last one has one head."""
+    """Two layers of ``GATv2Conv``, with ELU between them; the last one has one head.
+
+    DGL adds no bias to a layer's result, so that from the second epoch on its losses are similar, not equal.
+    """
     graph = graph_with_edge_ids(problem)
     from dgl.nn.pytorch import GATv2Conv
 

@@ -31,9 +31,15 @@ def sparse_tensor(problem: Problem) -> Any:
     return SparseTensor(rowptr=problem.indptr.long(), col=problem.indices.long(), sparse_sizes=shape, is_sorted=True)
 
 
-def edge_index(problem: Problem) -> Tensor:
-    """(2, nnz) int64, sorted by target."""
-    messages = 4 * problem.nnz * max(problem.hidden, problem.graph.num_classes)  # bytes, of one layer
+def edge_index(problem: Problem, gathers_features: bool = False) -> Tensor:
+    """(2, nnz) int64, sorted by target.
+
+    Args:
+        gathers_features: whether a message of the first layer has the columns of the features, before they are
+            multiplied by weights.
+    """
+    columns = problem.widths if gathers_features else problem.widths[1:]
+    messages = 4 * problem.nnz * max(columns)  # bytes, of one layer
     if 4 * messages > available_memory(problem.features.device):
         raise UnsupportedError(
             f"its messages of {messages / 1e9:.1f} GB a layer, held four times, do not fit in memory"
@@ -209,9 +215,12 @@ def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
     return model.to(table.device)
 
 
-def forms(name: str, make: Callable[..., torch.nn.Module]) -> dict[str, Callable[..., torch.nn.Module]]:
+def forms(
+    name: str, make: Callable[..., torch.nn.Module], gathers_features: bool = False
+) -> dict[str, Callable[..., torch.nn.Module]]:
     """The methods of one layer, by the type of its adjacency."""
-    known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": edge_index}
+    pairs = functools.partial(edge_index, gathers_features=gathers_features)
+    known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": pairs}
     return {f"PyG {name} ({kind})": functools.partial(make, form=form) for kind, form in known.items()}
 
 
@@ -221,13 +230,13 @@ SPMM = {
 }
 MODELS: Models = {
     "gcn": forms("GCNConv", gcn_conv),
-    "sage": forms("SAGEConv", sage_conv),
-    "sage-max": forms("SAGEConv max", functools.partial(sage_conv, aggr="max")),
-    "gin": forms("GINConv", gin_conv),
+    "sage": forms("SAGEConv", sage_conv, gathers_features=True),
+    "sage-max": forms("SAGEConv max", functools.partial(sage_conv, aggr="max"), gathers_features=True),
+    "gin": forms("GINConv", gin_conv, gathers_features=True),
     "gat": {"PyG GATConv (edge_index)": gat_conv},
     "gatv2": {"PyG GATv2Conv (edge_index)": gatv2_conv},
-    "sgc": forms("SGConv", sg_conv),
-    "ngcn": forms("SGConv and APPNP", powers),
+    "sgc": forms("SGConv", sg_conv, gathers_features=True),
+    "ngcn": forms("SGConv and APPNP", powers, gathers_features=True),
     "appnp": forms("APPNP", appnp),
     "gcnii": forms("GCN2Conv", gcn2_conv),
     "lightgcn": {
