@@ -11,7 +11,7 @@ import re
 import tempfile
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Optional
 
@@ -82,12 +82,16 @@ class Hardware:
     that read each other's rows in place (``distributed/shared_memory.py``). Empty on a machine of one rank."""
     network: Optional[Link]
     """Any collective between machines, for each rank of the machine; None: there is one machine."""
+    edge_gather: dict[int, float] = field(default_factory=dict)
+    """``gather`` for a forward pass of attention over edges one by one, measured with 8 heads of 8 float32 and their
+    logits. Empty: it was not measured, and the rates of ``gather`` count."""
 
     def __post_init__(self) -> None:
         check_choices("device", [self.device], ["cpu", "cuda"])
         _check_positive({key: value for key, value in vars(self).items() if isinstance(value, int | float)})
-        for table_bytes, rate in self.gather.items():
-            _check_positive({f"gather[{table_bytes}]": rate, f"the table {table_bytes} of gather": table_bytes})
+        for key in ("gather", "edge_gather"):
+            for table_bytes, rate in getattr(self, key).items():
+                _check_positive({f"{key}[{table_bytes}]": rate, f"the table {table_bytes} of {key}": table_bytes})
         if not self.gather:
             raise ConfigError("gather is empty: give at least one rate")
 
@@ -96,9 +100,14 @@ class Hardware:
         """Size of the smallest measured table, which a cache near the core holds."""
         return min(self.gather)
 
-    def gather_rate(self, table_bytes: float) -> float:
-        """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends."""
-        sizes, rates = zip(*sorted(self.gather.items()))
+    def gather_rate(self, table_bytes: float, by_edge: bool = False) -> float:
+        """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends.
+
+        Args:
+            by_edge: the rate of a pass over edges one by one instead.
+        """
+        measured = self.edge_gather if by_edge and self.edge_gather else self.gather
+        sizes, rates = zip(*sorted(measured.items()))
         return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(rates)))
 
     def link(self, collective: str, world_size: int) -> Link:

@@ -27,7 +27,7 @@ def transpose(csr: LocalCSR) -> Transposed:
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.edges._index_cpu import transpose_cpu
 
-        return Transposed(*map(torch.from_numpy, transpose_cpu(csr)))
+        return Transposed(*transpose_cpu(csr))
     return transpose_torch(csr)
 
 
