@@ -84,7 +84,8 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
         "dense": _dense_s(job, trace, hardware) + sum_of(edges, "copies_s", job),
     }
     slowest = np.unravel_index(np.argmax(by_rank["spmm"] + by_rank["comm"] + by_rank["dense"]), job.num_own_rows.shape)
-    update_bytes = OPTIMIZER_PASSES * trace.num_parameters * job.dtype.itemsize
+    num_updated = trace.num_parameters + trace.num_row_parameters * int(job.num_own_rows[slowest])
+    update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
     other_s = update_bytes / hardware.copy_bytes_per_s + 10 * hardware.op_s
     times_s = {phase: seconds[slowest] for phase, seconds in by_rank.items()} | {"other": other_s}
     return Prediction(

@@ -15,7 +15,6 @@ from fullgnn.config.keys import check_minima
 from fullgnn.costs.edge_passes import Move
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.job import build_model
-from fullgnn.engine.sharded import sharded_names
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import EdgeSet
 from fullgnn.partition import Partition
@@ -49,7 +48,7 @@ class GraphStatistics:
     """Fraction of random-order cache misses that the node order turns into hits."""
 
     def __post_init__(self) -> None:
-        check_minima(self, {"num_nodes": 1, "nnz": 0, "num_features": 1, "num_classes": 1, "num_train": 0})
+        check_minima(self, {"num_nodes": 1, "nnz": 0, "num_features": 0, "num_classes": 1, "num_train": 0})
         if self.num_train > self.num_nodes:
             raise ConfigError(f"num_train={self.num_train} is more than the {self.num_nodes} nodes")
 
@@ -140,14 +139,14 @@ class PlannedJob:
 
 
 def why_unplannable(cfg: Config) -> str:
-    """Why the cost of the model is not that of its products and of parameters that every rank holds; empty if it is."""
+    """Why the planner does not know the cost of the model; empty if it does."""
     if takes_links(cfg.task):
         return "learns pairs that each step draws, which the planner does not count"
     model = build_model(cfg, 1, 1, torch.device("cpu"))
     for layer in model.modules():
         if isinstance(getattr(layer, "edge_set", None), EdgeSet) and not getattr(layer, "states_edge_reads", False):
             return f"reads edges in {type(layer).__name__}, which does not tell the planner what it reads for an edge"
-    return "has trainable vectors of nodes, which the planner does not count" if sharded_names(model) else ""
+    return ""
 
 
 def check_plannable(cfg: Config) -> None:

@@ -30,7 +30,7 @@ from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.blocks import all_logits, input_powers, input_propagation, loss_logits, needs_of
 from fullgnn.engine.job import Job, build_model
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.sharded import place_rows
+from fullgnn.engine.sharded import place_rows, split_parameters
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
@@ -81,6 +81,7 @@ class Trace:
     pass_bytes: int
     """Read or written by operations on rows other than dense products, in a model that reads edges one by one."""
     num_parameters: int  # of those that every rank holds
+    num_row_parameters: int  # of those that have a row for each node, in a row
     peak_tensor_bytes: int  # without the blocks of the adjacency
     needs: Needs
     transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
@@ -109,13 +110,15 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
         peak_bytes, more = line(peak_bytes, skeleton(2 * few).train_one_epoch()), _work(job, 2 * few)
         gemms = [Gemm(*map(line, one, two)) for one, two in zip(gemms, more.gemms)]
         pass_bytes = line(pass_bytes, more.pass_bytes)
+    replicated, sharded = split_parameters(first.model)
     return Trace(
         rank=rank,
         products=first.products,
         passes=passes_of(first.events),
         gemms=gemms,
         pass_bytes=pass_bytes,
-        num_parameters=sum(parameter.numel() for parameter in first.model.parameters()),
+        num_parameters=sum(parameter.numel() for parameter in replicated),
+        num_row_parameters=sum(parameter[0].numel() for parameter in sharded if len(parameter)),
         peak_tensor_bytes=peak_bytes,
         needs=first.needs,
         transposed=first.transposed(),
@@ -220,11 +223,12 @@ class _Skeleton:
             pads_rows=padded,
             buffers=BufferPool(device, lambda number: SharedSlots(grid.num_ranks, rank, 1.0, True, number)),
         )
-        self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
+        self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, torch.device("cpu"))
+        place_rows(self.model, torch.arange(job.rows.num_own(self.part, self.replica)))
+        self.model.to(device)  # the device "meta" could not draw the first values
         self.needs = needs_of(self.model, job.cfg.optimizations)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
         self.graph = self._graph()
-        place_rows(self.model, self.graph.block.source_id)
 
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""
@@ -248,7 +252,7 @@ class _Skeleton:
         masks = torch.zeros(3, num_own, dtype=torch.bool)
         masks[0, :num_train] = True
         features = torch.zeros(num_own, job.graph.num_features, dtype=job.dtype, device=device)
-        if self.context.pads_rows:
+        if self.context.pads_rows and job.graph.num_features:
             features = zero_padded(num_own, job.graph.num_features, like=features)
         kept: Input = features
         propagation = input_propagation(self.model)

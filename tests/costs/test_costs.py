@@ -71,6 +71,7 @@ EDGE_MODELS = {
     "gat": ["model=gat", "model.hidden_channels=4", "model.heads=2"],
     "gatv2": ["model=gatv2", "model.hidden_channels=4", "model.heads=2", "model.norm=batch"],
     "maximum": ["model=sage", "model.aggregation=max", "model.hidden_channels=7"],
+    "vectors": ["model=gat", "model.hidden_channels=3", "model.heads=1", "model.embedding_channels=6"],
 }
 
 

@@ -200,6 +200,23 @@ def test_the_passes_over_edges_are_those_of_the_layers() -> None:
     assert Gemm(n // 2, 128, 40) in traces["gat"].gemms and traces["gat"].products == []
 
 
+def test_trainable_vectors_of_nodes_lie_on_their_ranks() -> None:
+    """Each takes four numbers: its value, its gradient and two moments. They are updated, and not summed over ranks."""
+    width, runs = 64, ([], ["model.embedding_channels=64"])
+    hardware = replace(machine(), copy_bytes_per_s=1e9)
+    plain, with_vectors = (
+        search(hardware, "model.input_dropout=0.5", *run).options([4], ["broadcast"], [1])[0].prediction for run in runs
+    )
+    rows, num_weights = GRAPH.num_nodes // 4, width * 64
+    more = with_vectors.peak_tensor_bytes - plain.peak_tensor_bytes
+    assert more > 4 * 4 * rows * width
+    of_weights = 2 * 3 * num_weights * 4 // 4  # of the first layer, which is wider
+    received = [one.comm_bytes_per_epoch["all_reduce"] for one in (plain, with_vectors)]
+    assert received[1] - received[0] == of_weights
+    updated_ms = with_vectors.time_ms["other"] - plain.time_ms["other"]
+    assert updated_ms == pytest.approx(7 * 4 * (rows * width + num_weights) / 1e9 * 1e3, rel=1e-3)
+
+
 def test_passes_over_edges_follow_their_own_rate() -> None:
     """Without a measured rate, that of products counts."""
     slow = replace(machine(), gather={1: 1e9})
