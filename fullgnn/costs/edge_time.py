@@ -1,7 +1,7 @@
 """The time of a pass over edges one by one, as ``product_time.py`` has it for a product.
 
-gathered    what an edge reads of its source, and of its target, at the rate of a table of their block in such a pass;
-            on a CPU, what it reads again comes at the rate of the smallest table
+gathered    what an edge reads of its source, and of its target: the bytes come at the rate of the smallest table, and
+            each row costs as much more as a row of the measured width in a table of this size
 waiting     rows of the next stage arrive, and gradients of the last one leave, while a stage is computed
 copies      gradients are added where their rows are, and copied to where their owners read them
 """
@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fullgnn.costs.edge_passes import FETCH, PUSH, EdgePass
-from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.hardware import EDGE_ROW_BYTES, Hardware
 from fullgnn.costs.product_time import gather_s_per_byte, joining_s, overlapped_s, reads_in_place, travel_s
 from fullgnn.costs.statistics import PlannedJob
+from fullgnn.schemes.rows import RowDistribution
 
 
 class EdgeTime(NamedTuple):
@@ -71,11 +72,18 @@ def _compute_s(job: PlannedJob, one: EdgePass, hardware: Hardware) -> np.ndarray
     total = steps * hardware.op_s * sum(num_bytes > 0 for _, num_bytes in tables)
     if hardware.device == "cpu":  # of winners, a row is read for each target, and as many numbers are written
         total = total + steps * targets * 2 * reads.of_winners / hardware.copy_bytes_per_s
-        total = total + product.rank_nnz * reads.again / hardware.gather_rate(1, by_edge=True)
     else:
         tables.append((product.out_rows, reads.of_winners))
     for rows, num_bytes in tables:
         if num_bytes:
-            s_per_byte = gather_s_per_byte(job, rows, num_bytes, hardware, by_edge=True)
-            total = total + product.rank_nnz * num_bytes * s_per_byte
+            total = total + product.rank_nnz * _row_s(job, rows, num_bytes, hardware)
     return total + steps * targets * 2 * max(reads.of_sources, reads.of_targets) / hardware.copy_bytes_per_s
+
+
+def _row_s(job: PlannedJob, rows: RowDistribution, row_bytes: int, hardware: Hardware) -> float:
+    """Seconds for a row of ``row_bytes`` that an edge names in a block of ``rows``."""
+    if not hardware.edge_gather:
+        return row_bytes * gather_s_per_byte(job, rows, row_bytes, hardware)
+    near, far = (hardware.edge_rate(size) for size in (1, rows.block_sizes.max() * row_bytes))
+    missing_s = EDGE_ROW_BYTES * (1 / far - 1 / near)  # caches find the rest of a row that is wider by themselves
+    return row_bytes / near + (1 - job.graph.locality) * missing_s

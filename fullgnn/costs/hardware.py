@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CACHE = "~/.cache/fullgnn"
 
+EDGE_ROW_BYTES = 4 * (64 + 8)
+"""Bytes of a row in the passes over edges that are measured: 8 heads of 8 float32, and their logits."""
+
 _MESSAGES = {"gather": "exchange", "reduce_scatter": "exchange"}
 """Collectives that are made of the messages of another (``Axis.exchange``)."""
 
@@ -83,8 +86,8 @@ class Hardware:
     network: Optional[Link]
     """Any collective between machines, for each rank of the machine; None: there is one machine."""
     edge_gather: dict[int, float] = field(default_factory=dict)
-    """``gather`` for a forward pass of attention over edges one by one, measured with 8 heads of 8 float32 and their
-    logits. Empty: it was not measured, and the rates of ``gather`` count."""
+    """``gather`` for a forward pass of attention over edges one by one, with rows of ``EDGE_ROW_BYTES``. Empty: it was
+    not measured, and the rates of ``gather`` count."""
 
     def __post_init__(self) -> None:
         check_choices("device", [self.device], ["cpu", "cuda"])
@@ -100,15 +103,13 @@ class Hardware:
         """Size of the smallest measured table, which a cache near the core holds."""
         return min(self.gather)
 
-    def gather_rate(self, table_bytes: float, by_edge: bool = False) -> float:
-        """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends.
+    def gather_rate(self, table_bytes: float) -> float:
+        """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends."""
+        return _interpolated(self.gather, table_bytes)
 
-        Args:
-            by_edge: the rate of a pass over edges one by one instead.
-        """
-        measured = self.edge_gather if by_edge and self.edge_gather else self.gather
-        sizes, rates = zip(*sorted(measured.items()))
-        return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(rates)))
+    def edge_rate(self, table_bytes: float) -> float:
+        """``edge_gather`` for a table of any size, as ``gather_rate``."""
+        return _interpolated(self.edge_gather, table_bytes)
 
     def link(self, collective: str, world_size: int) -> Link:
         """The link of a ``collective``, as the meter names it, in a job of ``world_size`` ranks.
@@ -229,3 +230,8 @@ def _check_positive(numbers: Mapping[str, float]) -> None:
     for key, value in numbers.items():
         if not 0 < value < math.inf:
             raise ConfigError(f"{key}={value} is not possible: it takes a positive number")
+
+
+def _interpolated(rates: Mapping[int, float], table_bytes: float) -> float:
+    sizes, known = zip(*sorted(rates.items()))
+    return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(known)))

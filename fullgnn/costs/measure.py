@@ -28,7 +28,15 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.costs.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
+from fullgnn.costs.hardware import (
+    EDGE_ROW_BYTES,
+    Hardware,
+    Link,
+    cache_path,
+    cached_hardware,
+    keep_hardware,
+    write_hardware,
+)
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, init_world
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import UnsupportedError
@@ -140,13 +148,13 @@ def _gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges: int
 
 def _edge_gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges: int) -> float:
     """Bytes of rows of a table, and of their logits, that a forward pass of attention reads in a second."""
-    x = torch.rand(max(1, table_bytes // (4 * (WIDTH + HEADS))), WIDTH + HEADS, device=world.device)
+    x = torch.rand(max(1, table_bytes // EDGE_ROW_BYTES), WIDTH + HEADS, device=world.device)
     adj = random_pattern(max(1, num_edges // DEGREE), len(x), num_edges, seed=world.rank, device=world.device)
     of_targets = x.new_zeros(adj.num_rows, HEADS)
     state = SoftmaxState.empty(adj.num_rows, HEADS, WIDTH, x)
     rows, logits = x[:, :WIDTH], x[:, WIDTH:]
     seconds = clock.seconds(lambda: attend(adj, logits, of_targets, rows, 0.2, None, state))
-    return adj.nnz * x.shape[1] * x.itemsize / seconds
+    return adj.nnz * EDGE_ROW_BYTES / seconds
 
 
 def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: torch.device) -> LocalCSR:

@@ -15,13 +15,10 @@ def reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:
     return offered and not (job.products[name].transports == BROADCAST).any()
 
 
-def gather_s_per_byte(
-    job: PlannedJob, rows: RowDistribution, row_bytes: float, hardware: Hardware, by_edge: bool = False
-) -> float:
-    """Seconds for a byte of rows of a block of ``rows`` that edges name; ``by_edge``: see ``gather_rate``."""
+def gather_s_per_byte(job: PlannedJob, rows: RowDistribution, row_bytes: float, hardware: Hardware) -> float:
+    """Seconds for a byte of rows of a block of ``rows`` that a product gathers."""
     locality, table_bytes = job.graph.locality, rows.block_sizes.max() * row_bytes
-    near, far = (hardware.gather_rate(size, by_edge) for size in (1, table_bytes))
-    return locality / near + (1 - locality) / far
+    return locality / hardware.gather_rate(1) + (1 - locality) / hardware.gather_rate(table_bytes)
 
 
 def multiply_s(job: PlannedJob, name: str, row_bytes: float, hardware: Hardware) -> np.ndarray:

@@ -96,8 +96,7 @@ class _Attend(torch.autograd.Function):
         rows_of = AttentionRows(logit_of, maximum_of, total_of, grad_of, dot_of, torch.zeros_like(logit_of))
         stages, push = block.stages(attention.edge_set), moves.push(width + num_heads, x)
         size = x.element_size()
-        of_targets = (width + 4 * num_heads) * size
-        reads = EdgeReads(of_sources=(width + num_heads) * size, of_targets=of_targets, again=width * size)
+        reads = EdgeReads(of_sources=(width + num_heads) * size, of_targets=(width + 4 * num_heads) * size)
         for step, rows in enumerate(moves.arrivals(x[:, : width + num_heads])):
             gradients = None
             if rows is not None:

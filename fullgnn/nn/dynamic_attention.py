@@ -47,8 +47,7 @@ class _AttendDynamic(torch.autograd.Function):
         masks, stages = attention.masks(block), block.stages(attention.edge_set)
         of_all_targets = moves.gather_targets(x_target)
         state = SoftmaxState.empty(len(of_all_targets), attention.num_heads, x.shape[1], x)
-        of_row = x.shape[1] * x.element_size()
-        reads = EdgeReads(of_sources=of_row, again=of_row)
+        reads = EdgeReads(of_sources=x.shape[1] * x.element_size())
         for step, rows in enumerate(moves.arrivals(x)):
             if rows is not None:
                 csr = stages[step].csr
@@ -74,8 +73,7 @@ class _AttendDynamic(torch.autograd.Function):
         rows_of = DynamicRows(x_target_of, maximum_of, total_of, grad_of, dot_of, *sums)
         stages, push = block.stages(attention.edge_set), moves.push(width, x)
         size = x.element_size()
-        of_targets = (2 * width + 3 * num_heads) * size
-        reads = EdgeReads(of_sources=width * size, of_targets=of_targets, again=3 * width * size)
+        reads = EdgeReads(of_sources=width * size, of_targets=(2 * width + 3 * num_heads) * size)
         for step, rows in enumerate(moves.arrivals(x)):
             gradient = None
             if rows is not None:

@@ -17,8 +17,6 @@ class EdgeReads:
 
     of_sources: int = 0
     of_targets: int = 0
-    again: int = 0
-    """What a loop on a CPU reads a second time, after the other edges of its tile: from the L1 cache."""
     of_winners: int = 0
     """Of the targets too. On a CPU the kernel reads them once for each target, and goes over no edge."""
 

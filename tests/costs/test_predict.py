@@ -13,7 +13,7 @@ from fullgnn.costs.measure import Sizes, measure
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import MAX_RANKS, Option, Search, best
 from fullgnn.costs.simulate import prepare_for, simulate
-from fullgnn.costs.statistics import GraphStatistics, counted_job, estimated_job
+from fullgnn.costs.statistics import GraphStatistics, check_plannable, counted_job, estimated_job
 from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
@@ -21,9 +21,10 @@ from fullgnn.engine.job import distribute, make_learner, make_scheme, with_input
 from fullgnn.engine.prepare import NodeFacts
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, DataError, UnsupportedError
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import aligned
+from fullgnn.nn import GATConv
 from fullgnn.schemes.edges import EdgeReads
 from fullgnn.schemes.options import replications
 from fullgnn.telemetry.meter import Meter
@@ -183,21 +184,24 @@ def test_the_passes_over_edges_are_those_of_the_layers() -> None:
         traces[name] = trace_epoch(estimated_job(cfg, 2, GRAPH), 0)
     found = {name: [(one.name, one.reads) for one in trace.passes if one.reads] for name, trace in traces.items()}
 
-    def reads(of_sources: int, of_targets: int = 0, again: int = 0, of_winners: int = 0) -> EdgeReads:
-        return EdgeReads(item * of_sources, item * of_targets, item * again, item * of_winners)
+    def reads(of_sources: int, of_targets: int = 0, of_winners: int = 0) -> EdgeReads:
+        return EdgeReads(item * of_sources, item * of_targets, item * of_winners)
 
-    assert found["gat"] == [
-        ("adj", reads(36)), ("loss", reads(17)), ("loss", reads(17, 20, 16)), ("adj", reads(36, 48, 32))
-    ]  # fmt: skip
-    assert found["gatv2"] == [
-        ("adj", reads(32, 0, 32)), ("loss", reads(16, 0, 16)),
-        ("loss", reads(16, 35, 48)), ("adj", reads(32, 76, 96)),
-    ]  # fmt: skip
-    assert found["maximum"] == [
-        ("adj", reads(128)), ("loss", reads(32)), ("loss", reads(0, of_winners=64))
-    ]  # fmt: skip
+    gat = [("adj", reads(36)), ("loss", reads(17)), ("loss", reads(17, 20)), ("adj", reads(36, 48))]
+    gatv2 = [("adj", reads(32)), ("loss", reads(16)), ("loss", reads(16, 35)), ("adj", reads(32, 76))]
+    assert found["gat"] == gat and found["gatv2"] == gatv2
+    assert found["maximum"] == [("adj", reads(128)), ("loss", reads(32)), ("loss", reads(0, of_winners=64))]
     assert [sorted(trace.transposed) for trace in traces.values()] == [["adj", "loss"], ["adj", "loss"], []]
     assert Gemm(n // 2, 128, 40) in traces["gat"].gemms and traces["gat"].products == []
+
+
+def test_what_the_planner_does_not_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_plannable(config("model=gat"))
+    with pytest.raises(UnsupportedError, match="^model=lightgcn learns pairs that each step draws"):
+        check_plannable(config("model=lightgcn", "task=link_ranking"))
+    monkeypatch.setattr(GATConv, "states_edge_reads", False)
+    with pytest.raises(UnsupportedError, match="^model=gat reads edges in GATConv, which does not tell the planner"):
+        check_plannable(config("model=gat"))
 
 
 def test_trainable_vectors_of_nodes_lie_on_their_ranks() -> None:
