@@ -134,7 +134,7 @@ class Hardware:
 def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware:
     """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
-    ``auto`` is this machine with ``nproc`` ranks. It is measured once, by ranks that are started for it, in some ten
+    ``auto`` is this machine with ``nproc`` ranks. It is measured once, by ranks that are started for it, in 10 to 20
     seconds. The ranks of a job call ``measure.measured_hardware`` instead.
 
     Raises:

@@ -63,7 +63,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of what is measured; the defaults take about ten seconds."""
+    """Sizes of what is measured; the defaults take 10 to 20 seconds."""
 
     tables: tuple[int, ...] = (MIB // 2, 4 * MIB, 16 * MIB, 64 * MIB, 192 * MIB)
     """Bytes of the tables that are gathered from."""
