@@ -11,7 +11,7 @@ import re
 import tempfile
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Optional
 
@@ -32,6 +32,9 @@ from fullgnn.telemetry.machine import hardware as machine
 log = logging.getLogger(__name__)
 
 DEFAULT_CACHE = "~/.cache/fullgnn"
+
+EDGE_ROW_BYTES = 4 * (64 + 8)
+"""Bytes of a row in the passes over edges that are measured: 8 heads of 8 float32, and their logits."""
 
 _MESSAGES = {"gather": "exchange", "reduce_scatter": "exchange"}
 """Collectives that are made of the messages of another (``Axis.exchange``)."""
@@ -82,12 +85,16 @@ class Hardware:
     that read each other's rows in place (``distributed/shared_memory.py``). Empty on a machine of one rank."""
     network: Optional[Link]
     """Any collective between machines, for each rank of the machine; None: there is one machine."""
+    edge_gather: dict[int, float] = field(default_factory=dict)
+    """``gather`` for a forward pass of attention over edges one by one, with rows of ``EDGE_ROW_BYTES``. Empty: it was
+    not measured, and the rates of ``gather`` count."""
 
     def __post_init__(self) -> None:
         check_choices("device", [self.device], ["cpu", "cuda"])
         _check_positive({key: value for key, value in vars(self).items() if isinstance(value, int | float)})
-        for table_bytes, rate in self.gather.items():
-            _check_positive({f"gather[{table_bytes}]": rate, f"the table {table_bytes} of gather": table_bytes})
+        for key in ("gather", "edge_gather"):
+            for table_bytes, rate in getattr(self, key).items():
+                _check_positive({f"{key}[{table_bytes}]": rate, f"the table {table_bytes} of {key}": table_bytes})
         if not self.gather:
             raise ConfigError("gather is empty: give at least one rate")
 
@@ -98,8 +105,11 @@ class Hardware:
 
     def gather_rate(self, table_bytes: float) -> float:
         """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends."""
-        sizes, rates = zip(*sorted(self.gather.items()))
-        return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(rates)))
+        return _interpolated(self.gather, table_bytes)
+
+    def edge_rate(self, table_bytes: float) -> float:
+        """``edge_gather`` for a table of any size, as ``gather_rate``."""
+        return _interpolated(self.edge_gather, table_bytes)
 
     def link(self, collective: str, world_size: int) -> Link:
         """The link of a ``collective``, as the meter names it, in a job of ``world_size`` ranks.
@@ -124,7 +134,7 @@ class Hardware:
 def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware:
     """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
-    ``auto`` is this machine with ``nproc`` ranks. It is measured once, by ranks that are started for it, in some ten
+    ``auto`` is this machine with ``nproc`` ranks. It is measured once, by ranks that are started for it, in 10 to 20
     seconds. The ranks of a job call ``measure.measured_hardware`` instead.
 
     Raises:
@@ -220,3 +230,8 @@ def _check_positive(numbers: Mapping[str, float]) -> None:
     for key, value in numbers.items():
         if not 0 < value < math.inf:
             raise ConfigError(f"{key}={value} is not possible: it takes a positive number")
+
+
+def _interpolated(rates: Mapping[int, float], table_bytes: float) -> float:
+    sizes, known = zip(*sorted(rates.items()))
+    return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(known)))

@@ -3,7 +3,8 @@
     copy     one tensor into another, both larger than the cache
     gemm     X W with a tall X, as ``kernels/dense/dense.py`` multiplies
     op       an operator on one number
-    gather   the sparse product of ``kernel=auto`` by a random pattern, with tables of several sizes
+    gather   the sparse product of ``kernel=auto`` by a random pattern, with tables of several sizes; and a forward pass
+             of attention over the edges of such patterns, one by one
     links    messages around a ring, broadcasts from every rank in turn, all-reduces, and rounds in shared memory, each
              in two sizes: a line through both is a latency and a rate
 
@@ -27,11 +28,21 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.costs.hardware import Hardware, Link, cache_path, cached_hardware, keep_hardware, write_hardware
+from fullgnn.costs.hardware import (
+    EDGE_ROW_BYTES,
+    Hardware,
+    Link,
+    cache_path,
+    cached_hardware,
+    keep_hardware,
+    write_hardware,
+)
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, init_world
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dense.dense import matmul
+from fullgnn.kernels.edges.attention import attend
+from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.telemetry import machine
@@ -42,6 +53,7 @@ log = logging.getLogger("fullgnn.costs.measure")  # also when this file is __mai
 
 WIDTH, DEGREE = 64, 50  # float32 columns of a table, and mean edges of a row, in the sparse products
 IN_CHANNELS, OUT_CHANNELS = 128, 64  # shape of W
+HEADS = 8  # of a row, in the passes of attention
 COPY_CACHES = 4  # size of a copied tensor over that of the cache
 BUSY_SPREAD = 1.25  # a larger median time over the shortest means a busy machine; a quiet one has 1.1 at most
 MEMORY_SHARE = 1 / 16  # size of the largest table over the memory of a rank
@@ -51,12 +63,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of what is measured; the defaults take about ten seconds."""
+    """Sizes of what is measured; the defaults take 10 to 20 seconds."""
 
     tables: tuple[int, ...] = (MIB // 2, 4 * MIB, 16 * MIB, 64 * MIB, 192 * MIB)
     """Bytes of the tables that are gathered from."""
     num_edges: int = 4_000_000
-    """Edges of each sparse product, which takes 10 to 50 ms on two cores."""
+    """Edges of each sparse product, which takes 10 to 50 ms on two cores. A pass of attention has a quarter of them."""
     num_rows: int = 100_000
     """Rows of X in X W."""
     messages: tuple[int, int] = (64 << 10, 8 * MIB)
@@ -97,6 +109,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     op_s = clock.seconds(lambda: torch.add(one, one))
     tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
     gather = {table: _gather_rate(clock, world, table, sizes.num_edges) for table in tables}
+    edge_gather = {table: _edge_gather_rate(clock, world, table, sizes.num_edges // 4) for table in tables}
     busy = clock.spread > BUSY_SPREAD
     if busy and world.rank == 0:
         log.warning(
@@ -118,6 +131,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
         gather=gather,
         links=_links(clock, world, sizes.messages) if world.size > 1 else {},
         network=None,
+        edge_gather=edge_gather,
     )
     return found if world.size == 1 else broadcast_object(found)  # the date may differ
 
@@ -130,6 +144,17 @@ def _gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges: int
     kernel = AutoKernel()
     block = kernel.prepare(adj, x.dtype)
     return adj.nnz * WIDTH * x.itemsize / clock.seconds(lambda: kernel.spmm(block, x, out, accumulate=False))
+
+
+def _edge_gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges: int) -> float:
+    """Bytes of rows of a table, and of their logits, that a forward pass of attention reads in a second."""
+    x = torch.rand(max(1, table_bytes // EDGE_ROW_BYTES), WIDTH + HEADS, device=world.device)
+    adj = random_pattern(max(1, num_edges // DEGREE), len(x), num_edges, seed=world.rank, device=world.device)
+    of_targets = x.new_zeros(adj.num_rows, HEADS)
+    state = SoftmaxState.empty(adj.num_rows, HEADS, WIDTH, x)
+    rows, logits = x[:, :WIDTH], x[:, WIDTH:]
+    seconds = clock.seconds(lambda: attend(adj, logits, of_targets, rows, 0.2, None, state))
+    return adj.nnz * EDGE_ROW_BYTES / seconds
 
 
 def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: torch.device) -> LocalCSR:

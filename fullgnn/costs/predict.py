@@ -1,7 +1,8 @@
 """Predict the time, bytes and memory of a traced epoch on a machine.
 
     SpMM      nnz x columns numbers are gathered, at the rate of the machine for a table of a block's size; the part of
-              the reads that an order keeps in cache comes at the rate of the smallest table
+              the reads that an order keeps in cache comes at the rate of the smallest table. A pass over edges one by
+              one is like a product (``edge_time.py``)
     comm      latency + bytes / bandwidth of each collective; rows of the next stage travel while this one multiplies,
               so that of every stage but the first only what takes longer than its product is seen
     dense     each product's arithmetic and its matrices' way through memory, neither hiding the other, and the passes
@@ -17,13 +18,14 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config, build
+from fullgnn.costs.edge_time import EdgeTime, edge_time, sum_of
 from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.product_time import joining_s, multiply_s, overlapped_s, reads_in_place, travel_s
 from fullgnn.costs.statistics import PlannedJob
 from fullgnn.costs.trace import Trace, trace_epoch
 from fullgnn.engine.state import EXTRA
 from fullgnn.kernels.spmm.blocked import held_bytes
 from fullgnn.kernels.support.aligned import pads_rows
-from fullgnn.schemes.traffic import BROADCAST, OWN
 
 OPTIMIZER_PASSES = 7
 """Passes of Adam over its parameters: four are read (parameter, gradient, two moments), three written."""
@@ -74,14 +76,16 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
     """``predict`` for rows that arrive as the job says, in stages if it says ``auto``."""
     received = received_bytes(job, trace)
 
-    product_s = [_multiply_s(job, name, width, hardware) for name, width in trace.products]
+    product_s = [multiply_s(job, name, width * job.dtype.itemsize, hardware) for name, width in trace.products]
+    edges = [edge_time(job, one, hardware) for one in trace.passes]
     by_rank = {
-        "spmm": sum(product_s, start=np.zeros(job.num_own_rows.shape)),
-        "comm": communication_s(job, trace, product_s, hardware),
-        "dense": _dense_s(job, trace, hardware),
+        "spmm": sum(product_s, start=sum_of(edges, "compute_s", job)),
+        "comm": communication_s(job, trace, product_s, edges, hardware),
+        "dense": _dense_s(job, trace, hardware) + sum_of(edges, "copies_s", job),
     }
     slowest = np.unravel_index(np.argmax(by_rank["spmm"] + by_rank["comm"] + by_rank["dense"]), job.num_own_rows.shape)
-    update_bytes = OPTIMIZER_PASSES * trace.num_parameters * job.dtype.itemsize
+    num_updated = trace.num_parameters + trace.num_row_parameters * int(job.num_own_rows[slowest])
+    update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
     other_s = update_bytes / hardware.copy_bytes_per_s + 10 * hardware.op_s
     times_s = {phase: seconds[slowest] for phase, seconds in by_rank.items()} | {"other": other_s}
     return Prediction(
@@ -90,7 +94,7 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
         comm_bytes_per_epoch={name: float(counts.mean()) for name, counts in received.items()},
         comm_bytes_per_rank={name: counts.ravel().tolist() for name, counts in received.items()},
         fetch="whole" if job.grid.fetches_whole else "stages",
-        peak_tensor_bytes=round(trace.peak_tensor_bytes + _block_bytes(job, trace, kernel_of(job.cfg, hardware))),
+        peak_tensor_bytes=trace.peak_tensor_bytes + _block_bytes(job, trace, hardware),
         memory_bytes=hardware.memory_bytes,
     )
 
@@ -98,23 +102,28 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
     total = {"all_reduce": np.full(job.num_own_rows.shape, _gradient_bytes(job, trace))}
-    for name, width in trace.products:
-        for collective, counts in job.bytes_received(name, width).items():
+    received = [job.bytes_received(name, width) for name, width in trace.products]
+    received += [job.bytes_moved(one.name, move) for one in trace.passes for move in one.moves]
+    for by_collective in received:
+        for collective, counts in by_collective.items():
             total[collective] = total.get(collective, 0) + counts
     return {collective: counts for collective, counts in total.items() if counts.any()}
 
 
-def communication_s(job: PlannedJob, trace: Trace, product_s: list[np.ndarray], hardware: Hardware) -> np.ndarray:
+def communication_s(
+    job: PlannedJob, trace: Trace, product_s: list[np.ndarray], edges: list[EdgeTime], hardware: Hardware
+) -> np.ndarray:
     """(b, r) seconds of an epoch in which each rank waits for data.
 
     Args:
         product_s: (b, r) seconds of the local multiplication in each of ``trace.products``.
+        edges: the time of each of ``trace.passes``.
     """
-    total = np.zeros(job.num_own_rows.shape)
+    total = sum_of(edges, "waiting_s", job)
     if job.grid.num_ranks == 1:
         return total
-    for (name, width), multiply_s in zip(trace.products, product_s):
-        total += _exposed_s(job, name, width, multiply_s, hardware)
+    for (name, width), seconds in zip(trace.products, product_s):
+        total += _exposed_s(job, name, width, seconds, hardware)
     return total + hardware.link("all_reduce", job.grid.num_ranks).time_s(_gradient_bytes(job, trace))
 
 
@@ -132,30 +141,15 @@ def _gradient_bytes(job: PlannedJob, trace: Trace) -> int:
     return 2 * (job.grid.num_ranks - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // job.grid.num_ranks
 
 
-def _reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:
-    """Whether the ranks read each other's rows where they are in product ``name``, see ``Exchange``."""
-    offered = job.local and hardware.device == "cpu" and job.grid.num_ranks > 1 and job.options.shared_memory
-    return offered and not (job.products[name].transports == BROADCAST).any()
-
-
-def _multiply_s(job: PlannedJob, name: str, width: int, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds of the local products of product ``name``."""
-    product, locality, row_bytes = job.products[name], job.graph.locality, width * job.dtype.itemsize
-    table_bytes = product.in_rows.block_sizes.max() * row_bytes
-    s_per_byte = locality / hardware.gather_rate(1) + (1 - locality) / hardware.gather_rate(table_bytes)
-    steps, out_rows = product.steps, product.out_rows.block_sizes[:, None]
-    again = np.maximum(steps - 1, 0) * out_rows * row_bytes * 2 / hardware.copy_bytes_per_s  # sums: read and written
-    return product.rank_nnz * row_bytes * s_per_byte + again + steps * hardware.op_s
-
-
 def _dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of the dense products, and of the passes over H that are not fused into a product."""
     own_rows, itemsize = job.num_own_rows, job.dtype.itemsize
     total = np.zeros(own_rows.shape)
     for name, width in trace.products:
-        if job.folded or _reads_in_place(job, name, hardware):  # rows are scaled, or copied to where all read
+        if job.folded or reads_in_place(job, name, hardware):  # rows are scaled, or copied to where all read
             total += 2 * own_rows * width * itemsize / hardware.copy_bytes_per_s
     share = own_rows / max(1, own_rows.max())
+    total += share * trace.pass_bytes / hardware.copy_bytes_per_s
     for gemm in trace.gemms:
         arithmetic_s, memory_s = (
             gemm.flops / hardware.gemm_flops_per_s,
@@ -165,43 +159,23 @@ def _dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
     return total
 
 
-def _exposed_s(job: PlannedJob, name: str, width: int, multiply_s: np.ndarray, hardware: Hardware) -> np.ndarray:
+def _exposed_s(job: PlannedJob, name: str, width: int, product_s: np.ndarray, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds in which a rank waits for rows, or for partial sums, in product ``name`` of ``width`` columns."""
-    product, size = job.products[name], job.grid.num_ranks
-    received, steps = job.bytes_received(name, width), np.maximum(product.steps, 1)
-    travel_s = np.zeros_like(multiply_s)
-    for collective in ("broadcast", "exchange"):
-        if not received[collective].any():
-            continue
-        if _reads_in_place(job, name, hardware):  # one round; the copy is a dense pass, reading is part of the product
-            travel_s += hardware.link("shared", size).latency_s
-        else:
-            link = hardware.link(collective, size)
-            rounds = 1 if product.whole else steps
-            travel_s += received[collective] / link.bytes_per_s + link.latency_s * rounds
-        if product.whole and _reads_in_place(job, name, hardware):  # the rows are copied side by side
-            travel_s += 2 * received[collective] / hardware.copy_bytes_per_s
-    first_is_own = bool((np.diag(product.transports) == OWN).all()) and product.stage_order == "diagonal"
-    arriving = steps - 1 if first_is_own else steps
-    each, product_s = travel_s / np.maximum(arriving, 1), multiply_s / steps
-    exposed = (steps - 1) * np.maximum(each - product_s, 0) + (0 if first_is_own else each)
-    if product.whole:
-        own_s = multiply_s * product.own_nnz / np.maximum(product.rank_nnz, 1)
-        exposed = np.maximum(travel_s - own_s, 0)
-    for collective in ("gather", "reduce_scatter", "all_reduce"):
-        if collective in received and received[collective].any():
-            link = hardware.link(collective, size)
-            exposed = exposed + link.latency_s * (received[collective] > 0) + received[collective] / link.bytes_per_s
-    return exposed
+    received = job.bytes_received(name, width)
+    exposed = overlapped_s(job, name, travel_s(job, name, received, hardware), product_s)
+    return exposed + joining_s(job, received, hardware)
 
 
-def _block_bytes(job: PlannedJob, trace: Trace, kernel: str) -> int:
-    """Bytes of the blocks of the adjacency on ``trace.rank``, in the form that their ``kernel`` wants.
+def _block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
+    """Bytes of the blocks of the adjacency on ``trace.rank``: those of products in the form that their kernel wants,
+    and the edges that are read one by one.
 
-    What tile32 and packed take of the rows is counted as csr would take: it depends on the tiles.
+    What tile32 and packed take of the rows is counted as csr would take: it depends on the tiles. What edges take of
+    the rows is part of the trace.
     """
-    itemsize, symmetric = job.dtype.itemsize, job.graph.symmetric
+    itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, hardware)
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0
+    num_matrices = len({one.self_loops if job.graph.pattern else one for one in trace.needs.propagations})
     part, replica = job.grid.place(trace.rank)
     for name, product in job.products.items():
         if name == "adj_t" and symmetric:
@@ -218,10 +192,15 @@ def _block_bytes(job: PlannedJob, trace: Trace, kernel: str) -> int:
                 num_cols = int(product.halo[part, source].sum())
             if product.nnz[part, source] == 0:
                 continue
+            if name in ("adj", "loss"):
+                in_both_orders = name in trace.transposed or hardware.device == "cuda"
+                weight_bytes = itemsize if job.graph.weighted else 0
+                edge_bytes = 4 + weight_bytes + (8 + weight_bytes if in_both_orders else 0)
+                total += len(trace.needs.edges) * edge_bytes * int(product.nnz[part, source])
             if kernel == "blocked":
-                total += slices * held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
+                total += num_matrices * slices * held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
             elif kernel == "torch":
-                total += slices * (4 * (num_rows + 1) + nnz * (4 + itemsize))
+                total += num_matrices * slices * (4 * (num_rows + 1) + nnz * (4 + itemsize))
             else:
-                total += slices * (12 * num_rows + nnz * (4 + value_bytes))
-    return total
+                total += num_matrices * slices * (12 * num_rows + nnz * (4 + value_bytes))
+    return round(total)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fullgnn.config import Config
+from fullgnn.costs.edge_time import edge_time
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.predict import communication_s
 from fullgnn.costs.statistics import counted_job
@@ -93,10 +94,14 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
     trace = trace_epoch(job, 0)
-    weights = [job.products[name].rank_nnz * float(width) for name, width in trace.products]
-    measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(weights[0].shape) / 1e3
-    product_s = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
-    return (1e3 * communication_s(job, trace, product_s, hardware)).ravel().tolist()
+    num_bytes = [(name, width * job.dtype.itemsize) for name, width in trace.products]
+    num_bytes += [(one.name, one.gathered_bytes) for one in trace.passes]
+    weights = [job.products[name].rank_nnz * float(of_edge) for name, of_edge in num_bytes]
+    measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(job.num_own_rows.shape) / 1e3
+    spmm_s = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
+    product_s, edge_s = spmm_s[: len(trace.products)], spmm_s[len(trace.products) :]
+    edges = [edge_time(job, one, hardware, seconds) for one, seconds in zip(trace.passes, edge_s)]
+    return (1e3 * communication_s(job, trace, product_s, edges, hardware)).ravel().tolist()
 
 
 def _run(cfg: Config, world: World, prepared: Prepared, epochs: int) -> RankRun:

@@ -12,10 +12,11 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
+from fullgnn.costs.edge_passes import Move
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.job import build_model
-from fullgnn.engine.sharded import sharded_names
 from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.graph import EdgeSet
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
 from fullgnn.schemes.base import PreparedGraph
@@ -42,11 +43,12 @@ class GraphStatistics:
     num_train: int
     symmetric: bool = True  # whether the blocks of the matrix serve its transpose too
     pattern: bool = True  # no value is stored for an edge
+    weighted: bool = False  # the graph itself has edge weights
     locality: float = 0.0
     """Fraction of random-order cache misses that the node order turns into hits."""
 
     def __post_init__(self) -> None:
-        check_minima(self, {"num_nodes": 1, "nnz": 0, "num_features": 1, "num_classes": 1, "num_train": 0})
+        check_minima(self, {"num_nodes": 1, "nnz": 0, "num_features": 0, "num_classes": 1, "num_train": 0})
         if self.num_train > self.num_nodes:
             raise ConfigError(f"num_train={self.num_train} is more than the {self.num_nodes} nodes")
 
@@ -120,6 +122,10 @@ class PlannedJob:
         product, wire_dtype = self.products[name], self.options.torch_wire_dtype or self.dtype
         return product.bytes_received(product.halo, width, self.dtype.itemsize, wire_dtype.itemsize)
 
+    def bytes_moved(self, name: str, move: Move) -> dict[str, np.ndarray]:
+        """(b, r) int64 bytes, by collective, that each rank receives in a ``move`` of the rows of product ``name``."""
+        return move.bytes_received(self.products[name], self.products[name].halo)
+
     def fetching(self, fetch: str) -> "PlannedJob":
         """The same job, whose rows arrive in ``stages`` or ``whole``."""
         grid = replace(self.grid, fetch=fetch)
@@ -133,13 +139,14 @@ class PlannedJob:
 
 
 def why_unplannable(cfg: Config) -> str:
-    """Why the cost of the model is not that of its products and of parameters that every rank holds; empty if it is."""
+    """Why the planner does not know the cost of the model; empty if it does."""
     if takes_links(cfg.task):
         return "learns pairs that each step draws, which the planner does not count"
     model = build_model(cfg, 1, 1, torch.device("cpu"))
-    if needs_of(model, cfg.optimizations).edges:
-        return "reads edges one by one, and the planner predicts products only"
-    return "has trainable vectors of nodes, which the planner does not count" if sharded_names(model) else ""
+    for layer in model.modules():
+        if isinstance(getattr(layer, "edge_set", None), EdgeSet) and not getattr(layer, "states_edge_reads", False):
+            return f"reads edges in {type(layer).__name__}, which does not tell the planner what it reads for an edge"
+    return ""
 
 
 def check_plannable(cfg: Config) -> None:
@@ -176,7 +183,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     pattern = needs.fold and not layout.weighted
     shared = all(one.shares_blocks(layout.symmetric, pattern) for one in needs.propagations)
     counted = graph.num_nodes, prepared.matrix.nnz
-    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, locality)
+    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality)
     return PlannedJob(cfg, statistics, grid, layout.rows, products)
 
 

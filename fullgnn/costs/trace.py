@@ -4,13 +4,15 @@ Two runs, neither of which needs the graph:
 
     memory   on the CPU, without other ranks: the scheme's own operators and exchange, with a few of the rank's rows and
              a kernel that multiplies nothing. The peak memory is linear in the number of rows, so two points give it.
-    work     on the device "meta", where tensors have a size and no content: the dense products of some rows. Each side
-             of such a product is linear in the number of rows as well.
+    work     on the device "meta", where tensors have a size and no content: the dense products of some rows, and in a
+             model that reads edges one by one the other operations on rows. Each side of such a product, and the bytes
+             of such an operation, are linear in the number of rows as well.
 
 A new model, or another order of multiplying, is thus planned by the code that runs it, and needs no formula.
 """
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -20,24 +22,28 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
+from fullgnn.costs.edge_passes import ALL, EdgePass, Event, Move, TracedHalo, passes_of
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.blocks import all_logits, input_powers, input_propagation, loss_logits, needs_of
 from fullgnn.engine.job import Job, build_model
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.sharded import place_rows
+from fullgnn.engine.sharded import place_rows, split_parameters
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
 from fullgnn.graph.labels import LabelFacts
+from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
 from fullgnn.nn import set_epoch, set_spmm_order
 from fullgnn.partition.counts import columns_read
-from fullgnn.schemes.base import ShardedGraph
+from fullgnn.schemes.base import Needs, ShardedGraph
 from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
 from fullgnn.schemes.buffers import BufferPool
+from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
 from fullgnn.tasks import MultiClass
@@ -70,9 +76,15 @@ class Trace:
 
     rank: int
     products: list[tuple[str, int]]  # name as in ``Layout`` and columns, in order
+    passes: list[EdgePass]  # in order
     gemms: list[Gemm]
-    num_parameters: int
+    pass_bytes: int
+    """Read or written by operations on rows other than dense products, in a model that reads edges one by one."""
+    num_parameters: int  # of those that every rank holds
+    num_row_parameters: int  # of those that have a row for each node, in a row
     peak_tensor_bytes: int  # without the blocks of the adjacency
+    needs: Needs
+    transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
 
 def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
@@ -92,41 +104,63 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
         return _Skeleton(job.scaled(sample / num_rows), rank, torch.device("cpu"), padded)
 
     first = skeleton(few)
-    peak_bytes, gemms = first.train_one_epoch(), _gemms(job, few)
+    peak_bytes, work = first.train_one_epoch(), _work(job, few)
+    gemms, pass_bytes = work.gemms, work.pass_bytes
     if beyond:
-        peak_bytes = line(peak_bytes, skeleton(2 * few).train_one_epoch())
-        gemms = [Gemm(*map(line, one, two)) for one, two in zip(gemms, _gemms(job, 2 * few))]
-    num_parameters = sum(parameter.numel() for parameter in first.model.parameters())
-    return Trace(rank, first.products, gemms, num_parameters, peak_bytes)
+        peak_bytes, more = line(peak_bytes, skeleton(2 * few).train_one_epoch()), _work(job, 2 * few)
+        gemms = [Gemm(*map(line, one, two)) for one, two in zip(gemms, more.gemms)]
+        pass_bytes = line(pass_bytes, more.pass_bytes)
+    replicated, sharded = split_parameters(first.model)
+    return Trace(
+        rank=rank,
+        products=first.products,
+        passes=passes_of(first.events),
+        gemms=gemms,
+        pass_bytes=pass_bytes,
+        num_parameters=sum(parameter.numel() for parameter in replicated),
+        num_row_parameters=sum(parameter[0].numel() for parameter in sharded if len(parameter)),
+        peak_tensor_bytes=peak_bytes,
+        needs=first.needs,
+        transposed=first.transposed(),
+    )
 
 
-def _gemms(job: PlannedJob, num_rows: int) -> list[Gemm]:
-    """The dense products of a step on ``num_rows`` rows, by one rank alone."""
+def _work(job: PlannedJob, num_rows: int) -> "_Operations":
+    """The operations of a step on ``num_rows`` rows, by one rank alone, whose blocks have no edges."""
     num_train = min(num_rows, round(job.graph.num_train * (num_rows / job.graph.num_nodes)))
     part = replace(job.graph, num_nodes=num_rows, nnz=num_rows, num_train=num_train)
     alone = dict(job.cfg.scheme) | {"replication": 1, "split_rows": True, "exchange": "broadcast"}
     skeleton = _Skeleton(estimated_job(replace(job.cfg, scheme=alone), 1, part), 0, torch.device("meta"), padded=False)
     set_epoch(skeleton.model, 1)
-    with _Gemms() as seen:
+    if skeleton.needs.edges:
+        skeleton.model.eval()  # on this device a dropout draws its numbers in operations that no other device runs
+    with _Operations() as seen:
         of_all_rows = skeleton.graph.loss_block is None  # the device "meta" cannot select those with loss
         logits = (all_logits if of_all_rows else loss_logits)(skeleton.model, skeleton.graph)
         logits.backward(torch.empty_like(logits))
-    return seen.found
+    if not skeleton.needs.edges:
+        seen.pass_bytes = 0  # products fuse such operations, but not on this device
+    return seen
 
 
-class _Gemms(TorchDispatchMode):
-    """Collects the dense products."""
+class _Operations(TorchDispatchMode):
+    """Collects the dense products, and the bytes that other operations read and write."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Gemm] = []
+        self.gemms: list[Gemm] = []
+        self.pass_bytes = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         first_factor = {torch.ops.aten.mm.default: 0, torch.ops.aten.mm.out: 0, torch.ops.aten.addmm.default: 1}
+        result = func(*args, **(kwargs or {}))
         if func in first_factor:
             x, weight = args[first_factor[func] :][:2]
-            self.found.append(Gemm(*x.shape, weight.shape[1]))
-        return func(*args, **(kwargs or {}))
+            self.gemms.append(Gemm(*x.shape, weight.shape[1]))
+        elif not (func.is_view or "empty" in func.__name__):
+            tensors = [one for one in tree_iter((args, kwargs, result)) if isinstance(one, Tensor)]
+            self.pass_bytes += sum(tensor.nbytes for tensor in tensors)
+        return result
 
 
 class _Nothing:
@@ -170,6 +204,8 @@ class _Skeleton:
     def __init__(self, job: PlannedJob, rank: int, device: torch.device, padded: bool):
         grid, meter = job.grid, Meter(torch.device("cpu"))
         self.job, self.products = job, list[tuple[str, int]]()  # name and columns of each product so far
+        self.events: list[Event] = []  # what layers that read edges have asked of their blocks so far
+        self._exchanges: dict[str, Exchange] = {}
         self.part, self.replica = grid.place(rank)
         self.context = RankContext(
             self.part,
@@ -187,10 +223,12 @@ class _Skeleton:
             pads_rows=padded,
             buffers=BufferPool(device, lambda number: SharedSlots(grid.num_ranks, rank, 1.0, True, number)),
         )
-        self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, device)
+        self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, torch.device("cpu"))
+        place_rows(self.model, torch.arange(job.rows.num_own(self.part, self.replica)))
+        self.model.to(device)  # the device "meta" could not draw the first values
+        self.needs = needs_of(self.model, job.cfg.optimizations)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
         self.graph = self._graph()
-        place_rows(self.model, self.graph.block.source_id)
 
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""
@@ -209,13 +247,12 @@ class _Skeleton:
         num_train = num_own * job.graph.num_train // job.graph.num_nodes
         if "loss" in job.products:
             num_train = job.products["loss"].out_rows.num_own(self.part, self.replica)
-            targets = torch.arange(num_train, device=device)
-            loss_block = Block(node_id, self._products("loss"), targets, add_up=_alone)
-        block = Block(node_id, self._products("adj"), None, self.context.buffers, add_up=_alone)
+            loss_block = self._block("loss", node_id, torch.arange(num_train, device=device))
+        block = self._block("adj", node_id, None)
         masks = torch.zeros(3, num_own, dtype=torch.bool)
         masks[0, :num_train] = True
         features = torch.zeros(num_own, job.graph.num_features, dtype=job.dtype, device=device)
-        if self.context.pads_rows:
+        if self.context.pads_rows and job.graph.num_features:
             features = zero_padded(num_own, job.graph.num_features, like=features)
         kept: Input = features
         propagation = input_propagation(self.model)
@@ -236,10 +273,54 @@ class _Skeleton:
             num_split_nodes=(max(1, num_train), 0, 0),
         )
 
+    def transposed(self) -> frozenset[str]:
+        """See ``Trace``; known after an epoch."""
+        blocks = {"adj": self.graph.block, "loss": self.graph.loss_block}
+        held = {
+            name: [stage for stages in block.edges.values() for stage in stages]
+            for name, block in blocks.items()
+            if block
+        }
+        return frozenset(name for name, stages in held.items() if any("transposed" in vars(stage) for stage in stages))
+
+    def _block(self, name: str, node_id: Tensor, targets: Tensor | None) -> Block:
+        """The block of the product ``name``."""
+        if not (self.needs.propagations or self.needs.edges):
+            return Block(node_id, {}, targets, self.context.buffers, add_up=self._sum_over_rows)
+        moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.events)
+        edges = {edge_set: tuple(self._stages(name)) for edge_set in self.needs.edges}
+        made = Block(
+            node_id, self._products(name), targets, self.context.buffers, moves, edges, add_up=self._sum_over_rows
+        )
+        if edges:  # no ids arrive, and ids of their own are as good
+            device = self.context.device
+            vars(made)["target_id"] = torch.arange(moves.num_targets, device=device)
+            vars(made)["stage_source_id"] = [torch.arange(num_rows, device=device) for num_rows in moves.num_rows]
+        return made
+
+    def _stages(self, name: str) -> Iterator[Stage]:
+        """Edges of the stages: none on the device "meta", where torch operations would compute them; else one each,
+        so that the kernel runs."""
+        device, num_targets = self.context.device, self.job.products[name].out_rows.block_size(self.part)
+        for plan in self._exchange(name).plans:
+            nnz = 0 if device.type == "meta" else min(1, plan.num_rows, num_targets)
+            indptr = torch.full((num_targets + 1,), nnz, dtype=torch.int32, device=device)
+            indptr[:1] = 0
+            indices = torch.zeros(nnz, dtype=torch.int32, device=device)
+            stage = Stage(LocalCSR(indptr, indices, None, num_targets, plan.num_rows))
+            if device.type == "meta":  # it cannot sort
+                starts = torch.zeros(plan.num_rows + 1, dtype=torch.int32, device=device)
+                vars(stage)["transposed"] = Transposed(starts, indices, indices, None)
+            yield stage
+
+    def _sum_over_rows(self, tensor: Tensor) -> Tensor:
+        self.events.append(("adj", Move(ALL, tensor.nbytes, tensor.nbytes)))
+        return tensor
+
     def _products(self, name: str) -> dict[Propagation, FusedProduct]:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
         found = {}
-        for propagation in needs_of(self.model, self.job.cfg.optimizations).propagations:
+        for propagation in self.needs.propagations:
             forward = self._operator(name)
             if self.job.graph.symmetric and name == "adj":
                 backward = copy.copy(forward)
@@ -249,21 +330,31 @@ class _Skeleton:
             found[propagation] = FusedProduct(forward, backward)
         return found
 
+    def _exchange(self, name: str) -> Exchange:
+        if name not in self._exchanges:
+            product = self.job.products[name]
+            slice_ = self.replica if product.in_rows.num_slices > 1 else 0
+            counts = (
+                np.zeros(product.num_parts, np.int64) if product.halo is None else product.halo[:, self.part, slice_]
+            )
+            boundary, halo = [np.arange(count) for count in counts], [*map(columns_read, self._matrices(name))]
+            self._exchanges[name] = Exchange(self.context, product, halo, boundary)
+        return self._exchanges[name]
+
     def _operator(self, name: str) -> _TracedOperator:
-        product = self.job.products[name]
-        matrices = [self._block(product, product.source(self.part, stage)) for stage in product.stages[self.replica]]
-        slice_ = self.replica if product.in_rows.num_slices > 1 else 0
-        counts = np.zeros(product.num_parts, np.int64) if product.halo is None else product.halo[:, self.part, slice_]
-        boundary = [np.arange(count) for count in counts]
-        exchange = Exchange(self.context, product, [columns_read(matrix) for matrix in matrices], boundary)
-        made = _TracedOperator(self.context, _Nothing(), product, exchange, matrices, True, self.job.dtype)
+        product, exchange = self.job.products[name], self._exchange(name)
+        made = _TracedOperator(self.context, _Nothing(), product, exchange, self._matrices(name), True, self.job.dtype)
         made.name, made.products = name, self.products
         if not self.job.folded:
             return made
         num_own = product.in_rows.num_own(self.part, self.replica)
         return made.scaled(np.ones(product.out_rows.block_size(self.part)), np.ones(num_own))
 
-    def _block(self, product: PlannedProduct, source: int) -> csr_array:
+    def _matrices(self, name: str) -> list[csr_array]:
+        product = self.job.products[name]
+        return [self._matrix(product, product.source(self.part, stage)) for stage in product.stages[self.replica]]
+
+    def _matrix(self, product: PlannedProduct, source: int) -> csr_array:
         """A matrix with an entry in each column that the block reads, all in its first row."""
         num_rows, num_columns = product.out_rows.block_size(self.part), product.in_rows.block_size(source)
         columns = np.arange(min(1, num_columns))

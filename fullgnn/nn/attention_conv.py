@@ -29,6 +29,8 @@ class AttentionConv(torch.nn.Module):
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
     """
 
+    states_edge_reads = True  # by ``Movements.edge_pass``, for the planner
+
     def __init__(
         self,
         in_channels: int,

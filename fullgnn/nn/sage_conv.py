@@ -29,6 +29,8 @@ class SAGEConv(torch.nn.Module):
         ConfigError: another aggregation.
     """
 
+    states_edge_reads = True  # by ``Movements.edge_pass``, for the planner
+
     def __init__(
         self,
         in_channels: int,

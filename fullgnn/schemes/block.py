@@ -5,6 +5,7 @@ its *targets*. A layer sees only this ``Block``; it never learns how many ranks 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support.aligned import select_rows
 from fullgnn.schemes.directory import Directory
-from fullgnn.schemes.edges import Stage
+from fullgnn.schemes.edges import EdgeReads, Stage
 
 
 class Multiplication(Protocol):
@@ -119,6 +120,10 @@ class Movements(Protocol):
 
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum partial sums of all targets over the replicas, and return those of the own targets."""
+
+    def edge_pass(self, reads: EdgeReads) -> AbstractContextManager[None]:
+        """The context of a kernel that goes over the edges of one stage. Its time counts as ``spmm``, and the planner
+        takes from ``reads`` how long it lasts."""
 
 
 class GradientPush(Protocol):
@@ -272,8 +277,9 @@ class Block:
         """The tensors it holds, without the buffers, for counting memory."""
         index = [] if self.target_index is None else [self.target_index]
         edges = [tensor for stages in self.edges.values() for stage in stages for tensor in stage.tensors()]
+        ids = [self.target_id, *self.stage_source_id] if self.edges else []
         products = [tensor for product in self.products.values() for tensor in product.tensors()]
-        return [self.source_id, *index, *edges, *products]
+        return [self.source_id, *index, *edges, *ids, *products]
 
     @property
     def moves(self) -> Movements:

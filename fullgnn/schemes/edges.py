@@ -11,6 +11,16 @@ from fullgnn.kernels.edges.index import Transposed, transpose
 from fullgnn.kernels.spmm import LocalCSR
 
 
+@dataclass(frozen=True)
+class EdgeReads:
+    """The bytes that a kernel reads for each edge of a stage, at places that the edge names."""
+
+    of_sources: int = 0
+    of_targets: int = 0
+    of_winners: int = 0
+    """Of the targets too. On a CPU the kernel reads them once for each target, and goes over no edge."""
+
+
 @dataclass(frozen=True, eq=False)
 class EdgeChunk:
     """Some consecutive edges of a stage, with the targets and sources that they join."""

@@ -19,11 +19,13 @@ the copies are added by an all-reduce, and every copy gets the sum.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from fullgnn.distributed import Work, all_gather_objects
+from fullgnn.schemes.edges import EdgeReads
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.step_plan import HeldRows, Reader
@@ -44,7 +46,7 @@ class Halo:
         self._slices = out_rows.slices(self._context.part)
         self.own = out_rows.own(self._context.part, self._context.replica)
         self.num_targets = out_rows.block_size(self._context.part)
-        self._sent: _SentGradients | None = None
+        self._sent: SentGradients | None = None
 
     @property
     def num_rows(self) -> list[int]:
@@ -111,10 +113,16 @@ class Halo:
         """Add the replicas' parts of a sum over edges in place, where the replicas hold the same rows."""
         return self._context.axes.replica.all_reduce(tensor) if len(self._slices) == 1 else tensor
 
-    def sent_gradients(self) -> "_SentGradients":
+    @contextmanager
+    def edge_pass(self, reads: EdgeReads) -> Iterator[None]:
+        """See ``Movements``."""
+        with self._context.axes.world.meter.phase("spmm"):
+            yield
+
+    def sent_gradients(self) -> "SentGradients":
         """Where in shared memory the other ranks write gradients for this one. The first call is a collective."""
         if self._sent is None:
-            self._sent = _SentGradients.exchange(self.exchange)
+            self._sent = SentGradients.exchange(self.exchange)
         return self._sent
 
 
@@ -207,24 +215,20 @@ class Push:
 
 
 @dataclass(frozen=True)
-class _SentGradients:
+class SentGradients:
     """What every rank must know of the others to read gradients in shared memory."""
 
     num_rows: list[int]  # of each rank, the most rows that arrive in one of its steps
     first: dict[tuple[int, int], int]  # (reader, step): where in the reader's rows those of this rank begin
 
     @classmethod
-    def exchange(cls, exchange: Exchange) -> "_SentGradients":
-        """Every rank calls it. In a dry run, which has one rank, the others are taken to be like this one."""
+    def exchange(cls, exchange: Exchange) -> "SentGradients":
+        """Every rank calls it."""
         context = exchange.context
-        num_ranks = context.num_parts * context.replication
-        most = max((plan.num_rows for plan in exchange.plans), default=0)
         first = {(part.rank, step): part.where.start for step, held in enumerate(exchange.holders) for part in held}
-        found = all_gather_objects((most, first))
-        if len(found) < num_ranks:
-            return cls(
-                [most] * num_ranks, {(rank, s): 0 for rank in range(num_ranks) for s in range(exchange.num_steps)}
-            )
+        found = all_gather_objects((_most_rows(exchange), first))
+        if len(found) < context.num_parts * context.replication:
+            return cls.alone(exchange)
         own = {
             (reader, step): where
             for reader, (_, theirs) in enumerate(found)
@@ -232,3 +236,16 @@ class _SentGradients:
             if holder == context.rank
         }
         return cls([rows for rows, _ in found], own)
+
+    @classmethod
+    def alone(cls, exchange: Exchange) -> "SentGradients":
+        """Without other ranks, as in a dry run: each of them may read all rows of this one."""
+        ranks, own = range(exchange.context.num_parts * exchange.context.replication), _most_rows(exchange)
+        first = {(rank, step): 0 for rank in ranks for step in range(exchange.num_steps)}
+        of_others = max(own, exchange.num_own)
+        return cls([own if rank == exchange.context.rank else of_others for rank in ranks], first)
+
+
+def _most_rows(exchange: Exchange) -> int:
+    """The most rows that arrive in one of this rank's steps."""
+    return max((plan.num_rows for plan in exchange.plans), default=0)

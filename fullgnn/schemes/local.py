@@ -1,9 +1,12 @@
 """The movements of a block that one process has alone: nothing moves."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from torch import Tensor
+
+from fullgnn.schemes.edges import EdgeReads
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ class LocalMovements:
 
     def sum_partial(self, tensor: Tensor) -> Tensor:
         return tensor
+
+    def edge_pass(self, reads: EdgeReads) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class _LocalPush:

@@ -1,5 +1,7 @@
 """The planned cost of a rank, the cost of its dry run and its cost in a real job are equal."""
 
+import itertools
+
 import pytest
 
 from fullgnn.config import Config
@@ -63,3 +65,37 @@ def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, ch
         peak = expected.pop("peak")  # gloo's threads free transferred tensors at no fixed time
         assert found.pop("peak") == pytest.approx(peak, rel=0.1)
         assert found == expected
+
+
+EDGE_MODELS = {
+    "gat": ["model=gat", "model.hidden_channels=4", "model.heads=2"],
+    "gatv2": ["model=gatv2", "model.hidden_channels=4", "model.heads=2", "model.norm=batch"],
+    "maximum": ["model=sage", "model.aggregation=max", "model.hidden_channels=7"],
+    "vectors": ["model=gat", "model.hidden_channels=3", "model.heads=1", "model.embedding_channels=6"],
+}
+
+
+def received_by_edges(world: World, cfgs: list[Config], kind: str) -> list[dict[str, int]]:
+    """The bytes that this rank receives in an epoch of each run."""
+    found = []
+    for cfg in cfgs:
+        meter, _, job = prepare(world, cfg, kind)
+        result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+        received = result.epochs[-1].cost.bytes_received
+        found.append({name: count for name, count in received.items() if count})
+    return found
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+def test_the_bytes_of_models_that_read_edges_are_those_of_the_job(
+    ranks, world_size: int, replication: int, every_case: bool
+) -> None:
+    runs, turn = list(itertools.product(CHOICES, EDGE_MODELS)), LAYOUTS.index((world_size, replication))
+    kind = ("symmetric", "directed")[turn % 2]
+    chosen = [run for number, run in enumerate(runs) if every_case or (number + turn) % 4 == 0]
+    common = *layout_overrides(replication), "train.epochs=1", "train.eval_every=0"
+    cfgs = [config(*common, *CHOICES[choice], *EDGE_MODELS[model]) for choice, model in chosen]
+    real = ranks(world_size)(received_by_edges, cfgs, kind)
+    for number, (cfg, run) in enumerate(zip(cfgs, chosen)):
+        assert planned_bytes(cfg, world_size, kind) == [rank[number] for rank in real], run

@@ -35,7 +35,8 @@ def is_possible(found: Hardware) -> bool:
     numbers = [getattr(found, field.name) for field in fields(found)]
     numbers = [number for number in numbers if isinstance(number, (int, float))]
     links = found.links.values()
-    rates = [*numbers, *found.gather.values(), *(link.bytes_per_s for link in links)]
+    gathers = [*found.gather.values(), *found.edge_gather.values()]
+    rates = [*numbers, *gathers, *(link.bytes_per_s for link in links)]
     return (
         len(numbers) == 6
         and all(0 < rate < math.inf for rate in rates)
@@ -49,7 +50,7 @@ def test_one_rank_measures_itself_without_a_job() -> None:
     assert is_possible(found)
     assert (found.name, found.device, found.ranks_per_node, found.network) == ("auto", "cpu", 1, None)
     assert found.source.startswith("measured on ") and "1 ranks x 1 threads" in found.source
-    assert set(found.gather) == set(TINY.tables)
+    assert set(found.gather) == set(found.edge_gather) == set(TINY.tables)
     assert found.links == {}
 
 

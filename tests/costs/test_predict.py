@@ -13,7 +13,7 @@ from fullgnn.costs.measure import Sizes, measure
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import MAX_RANKS, Option, Search, best
 from fullgnn.costs.simulate import prepare_for, simulate
-from fullgnn.costs.statistics import GraphStatistics, counted_job, estimated_job
+from fullgnn.costs.statistics import GraphStatistics, check_plannable, counted_job, estimated_job
 from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
@@ -21,9 +21,11 @@ from fullgnn.engine.job import distribute, make_learner, make_scheme, with_input
 from fullgnn.engine.prepare import NodeFacts
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, DataError, UnsupportedError
 from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import aligned
+from fullgnn.nn import GATConv
+from fullgnn.schemes.edges import EdgeReads
 from fullgnn.schemes.options import replications
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
@@ -163,6 +165,80 @@ def test_the_traced_products_are_those_of_the_layers() -> None:
     expected = [Gemm(n, 128, 64), Gemm(n, 64, 16), Gemm(64, n, 16), Gemm(n, 16, 64), Gemm(128, n, 64)]
     assert sorted(trace.gemms, key=repr) == sorted(expected, key=repr)
     assert trace.num_parameters == 128 * 64 + 64 + 64 * 16 + 16
+
+
+EDGE_MODELS = {
+    "gat": ["model=gat", "model.hidden_channels=8", "model.heads=4"],
+    "gatv2": ["model=gatv2", "model.hidden_channels=8", "model.heads=4"],
+    "maximum": ["model=sage", "model.aggregation=max", "model.hidden_channels=32"],
+}
+
+
+def test_the_passes_over_edges_are_those_of_the_layers() -> None:
+    """Two layers with heads of 4 x 8 and 1 x 16 columns; with the maximum, of 128 and 32, whose features need no
+    gradient."""
+    n, item = GRAPH.num_nodes, 4
+    traces = {}
+    for name, overrides in EDGE_MODELS.items():
+        cfg = with_supported_optimizations(config(*overrides))
+        traces[name] = trace_epoch(estimated_job(cfg, 2, GRAPH), 0)
+    found = {name: [(one.name, one.reads) for one in trace.passes if one.reads] for name, trace in traces.items()}
+
+    def reads(of_sources: int, of_targets: int = 0, of_winners: int = 0) -> EdgeReads:
+        return EdgeReads(item * of_sources, item * of_targets, item * of_winners)
+
+    gat = [("adj", reads(36)), ("loss", reads(17)), ("loss", reads(17, 20)), ("adj", reads(36, 48))]
+    gatv2 = [("adj", reads(32)), ("loss", reads(16)), ("loss", reads(16, 35)), ("adj", reads(32, 76))]
+    assert found["gat"] == gat and found["gatv2"] == gatv2
+    assert found["maximum"] == [("adj", reads(128)), ("loss", reads(32)), ("loss", reads(0, of_winners=64))]
+    assert [sorted(trace.transposed) for trace in traces.values()] == [["adj", "loss"], ["adj", "loss"], []]
+    assert Gemm(n // 2, 128, 40) in traces["gat"].gemms and traces["gat"].products == []
+
+
+def test_what_the_planner_does_not_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_plannable(config("model=gat"))
+    with pytest.raises(UnsupportedError, match="^model=lightgcn learns pairs that each step draws"):
+        check_plannable(config("model=lightgcn", "task=link_ranking"))
+    monkeypatch.setattr(GATConv, "states_edge_reads", False)
+    with pytest.raises(UnsupportedError, match="^model=gat reads edges in GATConv, which does not tell the planner"):
+        check_plannable(config("model=gat"))
+
+
+def test_trainable_vectors_of_nodes_lie_on_their_ranks() -> None:
+    """Each takes four numbers: its value, its gradient and two moments. They are updated, and not summed over ranks."""
+    width, runs = 64, ([], ["model.embedding_channels=64"])
+    hardware = replace(machine(), copy_bytes_per_s=1e9)
+    plain, with_vectors = (
+        search(hardware, "model.input_dropout=0.5", *run).options([4], ["broadcast"], [1])[0].prediction for run in runs
+    )
+    rows, num_weights = GRAPH.num_nodes // 4, width * 64
+    more = with_vectors.peak_tensor_bytes - plain.peak_tensor_bytes
+    assert more > 4 * 4 * rows * width
+    of_weights = 2 * 3 * num_weights * 4 // 4  # of the first layer, which is wider
+    received = [one.comm_bytes_per_epoch["all_reduce"] for one in (plain, with_vectors)]
+    assert received[1] - received[0] == of_weights
+    updated_ms = with_vectors.time_ms["other"] - plain.time_ms["other"]
+    assert updated_ms == pytest.approx(7 * 4 * (rows * width + num_weights) / 1e9 * 1e3, rel=1e-3)
+
+
+def test_passes_over_edges_follow_their_own_rate() -> None:
+    """Without a measured rate, that of products counts."""
+    slow = replace(machine(), gather={1: 1e9})
+    half = replace(slow, edge_gather={1: 5e8})
+    (one,), (two,) = (found(hardware, [1], *EDGE_MODELS["gat"]) for hardware in (slow, half))
+    assert two.prediction.time_ms["spmm"] == pytest.approx(2 * one.prediction.time_ms["spmm"], rel=1e-3)
+    trained = GRAPH.nnz * 4 * (36 + 36 + 48) / 1e9  # by the first layer
+    assert trained < one.prediction.time_ms["spmm"] / 1e3 < 2 * trained
+
+
+@pytest.mark.parametrize("model", EDGE_MODELS)
+def test_memory_of_models_that_read_edges_is_that_of_the_run(model: str) -> None:
+    overrides = ["dataset=synthetic", "dataset.num_nodes=30000", "dataset.num_edges=300000", "dataset.num_features=32"]
+    cfg = with_supported_optimizations(config(*overrides, *EDGE_MODELS[model]))
+    prepared = prepare_for(cfg, 2)
+    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, prepared, epochs=2).ranks)
+    planned = predict(counted_job(cfg, 2, prepared[0]), replace(machine(), device="cpu"))
+    assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.05)
 
 
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (2, 1), (4, 2)])

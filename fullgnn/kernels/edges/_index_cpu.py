@@ -1,16 +1,18 @@
 """The counting sort of :mod:`fullgnn.kernels.edges.index`. Importing this module imports numba."""
 
 import numba
-import numpy as np
+import torch
+from torch import Tensor
 
 from fullgnn.kernels.spmm.base import LocalCSR
 
 
-def transpose_cpu(csr: LocalCSR) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def transpose_cpu(csr: LocalCSR) -> tuple[Tensor, Tensor, Tensor]:
     """The indptr, targets and places of :class:`fullgnn.kernels.edges.index.Transposed`."""
-    starts = np.zeros(csr.num_cols + 2, np.int32)
-    targets, places = np.empty(csr.nnz, np.int32), np.empty(csr.nnz, np.int32)
-    _sort(csr.indptr.contiguous().numpy(), csr.indices.contiguous().numpy(), starts, targets, places)
+    starts = torch.zeros(csr.num_cols + 2, dtype=torch.int32)
+    targets, places = (torch.empty(csr.nnz, dtype=torch.int32) for _ in range(2))
+    arrays = (csr.indptr.contiguous(), csr.indices.contiguous(), starts, targets, places)
+    _sort(*(array.numpy() for array in arrays))
     return starts[:-1], targets, places
 
 

@@ -69,7 +69,7 @@ def largest_rows_backward_cpu(csr: LocalCSR, source_id: Tensor, winner: Tensor, 
     num_bits = (high - low if dense else 2 * num_sources).bit_length()
     slots = np.full(1 << num_bits, -1, np.int32)
     factor, shift = (np.uint64(1), np.uint64(0)) if dense else (HASH_FACTOR, np.uint64(64 - num_bits))
-    _fill(ids, low, factor, shift, slots)
+    _fill(ids, low, dense, factor, shift, slots)
     given = (ids, low, high, dense, factor, shift, slots, winner.numpy(), grad.numpy(), out.numpy())
     # Slices of whole cache lines, so that no two threads write to one line.
     per_line = LINE_BYTES // grad.element_size()
@@ -274,12 +274,13 @@ def _largest_with_nans(indptr, indices, first_row, stop_row, edge_weight, x, sou
 
 
 @numba.njit(cache=True, nogil=True)
-def _fill(ids, low, factor, shift, slots):
-    """Put the position of each id into the first free slot from its own on."""
+def _fill(ids, low, dense, factor, shift, slots):
+    """Put the position of each id into its own slot if the ids are ``dense``, otherwise into the first free one from
+    there on. The ids differ, but those of a dry run, whose table has a slot for each of them."""
     mask = np.uint64(len(slots) - 1)
     for place in range(len(ids)):
         slot = (np.uint64(ids[place] - low) * factor) >> shift
-        while slots[slot] >= 0:
+        while not dense and slots[slot] >= 0:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = place
 

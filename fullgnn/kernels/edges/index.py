@@ -28,7 +28,7 @@ def transpose(csr: LocalCSR) -> Transposed:
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.edges._index_cpu import transpose_cpu
 
-        indptr, targets, places = map(torch.from_numpy, transpose_cpu(csr))
+        indptr, targets, places = transpose_cpu(csr)
         return Transposed(indptr, targets, places, _moved(csr.values, places))
     return transpose_torch(csr)
 
