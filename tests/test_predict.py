@@ -193,7 +193,7 @@ def regression_run(ranks: MakeRanks, tmp_path_factory: pytest.TempPathFactory) -
     return train(ranks, folder / "run", *given)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["several_labels_run", "vectors_run", "regression_run"])
 def test_several_labels_vectors_of_nodes_and_regression(
     ranks: MakeRanks, tmp_path: Path, request: pytest.FixtureRequest, kind: str

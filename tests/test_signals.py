@@ -126,7 +126,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path: Path, way: str, name
     assert [json.loads(line)["epoch"] for line in lines] == list(range(1, stopped + 3))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_rank_outlives_its_launcher(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], LONG) as run:
@@ -135,7 +135,7 @@ def test_no_rank_outlives_its_launcher(tmp_path: Path, way: str) -> None:
         wait(lambda: not any(map(is_running, ranks)), 5)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_rank_is_named_first_and_alone(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], LONG) as run:

@@ -277,7 +277,9 @@ class Block:
         """The tensors it holds, without the buffers, for counting memory."""
         index = [] if self.target_index is None else [self.target_index]
         edges = [tensor for stages in self.edges.values() for stage in stages for tensor in stage.tensors()]
-        ids = [self.target_id, *self.stage_source_id] if self.edges else []
+        ids = [*vars(self).get("stage_source_id", ())]  # those that have been used, which are kept
+        if "target_id" in vars(self):
+            ids.append(self.target_id)
         products = [tensor for product in self.products.values() for tensor in product.tensors()]
         return [self.source_id, *index, *edges, *ids, *products]
 
