@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             sample = item.get_closest_marker("sample")
             function = item.nodeid.partition("[")[0]
             number = seen[function] = seen.get(function, -1) + 1
-            (kept if sample is None or number % sample.args[0] == 0 else deselected).append(item)
+            every = 1 if sample is None else sample.args[0]
+            (kept if every and number % every == 0 else deselected).append(item)
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
     # Test files that start commands take longest. They come first, so that no worker starts such a file at the end.

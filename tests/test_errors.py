@@ -254,6 +254,7 @@ def test_torchrun_ranks_each_refuse_the_configuration(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.sample(0)
 def test_a_sweep_does_not_run_under_torchrun(tmp_path: Path) -> None:
     done = run_command(torchrun(2), "-m", "fullgnn.train", "-m", "seed=0,1", cwd=tmp_path)
     assert_refused(done, "a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun", 2)

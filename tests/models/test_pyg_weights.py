@@ -57,8 +57,8 @@ MODELS: dict[str, Callable[[], Pair]] = {
     "GCN": lambda: (GCN(IN, OUT, **SIZES), pyg.GCN(IN, out_channels=OUT, **SIZES)),
     "GraphSAGE": lambda: (SAGE(IN, OUT, **SIZES), pyg.GraphSAGE(IN, out_channels=OUT, **SIZES)),
     "GAT": lambda: (
-        GAT(IN, OUT, **SIZES | dict(hidden_channels=4), heads=2, out_heads=2, attention_dropout=0.0),
-        pyg.GAT(IN, out_channels=OUT, act="elu", heads=2, v2=False, **SIZES),
+        GAT(IN, OUT, **SIZES | dict(hidden_channels=3), heads=2, out_heads=2, attention_dropout=0.0),
+        pyg.GAT(IN, out_channels=OUT, act="elu", heads=2, v2=False, **SIZES | dict(hidden_channels=6)),
     ),
     "GIN with norm": lambda: (
         GIN(IN, OUT, norm="batch", **SIZES),

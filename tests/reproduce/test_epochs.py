@@ -36,6 +36,7 @@ def test_epochs_are_those_asked_for_or_the_papers_at_full_size(tmp_path: Path) -
     assert num_epochs(real, case(real, "reddit-like")) == 100
 
 
+@pytest.mark.sample(0)
 def test_table5_counts_the_non_zeros_in_dense_tiles(thresholds: Result) -> None:
     made = thresholds.cases[0]
     cfg = load_target("table5", *TINY)
@@ -50,6 +51,7 @@ def test_table5_counts_the_non_zeros_in_dense_tiles(thresholds: Result) -> None:
     assert 0 < shares[2] < shares[0] < 100
 
 
+@pytest.mark.sample(0)
 def test_table5_has_the_papers_seconds_beside_ours(thresholds: Result) -> None:
     (epoch,) = (row for row in thresholds.rows if row.labels == ("Proteins", table5.EPOCH))
     assert [cell.paper for cell in epoch.cells.values()] == [0.100, 0.060, 0.057]
@@ -59,6 +61,7 @@ def test_table5_has_the_papers_seconds_beside_ours(thresholds: Result) -> None:
     assert all(cell.origin == "measured" for row in thresholds.rows for cell in row.cells.values())
 
 
+@pytest.mark.sample(0)
 def test_fig10_measures_what_it_can_and_says_what_it_simulates(on_and_off: Result) -> None:
     assert [row.labels[1] for row in on_and_off.rows[::3]] == ["single", "1D p=2", "1.5D p=4 r=2"]
     for spmm, computation, epoch in zip(*(on_and_off.rows[k::3] for k in range(3))):
@@ -72,6 +75,7 @@ def test_fig10_measures_what_it_can_and_says_what_it_simulates(on_and_off: Resul
     assert any("titanrtx8" in note for note in on_and_off.notes)
 
 
+@pytest.mark.sample(0)
 def test_a_layout_that_fits_runs_on_all_of_its_ranks() -> None:
     cfg = load_target("fig10", "device=cpu", "nproc=2", "threads=1", "data_root=null", "scale=0.01", "epochs=3")
     layout = JobShape("1d", 2, 1)

@@ -148,6 +148,7 @@ def test_a_toy_run_trains(toy):
     assert [option["world_size"] for option in record["plan"]["toy"]] == [1, 2, 4, 8]
 
 
+@pytest.mark.sample(0)
 def test_without_hydra_the_epochs_say_so(bare, tmp_path):
     """The record and the page give the reason in one line."""
     env = {**bare, "TRITON_INTERPRET": "1"}
@@ -180,6 +181,7 @@ def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
         assert graphs == [graph for graph in LOOKALIKES for _ in range(2)] and found[-1][0].name == "whole"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stop", ["kill", "terminate"])
 def test_what_was_found_outlives_the_run(tmp_path, stop):
     """The test stops the process after the first rate, while the process measures others."""
