@@ -46,9 +46,9 @@ class Lists(NamedTuple):
 
 
 def distinct(keys: np.ndarray) -> np.ndarray:
-    """``np.unique`` of int64 keys, by sorting: the hash table of newer NumPy took many times as long."""
+    """``np.unique`` of int64 keys of at least 0, by sorting: the hash table of newer NumPy took many times as long."""
     ordered = np.sort(keys)
-    return ordered[np.concatenate([ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]])]
+    return ordered[np.diff(ordered, prepend=-1) != 0]
 
 
 @dataclass(frozen=True)
