@@ -5,6 +5,8 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+
+import fullgnn  # noqa: F401  # isort: skip  # before torch: it sets how the threads of torch wait
 import torch
 
 # A shell starts a suite in its background with some signals ignored, and processes of the tests would inherit that.
