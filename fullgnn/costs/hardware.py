@@ -88,6 +88,8 @@ class Hardware:
     edge_gather: dict[int, float] = field(default_factory=dict)
     """``gather`` for a forward pass of attention over edges one by one, with rows of ``EDGE_ROW_BYTES``. Empty: it was
     not measured, and the rates of ``gather`` count."""
+    draw_s: float = 1e-7
+    """Seconds in which a rank draws a pair and a negative, of a task that finds links; on the host, also of a GPU."""
 
     def __post_init__(self) -> None:
         check_choices("device", [self.device], ["cpu", "cuda"])

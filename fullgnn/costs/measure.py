@@ -5,6 +5,7 @@
     op       an operator on one number
     gather   the sparse product of ``kernel=auto`` by a random pattern, with tables of several sizes; and a forward pass
              of attention over the edges of such patterns, one by one
+    draw     the pairs and negatives of an epoch of a task that finds links, on the host
     links    messages around a ring, broadcasts from every rank in turn, all-reduces, and rounds in shared memory, each
              in two sizes: a line through both is a latency and a rate
 
@@ -14,6 +15,7 @@ In a round in shared memory each rank copies its rows to its slot, and waits unt
 Reading these rows is part of the product, and of its gather rate. A rank receives what all others have written.
 """
 
+import functools
 import itertools
 import json
 import logging
@@ -40,11 +42,13 @@ from fullgnn.costs.hardware import (
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, init_world
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import UnsupportedError
+from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.edges.attention import attend
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.tasks.draws import TRAINING, draw, stream_key
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock, copy_rate
@@ -53,6 +57,7 @@ log = logging.getLogger("fullgnn.costs.measure")  # also when this file is __mai
 
 WIDTH, DEGREE = 64, 50  # float32 columns of a table, and mean edges of a row, in the sparse products
 IN_CHANNELS, OUT_CHANNELS = 128, 64  # shape of W
+NUM_OWNERS = 4096  # of pairs that are drawn, each with ``DEGREE`` of them
 HEADS = 8  # of a row, in the passes of attention
 COPY_CACHES = 4  # size of a copied tensor over that of the cache
 BUSY_SPREAD = 1.25  # a larger median time over the shortest means a busy machine; a quiet one has 1.1 at most
@@ -132,6 +137,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
         links=_links(clock, world, sizes.messages) if world.size > 1 else {},
         network=None,
         edge_gather=edge_gather,
+        draw_s=_draw_s(clock),
     )
     return found if world.size == 1 else broadcast_object(found)  # the date may differ
 
@@ -155,6 +161,15 @@ def _edge_gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges
     rows, logits = x[:, :WIDTH], x[:, WIDTH:]
     seconds = clock.seconds(lambda: attend(adj, logits, of_targets, rows, 0.2, None, state))
     return adj.nnz * EDGE_ROW_BYTES / seconds
+
+
+def _draw_s(clock: JobClock) -> float:
+    """Seconds for a draw of a pair and a negative, in batches."""
+    facts = LinkFacts(num_nodes=NUM_OWNERS, num_train=NUM_OWNERS * DEGREE)
+    partners = np.sort(np.random.default_rng(0).integers(0, NUM_OWNERS, (NUM_OWNERS, DEGREE)), axis=1)
+    pairs = Lists(np.arange(0, partners.size + 1, DEGREE), partners.ravel())
+    epoch = functools.partial(draw, pairs, pairs.indptr[:-1], pairs, facts, stream_key(0, TRAINING), 1, 1, NUM_OWNERS)
+    return clock.seconds(epoch) / partners.size
 
 
 def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: torch.device) -> LocalCSR:

@@ -7,7 +7,7 @@
               so that of every stage but the first only what takes longer than its product is seen
     dense     each product's arithmetic and its matrices' way through memory, neither hiding the other, and the passes
               that are not fused into a product
-    other     update of the parameters
+    other     update of the parameters; draws and scores of a task that finds links (``link_time.py``)
 
 The slowest rank counts. Bytes are exact; times are those of a machine that does nothing else.
 """
@@ -20,6 +20,7 @@ import torch
 from fullgnn.config import Config, build
 from fullgnn.costs.edge_time import EdgeTime, edge_time, sum_of
 from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.link_time import link_s, link_waiting_s
 from fullgnn.costs.product_time import joining_s, multiply_s, overlapped_s, reads_in_place, travel_s
 from fullgnn.costs.statistics import PlannedJob
 from fullgnn.costs.trace import Trace, trace_epoch
@@ -53,14 +54,16 @@ class Prediction:
 
 
 def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
-    """Time, bytes and memory of ``job`` on ``hardware``; the memory is that of the rank that multiplies most.
+    """Time, bytes and memory of ``job`` on ``hardware``; the memory is that of the rank that multiplies most,
+    or draws most, in its training steps.
 
     Where the job leaves it to the planner (``scheme.fetch=auto``), rows arrive whole if this is faster and fits.
 
     Raises:
         ConfigError: the profile lacks a link that the job needs.
     """
-    heaviest, padded = int(job.products["adj"].rank_nnz.argmax()), pads_rows(torch.device(hardware.device))
+    load = job.products["adj"].rank_nnz if job.links is None else job.links.of_ranks(job.links.draws)
+    heaviest, padded = int(load.argmax()), pads_rows(torch.device(hardware.device))
     trace, grid = trace_epoch(job, heaviest, padded), job.grid
     staged = _predict(job, trace, hardware)
     if grid.fetch != "auto" or grid.num_ranks == 1 or grid.stage_order == "broadcast":
@@ -78,16 +81,15 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
 
     product_s = [multiply_s(job, name, width * job.dtype.itemsize, hardware) for name, width in trace.products]
     edges = [edge_time(job, one, hardware) for one in trace.passes]
+    steps = job.num_steps
     by_rank = {
-        "spmm": sum(product_s, start=sum_of(edges, "compute_s", job)),
+        "spmm": steps * sum(product_s, start=sum_of(edges, "compute_s", job)),
         "comm": communication_s(job, trace, product_s, edges, hardware),
-        "dense": _dense_s(job, trace, hardware) + sum_of(edges, "copies_s", job),
+        "dense": steps * (_dense_s(job, trace, hardware) + sum_of(edges, "copies_s", job)),
+        "other": _other_s(job, trace, hardware),
     }
-    slowest = np.unravel_index(np.argmax(by_rank["spmm"] + by_rank["comm"] + by_rank["dense"]), job.num_own_rows.shape)
-    num_updated = trace.num_parameters + trace.num_row_parameters * int(job.num_own_rows[slowest])
-    update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
-    other_s = update_bytes / hardware.copy_bytes_per_s + 10 * hardware.op_s
-    times_s = {phase: seconds[slowest] for phase, seconds in by_rank.items()} | {"other": other_s}
+    slowest = np.unravel_index(np.argmax(sum(by_rank.values())), job.num_own_rows.shape)
+    times_s = {phase: seconds[slowest] for phase, seconds in by_rank.items()}
     return Prediction(
         hardware=hardware.name,
         time_ms={phase: 1e3 * float(seconds) for phase, seconds in times_s.items()},
@@ -101,11 +103,15 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
 
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
-    total = {"all_reduce": np.full(job.num_own_rows.shape, _gradient_bytes(job, trace))}
+    total = {"all_reduce": np.full(job.num_own_rows.shape, _summed_bytes(job, trace))}
     received = [job.bytes_received(name, width) for name, width in trace.products]
     received += [job.bytes_moved(one.name, move) for one in trace.passes for move in one.moves]
     for by_collective in received:
         for collective, counts in by_collective.items():
+            total[collective] = total.get(collective, 0) + job.num_steps * counts
+    if job.links is not None:
+        of_links = job.links.bytes_received(job.graph.num_classes * job.dtype.itemsize)
+        for collective, counts in of_links.items():
             total[collective] = total.get(collective, 0) + counts
     return {collective: counts for collective, counts in total.items() if counts.any()}
 
@@ -124,7 +130,10 @@ def communication_s(
         return total
     for (name, width), seconds in zip(trace.products, product_s):
         total += _exposed_s(job, name, width, seconds, hardware)
-    return total + hardware.link("all_reduce", job.grid.num_ranks).time_s(_gradient_bytes(job, trace))
+    num_sums = job.num_steps if trace.num_parameters else 1
+    link = hardware.link("all_reduce", job.grid.num_ranks)
+    summing_s = num_sums * link.latency_s + _summed_bytes(job, trace) / link.bytes_per_s
+    return job.num_steps * total + summing_s + link_waiting_s(job, hardware)
 
 
 def kernel_of(cfg: Config, hardware: Hardware) -> str:
@@ -136,9 +145,23 @@ def kernel_of(cfg: Config, hardware: Hardware) -> str:
     return "csr"
 
 
-def _gradient_bytes(job: PlannedJob, trace: Trace) -> int:
-    """Bytes that each rank receives in the all-reduce of the gradients and the loss."""
-    return 2 * (job.grid.num_ranks - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // job.grid.num_ranks
+def _summed_bytes(job: PlannedJob, trace: Trace) -> int:
+    """Bytes that each rank receives in the all-reduce of the gradients and the loss, of all steps of an epoch.
+
+    Where a task that finds links has no gradients to sum, the losses of all steps are one sum in float64.
+    """
+    size = job.grid.num_ranks
+    if job.links is not None and not trace.num_parameters:
+        return 2 * (size - 1) * EXTRA * 8 // size
+    return job.num_steps * (2 * (size - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // size)
+
+
+def _other_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
+    """(b, r) seconds of the updates of the parameters, and of what a task that finds links draws and scores."""
+    num_updated = trace.num_parameters + trace.num_row_parameters * job.num_own_rows
+    update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
+    update_s = job.num_steps * (update_bytes / hardware.copy_bytes_per_s + 10 * hardware.op_s)
+    return update_s if job.links is None else update_s + link_s(job, hardware)
 
 
 def _dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:

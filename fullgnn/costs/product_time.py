@@ -11,8 +11,7 @@ from fullgnn.schemes.traffic import BROADCAST, OWN
 
 def reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:
     """Whether the ranks read each other's rows where they are in product ``name``, see ``Exchange``."""
-    offered = job.local and hardware.device == "cpu" and job.grid.num_ranks > 1 and job.options.shared_memory
-    return offered and not (job.products[name].transports == BROADCAST).any()
+    return job.shares_memory(hardware.device) and not (job.products[name].transports == BROADCAST).any()
 
 
 def gather_s_per_byte(job: PlannedJob, rows: RowDistribution, row_bytes: float, hardware: Hardware) -> float:

@@ -121,7 +121,7 @@ class Search:
 
 def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
     """Fraction of random-order misses of a cache of ``near_bytes`` that the node order turns into hits."""
-    hidden = max(1, int(cfg.model.get("hidden_channels", prepared.graph.num_classes)))
+    hidden = max(1, int(cfg.model.get("hidden_channels", cfg.task.get("channels", prepared.graph.num_classes))))
     num_nodes, capacity = prepared.graph.num_nodes, max(1, near_bytes // (hidden * prepared.dtype.itemsize))
     by_chance = min(1.0, capacity / num_nodes)
     if by_chance == 1:

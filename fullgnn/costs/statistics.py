@@ -13,10 +13,13 @@ import torch
 from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.costs.edge_passes import Move
+from fullgnn.costs.links import PlannedLinks, counted_links, estimated_links
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.job import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import EdgeSet
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.graph.links import LinkFacts
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import block_nnz
 from fullgnn.schemes.base import PreparedGraph
@@ -25,7 +28,7 @@ from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
 from fullgnn.schemes.traffic import DistributedProduct, choose_transports
-from fullgnn.tasks import build_task, takes_links
+from fullgnn.tasks import LinkTask, build_task
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class GraphStatistics:
     weighted: bool = False  # the graph itself has edge weights
     locality: float = 0.0
     """Fraction of random-order cache misses that the node order turns into hits."""
+    links: LinkFacts | None = None  # for a task that finds links
 
     def __post_init__(self) -> None:
         check_minima(self, {"num_nodes": 1, "nnz": 0, "num_features": 0, "num_classes": 1, "num_train": 0})
@@ -96,6 +100,7 @@ class PlannedJob:
     grid: Grid
     rows: RowDistribution
     products: dict[str, PlannedProduct]  # named as in ``Layout``
+    links: PlannedLinks | None = None  # None: the task does not find links
     local: bool = True  # all ranks are on one machine
 
     @cached_property
@@ -110,6 +115,15 @@ class PlannedJob:
     def folded(self) -> bool:
         """Whether rows are scaled before and after a product, because no values are stored for the edges."""
         return self.graph.pattern and self.cfg.normalization != "none"
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch, each of which passes over the whole graph."""
+        return 1 if self.links is None else self.links.num_steps
+
+    def shares_memory(self, device: str) -> bool:
+        """Whether the ranks read each other's rows in shared memory on such a ``device``."""
+        return self.local and device == "cpu" and self.grid.num_ranks > 1 and self.options.shared_memory
 
     @property
     def num_own_rows(self) -> np.ndarray:
@@ -135,13 +149,12 @@ class PlannedJob:
     def scaled(self, factor: float) -> "PlannedJob":
         """The same job with ``factor`` times the rows, see ``PlannedProduct.scaled``."""
         products = {name: product.scaled(factor) for name, product in self.products.items()}
-        return replace(self, rows=self.rows.scaled(factor), products=products)
+        links = None if self.links is None else self.links.scaled(factor)
+        return replace(self, rows=self.rows.scaled(factor), products=products, links=links)
 
 
 def why_unplannable(cfg: Config) -> str:
     """Why the planner does not know the cost of the model; empty if it does."""
-    if takes_links(cfg.task):
-        return "learns pairs that each step draws, which the planner does not count"
     model = build_model(cfg, 1, 1, torch.device("cpu"))
     for layer in model.modules():
         if isinstance(getattr(layer, "edge_set", None), EdgeSet) and not getattr(layer, "states_edge_reads", False):
@@ -167,7 +180,9 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         ConfigError, DataError: the graph lacks what the task or the model needs.
     """
     grid, graph = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph
-    sizes = graph.num_features, build_task(cfg.task, graph.label_facts(), None).num_outputs
+    facts = None if prepared.pairs is None else prepared.pairs.facts
+    task = build_task(cfg.task, graph.label_facts(), facts)
+    sizes = graph.num_features, task.num_outputs
     needs = needs_of(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, needs)
     nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}
@@ -183,8 +198,9 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     pattern = needs.fold and not layout.weighted
     shared = all(one.shares_blocks(layout.symmetric, pattern) for one in needs.propagations)
     counted = graph.num_nodes, prepared.matrix.nnz
-    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality)
-    return PlannedJob(cfg, statistics, grid, layout.rows, products)
+    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality, facts)
+    links = counted_links(prepared, layout.rows, task, grid.replication) if isinstance(task, LinkTask) else None
+    return PlannedJob(cfg, statistics, grid, layout.rows, products, links)
 
 
 def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> PlannedJob:
@@ -214,7 +230,12 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     products = {"adj": product(rows, rows), "adj_t": product(rows, rows)}
     if cfg.optimizations.loss_rows_only:
         products |= {"loss": product(train_rows, rows), "loss_t": product(rows, train_rows)}
-    return PlannedJob(cfg, graph, grid, rows, products)
+    links = None
+    if graph.links is not None:
+        task = build_task(cfg.task, LabelFacts(graph.num_classes), graph.links)
+        assert isinstance(task, LinkTask)
+        links = estimated_links(graph.links, rows, task, grid.replication)
+    return PlannedJob(cfg, graph, grid, rows, products, links)
 
 
 def _expected_halo(nnz: np.ndarray, in_rows: RowDistribution) -> np.ndarray:

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from fullgnn.costs.edge_passes import ALL, EdgePass, Event, Move, TracedHalo, passes_of
+from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.blocks import all_logits, input_powers, input_propagation, loss_logits, needs_of
@@ -46,7 +47,7 @@ from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
-from fullgnn.tasks import MultiClass
+from fullgnn.tasks import MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
@@ -233,13 +234,23 @@ class _Skeleton:
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""
         scheme: Any = SimpleNamespace(sum_over_rows=_alone)
-        cfg, labels = self.job.cfg, LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0])
-        job = Job(self.model, self.graph, MultiClass(labels), scheme, cfg.optimizations)
+        cfg = self.job.cfg
+        job = Job(self.model, self.graph, self._task(), scheme, cfg.optimizations)
         runner = StepRunner(TrainState(self.model, cfg), job, self.context.axes.world.meter)
+        runner.state.optimizer.step()  # makes its moments, which every step but the very first holds from its beginning
         peak = TensorPeak(self.context.device)
         with peak.watch(*self.graph.tensors(), *runner.state.tensors()):
             runner(1)
         return peak.bytes
+
+    def _task(self) -> Task:
+        labels = LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0])
+        if self.job.links is None:
+            return MultiClass(labels)
+        task = build_task(self.job.cfg.task, labels, self.job.links.facts)
+        of_rank = self.job.links, self.part, self.replica, self.context.device
+        vars(task)["steps"] = lambda graph, epoch: [made_up_step(*of_rank)]
+        return task
 
     def _graph(self) -> ShardedGraph:
         job, device, num_own = self.job, self.context.device, self.job.rows.num_own(self.part, self.replica)
@@ -285,13 +296,13 @@ class _Skeleton:
 
     def _block(self, name: str, node_id: Tensor, targets: Tensor | None) -> Block:
         """The block of the product ``name``."""
+        directory: Any = MadeUpDirectory(self.context.shared_memory)
+        options: dict[str, Any] = {"add_up": self._sum_over_rows, "directory": lambda: directory}
         if not (self.needs.propagations or self.needs.edges):
-            return Block(node_id, {}, targets, self.context.buffers, add_up=self._sum_over_rows)
+            return Block(node_id, {}, targets, self.context.buffers, **options)
         moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.events)
         edges = {edge_set: tuple(self._stages(name)) for edge_set in self.needs.edges}
-        made = Block(
-            node_id, self._products(name), targets, self.context.buffers, moves, edges, add_up=self._sum_over_rows
-        )
+        made = Block(node_id, self._products(name), targets, self.context.buffers, moves, edges, **options)
         if edges:  # no ids arrive, and ids of their own are as good
             device = self.context.device
             vars(made)["target_id"] = torch.arange(moves.num_targets, device=device)

@@ -139,9 +139,9 @@ def prepare_alone(cfg: Config, num_parts: int, graph: Graph | None = None, cache
     Raises:
         FullGNNError: a user error.
     """
-    graph = load_dataset(cfg.dataset) if graph is None else graph
+    graph = held_out(cfg.task, load_dataset(cfg.dataset) if graph is None else graph)
     needs = needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations)
-    return prepare(cfg, needs, num_parts, graph, cache)
+    return prepare(cfg, replace(needs, pairs=takes_links(cfg.task)), num_parts, graph, cache)
 
 
 def with_supported_optimizations(cfg: Config) -> Config:
@@ -150,7 +150,8 @@ def with_supported_optimizations(cfg: Config) -> Config:
     Raises:
         ConfigError: a size or a rate of the model is out of range.
     """
-    return replace(cfg, optimizations=applicable(cfg.optimizations, build_model(cfg, 1, 1, torch.device("cpu"))))
+    model, every_row = build_model(cfg, 1, 1, torch.device("cpu")), takes_links(cfg.task)
+    return replace(cfg, optimizations=applicable(cfg.optimizations, model, every_row))
 
 
 def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prepared: Prepared | None) -> Job:

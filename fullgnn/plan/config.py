@@ -12,7 +12,10 @@ from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.costs.statistics import GraphStatistics
 from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.errors import ConfigError
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.graph.links import LinkFacts
 from fullgnn.schemes.options import CHOICES
+from fullgnn.tasks import build_task, takes_links
 
 
 @dataclass
@@ -30,6 +33,7 @@ class PlanConfig:
     num_features: Optional[int] = MISSING
     num_classes: Optional[int] = MISSING
     num_train: Optional[int] = MISSING
+    num_users: Optional[int] = MISSING
     symmetric: bool = MISSING
     scaling: bool = MISSING
     out: str = MISSING
@@ -62,6 +66,7 @@ def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], C
     for chosen in itertools.product(*([f"{group}={name}" for name in names] for group, names in groups.items())):
         run = with_supported_optimizations(load_config(compose(*others, *chosen)))
         runs[run.reorder.name, run.kernel["name"]] = run
+    _check_numbers(plan, run)
     if plan.num_nodes is None:
         return plan, runs, None
     if "dataset" in map(_key, others):
@@ -87,16 +92,38 @@ def _check(plan: PlanConfig) -> None:
     check_choices("exchanges", plan.exchanges, CHOICES["exchange"])
     check_choices("orders", plan.orders or [], choices("reorder"))
     check_choices("kernels", plan.kernels or [], choices("kernel"))
-    given = [key for key in _NUMBERS if getattr(plan, key) is not None]
-    if given and len(given) < len(_NUMBERS):
-        missing = next(key for key in _NUMBERS if key not in given)
-        raise ConfigError(f"{given[0]} describes a graph by its numbers, and {missing} is missing: give {missing}=...")
-    if given and plan.orders:
+    if _given(plan) and plan.orders:
         raise ConfigError("orders need a graph to order: give dataset=... in place of its numbers, or leave orders out")
+
+
+def _given(plan: PlanConfig) -> list[str]:
+    """The keys that describe a graph by its numbers."""
+    return [key for key in (*_NUMBERS, "num_users") if getattr(plan, key) is not None]
+
+
+def _check_numbers(plan: PlanConfig, run: Config) -> None:
+    given, finds_links = _given(plan), takes_links(run.task)
+    needed = [key for key in _NUMBERS if not (finds_links and key == "num_classes")]  # task.channels, in its place
+    missing = [key for key in needed if key not in given]
+    if given and missing:
+        raise ConfigError(
+            f"{given[0]} describes a graph by its numbers, and {missing[0]} is missing: give {missing[0]}=..."
+        )
+    if finds_links and plan.num_classes is not None:
+        raise ConfigError(f"num_classes is not read by task={run.task['name']}, whose output has task.channels columns")
+    if plan.num_users is not None and not finds_links:
+        raise ConfigError("num_users is read by tasks that find links alone: choose task=link_ranking or leave it out")
+    if plan.num_users is not None and not 0 < plan.num_users < (plan.num_nodes or 0):
+        raise ConfigError(f"num_users={plan.num_users} leaves no user or no item among num_nodes={plan.num_nodes}")
 
 
 def _graph(plan: PlanConfig, run: Config) -> GraphStatistics:
     num_nodes, num_edges, num_features, num_classes = (getattr(plan, key) for key in _NUMBERS)
+    links = None
+    if takes_links(run.task):
+        both_directions = plan.symmetric or plan.num_users is not None
+        links = LinkFacts(num_nodes, plan.num_users, num_edges // 2 if both_directions else num_edges)
+        num_classes = build_task(run.task, LabelFacts(1), links).num_outputs
     return GraphStatistics(
         num_nodes=num_nodes,
         nnz=num_edges + (num_nodes if run.self_loops else 0),
@@ -105,4 +132,5 @@ def _graph(plan: PlanConfig, run: Config) -> GraphStatistics:
         num_train=num_nodes if plan.num_train is None else plan.num_train,
         symmetric=plan.symmetric,
         pattern=run.optimizations.fold_normalization,
+        links=links,
     )

@@ -54,8 +54,8 @@ class LinkTask:
         for key, value in (("channels", channels), ("num_negatives", num_negatives), ("batch_size", batch_size)):
             if value is not None and value < 1:
                 raise ConfigError(f"task.{key}={value} is too small: it must be at least 1")
-        self.links, self.num_outputs, self._num_negatives = links, channels, num_negatives
-        self._batch_size, self._seed = batch_size, seed
+        self.links, self.num_outputs, self.num_negatives = links, channels, num_negatives
+        self.batch_size, self._seed = batch_size, seed
         self.num_steps = num_batches(links.num_train, batch_size)
         """Steps of an epoch."""
 
@@ -70,16 +70,16 @@ class LinkTask:
     def steps(self, graph: ShardedGraph, epoch: int) -> list[Step]:
         """The draws of ``epoch``, which counts from 1. Every rank calls it."""
         pairs, device = pairs_of(graph), graph.block.source_id.device
-        key, width = stream_key(self._seed, TRAINING), 1 + self._num_negatives
+        key, width = stream_key(self._seed, TRAINING), 1 + self.num_negatives
         drawn = draw(
-            pairs.train, pairs.first[0], pairs.known, self.links, key, epoch, self._num_negatives, self._batch_size
+            pairs.train, pairs.first[0], pairs.known, self.links, key, epoch, self.num_negatives, self.batch_size
         )
         owner = torch.from_numpy(np.repeat(drawn.row, width)).to(device)
         ids = np.concatenate([drawn.partner[:, None], drawn.negatives], axis=1).ravel()
         sizes = (np.diff(drawn.starts) * width).tolist()
         places, requests = find_partners(graph, ids, drawn.starts * width)
         parts = zip(
-            owner.split(sizes), places.split(sizes), requests, batch_sizes(self.links.num_train, self._batch_size)
+            owner.split(sizes), places.split(sizes), requests, batch_sizes(self.links.num_train, self.batch_size)
         )
         return [Step(*part) for part in parts]
 
@@ -90,7 +90,7 @@ class LinkTask:
             output: (num_local_nodes, num_outputs), what the model computes for all rows of this rank.
         """
         partners = None if step.request is None else directory_of(graph).rows(output, step.request)
-        scores = pair_scores(output, step.owner, partners, step.partner).view(-1, 1 + self._num_negatives)
+        scores = pair_scores(output, step.owner, partners, step.partner).view(-1, 1 + self.num_negatives)
         return (self.losses(scores).sum(dtype=torch.float64) / step.num_draws).to(output.dtype)
 
     def targets(self, labels: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def is_possible(found: Hardware) -> bool:
     gathers = [*found.gather.values(), *found.edge_gather.values()]
     rates = [*numbers, *gathers, *(link.bytes_per_s for link in links)]
     return (
-        len(numbers) == 6
+        len(numbers) == 7
         and all(0 < rate < math.inf for rate in rates)
         and all(0 <= link.latency_s < math.inf for link in links)
     )
