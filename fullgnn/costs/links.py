@@ -9,6 +9,7 @@ of this rank draw in the step, each any of the candidates. The rank then reads t
 That a negative is none of the partners of its owner is left out: it is seldom one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -117,7 +118,15 @@ def estimated_links(facts: LinkFacts, rows: RowDistribution, task: LinkTask, rep
     return _planned(facts, task, replication, draws, held, rows_of_pairs, rows.num_slices)
 
 
-def _planned(facts, task, replication, draws, held, rows_of_pairs, num_slices) -> PlannedLinks:  # type: ignore[no-untyped-def]
+def _planned(
+    facts: LinkFacts,
+    task: LinkTask,
+    replication: int,
+    draws: np.ndarray,
+    held: np.ndarray,
+    rows_of_pairs: Callable[[float], np.ndarray],
+    num_slices: int,
+) -> PlannedLinks:
     """Join the rows of pairs with those of negatives.
 
     Args:

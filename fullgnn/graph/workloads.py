@@ -20,6 +20,7 @@ from fullgnn.graph.generate import (
     split_keys,
 )
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.links import distinct
 from fullgnn.storage.atomic import replacing
 
 _MAX_ATTEMPTS = 60
@@ -75,7 +76,7 @@ def _adjacency(workload: Workload, seed: int) -> tuple[np.ndarray, np.ndarray, n
     levels = [(np.zeros(n, np.int64), 1 - sum(share for _, share in workload.levels))]
     levels += [(_communities(rng, n, count), share) for count, share in workload.levels]
     keys = [_edges(rng, cumulative, group, int(workload.num_edges // 2 * share)) for group, share in levels]
-    low, high = split_keys(np.unique(np.concatenate(keys)), n)
+    low, high = split_keys(distinct(np.concatenate(keys)), n)
 
     new_id = rng.permutation(n)
     indptr, indices = csr_from_keys(in_both_directions(new_id[low] * n + new_id[high], n), n)
@@ -105,7 +106,7 @@ def _edges(rng: np.random.Generator, cumulative: np.ndarray, group: np.ndarray, 
         low, high = group_low[group[one]], group_high[group[one]]
         other = node_at(np, cumulative, low + rng.random(drawn) * (high - low))
         found = np.minimum(one, other) * n + np.maximum(one, other)
-        keys = np.unique(np.concatenate([keys, found[one != other]]))
+        keys = distinct(np.concatenate([keys, found[one != other]]))
         if keys.size > count:
             keys = rng.permutation(keys)[:count]
     return keys

@@ -76,33 +76,47 @@ def side_by_side(graph: Any) -> Callable[[Any, Tensor], Tensor]:
 
 
 def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATConv``, with ELU between them; the last one has one head."""
+    """Two layers of ``GATConv``."""
     graph = graph_with_edge_ids(problem)
     from dgl.nn.pytorch import GATConv
 
-    (features, hidden), (heads, per_head), _, (_, classes), *_ = (weight.shape for weight in weights)
-    convs = [GATConv(features, per_head, heads), GATConv(hidden, classes, 1)]
-
-    def matrices_of(conv: GATConv) -> list[Tensor]:
-        return [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
-
-    return two_layers(problem, weights, convs, matrices_of, side_by_side(graph), activation=F.elu)
+    return _attention(
+        problem, weights, graph, GATConv, weights[1], lambda conv: [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
+    )
 
 
 def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATv2Conv``, with ELU between them; the last one has one head.
+    """Two layers of ``GATv2Conv``.
 
     DGL adds no bias to a layer's result, so that from the second epoch on its losses are similar, not equal.
     """
     graph = graph_with_edge_ids(problem)
     from dgl.nn.pytorch import GATv2Conv
 
-    (heads, per_head), (features, hidden), _, (_, classes), *_ = (weight.shape for weight in weights)
-    convs = [GATv2Conv(features, per_head, heads), GATv2Conv(hidden, classes, 1)]
-
     def matrices_of(conv: GATv2Conv) -> list[Tensor]:
         return [conv.attn[0], conv.fc_src.weight.T, conv.fc_dst.weight.T]
 
+    return _attention(problem, weights, graph, GATv2Conv, weights[0], matrices_of)
+
+
+def _attention(
+    problem: Problem,
+    weights: list[Tensor],
+    graph: Any,
+    layer: Any,
+    heads: Tensor,
+    matrices_of: Callable[[Any], list[Tensor]],
+) -> torch.nn.Module:
+    """Two layers of attention, with ELU between them; the last one has one head.
+
+    Args:
+        heads: (heads, columns of a head), among the weights of the first layer.
+    """
+    num_heads, per_head = heads.shape
+    convs = [
+        layer(problem.features.shape[1], per_head, num_heads),
+        layer(num_heads * per_head, weights[3].shape[1], 1),
+    ]
     return two_layers(problem, weights, convs, matrices_of, side_by_side(graph), activation=F.elu)
 
 

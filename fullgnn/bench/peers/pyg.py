@@ -78,36 +78,36 @@ def gcn_conv(problem: Problem, weights: list[Tensor], form: Form, dropout: float
 
 
 def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATConv``, with ELU between them; the last one has one head."""
+    """Two layers of ``GATConv``."""
     from torch_geometric.nn import GATConv
 
-    edges = edge_index(problem)
-    (features, hidden), (heads, per_head), _, (_, classes), *_ = (weight.shape for weight in weights)
-    convs = [
-        GATConv(features, per_head, heads, add_self_loops=False),  # the loops are in A + I
-        GATConv(hidden, classes, heads=1, add_self_loops=False),
-    ]
-
-    def matrices_of(conv: GATConv) -> list[Tensor]:
-        return [conv.lin.weight.T, conv.att_src[0], conv.att_dst[0]]
-
-    return two_layers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
+    return _attention(
+        problem, weights, GATConv, weights[1], lambda conv: [conv.lin.weight.T, conv.att_src[0], conv.att_dst[0]]
+    )
 
 
 def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATv2Conv``, with ELU between them; the last one has one head."""
+    """Two layers of ``GATv2Conv``."""
     from torch_geometric.nn import GATv2Conv
 
-    edges = edge_index(problem)
-    (heads, per_head), (features, hidden), _, (_, classes), *_ = (weight.shape for weight in weights)
+    return _attention(
+        problem, weights, GATv2Conv, weights[0], lambda conv: [conv.att[0], conv.lin_l.weight.T, conv.lin_r.weight.T]
+    )
+
+
+def _attention(
+    problem: Problem, weights: list[Tensor], layer: Any, heads: Tensor, matrices_of: Callable[[Any], list[Tensor]]
+) -> torch.nn.Module:
+    """Two layers of attention, with ELU between them; the last one has one head.
+
+    Args:
+        heads: (heads, columns of a head), among the weights of the first layer.
+    """
+    edges, (num_heads, per_head) = edge_index(problem), heads.shape
     convs = [
-        GATv2Conv(features, per_head, heads, add_self_loops=False),  # the loops are in A + I
-        GATv2Conv(hidden, classes, heads=1, add_self_loops=False),
+        layer(problem.features.shape[1], per_head, num_heads, add_self_loops=False),  # the loops are in A + I
+        layer(num_heads * per_head, weights[3].shape[1], heads=1, add_self_loops=False),
     ]
-
-    def matrices_of(conv: GATv2Conv) -> list[Tensor]:
-        return [conv.att[0], conv.lin_l.weight.T, conv.lin_r.weight.T]
-
     return two_layers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
 
 

@@ -23,6 +23,7 @@ from scipy.sparse import coo_array
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.links import distinct
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
     if not train.size:
         raise DataError(f"{files[0][1]} has no interaction: there is nothing to train on")
     num_users, num_items = (max(sizes) for sizes in zip(train_sizes, test_sizes))
-    train, test = (np.unique(pairs[0] * num_items + pairs[1]) for pairs in (train, test))
+    train, test = (distinct(pairs[0] * num_items + pairs[1]) for pairs in (train, test))
     again = np.isin(test, train)
     if again.any():
         log.info("%s: %d of %d test interactions are in training too, and are dropped", name, again.sum(), len(test))
