@@ -29,7 +29,7 @@ def made_up_step(links: PlannedLinks, part: int, replica: int, device: torch.dev
     if links.num_ranks > 1:
         torch.zeros(NUMBERS_TO_FIND * wanted, dtype=torch.int64, device=device)  # until the rows of all steps are found
         request = StepRequest([of_step(wanted)], [of_step(served)], [0], wanted // links.num_steps)
-        if not len(request.held[0]):
+        if not len(request.held[0]):  # of a few sampled rows: there is no row that a pair could name
             owner, partner = owner[:0], partner[:0]
     return Step(owner, partner, request, max(1, links.facts.num_train // links.num_steps))
 
