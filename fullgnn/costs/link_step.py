@@ -41,8 +41,6 @@ class MadeUpDirectory:
         shared: whether ranks read each other's rows in place.
     """
 
-    is_alone = False
-
     def __init__(self, shared: bool):
         self.shared = shared
         self.slots: dict[str, Tensor] = {}  # that stay from step to step

@@ -18,8 +18,8 @@ class EdgeReads:
     of_sources: int = 0
     of_targets: int = 0
     of_winners: int = 0
-    """Of the ids that say, for each number of a target, which source had the largest one. On a CPU the kernel reads
-    them once for each target, and goes over no edge."""
+    """Of a target's ids that name, for each column, the source with the largest value. On a CPU they are read once for
+    each target, and no edge is read."""
 
 
 @dataclass(frozen=True, eq=False)
