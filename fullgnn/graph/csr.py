@@ -1,4 +1,4 @@
-"""Adjacency matrices as scipy CSR, the form in which a ``Graph`` accepts, stores and returns them."""
+"""Adjacency matrices as scipy CSR, the form in which a ``Graph`` accepts, stores and returns them; keys of entries."""
 
 from __future__ import annotations
 
@@ -40,3 +40,9 @@ def canonical_csr(adj: Any) -> csr_array:
         csr.eliminate_zeros()
     csr.prune()
     return csr
+
+
+def distinct(keys: np.ndarray) -> np.ndarray:
+    """``np.unique`` of int64 keys of at least 0, by sorting: the hash table of newer NumPy took many times as long."""
+    ordered = np.sort(keys)
+    return ordered[np.diff(ordered, prepend=-1) != 0]

@@ -24,7 +24,7 @@ from fullgnn.graph.checks import (
 )
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
 from fullgnn.graph.labels import LabelFacts, check_labels, is_labelled
-from fullgnn.graph.links import check_disjoint, check_links, check_num_users
+from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
 
 if TYPE_CHECKING:
     import networkx
@@ -88,7 +88,7 @@ class Graph:
         object.__setattr__(self, "num_classes", num_classes)
         object.__setattr__(self, "num_users", check_num_users(self.num_users, indptr, indices))
         for name in ("val_links", "test_links"):
-            links = check_links(getattr(self, name), name, self)
+            links = check_links(getattr(self, name), name, indptr, indices, self.num_users)
             object.__setattr__(self, name, links if links is None else read_only(links))
         check_disjoint(self.val_links, self.test_links, num_nodes)
 

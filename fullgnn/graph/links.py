@@ -13,15 +13,12 @@ in the original ids: the numbers do not depend on the order of the nodes or on t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fullgnn.errors import DataError
-from fullgnn.graph.checks import to_integers
-
-if TYPE_CHECKING:
-    from fullgnn.graph.graph import Graph
+from fullgnn.graph.csr import distinct
+from fullgnn.graph.graph import Graph
 
 
 class Lists(NamedTuple):
@@ -43,12 +40,6 @@ class Lists(NamedTuple):
         keys = distinct(rows.astype(np.int64) * num_ids + ids)
         indptr = np.concatenate([[0], np.cumsum(np.bincount(keys // num_ids, minlength=num_rows))])
         return cls(indptr, keys % num_ids)
-
-
-def distinct(keys: np.ndarray) -> np.ndarray:
-    """``np.unique`` of int64 keys of at least 0, by sorting: the hash table of newer NumPy took many times as long."""
-    ordered = np.sort(keys)
-    return ordered[np.diff(ordered, prepend=-1) != 0]
 
 
 @dataclass(frozen=True)
@@ -133,68 +124,6 @@ def stores_both_directions(graph: Graph) -> bool:
     adj = graph.adjacency(np.int8)
     reverse = adj.T.tocsr()
     return np.array_equal(adj.indptr, reverse.indptr) and np.array_equal(adj.indices, reverse.indices)
-
-
-def check_num_users(value: Any, indptr: np.ndarray, indices: np.ndarray) -> int | None:
-    """The number of users of a bipartite graph, whose edges join users with items only; None: it is not bipartite."""
-    if value is None:
-        return None
-    num_users, num_nodes = int(value), len(indptr) - 1
-    if not 0 < num_users < num_nodes:
-        raise DataError(
-            f"num_users is {num_users} and the graph has {num_nodes} nodes: a bipartite graph needs at least one user"
-            " and one item"
-        )
-    of_users = indices[: indptr[num_users]]
-    of_items = indices[indptr[num_users] :]
-    if (of_users < num_users).any() or (of_items >= num_users).any():
-        raise DataError(
-            f"num_users is {num_users}, and an edge joins two users or two items: number the users from 0 to"
-            f" {num_users - 1} and the items after them"
-        )
-    return num_users
-
-
-def check_links(value: Any, name: str, graph: Graph) -> np.ndarray | None:
-    """Held-out pairs: (2, E) int64, sorted, each once, none of which the adjacency has; None: there are none."""
-    if value is None:
-        return None
-    links, num_nodes = to_integers(value, name).astype(np.int64, copy=False), graph.num_nodes
-    if links.ndim != 2 or links.shape[0] != 2:
-        raise DataError(f"{name} has shape {links.shape}: pass (2, E), one pair of nodes a column")
-    if not links.size:
-        return None
-    if links.min() < 0 or links.max() >= num_nodes:
-        bad = links.min() if links.min() < 0 else links.max()
-        raise DataError(f"node id {bad} in {name} is out of range: the graph has nodes 0 to {num_nodes - 1}")
-    if (links[0] == links[1]).any():
-        raise DataError(f"{name} joins node {links[0][links[0] == links[1]][0]} with itself: leave such pairs out")
-    if graph.num_users is not None and ((links[0] >= graph.num_users) | (links[1] < graph.num_users)).any():
-        raise DataError(f"{name} must have users above items in a graph with num_users={graph.num_users}")
-    keys = links[0] * num_nodes + links[1]
-    ordered = distinct(keys)
-    if len(ordered) < len(keys):
-        raise DataError(f"{name} has {len(keys) - len(ordered)} pairs more than once: give each pair once")
-    rows = np.repeat(np.arange(num_nodes), np.diff(graph.indptr))
-    stored = np.isin(ordered, rows * num_nodes + graph.indices)
-    if graph.num_users is not None:
-        stored |= np.isin(ordered, graph.indices.astype(np.int64) * num_nodes + rows)
-    if stored.any():
-        pair = ordered[stored][0]
-        raise DataError(
-            f"{name} has the pair ({pair // num_nodes}, {pair % num_nodes}), which the adjacency has too: hold it out"
-            " of the adjacency"
-        )
-    return np.stack([ordered // num_nodes, ordered % num_nodes])
-
-
-def check_disjoint(val_links: np.ndarray | None, test_links: np.ndarray | None, num_nodes: int) -> None:
-    """Refuse checked links of which a pair is in both."""
-    if val_links is None or test_links is None:
-        return
-    both = np.isin(val_links[0] * num_nodes + val_links[1], test_links[0] * num_nodes + test_links[1])
-    if both.any():
-        raise DataError(f"val_links and test_links have {both.sum()} pairs in common: a pair belongs to one of them")
 
 
 def hold_out(graph: Graph, val_fraction: float, test_fraction: float, seed: int) -> Graph:

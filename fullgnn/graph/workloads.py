@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fullgnn.graph.csr import distinct
 from fullgnn.graph.generate import (
     HostArrays,
     csr_from_keys,
@@ -20,7 +21,6 @@ from fullgnn.graph.generate import (
     split_keys,
 )
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.links import distinct
 from fullgnn.storage.atomic import replacing
 
 _MAX_ATTEMPTS = 60

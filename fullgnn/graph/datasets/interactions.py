@@ -22,8 +22,8 @@ from scipy.sparse import coo_array
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
+from fullgnn.graph.csr import distinct
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.links import distinct
 
 log = logging.getLogger(__name__)
 
