@@ -37,9 +37,6 @@ def link_waiting_s(job: PlannedJob, hardware: Hardware) -> np.ndarray:
     finding_s = 5 * messages.latency_s + received["ids"] / messages.bytes_per_s
     if job.shares_memory(hardware.device):  # two rounds a step; a row is written to a slot, and read from there
         copied = 2 * moved + 2 * links.num_steps * job.num_own_rows * row_bytes
-        return (
-            finding_s
-            + 2 * links.num_steps * hardware.link("shared", size).latency_s
-            + copied / (hardware.copy_bytes_per_s)
-        )
+        rounds_s = 2 * links.num_steps * hardware.link("shared", size).latency_s
+        return finding_s + rounds_s + copied / hardware.copy_bytes_per_s
     return finding_s + 2 * links.num_steps * messages.latency_s + moved / messages.bytes_per_s

@@ -18,8 +18,8 @@ class EdgeReads:
     of_sources: int = 0
     of_targets: int = 0
     of_winners: int = 0
-    """Of a target's ids that name, for each column, the source with the largest value. On a CPU they are read once for
-    each target, and no edge is read."""
+    """Bytes of the argmax of a target: the source with the largest value in each column. A CPU kernel reads
+    the argmax once for each target, and reads no edge."""
 
 
 @dataclass(frozen=True, eq=False)
