@@ -7,7 +7,6 @@ import torch
 from fullgnn.graph.links import Lists
 from fullgnn.kernels.dropout._philox_cpu import LOW, SHIFT, _philox
 from fullgnn.kernels.support.threads import even_slices, parallel_for
-from fullgnn.tasks.draws import EpochDraws, round_keys
 
 PARALLEL_DRAWS = 1 << 12  # with fewer draws, starting work on a thread costs more than it saves
 MIX_0, MIX_1, ONE = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(1)
@@ -24,14 +23,14 @@ def draw_cpu(
     num_negatives: int,
     batch_size: int,
     num_pairs: int,
-) -> EpochDraws:
-    """See ``draw``."""
+    round_keys: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """See ``draw``; returns what an ``EpochDraws`` holds, in its order."""
     num_rows, num_own = len(first), len(pairs.ids)
     num_batches = -(-num_pairs // batch_size)
     negatives, batch = np.empty((num_own, num_negatives), np.int64), np.zeros(num_own, np.int64)
     row, number = np.empty(num_own, np.int64), np.empty(num_own, np.int64)
     bits = max(2, (num_pairs - 1).bit_length())
-    keys = round_keys(key, epoch) if num_batches > 1 else np.empty(0, np.uint64)
     words = tuple(np.uint64(one) for one in (*key, epoch))
 
     def compute(rows: slice) -> None:
@@ -39,12 +38,12 @@ def draw_cpu(
         _negatives(rows.start, rows.stop, *lists, *words, row, number, negatives)  # type: ignore[call-arg]
         if num_batches > 1:
             some = slice(pairs.indptr[rows.start], pairs.indptr[rows.stop])
-            _batches(number[some], num_pairs, bits, keys, batch_size, batch[some])
+            _batches(number[some], num_pairs, bits, round_keys, batch_size, batch[some])
 
     num_parts = 4 * torch.get_num_threads() if num_own >= PARALLEL_DRAWS else 1
     parallel_for(compute, even_slices(num_rows, num_parts))
     starts, order = _by_batch(batch, negatives, num_batches)
-    return EpochDraws(starts, row[order], pairs.ids[order], negatives[order], number[order])
+    return starts, row[order], pairs.ids[order], negatives[order], number[order]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -77,10 +77,11 @@ def draw(
     """
     from fullgnn.tasks._draws_cpu import draw_cpu
 
+    epoch &= LOW
     total = facts.num_train if num_pairs is None else num_pairs
-    return draw_cpu(
-        pairs, first, known, facts.candidates, key, epoch & LOW, num_negatives, batch_size or max(1, total), total
-    )
+    size = batch_size or max(1, total)
+    keys = round_keys(key, epoch)
+    return EpochDraws(*draw_cpu(pairs, first, known, facts.candidates, key, epoch, num_negatives, size, total, keys))
 
 
 def round_keys(key: tuple[int, int], epoch: int) -> np.ndarray:
