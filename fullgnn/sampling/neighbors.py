@@ -1,0 +1,256 @@
+"""Neighbour sampling: for each target, at most ``fanout`` of its neighbours; hop after hop, from the targets outwards.
+
+``SampleNeighbors`` and ``toBlock``, the two operators of the usual pipeline, are one pass here. No hash table finds out
+whether a node has been seen, as in DGL, or in ``toBlockFast`` of Li et al., "Fused sampling and overlapped transfer"
+(2025), which keeps one of two: a bitmap has a bit for each node, and the local id of a node is the number of ones
+before its bit. So the sources of a hop are in ascending order whatever the order in which they were found, and
+
+1. the targets of a hop are no prefix of its sources: ``Hop.target_index`` tells where they are;
+2. the result is the same to the bit for any number of threads.
+
+What is random about a target is a function of (seed, epoch, hop, node) alone, from the counter-based generator of the
+dropout masks (``kernels/dropout/philox.py``): word d % 4 of
+
+    Philox4x32-10(counter = (node, d // 4, hop, epoch), key = stream_key(seed, SAMPLING))
+
+draws neighbour d. So a node gets the same neighbours in every batch of the epoch in which it occurs at that hop, on any
+number of ranks and workers. ``_neighbors_cpu.py`` is the compiled code.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.kernels.dropout.mask import LOW
+from fullgnn.kernels.support.threads import parallel_for
+from fullgnn.tasks.draws import stream_key
+
+SAMPLING = 0x73616D70
+"""Tag of the random stream of the neighbours."""
+ALL = -1
+"""The fan-out that takes all neighbours."""
+MAX_FANOUT = 1 << 24
+PADDING = 32
+"""Elements behind the last one of ``Hop.indices``, which the product of ``kernels/spmm`` may read."""
+CHUNKS_PER_THREAD = 4
+MIN_SHARED_TARGETS = 1 << 9  # a batch of fewer targets is sampled by one thread: waking others costs as much
+
+
+class Draw(IntEnum):
+    """How a target's neighbours are drawn, where it has more than ``fanout``.
+
+    Each draw tells for every edge the *factor* with which it counts in a sum over the neighbours, so that the expected
+    value of the sum is that over all neighbours: the reciprocal of the edge's expected number of occurrences.
+    """
+
+    UNIFORM = 0
+    """Without replacement; each set of neighbours has the same probability. Factor: degree / fan-out."""
+    UNIFORM_REPLACE = 1
+    """With replacement: always ``fanout`` edges, also of targets with fewer. Factor: degree / fan-out."""
+    WEIGHTED_REPLACE = 2
+    """With replacement, in proportion to the weights of the edges. Factor: sum of the weights / (weight * fan-out)."""
+    WEIGHTED = 3
+    """Without replacement, one after the other in proportion to the weights of those that are left (Efraimidis and
+    Spirakis, 2006). Factor: 1 / (1 - exp(-weight * t)), where t is the smallest key Exp(1) / weight that did not win
+    (Cohen and Kaplan, "Summarizing data using bottom-k sketches", 2007)."""
+
+    @classmethod
+    def of(cls, replace: bool, weighted: bool) -> "Draw":
+        if weighted:
+            return cls.WEIGHTED_REPLACE if replace else cls.WEIGHTED
+        return cls.UNIFORM_REPLACE if replace else cls.UNIFORM
+
+    @property
+    def weighted(self) -> bool:
+        return self in (Draw.WEIGHTED, Draw.WEIGHTED_REPLACE)
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """The bipartite graph of one hop: what one layer reads. Edges have LOCAL ids, in no order within a row."""
+
+    sources: np.ndarray  # (num_sources,) int32 GLOBAL ids, ascending; the targets are among them
+    target_index: np.ndarray  # (num_targets,) int32, for each target its LOCAL id among the sources
+    indptr: np.ndarray  # (num_targets + 1,) int32
+    indices: np.ndarray  # (num_edges,) int32, LOCAL ids among the sources
+    places: np.ndarray | None = None  # (num_edges,) int64, places of the edges in the graph's ``indices``
+    factors: np.ndarray | None = None  # (num_edges,) float64, see ``Draw``; None: equal within a row
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.target_index)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+
+class NeighborSampler:
+    """Samples the neighbours of targets in one graph, held on the host.
+
+    Args:
+        indptr: (n + 1,) int64; indices: (nnz,) int32: row i holds the nodes that node i reads from.
+        fanouts: from the targets outwards; ``ALL`` takes all neighbours.
+        weight: (nnz,) weights of the edges, none negative; only the weighted draws read them.
+        replace, weighted: see ``Draw``.
+        seed: of the run.
+        keep_places: whether the hops tell the places of their edges; the weighted draws always do.
+
+    Raises:
+        ConfigError: a fan-out is out of range, or the weighted draw of a graph without weights is asked for.
+        DataError: a weight is negative.
+    """
+
+    def __init__(
+        self,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        fanouts: Sequence[int],
+        weight: np.ndarray | None = None,
+        replace: bool = False,
+        weighted: bool = False,
+        seed: int = 0,
+        keep_places: bool = False,
+    ):
+        check_fanouts(fanouts)
+        if weighted and weight is None:
+            raise ConfigError("sampler.weighted=true needs edge weights, and the graph has none: set it to false")
+        self.indptr, self.indices = indptr.astype(np.int64, copy=False), indices
+        self.fanouts, self.draw = tuple(fanouts), Draw.of(replace, weighted)
+        self.key, self.keep_places = stream_key(seed, SAMPLING), keep_places or weighted
+        self._weights = self._cumulative = np.empty(0, np.float64)
+        if weighted:
+            assert weight is not None
+            self._weights = weight.astype(np.float64)
+            if self._weights.min(initial=0) < 0:
+                raise DataError("sampler.weighted=true needs weights of at least 0, and some edges have negative ones")
+            if replace:
+                self._cumulative = _running_sums(self.indptr, self._weights)
+        self._scratch: dict[int, _Scratch] = {}
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    def sample(self, targets: np.ndarray, epoch: int, num_threads: int | None = None) -> list[Hop]:
+        """Sample the hops of a batch.
+
+        Args:
+            targets: (num_targets,) GLOBAL ids, ascending and distinct.
+            num_threads: None: as many as torch may use.
+
+        Returns:
+            one ``Hop`` for each fan-out, from the targets outwards: the sources of one are the targets of the next.
+        """
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+        from fullgnn.sampling._neighbors_cpu import PHASES, sample
+
+        num_threads = torch.get_num_threads() if num_threads is None else num_threads
+        num_threads = num_threads if len(targets) >= MIN_SHARED_TARGETS else 1
+        num_chunks = num_threads * CHUNKS_PER_THREAD if num_threads > 1 else 1
+        scratch = self._scratch.setdefault(num_threads, _Scratch(self.num_nodes, num_threads))
+        sizes, (num_starts, num_edges, num_nodes) = self._most(len(targets))
+        nodes = np.empty(num_nodes, np.int32)
+        nodes[: len(targets)] = targets
+        starts, local = np.empty(num_starts, np.int32), np.empty(num_edges, np.int32)
+        target_index = np.empty(num_nodes, np.int32)
+        places = np.empty(num_edges if self.keep_places else 0, np.int64)
+        factors = np.empty(num_edges if self.draw.weighted else 0, np.float64)
+        tickets = np.zeros((2, len(self.fanouts) * PHASES + 1), np.int64)
+        per_chunk = np.zeros((2, num_chunks), np.int64)
+        words = (np.uint64(word) for word in (*self.key, epoch & LOW))
+        shared = (
+            num_chunks,
+            self.indptr,
+            self.indices,
+            self._cumulative,
+            self._weights,
+            np.array(self.fanouts, np.int64),
+            int(self.draw),
+            *words,
+            scratch.bits,
+            scratch.summary,
+            scratch.joined,
+            scratch.rank,
+            tickets,
+            *per_chunk,
+            sizes,
+            nodes,
+            target_index,
+            starts,
+            local,
+            places,
+            factors,
+        )
+        parallel_for(lambda thread: sample(thread, *shared), range(num_threads))
+        hops, first_target = [], 0
+        for first_start, first_edge, first_source, num_targets, num_found, num_sources in sizes.tolist():
+            edges = slice(first_edge, first_edge + num_found)
+            hops.append(
+                Hop(
+                    nodes[first_source : first_source + num_sources],
+                    target_index[first_target : first_target + num_targets],
+                    starts[first_start : first_start + num_targets + 1],
+                    local[edges],
+                    places[edges] if self.keep_places else None,
+                    factors[edges] if self.draw.weighted else None,
+                )
+            )
+            first_target = first_source
+        return hops
+
+    def _most(self, num_targets: int) -> tuple[np.ndarray, tuple[int, int, int]]:
+        """Where each hop begins in arrays that hold the largest batch of ``num_targets``, and their lengths.
+
+        The memory of an array that a batch does not reach is never touched.
+        """
+        sizes = np.zeros((len(self.fanouts), 6), np.int64)
+        starts, edges, nodes, most = 0, 0, num_targets, num_targets
+        sizes[0, 3] = num_targets
+        for row, fanout in zip(sizes, self.fanouts):
+            drawn = len(self.indices) if fanout == ALL else most * fanout
+            if not (fanout != ALL and self.draw in (Draw.UNIFORM_REPLACE, Draw.WEIGHTED_REPLACE)):
+                drawn = min(drawn, len(self.indices))
+            row[:3] = starts, edges, nodes
+            starts += most + 1
+            most = min(self.num_nodes, most + drawn)
+            edges += drawn + PADDING
+            nodes += most
+        return sizes, (starts, edges, nodes)
+
+
+class _Scratch:
+    """The bitmaps of some threads, see ``_neighbors_cpu.sample``; empty between two batches."""
+
+    def __init__(self, num_nodes: int, num_threads: int):
+        num_summaries = -(-num_nodes // 4096)
+        # Each thread's row begins at a cache line of its own.
+        self.summary = np.zeros((num_threads, -(-num_summaries // 8) * 8), np.uint64)
+        num_words = 64 * self.summary.shape[1]
+        self.bits = np.zeros((num_threads, num_words), np.uint64)
+        self.joined, self.rank = np.empty(num_words, np.uint64), np.empty(num_words, np.int32)
+
+
+def check_fanouts(fanouts: Sequence[int]) -> None:
+    """Refuse fan-outs that are out of range.
+
+    Raises:
+        ConfigError: one line that names the first one.
+    """
+    for fanout in fanouts:
+        if fanout != ALL and not 1 <= fanout <= MAX_FANOUT:
+            raise ConfigError(
+                f"sampler.fanouts has {fanout}: give the number of neighbours of a node at each hop, at least 1, or"
+                f" {ALL} for all"
+            )
+
+
+def _running_sums(indptr: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(nnz,) float64 running sums of each row."""
+    total = np.cumsum(weights)
+    before = np.concatenate([[0.0], total])[indptr[:-1]]
+    return total - np.repeat(before, np.diff(indptr))
