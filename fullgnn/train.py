@@ -8,41 +8,22 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 """
 
 import logging
-import os
 import signal
-import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import hydra
-import torch
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig
-
-from fullgnn.config import Config, conf_dir
-from fullgnn.config.compose import explain, is_user_error, load_config
-from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
+from fullgnn.config import Config
 from fullgnn.costs.auto import planned, predicted_run, with_fetch
 from fullgnn.distributed import (
     StopRequest,
     World,
     broadcast_object,
-    can_fork,
-    default_nproc,
     dry_world,
-    fork_workers,
     from_rank0,
     init_world,
-    launch_workers,
-    report_bug,
     stop_requests,
-    under_torchrun,
 )
-from fullgnn.distributed.command import fail, run_as_rank
-from fullgnn.distributed.orphan import end_with_launcher
-from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine import (
     Job,
     StepRunner,
@@ -60,12 +41,13 @@ from fullgnn.engine import (
     replay_for,
     with_input,
 )
-from fullgnn.engine.checkpoints import Checkpoints, restore
+from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
+from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.prepare import NodeFacts
-from fullgnn.engine.resume import check_run_dir, finished_record, finished_run, how_to_resume, open_folder
+from fullgnn.engine.resume import check_run_dir, finished_record, how_to_resume, open_folder
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
-from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped
-from fullgnn.storage.record import RunFolder, RunRecord, read_record
+from fullgnn.errors import TrainingStopped
+from fullgnn.storage.record import RunFolder, RunRecord
 from fullgnn.telemetry.events import EventFiles, summary_writer
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
@@ -122,12 +104,12 @@ def train_and_report(
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first)
     outputs = [output for output in (progress, folder, events) if output is not None]
     runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
-    result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job, ready.facts), request)
+    result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job.scheme, ready.facts), request)
     progress.close()
     if events is not None:
         events.close()
     if result.stopped:
-        line = how_to_resume(cfg, state.epoch, result.unwritten)
+        line = how_to_resume(cfg, progress_of(state), result.unwritten)
         raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
 
     record = replace(make_record(cfg, world, job, setup, result, ready.resumed_after), predicted=ready.predicted)
@@ -188,77 +170,14 @@ def set_up_run(world: World, cfg: Config, meter: Meter, checkpoint: Path | None)
     state = TrainState(job.model, cfg)
     if not broadcast_object([checkpoint is not None])[0]:
         return Ready(cfg, job, facts, state, predicted, None, None)
-    restore(checkpoint, state, job, facts.fingerprint)
+    restore(checkpoint, state, job.graph.block.source_id, facts.fingerprint)
     log.info("resumes after epoch %d of %s", state.epoch, checkpoint)
     (finished,) = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))
     return Ready(cfg, job, facts, state, predicted, state.epoch, finished)
 
 
-def start(cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
-    """Start the ranks of one job on this machine, wait for them, and read their record.
-
-    Args:
-        overrides: the command-line arguments with which a new process composes ``cfg``.
-        fork: whether the ranks are forks of this process; see ``can_fork``.
-    """
-    check_preparation(cfg)
-    check_optimizer(cfg)
-    if (finished := finished_run(cfg)) is not None:
-        return finished
-    check_run_dir(cfg)
-    nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
-    if fork:
-        fork_workers(run_as_rank, run, cfg, nproc=nproc, runtime=cfg.runtime)
-    else:
-        launch_workers(["-m", "fullgnn.train", *overrides], nproc, cfg.runtime)
-    return read_record(Path(cfg.run_dir))
-
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")
-def _job(composed: DictConfig) -> RunRecord | Exception:
-    """Run one Hydra job: under torchrun, the run of this rank; otherwise, start a distributed job.
-
-    A user error ends the command. In a sweep, the error is returned for the table instead, and the next job runs.
-    """
-    launcher = HydraConfig.get()
-    sweep = launcher.mode == RunMode.MULTIRUN
-    try:
-        if under_torchrun():
-            return run(load_config(composed))
-        if sweep:
-            composed.run_dir = launcher.runtime.output_dir
-        cfg = load_config(composed)
-        cfg.run_dir = os.path.abspath(cfg.run_dir)
-        return start(cfg, worker_arguments(launcher, cfg.run_dir), fork=can_fork())
-    except FullGNNError as error:
-        return error if sweep else fail(error)
-    except Exception as error:  # a bug
-        if under_torchrun():
-            report_bug(error)
-        if not sweep:
-            raise
-        log.exception("job %s failed", launcher.job.num)
-        return error
-
-
-def main() -> None:
-    """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
-    setup_logging(int(os.environ.get("RANK", 0)))
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
-    sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
-    if under_torchrun():
-        use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
-        end_with_launcher()
-    else:
-        torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
-    try:
-        _job()
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except Exception as error:
-        if is_user_error(error):
-            fail(ConfigError(explain(error)))
-        raise
+COMMAND = TrainingCommand("fullgnn.train", "config", run)
+start, main = COMMAND.start, COMMAND.main
 
 
 if __name__ == "__main__":

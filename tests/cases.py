@@ -9,7 +9,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from scipy.sparse import csr_array
 
-from fullgnn.config import Config
+from fullgnn.config import Config, MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
@@ -17,7 +17,9 @@ from fullgnn.schemes.base import ShardedGraph
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.epoch import EpochRecord
 
-GROUPS = tuple("dataset model task scheme partition reorder kernel optimizations experiment optimizer schedule".split())
+GROUPS = tuple(
+    "dataset model task scheme partition reorder kernel optimizations experiment optimizer schedule sampler".split()
+)
 """Groups of the configuration whose choices tests give."""
 LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]
 """(processes, replication)."""
@@ -78,10 +80,10 @@ def multi_class(graph: ShardedGraph) -> MultiClass:
     return MultiClass(LabelFacts(graph.num_classes, num_train=graph.num_split_nodes[0]))
 
 
-def config(*overrides: str) -> Config:
+def config(*overrides: str, name: str = "config") -> Config:
     """The default configuration with ``overrides``, checked. Hydra composes only the group choices, once each."""
     choices = tuple(override for override in overrides if override.partition("=")[0] in GROUPS)
-    cfg = _composed(choices).copy()
+    cfg = _composed(choices, name).copy()
     for override in overrides:
         if override not in choices:
             key, _, value = override.partition("=")
@@ -90,8 +92,15 @@ def config(*overrides: str) -> Config:
 
 
 @functools.cache
-def _composed(choices: tuple[str, ...]) -> DictConfig:
-    return compose(*choices)
+def _composed(choices: tuple[str, ...], name: str) -> DictConfig:
+    return compose(*choices, name=name)
+
+
+def minibatch_config(*overrides: str) -> MinibatchConfig:
+    """The default configuration of sampled training with ``overrides``, checked."""
+    found = config(*overrides, name="minibatch")
+    assert isinstance(found, MinibatchConfig)
+    return found
 
 
 def layout_overrides(replication: int) -> list[str]:

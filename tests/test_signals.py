@@ -18,7 +18,11 @@ import pytest
 from tests.commands import OWN, environment, run_command, torchrun
 
 # The command as it runs where a GPU is visible: it starts new processes, not forks.
-LAUNCHED = [sys.executable, "-c", "import fullgnn.train as train; train.can_fork = lambda: False; train.main()"]
+LAUNCHED = [
+    sys.executable,
+    "-c",
+    "import fullgnn.engine.command as command, fullgnn.train as train; command.can_fork = lambda: False; train.main()",
+]
 TORCHRUN = [*torchrun(2), "-m", "fullgnn.train"]
 WAYS = {"forked": OWN, "launched": LAUNCHED, "torchrun": TORCHRUN}
 

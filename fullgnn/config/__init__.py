@@ -2,6 +2,9 @@
 
 from fullgnn.config.schema import (
     Config,
+    LoaderConfig,
+    MinibatchConfig,
+    MinibatchTrainConfig,
     OptimizationConfig,
     ReorderConfig,
     RuntimeConfig,
@@ -13,6 +16,9 @@ from fullgnn.config.schema import (
 
 __all__ = [
     "Config",
+    "LoaderConfig",
+    "MinibatchConfig",
+    "MinibatchTrainConfig",
     "ReorderConfig",
     "RuntimeConfig",
     "TrainConfig",

@@ -16,14 +16,18 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fullgnn.config import Config, conf_dir, target_of
+from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
 from fullgnn.config.overrides import RENAMED, with_current_names
 from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
 from fullgnn.errors import ConfigError
 
-OPEN_GROUPS = ("dataset", "model", "task", "scheme", "partition", "kernel", "optimizer", "schedule")
+OPEN_GROUPS = ("dataset", "model", "task", "scheme", "partition", "kernel", "optimizer", "schedule", "sampler")
+
+SCHEMAS: dict[str, type[Config]] = {"config": Config, "minibatch": MinibatchConfig}
+"""The files of ``conf/`` that describe a run, and their schemas."""
 
 ConfigStore.instance().store(name="schema", node=Config)
+ConfigStore.instance().store(name="schema_minibatch", node=MinibatchConfig)
 
 _CHOICES = {
     "normalization": ("sym", "row", "none"),
@@ -40,6 +44,8 @@ _MINIMA = {
     "train.eval_every": 0,
     "train.patience": 0,
     "train.checkpoint_every": 0,
+    "train.checkpoint_every_batches": 0,
+    "loader.batch_size": 1,
     "train.keep_checkpoints": 1,
     "runtime.nproc": 1,
     "runtime.threads": 1,
@@ -53,19 +59,26 @@ _MINIMA = {
 _SIMPLE = (bool, int, float, str, types.NoneType)
 
 
-def compose(*overrides: str) -> DictConfig:
-    """Compose ``conf/config.yaml`` with Hydra ``overrides``, as the command line does.
+def compose(*overrides: str, name: str = "config") -> DictConfig:
+    """Compose ``conf/<name>.yaml`` with Hydra ``overrides``, as the command line does.
 
     Raises:
         ConfigError: a key or choice does not exist, or a value has the wrong type.
     """
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra.compose("config", overrides=with_current_names(overrides))
+            return hydra.compose(name, overrides=with_current_names(overrides))
     except Exception as error:
         if not is_user_error(error):
             raise
         raise ConfigError(explain(error)) from error
+
+
+def load_minibatch_config(cfg: DictConfig) -> MinibatchConfig:
+    """``load_config`` for a configuration of sampled training."""
+    loaded = load_config(cfg)
+    assert isinstance(loaded, MinibatchConfig)
+    return loaded
 
 
 def load_config(cfg: DictConfig) -> Config:
@@ -79,7 +92,7 @@ def load_config(cfg: DictConfig) -> Config:
         missing = sorted(OmegaConf.missing_keys(cfg))
         if missing:
             raise ConfigError(f"{missing[0]} has no value: give {missing[0]}=...")
-        _check_keys(cfg, Config)
+        _check_keys(cfg, MinibatchConfig if "sampler" in cfg else Config)
         for key, choices in _CHOICES.items():
             value = OmegaConf.select(cfg, key)
             if value not in choices:
@@ -96,7 +109,7 @@ def load_config(cfg: DictConfig) -> Config:
             )
         _check_dry_run(cfg)
         drop_zero_momentum(cfg)
-        for group in OPEN_GROUPS:
+        for group in (group for group in OPEN_GROUPS if group in cfg):
             cfg[group] = _typed(group, cfg[group])
             if "name" not in cfg[group]:
                 raise ConfigError(f"the YAML of {group} has no key name, which records need: add name: ... to it")
@@ -171,7 +184,7 @@ def _in_words(hint: Any) -> str:
 
 def _hint(key: str) -> Any:
     """Annotated type of a dotted key of ``Config``; None below an open group."""
-    schema: Any = Config
+    schema: Any = MinibatchConfig  # it has the keys of every run
     for part in key.split("."):
         schema = typing.get_type_hints(schema).get(part) if is_dataclass(schema) else None
     return schema
@@ -202,7 +215,7 @@ def _known_keys() -> dict[str, set[str]]:
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
         # Experiments set keys of other groups; hardware profiles and the other commands have keys of their own.
-        not_of_a_run = group.startswith(("experiment", "hardware")) or (not group and path.name != "config.yaml")
+        not_of_a_run = group.startswith(("experiment", "hardware")) or (not group and path.stem not in SCHEMAS)
         if not_of_a_run or path.stem == "base":
             continue
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)

@@ -1,9 +1,9 @@
 """The configuration as dataclasses; its values are in ``conf/*.yaml``, and ``compose.py`` reads and checks them.
 
-The groups ``reorder``, ``optimizations``, ``train`` and ``runtime`` have a dataclass each. ``dataset``, ``model``,
-``task``, ``scheme``, ``partition``, ``kernel``, ``optimizer`` and ``schedule`` are open: their YAML names a
-``_target_``, and the signature of that target is its schema. So a new dataset or model is one file and one YAML, and a
-wrong type is still found before anything runs.
+The groups ``reorder``, ``optimizations``, ``train``, ``runtime`` and ``loader`` have a dataclass each. ``dataset``,
+``model``, ``task``, ``scheme``, ``partition``, ``kernel``, ``optimizer``, ``schedule`` and ``sampler`` are open: their
+YAML names a ``_target_``, and the signature of that target is its schema. So a new dataset or model is one file and one
+YAML, and a wrong type is still found before anything runs.
 """
 
 import functools
@@ -132,6 +132,31 @@ class Config:
     optimizations: OptimizationConfig = field(default_factory=OptimizationConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+@dataclass
+class LoaderConfig:
+    """How the batches of sampled training are made."""
+
+    batch_size: int = MISSING
+    """Training nodes of a batch, over all ranks together; the batches do not depend on the number of ranks. With
+    clusters, the number of groups of clusters."""
+
+
+@dataclass
+class MinibatchTrainConfig(TrainConfig):
+    checkpoint_every_batches: int = MISSING
+    """Batches of an epoch between two checkpoints in its midst; 0: none there."""
+
+
+@dataclass
+class MinibatchConfig(Config):
+    """A run of sampled training: ``conf/minibatch.yaml``. The groups ``scheme``, ``partition``, ``reorder``, ``kernel``
+    and ``optimizations`` are those of the exact evaluation on the full graph."""
+
+    sampler: Any = MISSING
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
+    train: MinibatchTrainConfig = field(default_factory=MinibatchTrainConfig)
 
 
 def conf_dir() -> Path:

@@ -41,6 +41,11 @@ def num_blocks(model: torch.nn.Module) -> int:
     return found
 
 
+def num_row_blocks(model: torch.nn.Module) -> int:
+    """How many of these blocks, the first ones, only name the rows: the model reads no neighbours through them."""
+    return int(getattr(model, "num_row_blocks", 0))
+
+
 def input_propagation(model: torch.nn.Module) -> Propagation | None:
     """A, if ``model`` uses its input X only as products A^k @ X; otherwise None."""
     found = getattr(model, "input_propagation", None)

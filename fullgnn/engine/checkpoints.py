@@ -20,10 +20,10 @@ from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
-from fullgnn.engine.job import Job
 from fullgnn.engine.prepare import Fingerprint, NodeFacts
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.schemes.base import Scheme
 from fullgnn.storage.checkpoint import BEST, STATE, keep_last, read, read_rows, writing
 
 log = logging.getLogger(__name__)
@@ -37,10 +37,10 @@ class Checkpoints:
         facts: what identifies the graph, and what predictions need to know of its labels.
     """
 
-    def __init__(self, cfg: Config, world: World, job: Job, facts: NodeFacts):
+    def __init__(self, cfg: Config, world: World, scheme: Scheme, facts: NodeFacts):
         self.run_dir = Path(cfg.run_dir).absolute()
         self._every, self._keep = cfg.train.checkpoint_every, cfg.train.keep_checkpoints
-        self._world, self._job = world, job
+        self._world, self._scheme = world, scheme
         config = OmegaConf.to_container(OmegaConf.structured(cfg))
         self._about = {"config": config, "graph": asdict(facts.fingerprint), "labels": asdict(facts.labels)}
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
@@ -55,7 +55,7 @@ class Checkpoints:
         Returns:
             on rank 0, why it could not be written, which is also logged; an empty text if it was, and on other ranks.
         """
-        gather = self._job.scheme.gather_parts
+        gather = self._scheme.gather_parts
         rows = {STATE: state.rows(), BEST: state.best_rows()}
         parts = ((name, part) for name in rows if rows[name] for part in gather(rows[name]))
         if self._world.rank != 0:
@@ -68,14 +68,14 @@ class Checkpoints:
             for _ in parts:  # the other ranks are sending
                 pass
             problem = f"{self.run_dir}/checkpoints cannot be written ({error.strerror or error})"
-            log.warning("%s: there is no checkpoint of epoch %d", problem, state.epoch)
+            log.warning("%s: there is no checkpoint of %s", problem, progress_of(state))
             return problem
         return ""
 
     def _write(self, state: TrainState, parts: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
         best = state.best_dict()
         earlier = self._last if best is not None and self._last and self._last[1] == best["epoch"] else None
-        with writing(self.run_dir, state.epoch) as writer:
+        with writing(self.run_dir, state.epoch, state.batches.count) as writer:
             writer.write(STATE, {**self._about, STATE: state.state_dict()})
             if earlier is not None:
                 writer.take(BEST, earlier[0])
@@ -88,8 +88,17 @@ class Checkpoints:
         self._last = None if best is None else (writer.target, best["epoch"])
 
 
-def restore(checkpoint: Path | None, state: TrainState, job: Job, graph: Fingerprint) -> None:
+def progress_of(state: TrainState) -> str:
+    """How far the training has come, in words."""
+    batches = f", batch {state.batches.count} of the next" if state.batches.count else ""
+    return f"epoch {state.epoch}{batches}"
+
+
+def restore(checkpoint: Path | None, state: TrainState, node_id: Tensor, graph: Fingerprint) -> None:
     """Let ``state`` go on from ``checkpoint``, which only rank 0 knows. Every rank calls it.
+
+    Args:
+        node_id: (num_local_nodes,) int64, original ids of the rows that sharded parameters have on this rank.
 
     Raises:
         ConfigError, DataError: the checkpoint is of another graph, or cannot be read; the same on every rank.
@@ -103,7 +112,6 @@ def restore(checkpoint: Path | None, state: TrainState, job: Job, graph: Fingerp
         return content[STATE], best
 
     state.load_state_dict(*broadcast_object(from_rank0(load)))
-    node_id = job.graph.block.source_id
     for name, rows in ((STATE, state.rows()), (BEST, state.best_rows())):
         if rows:
             load_rows(checkpoint, name, node_id, rows)

@@ -36,6 +36,8 @@ _FIXED = (
     "train.decay_biases",
     "train.weight_decay_of",
     "runtime.dtype",
+    "sampler",
+    "loader.batch_size",
 )
 """Keys and groups of the configuration that a resumed run shares with the run before."""
 
@@ -55,11 +57,11 @@ def check_run_dir(cfg: Config) -> Path | None:
     return checkpoint
 
 
-def open_folder(cfg: Config, checkpoint: Path | None, epoch: int) -> RunFolder:
+def open_folder(cfg: Config, checkpoint: Path | None, epoch: int, num_batches: int = 0) -> RunFolder:
     """Create the run folder, or cut the one in which the run goes on to what it was after ``epoch``."""
     resolved = OmegaConf.to_yaml(OmegaConf.structured(cfg))
     folder = RunFolder(cfg.run_dir, resolved, cfg.overwrite, None if cfg.resume == NEVER else epoch, checkpoint)
-    remove_after(folder.path, epoch)
+    remove_after(folder.path, epoch, num_batches)
     return folder
 
 
@@ -85,17 +87,18 @@ def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
     return read_record(folder)
 
 
-def how_to_resume(cfg: Config, epoch: int, unwritten: str) -> str:
+def how_to_resume(cfg: Config, progress: str, unwritten: str) -> str:
     """The last line of a run that was asked to stop.
 
     Args:
-        unwritten: why there is no checkpoint of ``epoch``; empty if there is one.
+        progress: how far the training has come, see ``progress_of``.
+        unwritten: why there is no checkpoint of it; empty if there is one.
     """
     if cfg.runtime.dry_run:
-        return f"stopped at epoch {epoch} of a dry run"
+        return f"stopped at {progress} of a dry run"
     if unwritten:
-        return f"stopped at epoch {epoch}, without a checkpoint of it: {unwritten}"
-    return f"stopped at epoch {epoch}; resume with: resume=auto run_dir={quote(os.path.abspath(cfg.run_dir))}"
+        return f"stopped at {progress}, without a checkpoint of it: {unwritten}"
+    return f"stopped at {progress}; resume with: resume=auto run_dir={quote(os.path.abspath(cfg.run_dir))}"
 
 
 def _checkpoint(cfg: Config) -> Path | None:

@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from fullgnn.config import Config, TrainConfig
 from fullgnn.engine.optimizers import DeviceRates, clip_gradients, make_optimizer, make_schedule
 from fullgnn.engine.sharded import sharded_names, split_parameters
 from fullgnn.errors import ConfigError, message_of
-from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import Task
 
 EXTRA = 2  # elements of the flat gradients that are no gradients
@@ -26,6 +25,17 @@ class Best:
     epoch: int
     metrics: dict[str, float | None]  # of all splits, see ``Task.measure``
     model: dict[str, Tensor]  # the model's parameters at that epoch
+
+
+@dataclass
+class Batches:
+    """The batches of an epoch that have been trained."""
+
+    count: int = 0
+    loss_sum: float = 0.0
+    """The sum of their losses, each times its ``total``."""
+    total: float = 0.0
+    """What the losses of these batches are divided by, see ``NodeTask.total``."""
 
 
 class TrainState:
@@ -49,6 +59,8 @@ class TrainState:
         self.gradients = FlatGradients(model)
         self.epoch = 0
         """Epochs that have been trained."""
+        self.batches = Batches()
+        """What has been trained of the next epoch, in sampled training."""
         self.best: Best | None = None
         """By validation metric, the earliest on ties; without a validation split, the last evaluation."""
         self.stale = 0
@@ -82,6 +94,7 @@ class TrainState:
         return {
             "epoch": self.epoch,
             "stale": self.stale,
+            "batches": asdict(self.batches),
             "model": _without(self.model.state_dict(), sharded_names(self.model)),
             "optimizer": optimizer,
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
@@ -135,6 +148,7 @@ class TrainState:
                 f"resume: the checkpoint does not fit this model and optimizer ({message_of(error)[:200]})"
             ) from error
         self.epoch, self.stale, self.best = state["epoch"], state["stale"], None
+        self.batches = Batches(**state.get("batches", {}))
         if best is not None:
             rows = {name: torch.zeros_like(named[name]) for name in sharded_names(self.model)}
             model = {name: value.to(device) for name, value in best["model"].items()} | rows
@@ -176,6 +190,13 @@ def _val(metrics: dict[str, float | None], task: Task) -> float | None:
     return metrics[f"val_{task.metrics[0]}"]
 
 
+class AddsUp(Protocol):
+    """What adds up the results of the ranks: a ``Scheme``, for example."""
+
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        """Sum ``tensor``, computed from this rank's rows, over the ranks in place. Every rank calls it."""
+
+
 class FlatGradients:
     """All gradients of replicated parameters in one buffer, so that one collective sums them.
 
@@ -209,9 +230,9 @@ class FlatGradients:
         """Let the next steps tell all ranks that this one has been asked to stop."""
         self._stop.fill_(1)
 
-    def clip(self, clip_norm: float, scheme: Scheme) -> None:
+    def clip(self, clip_norm: float, ranks: AddsUp) -> None:
         """Scale all gradients so that their L2 norm is at most ``clip_norm``; called after ``sum_with``."""
-        clip_gradients(self.flat[:-EXTRA], clip_norm, self.of_rows, scheme.sum_over_rows)
+        clip_gradients(self.flat[:-EXTRA], clip_norm, self.of_rows, ranks.sum_over_rows)
 
     def zero(self) -> None:
         for gradient in (self.flat, *self.of_rows):
@@ -221,7 +242,7 @@ class FlatGradients:
         """Write this rank's ``loss`` and its wish to stop into the results, without a sum over the ranks."""
         self.flat[_LOSS], self.flat[_STOP] = loss, self._stop
 
-    def sum_with(self, loss: Tensor, scheme: Scheme) -> None:
+    def sum_with(self, loss: Tensor, ranks: AddsUp) -> None:
         """Sum the gradients, this rank's ``loss``, and its wish to stop, over the rows of all ranks."""
         self.note(loss)
-        scheme.sum_over_rows(self.flat)
+        ranks.sum_over_rows(self.flat)

@@ -46,7 +46,8 @@ class APPNP(Stack):
         chosen = StackOptions(**options)
         super().__init__(partial(Linear, bias=chosen.bias), in_channels, out_channels, chosen)
         self.propagation, self.alpha = Propagation(normalization, self_loops), alpha
-        self.num_blocks, self.restricts_output = num_hops + 1, True  # the first one names the rows of the dense layers
+        self.num_blocks, self.restricts_output = num_hops + 1, True
+        self.num_row_blocks = 1  # the first block names the rows of the dense layers
 
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:  # type: ignore[override]  # it never gets A X
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""

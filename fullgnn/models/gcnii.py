@@ -72,5 +72,6 @@ class GCNII(Model):
         initial = self.first(h, activation=Activation(relu=True))
         h = self.dropouts[0](initial, node_id)
         for layer, block, dropout in zip(self.layers, blocks, [*self.dropouts][1:], strict=True):
+            initial = block.at_targets(initial)
             h = layer(h, initial, block, Activation(True, dropout.mask(block.own_id)))
         return self.last(h)

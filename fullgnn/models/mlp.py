@@ -26,7 +26,7 @@ class MLP(Stack):
         chosen = StackOptions(**options)
         super().__init__(partial(Linear, bias=chosen.bias), in_channels, out_channels, chosen)
         self.restricts_output = False
-        self.num_blocks = 1  # it names the rows, whose ids the dropout needs; its edges are not read
+        self.num_blocks = self.num_row_blocks = 1  # it names the rows, whose ids the dropout needs
 
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:  # type: ignore[override]  # it never gets A X
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the block's targets."""

@@ -118,13 +118,12 @@ class Stack(Model):
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         h = self.dropout(self.with_embedding(x, blocks[0]), blocks[0].source_id)
-        results = []
+        results: list[Tensor] = []  # of all layers so far, at the targets of the last one
         for layer, block in zip(self.layers, blocks):
             h = layer(h, block)
-            results.append(h)
-        if self.joined is None:
-            return h
-        return self.joined(_join([*map(blocks[-1].at_targets, results[:-1]), h], self.jumping_knowledge))
+            if self.joined is not None:
+                results = [*map(block.at_targets, results), h]
+        return h if self.joined is None else self.joined(_join(results, self.jumping_knowledge))
 
 
 def _skip(in_channels: int, out_channels: int, generator: torch.Generator) -> torch.nn.Module:

@@ -24,7 +24,7 @@ class GCN2Conv(torch.nn.Module):
         normalization, self_loops: what A is, see ``Propagation``.
 
     Shapes:
-        x: (num_sources, channels), initial: (num_sources, channels), output: (num_own_targets, channels).
+        x: (num_sources, channels), initial and output: (num_own_targets, channels).
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class GCN2Conv(torch.nn.Module):
 
     def forward(self, x: Tensor, initial: Tensor, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
-        propagated, initial = block.product(self.propagation).spmm(x), block.at_targets(initial)
+        propagated = block.product(self.propagation).spmm(x)
         if self.initial_weight is None:
             mixed = propagated.add_(initial, alpha=self.alpha / (1 - self.alpha))
             return linear(mixed, self._mapping(self.weight, 1 - self.alpha), None, activation)

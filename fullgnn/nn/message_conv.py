@@ -128,6 +128,7 @@ class _Aggregate(torch.autograd.Function):
                 source, target = rows.index_select(0, chunk.source), targets.index_select(0, chunk.target())
                 messages = conv.message(source, target, value)
                 if state is None:
+                    messages = _counted(messages, call, step, chunk)
                     sums = total.new_zeros(chunk.csr.num_rows, width)
                     add_messages(chunk.csr, messages, sums)
                     total[chunk.targets, :width] += sums
@@ -174,7 +175,7 @@ class _Aggregate(torch.autograd.Function):
                     winner, of_these = kept[chunk.targets], of_all[chunk.targets]
                     arriving = largest_backward(chunk.csr, block.stage_source_id[step], winner, of_these)
                 else:
-                    arriving = of_all.index_select(0, numbers)
+                    arriving = _counted(of_all.index_select(0, numbers), call, step, chunk)
                 wanted = [one for one in (source, target, value) if one is not None and one.requires_grad]
                 wanted += [one for one in parameters if one.requires_grad]
                 found = iter(torch.autograd.grad(messages, wanted, arriving, allow_unused=True))
@@ -193,6 +194,12 @@ class _Aggregate(torch.autograd.Function):
         of_x = None if push is None else push.finish()
         summed = [None if one is None else block.moves.sum_partial(one) for one in of_parameters]
         return None, of_x, of_targets, *of_values, *summed
+
+
+def _counted(messages: Tensor, call: _Call, step: int, chunk: EdgeChunk) -> Tensor:
+    """The (E, F) ``messages``, or their gradients, each as often as it counts in a sum."""
+    factor = call.stages[step].factor
+    return messages if factor is None or call.conv.aggregation != "sum" else messages * factor[chunk.edges, None]
 
 
 def _add(total: Tensor, found: Tensor | None) -> None:

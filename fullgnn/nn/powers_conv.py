@@ -52,7 +52,7 @@ class PowersConv(torch.nn.Module):
         """Return Z.
 
         Args:
-            blocks: K - 1 of them; only the last one may have fewer targets.
+            blocks: K - 1 of them; the sources of one are the targets of the one before.
         """
         if isinstance(x, PropagatedInput):
             rows = [x.rows(blocks[-1], self.propagation, power) for power in range(self.num_powers)]

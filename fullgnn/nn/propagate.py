@@ -35,7 +35,8 @@ def propagate_with_restart(
     z = x
     for block in blocks:
         z = block.product(propagation).spmm(z)  # fresh memory, which is written in place
-        z = (z if keep == 1 else z.mul_(keep)).add_(block.at_targets(x), alpha=restart)
+        x = block.at_targets(x)
+        z = (z if keep == 1 else z.mul_(keep)).add_(x, alpha=restart)
     return z
 
 
@@ -89,12 +90,13 @@ def propagate_powers(columns: Sequence[Tensor], blocks: Sequence[Block], propaga
 
     Args:
         columns: each (num_sources, F_k).
-        blocks: K - 1 of them; only the last one may have fewer targets.
+        blocks: K - 1 of them; the sources of one are the targets of the one before.
 
     Returns:
         (num_own_targets of the last block, sum of F_k).
     """
     *others, z = columns
-    for y, block in zip(reversed(others), blocks, strict=True):
-        z = torch.cat([block.at_targets(y), block.product(propagation).spmm(z)], dim=1)
+    for block in blocks:
+        others = [block.at_targets(y) for y in others]
+        z = torch.cat([others.pop(), block.product(propagation).spmm(z)], dim=1)
     return z

@@ -95,8 +95,11 @@ class Movements(Protocol):
     """How the rows that a block reads and computes move between ranks, and their gradients back; see ``halo.py``."""
 
     num_steps: int  # every rank takes part in each step
-    own: slice  # this rank's own targets among all targets of its block row
     has_copies: bool  # whether the replicas of a block row hold the same rows
+
+    @property
+    def own(self) -> slice:
+        """This rank's own targets among all targets of its block row."""
 
     @property
     def num_rows(self) -> list[int]:

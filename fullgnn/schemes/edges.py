@@ -44,6 +44,8 @@ class Stage:
     """The edges of one stage of this rank."""
 
     csr: LocalCSR  # (targets of the block row, rows that arrive), with edge values if the graph has weights
+    factor: Tensor | None = None
+    """(E,), how often each edge counts in a sum over all edges of its target, of which some were drawn; None: once."""
 
     @cached_property
     def transposed(self) -> Transposed:
@@ -61,8 +63,9 @@ class Stage:
         return {}
 
     def tensors(self) -> list[Tensor]:
-        """The tensors of its ``csr``, for counting memory."""
-        return [tensor for tensor in (self.csr.indptr, self.csr.indices, self.csr.values) if tensor is not None]
+        """The tensors of its edges, for counting memory."""
+        held = self.csr.indptr, self.csr.indices, self.csr.values, self.factor
+        return [tensor for tensor in held if tensor is not None]
 
 
 def _chunks(csr: LocalCSR, num_edges: int) -> Iterator[EdgeChunk]:

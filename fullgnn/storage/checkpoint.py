@@ -1,4 +1,5 @@
-"""The files of a checkpoint: a folder ``checkpoints/epoch_<number>`` in the run folder, which rank 0 alone writes.
+"""The files of a checkpoint: a folder ``checkpoints/epoch_<number>`` in the run folder, which rank 0 alone writes. One
+that sampled training writes within the next epoch is called ``epoch_<number>_batch_<number>``.
 
     state.pt                what every rank has: epoch, model, optimizer, schedule, and the configuration
     best.pt                 the model at the best epoch so far
@@ -27,7 +28,7 @@ FORMAT = 1
 """Version of the files' contents."""
 
 STATE, BEST = "state", "best"
-_NAME = re.compile(r"epoch_(\d{6,})")
+_NAME = re.compile(r"epoch_(\d{6,})(?:_batch_(\d{6,}))?")
 
 
 class CheckpointWriter:
@@ -68,14 +69,16 @@ class CheckpointWriter:
 
 
 @contextmanager
-def writing(run_dir: Path, epoch: int) -> Iterator[CheckpointWriter]:
-    """Write the checkpoint of ``epoch``; it appears at the end of the block, unless the block raises.
+def writing(run_dir: Path, epoch: int, num_batches: int = 0) -> Iterator[CheckpointWriter]:
+    """Write the checkpoint of ``epoch`` and of some batches of the next; it appears at the end of the block, unless the
+    block raises.
 
     Raises:
         OSError: the folder cannot be written.
     """
     parent = run_dir / CHECKPOINTS
-    target, temporary = parent / f"epoch_{epoch:06d}", parent / f".epoch_{epoch:06d}.{uuid.uuid4().hex}"
+    name = f"epoch_{epoch:06d}" + (f"_batch_{num_batches:06d}" if num_batches else "")
+    target, temporary = parent / name, parent / f".{name}.{uuid.uuid4().hex}"
     temporary.mkdir(parents=True)
     try:
         yield CheckpointWriter(temporary, target)
@@ -92,14 +95,14 @@ def checkpoints(run_dir: Path) -> list[Path]:
     """The complete checkpoints in a run folder, the latest last."""
     folder = run_dir / CHECKPOINTS
     found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((path for path in found if _NAME.fullmatch(path.name)), key=epoch_of)
+    return sorted((path for path in found if _NAME.fullmatch(path.name)), key=place_of)
 
 
-def epoch_of(checkpoint: Path) -> int:
-    """The epoch in the name of a checkpoint."""
+def place_of(checkpoint: Path) -> tuple[int, int]:
+    """The epoch in the name of a checkpoint, and the number of batches of the next one."""
     match = _NAME.fullmatch(checkpoint.name)
     assert match is not None
-    return int(match[1])
+    return int(match[1]), int(match[2] or 0)
 
 
 def keep_last(run_dir: Path, count: int) -> None:
@@ -108,10 +111,11 @@ def keep_last(run_dir: Path, count: int) -> None:
         shutil.rmtree(old)
 
 
-def remove_after(run_dir: Path, epoch: int) -> None:
-    """Remove the checkpoints of later epochs, which a run that goes on from an earlier one trains anew."""
+def remove_after(run_dir: Path, epoch: int, num_batches: int = 0) -> None:
+    """Remove the checkpoints after ``epoch`` and some batches of the next, which a run that goes on from an earlier one
+    trains anew."""
     for later in checkpoints(run_dir):
-        if epoch_of(later) > epoch:
+        if place_of(later) > (epoch, num_batches):
             shutil.rmtree(later)
 
 

@@ -23,7 +23,7 @@ CHECKPOINTS = "checkpoints"
 TABLE_FILE = "sweep.csv"
 """Name of the table of a sweep."""
 
-_CHECKPOINT = re.compile(r"epoch_\d{6,}")
+_CHECKPOINT = re.compile(r"epoch_\d{6,}(_batch_\d{6,})?")
 _UNFINISHED_CHECKPOINT = re.compile(r"\.epoch_\d{6,}(\W.*)?")
 _JOB = re.compile(r"0|[1-9][0-9]*")
 _MAX_NAMES = 6  # of files in an error message

@@ -92,6 +92,7 @@ class RunRecord:
     predicted: dict[str, Any] | None = None  # the planner's prediction; None: there is no plan
     task: str = "node_classification"
     resumed_after: int | None = None  # epoch of the checkpoint that the run went on from; None: it began anew
+    sampling: dict[str, Any] | None = None  # of sampled training, see docs/record.md; None: every epoch is full-batch
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
 
 

@@ -98,16 +98,21 @@ class MultiClass:
         """(n,) int64; -1 if unknown."""
         return (labels.nan_to_num(-1) if labels.is_floating_point() else labels).long()
 
-    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, output: Tensor, targets: Tensor, total: float | None = None) -> Tensor:
         """See ``Task.loss``."""
+        total = self._normalizer if total is None else total
         if self._weight is None and not self._smoothing:
-            return _CrossEntropy.apply(output, targets, 1 / self._normalizer)
+            return _CrossEntropy.apply(output, targets, 1 / total)
         if self._weight is not None:
             self._weight = self._weight.to(output)
         losses = functional.cross_entropy(
             output, targets, self._weight, reduction="none", label_smoothing=self._smoothing
         )
-        return normalized_sum(losses, self._normalizer)
+        return normalized_sum(losses, total)
+
+    def total(self, targets: Tensor) -> float:
+        """The sum of the class weights of the targets."""
+        return len(targets) if self._weight is None else self._weight.cpu().double()[targets.cpu()].sum().item()
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""
@@ -160,7 +165,7 @@ class MultiLabel:
         """(n, num_outputs) int8 of 0 and 1; -1 if unknown."""
         return (labels.nan_to_num(UNKNOWN) if labels.is_floating_point() else labels).to(torch.int8)
 
-    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, output: Tensor, targets: Tensor, total: float | None = None) -> Tensor:
         """See ``Task.loss``."""
         if self._weight is not None:
             self._weight = self._weight.to(output)
@@ -169,7 +174,11 @@ class MultiLabel:
         losses = functional.binary_cross_entropy_with_logits(
             output, smooth, known, reduction="none", pos_weight=self._weight
         )
-        return normalized_sum(losses, self._normalizer)
+        return normalized_sum(losses, self._normalizer if total is None else total)
+
+    def total(self, targets: Tensor) -> float:
+        """The number of known labels."""
+        return int((targets != UNKNOWN).sum())
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""

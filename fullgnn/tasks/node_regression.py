@@ -57,11 +57,16 @@ class NodeRegression:
             labels = labels.double().masked_fill(labels < 0, float("nan"))
         return labels.reshape(len(labels), self.num_outputs)
 
-    def loss(self, output: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, output: Tensor, targets: Tensor, total: float | None = None) -> Tensor:
         """See ``Task.loss``."""
         known = ~targets.isnan()
         wanted = targets.to(output.dtype).where(known, output.detach())  # an unknown label has no loss and no gradient
-        return normalized_sum(self._loss(output, wanted, reduction="none"), self._normalizer)
+        total = self._normalizer if total is None else total
+        return normalized_sum(self._loss(output, wanted, reduction="none"), total)
+
+    def total(self, targets: Tensor) -> float:
+        """The number of known labels."""
+        return int((~targets.isnan()).sum())
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""

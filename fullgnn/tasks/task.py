@@ -50,6 +50,20 @@ class Task(Protocol):
         """What the task predicts from an (n, num_outputs) output: (n,), or (n, num_outputs)."""
 
 
+class NodeTask(Task, Protocol):
+    """A task that batches of training nodes can learn, each batch with a normaliser of its own."""
+
+    def loss(self, output: Tensor, targets: Tensor, total: float | None = None) -> Tensor:
+        """See ``Task.loss``.
+
+        Args:
+            total: the normaliser, see ``total``; None: that of all training nodes.
+        """
+
+    def total(self, targets: Tensor) -> float:
+        """What the sum of the losses of some nodes is divided by, so that the loss is their mean."""
+
+
 def normalized_sum(losses: Tensor, normalizer: float) -> Tensor:
     """The sum of this rank's ``losses``, added in float64, over the normaliser of the whole graph."""
     return (losses.sum(dtype=torch.float64) / normalizer).to(losses.dtype)

@@ -65,6 +65,16 @@ class Meter:
         finally:
             span.stop()
 
+    @contextmanager
+    def clock(self, name: str) -> Iterator[None]:
+        """``phase`` for work of the host: its time is that of the wall clock on a GPU too."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self._timed:
+                self._seconds[name] += time.perf_counter() - begin
+
     def received(self, collective: str, num_bytes: int) -> None:
         """Count ``num_bytes`` that this rank receives through ``collective``."""
         self._bytes[collective] += num_bytes

@@ -95,12 +95,13 @@ def test_every_checkpoint_goes_on_to_the_same_bits(
     keep = [f"train.checkpoint_every={EVERY}", "train.keep_checkpoints=100", "scheme=1d", *RECIPES[recipe]]
     whole = ranks(2)(run, case(graph_file, tmp_path / "whole", *keep))[0]
     found = files.checkpoints(tmp_path / "whole")
-    assert [files.epoch_of(one) for one in found] == list(range(EVERY, EPOCHS + 1, EVERY)) and len(found) == 10
+    wanted = [(epoch, 0) for epoch in range(EVERY, EPOCHS + 1, EVERY)]
+    assert [files.place_of(one) for one in found] == wanted and len(found) == 10
     for checkpoint in found[: -1 : 1 if every_case else 3]:
         name = checkpoint.name
         again = ranks(2)(run, case(graph_file, tmp_path / name, *keep, f"resume={checkpoint}"))[0]
         assert again["curve"] == whole["curve"], name
-        assert again["record"].resumed_after == files.epoch_of(checkpoint)
+        assert again["record"].resumed_after == files.place_of(checkpoint)[0]
         assert metrics_of(again["record"]) == metrics_of(whole["record"]), name
         assert again["tensors"].keys() == whole["tensors"].keys()
         for key, tensor in whole["tensors"].items():
@@ -264,11 +265,11 @@ def test_only_the_last_checkpoints_are_kept_each_with_the_best_model(ranks, tmp_
     (tmp_path / "run" / "checkpoints" / "mine").mkdir(parents=True)
     found = ranks(2)(run, case(graph_file, tmp_path / "run", *keys))[0]
     kept = files.checkpoints(tmp_path / "run")
-    assert [files.epoch_of(one) for one in kept] == [6, 8, 9]  # the last epoch has one too
+    assert [files.place_of(one)[0] for one in kept] == [6, 8, 9]  # the last epoch has one too
     assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"mine", *(one.name for one in kept)}
     best = files.read(kept[-1], files.BEST)["best"]
     assert best["epoch"] == found["record"].best_epoch
-    assert all(files.read(one, files.BEST)["best"]["epoch"] <= files.epoch_of(one) for one in kept)
+    assert all(files.read(one, files.BEST)["best"]["epoch"] <= files.place_of(one)[0] for one in kept)
 
 
 def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(ranks, tmp_path: Path, graph_file: Path) -> None:

@@ -25,8 +25,8 @@ def trained(world: World, cfg: Config, graph: Graph, checkpoint: str | None) -> 
     job = set_up(cfg, world, make_scheme(cfg, world, meter), graph_here)
     state = TrainState(job.model, cfg)
     if checkpoint is not None:
-        restore(find(checkpoint) if world.rank == 0 else None, state, job, facts.fingerprint)
-    written = Checkpoints(cfg, world, job, facts) if checkpoint is None else None
+        restore(find(checkpoint) if world.rank == 0 else None, state, job.graph.block.source_id, facts.fingerprint)
+    written = Checkpoints(cfg, world, job.scheme, facts) if checkpoint is None else None
     result = fit(StepRunner(state, job, meter), cfg.train, checkpoints=written)
     losses = [record.loss for record in result.epochs]
     return {"losses": losses, "metrics": result.last, "vectors": gathered(job, job.model.embedding.weight)}

@@ -1,0 +1,115 @@
+"""Run a training from the command line: as a rank of torchrun, as a job with ranks of its own, or as a sweep."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from fullgnn.config import Config, conf_dir
+from fullgnn.config.compose import explain, is_user_error, load_config
+from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
+from fullgnn.distributed import can_fork, default_nproc, fork_workers, launch_workers, report_bug, under_torchrun
+from fullgnn.distributed.command import fail, run_as_rank
+from fullgnn.distributed.orphan import end_with_launcher
+from fullgnn.distributed.stop import use_default_handlers
+from fullgnn.engine.optimizers import check_optimizer
+from fullgnn.engine.prepare import check_preparation
+from fullgnn.engine.resume import check_run_dir, finished_run
+from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.storage.record import RunRecord, read_record
+from fullgnn.telemetry.logger import setup_logging
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainingCommand:
+    """A way to train, as the command line calls it.
+
+    Args:
+        module: of ``python -m``.
+        config_name: the file in ``conf/`` from which a run is composed.
+        run: one run on one rank.
+    """
+
+    module: str
+    config_name: str
+    run: Callable[[Any], RunRecord]
+
+    def start(self, cfg: Config, overrides: list[str], fork: bool = False) -> RunRecord:
+        """Start the ranks of one job on this machine, wait for them, and read their record.
+
+        Args:
+            overrides: the command-line arguments with which a new process composes ``cfg``.
+            fork: whether the ranks are forks of this process; see ``can_fork``.
+        """
+        check_preparation(cfg)
+        check_optimizer(cfg)
+        if (finished := finished_run(cfg)) is not None:
+            return finished
+        check_run_dir(cfg)
+        nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
+        if fork:
+            fork_workers(run_as_rank, self.run, cfg, nproc=nproc, runtime=cfg.runtime)
+        else:
+            launch_workers(["-m", self.module, *overrides], nproc, cfg.runtime)
+        return read_record(Path(cfg.run_dir))
+
+    def main(self) -> None:
+        """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
+        setup_logging(int(os.environ.get("RANK", 0)))
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
+        sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
+        if under_torchrun():
+            use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
+            end_with_launcher()
+        else:
+            torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
+
+        @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.config_name)
+        def job(composed: DictConfig) -> RunRecord | Exception:
+            return self._job(composed)
+
+        try:
+            job()
+        except KeyboardInterrupt:
+            sys.exit(128 + signal.SIGINT)
+        except Exception as error:
+            if is_user_error(error):
+                fail(ConfigError(explain(error)))
+            raise
+
+    def _job(self, composed: DictConfig) -> RunRecord | Exception:
+        """Run one Hydra job: under torchrun, the run of this rank; otherwise, start a distributed job.
+
+        A user error ends the command. In a sweep, the error is returned for the table instead, and the next job runs.
+        """
+        launcher = HydraConfig.get()
+        sweep = launcher.mode == RunMode.MULTIRUN
+        try:
+            if under_torchrun():
+                return self.run(load_config(composed))
+            if sweep:
+                composed.run_dir = launcher.runtime.output_dir
+            cfg = load_config(composed)
+            cfg.run_dir = os.path.abspath(cfg.run_dir)
+            return self.start(cfg, worker_arguments(launcher, cfg.run_dir), fork=can_fork())
+        except FullGNNError as error:
+            return error if sweep else fail(error)
+        except Exception as error:  # a bug
+            if under_torchrun():
+                report_bug(error)
+            if not sweep:
+                raise
+            log.exception("job %s failed", launcher.job.num)
+            return error

@@ -1,0 +1,60 @@
+"""The CPU product for a matrix that is multiplied once or twice: the loop of ``blocked.py``, with the rows as they are.
+
+Cutting a matrix into blocks of columns reads and writes all of its edges, which pays off over many products. A sampled
+block is multiplied once in each pass, and its rows of X are few: all columns are one block here.
+"""
+
+import torch
+
+from fullgnn.kernels.spmm.base import Kernel, LocalCSR
+from fullgnn.kernels.spmm.blocked import BlockedCSR, BlockedMatrix, ColumnBlocks
+from fullgnn.kernels.spmm.torch_csr import TorchCSR
+from fullgnn.kernels.support import gpu
+
+
+class SingleUseCSR(BlockedCSR):
+    """``BlockedCSR`` without blocks. ``prepare`` copies the column ids, unless there is memory behind them."""
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "OneBlock":
+        self.name_for(adj.indices.device, dtype)
+        return OneBlock(adj, dtype)
+
+
+class OneBlock(BlockedMatrix):
+    """One ``LocalCSR`` whose columns are one block."""
+
+    def __init__(self, adj: LocalCSR, dtype: torch.dtype):
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+        from fullgnn.kernels.spmm._blocked_cpu import PADDING
+
+        self.num_rows, self.num_cols, self.nnz, self.dtype = adj.num_rows, adj.num_cols, adj.nnz, dtype
+        self._indptr = adj.indptr.numpy()
+        columns = padded(adj.indices, PADDING).numpy()
+        values = None if adj.values is None else adj.values.to(dtype).numpy()
+        self._layout = ColumnBlocks(1, adj.num_cols, self._indptr, columns, values)
+        self._layouts = {adj.num_cols: self._layout}
+        self._chunk_bounds = {}
+
+    def layout(self, min_edges: int) -> ColumnBlocks:
+        return self._layout
+
+
+def padded(indices: torch.Tensor, padding: int) -> torch.Tensor:
+    """``indices`` and ``padding`` elements of any content behind them; a copy only where its memory ends before."""
+    length, first = len(indices) + padding, indices.storage_offset()
+    if indices.is_contiguous() and indices.untyped_storage().nbytes() >= (first + length) * indices.element_size():
+        return indices.as_strided((length,), (1,), first)
+    copy = indices.new_zeros(length)
+    copy[: len(indices)] = indices
+    return copy
+
+
+def single_use_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
+    """The kernel for matrices on ``device`` that are multiplied once or twice."""
+    if SingleUseCSR.supports(device, dtype):
+        return SingleUseCSR()
+    if gpu.runs_triton(device) and dtype in (torch.float32, torch.float64):
+        from fullgnn.kernels.spmm.triton_csr import TritonCSR
+
+        return TritonCSR()
+    return TorchCSR()

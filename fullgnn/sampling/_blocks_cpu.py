@@ -1,0 +1,49 @@
+"""The compiled loops of :mod:`fullgnn.sampling.blocks`. Importing this module imports numba."""
+
+import numba
+
+
+@numba.njit(cache=True, nogil=True)
+def with_self_loops(indptr, indices, target_index, new_indptr, new_indices, edge):
+    """Put an edge to itself before the other edges of each target, in place of a sampled one.
+
+    Args:
+        edge: (new edges,) for each one its number before; -1 for an edge that is added.
+
+    Returns:
+        how many edges there are.
+    """
+    count = 0
+    new_indptr[0] = 0
+    for i in range(len(target_index)):
+        own = target_index[i]
+        new_indices[count], edge[count] = own, -1
+        count += 1
+        for e in range(indptr[i], indptr[i + 1]):
+            if indices[e] != own:
+                new_indices[count], edge[count] = indices[e], e
+                count += 1
+        new_indptr[i + 1] = count
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def entries(indptr, indices, edge, weights, factors, row_factor, row_scale, col_scale, values):
+    """Write the entry of each edge: its weight, times its factor, times the scales of its row and column.
+
+    Args:
+        edge: (E,) number of each edge among ``weights`` and ``factors``; -1: weight and factor are 1.
+        weights, factors: float64; (0,): all 1.
+        row_factor, row_scale: (rows,) float64; (0,): all 1.
+        col_scale: (columns,) float64; (0,): all 1.
+    """
+    for row in range(len(indptr) - 1):
+        factor = row_factor[row] if len(row_factor) > 0 else 1.0
+        scale = row_scale[row] if len(row_scale) > 0 else 1.0
+        for e in range(indptr[row], indptr[row + 1]):
+            value = scale if len(col_scale) == 0 else scale * col_scale[indices[e]]
+            if edge[e] >= 0:
+                if len(weights) > 0:
+                    value *= weights[edge[e]]
+                value *= factors[edge[e]] if len(factors) > 0 else factor
+            values[e] = value

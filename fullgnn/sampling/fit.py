@@ -1,0 +1,151 @@
+"""Sampled training: one gradient step for each batch, whose mathematics does not depend on the number of ranks.
+
+Every rank computes the loss of its own targets of a batch, divided by the normaliser of the whole batch; the gradients
+are added. A batch has a part for every rank, which may be empty: all ranks make the same steps.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from fullgnn.config import MinibatchTrainConfig
+from fullgnn.distributed import StopRequest
+from fullgnn.engine.checkpoints import Checkpoints
+from fullgnn.engine.fit import EpochOutput, FitResult
+from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.state import Batches, TrainState
+from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.nn import set_epoch
+from fullgnn.sampling.data_parallel import DataParallel
+from fullgnn.sampling.loader import Loader, Minibatch
+from fullgnn.tasks.task import NodeTask
+from fullgnn.telemetry.epoch import EpochRecord
+from fullgnn.telemetry.meter import Meter
+
+Measure = Callable[[], dict[str, float | None]]
+"""The exact metrics of the model on the full graph. Every rank calls it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What the steps of a rank change and read."""
+
+    state: TrainState
+    task: NodeTask
+    loader: Loader
+    ranks: DataParallel
+    meter: Meter
+
+    def step(self, batch: Minibatch) -> bool:
+        """Change the state by one step. Every rank calls it.
+
+        Returns:
+            whether a rank has been asked to stop; the same on every rank.
+        """
+        state, meter = self.state, self.meter
+        with meter.phase("update"):
+            state.gradients.zero()
+        with meter.phase("forward"):
+            output = state.model(batch.x, batch.blocks)
+            if batch.total:
+                loss = self.task.loss(output, batch.targets, batch.total)
+            else:  # no target of the batch has a label
+                loss = 0 * output.sum()
+        with meter.phase("backward"):
+            loss.backward()
+        state.gradients.sum_with(loss.detach(), self.ranks)
+        with meter.phase("update"):
+            if state.clip_norm is not None:
+                state.gradients.clip(state.clip_norm, self.ranks)
+            state.optimizer.step()
+            mean, num_asked = state.gradients.results.tolist()
+        done = state.batches
+        state.batches = Batches(done.count + 1, done.loss_sum + mean * batch.total, done.total + batch.total)
+        return num_asked > 0
+
+
+def fit_sampled(
+    training: Training,
+    train: MinibatchTrainConfig,
+    measure: Measure,
+    outputs: Iterable[EpochOutput] = (),
+    checkpoints: Checkpoints | None = None,
+    request: StopRequest | None = None,
+) -> FitResult:
+    """Train the state of ``training`` in place. Every rank calls it with an equal state.
+
+    Every decision uses numbers that are equal on all ranks.
+
+    Args:
+        measure: evaluates the model.
+        outputs: where the record of each epoch goes.
+        checkpoints: None: none are written.
+        request: tells whether this process has been asked to stop. All ranks then stop after the same batch.
+    """
+    keep_freed_memory()
+    state, outputs = training.state, list(outputs)
+    peak, records = TensorPeak(training.loader.device), list[EpochRecord]()
+    metrics = measure() if state.is_finished(train) else None  # nothing is left of a resumed run
+    unwritten = ""
+    while not state.is_finished(train):
+        record, stops = _train_epoch(training, peak, train.checkpoint_every_batches, checkpoints, request)
+        metrics = None
+        if record is None:
+            unwritten = "" if checkpoints is None else checkpoints.write(state)
+            break
+        if state.epoch == train.epochs or (train.eval_every and state.epoch % train.eval_every == 0):
+            metrics = measure()
+            state.note(metrics, training.task)
+        records.append(replace(record, metrics=metrics))
+        for output in outputs:
+            output.add_epoch(records[-1])
+        finished = state.is_finished(train)
+        stops = stops and not finished
+        if checkpoints is not None and (checkpoints.is_due(state.epoch, finished) or stops):
+            unwritten = checkpoints.write(state)
+        if stops:
+            metrics = None
+            break
+    return FitResult(records, state.epoch, state.best, peak.bytes, "no: every batch is another one", metrics, unwritten)
+
+
+def _train_epoch(
+    training: Training,
+    peak: TensorPeak,
+    checkpoint_every: int,
+    checkpoints: Checkpoints | None,
+    request: StopRequest | None,
+) -> tuple[EpochRecord | None, bool]:
+    """Train the batches that are left of an epoch.
+
+    Args:
+        peak: watches the first batch.
+        checkpoint_every: batches between two checkpoints; 0: none are written.
+
+    Returns:
+        the record of the epoch, without metrics, or None if the training was stopped before its last batch; and whether
+        a rank has been asked to stop.
+    """
+    state, loader, meter = training.state, training.loader, training.meter
+    epoch, stops = state.epoch + 1, False
+    meter.take()
+    with meter.phase("epoch"):
+        for batch in loader.epoch(epoch, state.batches.count):
+            if request is not None and request.signal is not None:
+                state.gradients.ask_to_stop()
+            state.model.train()
+            set_epoch(state.model, state.epoch * loader.num_batches + state.batches.count + 1)
+            with nullcontext() if peak.bytes else peak.watch(*state.tensors(), *batch.tensors()):
+                stops = training.step(batch)
+            count = state.batches.count
+            if count == loader.num_batches:
+                break
+            if stops:
+                return None, True
+            if checkpoints is not None and checkpoint_every and count % checkpoint_every == 0:
+                checkpoints.write(state)
+    done = state.batches
+    if state.schedule is not None:
+        state.schedule.step()
+    state.epoch, state.batches = epoch, Batches()
+    return EpochRecord(epoch, done.loss_sum / done.total if done.total else 0.0, meter.take(), None), stops

@@ -1,0 +1,73 @@
+"""The graph as the processes of one machine read it: on the host, in its original order, once for all of them."""
+
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from fullgnn.graph import Graph, row_sums
+from fullgnn.graph.normalize import check_entries
+from fullgnn.schemes.base import Needs
+
+
+def read_only_tensor(array: np.ndarray) -> torch.Tensor:
+    """A tensor on the memory of ``array``, which other processes may read too: nobody writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+_ALWAYS = "indptr", "indices", "features", "labels", "train"
+
+
+@dataclass(frozen=True, eq=False)
+class HostGraph:
+    """What sampled training reads of a graph. All ids are original ones."""
+
+    indptr: np.ndarray  # (num_nodes + 1,) int64
+    indices: np.ndarray  # (num_edges,) int32; row i holds the nodes that node i reads from, ascending
+    weight: np.ndarray | None  # (num_edges,) float32 or float64; None: all 1
+    features: np.ndarray  # (num_nodes, num_features), of the dtype of the run
+    labels: np.ndarray  # as ``Graph.labels``
+    train: np.ndarray  # (num_train,) int64, the training nodes, ascending
+    row_sums: dict[bool, np.ndarray] = field(default_factory=dict)
+    """By self_loops, (num_nodes,) float64, see ``graph.row_sums``; those that the model needs."""
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @classmethod
+    def of(cls, graph: Graph, needs: Needs, dtype: str) -> "HostGraph":
+        """Take over a graph, and add up what a model with these ``needs`` normalises by.
+
+        Raises:
+            DataError: a sum of weights, or a normalised weight, is out of range.
+        """
+        sums = {one.self_loops: row_sums(graph, one.self_loops) for one in needs.propagations if one.needs_row_sums}
+        for one in needs.propagations:
+            check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, np.dtype(dtype))
+        return cls(
+            graph.indptr.astype(np.int64, copy=False),
+            graph.indices,
+            graph.weight,
+            np.ascontiguousarray(graph.features, dtype=dtype),
+            graph.labels,
+            np.flatnonzero(graph.train_mask),
+            sums,
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Its arrays by name, to be shared."""
+        found = {name: getattr(self, name) for name in _ALWAYS}
+        if self.weight is not None:
+            found["weight"] = self.weight
+        return found | {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "HostGraph":
+        """The graph that had these ``arrays``."""
+        sums = {loops: arrays[f"row_sums.{loops}"] for loops in (True, False) if f"row_sums.{loops}" in arrays}
+        indptr, indices, features, labels, train = (arrays[name] for name in _ALWAYS)
+        return cls(indptr, indices, arrays.get("weight"), features, labels, train, sums)

@@ -1,0 +1,86 @@
+"""The product of one sampled block with a dense matrix, and that of its transpose."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.edges.index import transpose
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.single_use import single_use_kernel
+from fullgnn.schemes.block import FusedProduct
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledMatrix:
+    """diag(row_scale) M diag(col_scale) of one process, a ``Multiplication``."""
+
+    csr: LocalCSR  # M
+    row_scale: Tensor | None  # (rows of M,); None: all 1
+    col_scale: Tensor | None  # (columns of M,); None: all 1
+    dtype: torch.dtype
+
+    @property
+    def input_scale(self) -> Tensor | None:
+        """See ``Multiplication``."""
+        return self.col_scale
+
+    @cached_property
+    def _prepared(self) -> tuple[Any, Any]:
+        kernel = single_use_kernel(self.csr.indices.device, self.dtype)
+        return kernel, kernel.prepare(self.csr, self.dtype)
+
+    def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
+        """See ``Multiplication``."""
+        out = x.new_empty(self.csr.num_rows, x.shape[1])
+        epilogue = replace(epilogue, scale=self.row_scale)
+        if self.csr.nnz == 0:
+            return apply_epilogue_(out.zero_(), epilogue)
+        if self.col_scale is not None and not scaled:
+            x = x * self.col_scale[:, None]
+        kernel, block = self._prepared
+        kernel.spmm(block, x, out, False, epilogue)
+        return out
+
+    def tensors(self) -> list[Tensor]:
+        """See ``Multiplication``."""
+        held = [self.csr.indptr, self.csr.indices, self.csr.values, self.row_scale, self.col_scale]
+        return [tensor for tensor in held if tensor is not None]
+
+
+class SampledProduct(FusedProduct):
+    """The two products with a sampled matrix. The transpose is made when a backward pass first asks for it.
+
+    Args:
+        matrix: A; one that shares its ``csr`` with others shares the ``Transposition`` too.
+    """
+
+    def __init__(self, matrix: ScaledMatrix, transposition: "Transposition"):
+        self.multiply, self._transposition = matrix, transposition
+
+    @cached_property
+    def multiply_t(self) -> ScaledMatrix:  # type: ignore[override]
+        """The product with A^T."""
+        forward = self.multiply
+        assert isinstance(forward, ScaledMatrix)
+        return ScaledMatrix(self._transposition.csr, forward.col_scale, forward.row_scale, forward.dtype)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, for counting memory."""
+        return [*self.multiply.tensors(), *(self.multiply_t.tensors() if "multiply_t" in vars(self) else [])]
+
+
+@dataclass(frozen=True, eq=False)
+class Transposition:
+    """The transpose of a matrix, made when it is first asked for."""
+
+    original: LocalCSR
+
+    @cached_property
+    def csr(self) -> LocalCSR:
+        """(columns, rows) of the ``original``."""
+        found = transpose(self.original)
+        return LocalCSR(found.indptr, found.targets, found.values, self.original.num_cols, self.original.num_rows)

@@ -1,0 +1,158 @@
+"""Set up sampled training before its first epoch, and its exact evaluation on the full graph."""
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from fullgnn.config import MinibatchConfig, build
+from fullgnn.distributed import World, from_rank0
+from fullgnn.engine import Job, distribute, evaluate, load_on_rank0, make_learner, make_scheme, with_input
+from fullgnn.engine.blocks import num_blocks, num_row_blocks
+from fullgnn.engine.job import Learner, prepare_on_rank0
+from fullgnn.engine.prepare import NodeFacts
+from fullgnn.engine.sharded import sharded_names
+from fullgnn.engine.state import TrainState
+from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.graph import Graph
+from fullgnn.nn import BatchNorm
+from fullgnn.sampling.blocks import BlockMaker
+from fullgnn.sampling.data_parallel import DataParallel
+from fullgnn.sampling.fit import Training
+from fullgnn.sampling.host_graph import HostGraph
+from fullgnn.sampling.loader import Loader
+from fullgnn.sampling.sharing import share_arrays
+from fullgnn.schemes.base import Scheme
+from fullgnn.tasks import takes_links
+from fullgnn.tasks.task import NodeTask
+from fullgnn.telemetry.meter import Meter
+
+
+class FullGraph:
+    """The exact evaluation of a model on the full graph, distributed as in full-batch training.
+
+    The graph is cut, ordered and distributed by the first evaluation.
+
+    Args:
+        graph: on rank 0.
+    """
+
+    def __init__(
+        self, cfg: MinibatchConfig, world: World, scheme: Scheme, learner: Learner, graph: Graph | None, meter: Meter
+    ):
+        # Evaluation computes the output of all nodes.
+        optimizations = replace(learner.optimizations, loss_rows_only=False)
+        needs = replace(learner.needs, loss_rows=False)
+        self._learner = replace(learner, optimizations=optimizations, needs=needs)
+        self._cfg, self._world, self._scheme, self._graph, self._meter = cfg, world, scheme, graph, meter
+        self._job: Job | None = None
+
+    @property
+    def job(self) -> Job:
+        """The model and its part of the full graph. The first use is a collective."""
+        if self._job is None:
+            prepared = prepare_on_rank0(self._cfg, self._scheme, self._learner.needs, self._graph)
+            job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
+            self._graph = None
+            del prepared
+            self._job = with_input(job, self._cfg, self._world)
+        return self._job
+
+    def measure(self) -> dict[str, float | None]:
+        """The metrics of all splits, the same on every rank. Every rank calls it."""
+        with self._meter.untimed():
+            return evaluate(self.job.model, self.job)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledJob:
+    """A run of sampled training before its first epoch."""
+
+    training: Training
+    full_graph: FullGraph
+    scheme: Scheme
+    facts: NodeFacts
+
+    @property
+    def no_rows(self) -> torch.Tensor:
+        """(0,) int64, the nodes whose rows of sharded parameters this rank has."""
+        return torch.empty(0, dtype=torch.int64)
+
+
+def check_sampled(cfg: MinibatchConfig) -> None:
+    """Refuse what sampled training cannot do; loads nothing.
+
+    Raises:
+        ConfigError, UnsupportedError: one line, the same in every process.
+    """
+    if takes_links(cfg.task):
+        raise UnsupportedError(
+            f"sampled training learns tasks of nodes, and task={cfg.task['name']} finds links: use python -m"
+            " fullgnn.train, or choose task=node_classification or node_regression"
+        )
+    if cfg.runtime.dry_run:
+        raise UnsupportedError("sampled training has no dry run: leave out runtime.dry_run")
+    if cfg.scheme["name"] == "auto":
+        raise ConfigError(
+            "scheme=auto plans epochs of full-batch training: choose scheme=1d or scheme=1.5d for the evaluation"
+        )
+
+
+def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Graph | None = None) -> SampledJob:
+    """Load the graph on rank 0, share it, and build model, task and sampler. Every rank calls it.
+
+    Args:
+        graph: the whole graph on rank 0, which replaces ``cfg.dataset``.
+
+    Raises:
+        FullGNNError: a user error, the same on every rank.
+    """
+    check_sampled(cfg)
+    scheme = make_scheme(cfg, world, meter)
+    graph, facts = load_on_rank0(cfg, graph)
+    learner = make_learner(cfg, facts, world.device)
+    model, task = learner.model, cast(NodeTask, learner.task)
+    _check_model(cfg, model, world)
+    if not hasattr(task, "total"):
+        raise UnsupportedError(
+            f"task={cfg.task['name']} cannot learn from batches: its class has no method total(targets), see"
+            " docs/extending.md"
+        )
+    host = _host_graph(cfg, world, learner, graph)
+    num_hops = num_blocks(model) - num_row_blocks(model)
+    sampler = build(cfg.sampler, graph=host, num_hops=num_hops, seed=cfg.seed)
+    dtype = getattr(torch, cfg.runtime.dtype)
+    maker = BlockMaker(host, learner.needs, dtype, world.device, num_row_blocks(model), sums_rows=world.size == 1)
+    loader = Loader(world, host, sampler, maker, task, cfg.loader.batch_size, cfg.seed, meter)
+    state = TrainState(model, cfg)
+    training = Training(state, task, loader, DataParallel(world, meter), meter)
+    return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts)
+
+
+def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> None:
+    name = cfg.model["name"]
+    if sharded_names(model):
+        raise UnsupportedError(
+            f"model={name} has a trainable vector for each node, which sampled training does not support: leave out"
+            " model.embedding_channels, or use python -m fullgnn.train"
+        )
+    if world.size > 1 and any(isinstance(module, BatchNorm) for module in model.modules()):
+        raise UnsupportedError(
+            "model.norm=batch adds up the rows of a batch, some of which several ranks have: choose model.norm=layer,"
+            " or one process"
+        )
+
+
+def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Graph | None) -> HostGraph:
+    """The graph, once on each machine."""
+
+    def made() -> HostGraph:
+        assert graph is not None
+        return HostGraph.of(graph, learner.needs, cfg.runtime.dtype)
+
+    host = from_rank0(made)
+    if world.size == 1:
+        assert host is not None
+        return host
+    arrays = share_arrays(world, None if host is None else host.arrays())
+    return HostGraph.from_arrays(arrays)

@@ -1,0 +1,100 @@
+"""Hold the graph once on each machine, in memory that the ranks of the machine map.
+
+    rank 0      sends the arrays to the first rank of every other machine
+    the first rank of a machine   writes them to anonymous memory, and tells the others where it is
+    the others  map that memory
+
+Each array begins at a cache line. The memory is freed when the last process that has mapped it ends.
+"""
+
+import mmap
+import os
+
+import numpy as np
+
+from fullgnn.distributed import World, all_gather_objects, receive_arrays, send_arrays
+from fullgnn.errors import UnsupportedError
+
+Arrays = dict[str, np.ndarray]
+Place = tuple[int, tuple[int, ...], str]  # first byte, shape, dtype
+
+LINE_BYTES = 64
+
+
+def share_arrays(world: World, arrays: Arrays | None) -> Arrays:
+    """Give every rank the ``arrays`` of rank 0. Every rank calls it.
+
+    Returns:
+        the arrays; read-only where other processes read the same memory.
+
+    Raises:
+        UnsupportedError: the memory of a machine cannot be shared; the same on every rank.
+    """
+    if world.size == 1:
+        assert arrays is not None
+        return arrays
+    first = world.rank - world.rank % world.local_size
+    if world.rank == 0:
+        assert arrays is not None
+        for leader in range(world.local_size, world.size, world.local_size):
+            send_arrays(arrays, leader)
+    elif world.rank == first:
+        arrays = receive_arrays(0)
+    if world.local_size == 1:
+        assert arrays is not None
+        return arrays
+    descriptor, problem, places = -1, "", dict[str, Place]()
+    if world.rank == first:
+        assert arrays is not None
+        try:
+            descriptor, places = _write(arrays)
+        except OSError as error:
+            problem = f"{sum(array.nbytes for array in arrays.values()) / 1e9:.1f} GB: {error.strerror}"
+    told = all_gather_objects((os.getpid(), descriptor, places, problem))
+    pid, descriptor_of_first, places, _ = told[first]
+    found, problem = Arrays(), next((text for *_, text in told if text), "")
+    if not problem:
+        try:
+            found = _map(f"/proc/{pid}/fd/{descriptor_of_first}", places)
+        except OSError as error:
+            problem = str(error)
+    problems = [text for text in all_gather_objects(problem) if text]  # all have mapped it, or failed
+    if descriptor >= 0:
+        os.close(descriptor)
+    if problems:
+        raise UnsupportedError(
+            f"the ranks of a machine cannot share the memory of the graph ({problems[0]}): start fewer ranks on each"
+            " machine, or on one with more memory"
+        )
+    return found
+
+
+def _write(arrays: Arrays) -> tuple[int, dict[str, Place]]:
+    """Write ``arrays`` to anonymous memory; returns its descriptor."""
+    places, size = dict[str, Place](), 0
+    for name, array in arrays.items():
+        places[name] = size, array.shape, array.dtype.str
+        size += -(-array.nbytes // LINE_BYTES) * LINE_BYTES
+    descriptor = os.memfd_create("fullgnn-graph")
+    try:
+        os.posix_fallocate(descriptor, 0, max(size, 1))  # too little memory is an error here, and no signal later
+        for name, view in _views(mmap.mmap(descriptor, max(size, 1)), places).items():
+            view[...] = arrays[name]
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, places
+
+
+def _map(path: str, places: dict[str, Place]) -> Arrays:
+    with open(path, "rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    return _views(memory, places)
+
+
+def _views(memory: mmap.mmap, places: dict[str, Place]) -> Arrays:
+    found = Arrays()
+    for name, (first, shape, dtype) in places.items():
+        count = int(np.prod(shape, dtype=np.int64))
+        found[name] = (np.frombuffer(memory, dtype, count, first) if count else np.empty(0, dtype)).reshape(shape)
+    return found

@@ -1,0 +1,109 @@
+"""Train a GNN on samples of a graph, over any number of processes, and evaluate it exactly on the full graph.
+
+    python -m fullgnn.train_minibatch dataset=pubmed sampler.fanouts=[25,10]
+    python -m fullgnn.train_minibatch runtime.nproc=2 loader.batch_size=512 train.epochs=5
+    torchrun --nproc-per-node 4 -m fullgnn.train_minibatch model=gat
+
+Without torchrun the command starts its ranks itself. In all three, each rank calls ``run``.
+"""
+
+import logging
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+from fullgnn.config import MinibatchConfig
+from fullgnn.distributed import World, broadcast_object, from_rank0, init_world, stop_requests
+from fullgnn.engine import check_deterministic, check_optimizer, check_preparation, predict
+from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
+from fullgnn.engine.command import TrainingCommand
+from fullgnn.engine.resume import check_run_dir, finished_record, how_to_resume, open_folder
+from fullgnn.engine.summary import closing_table, make_record
+from fullgnn.errors import TrainingStopped
+from fullgnn.sampling.fit import fit_sampled
+from fullgnn.sampling.setup import check_sampled, set_up_sampled
+from fullgnn.sampling.summary import sampling_summary
+from fullgnn.storage.record import RunRecord
+from fullgnn.telemetry.events import EventFiles, summary_writer
+from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.progress import Progress
+
+log = logging.getLogger("fullgnn.train_minibatch")  # also when this file is __main__
+
+
+def run(cfg: MinibatchConfig) -> RunRecord:
+    """Run one training. Every rank of the job that torchrun's environment describes calls it.
+
+    Args:
+        cfg: the same on every rank; only rank 0 uses the folder ``run_dir`` and the files of the dataset.
+
+    Raises:
+        FullGNNError: a user error, the same on every rank.
+    """
+    check_sampled(cfg)
+    with init_world(cfg.runtime) as world:
+        setup_logging(world.rank)
+        return run_on(world, cfg)
+
+
+def run_on(world: World, cfg: MinibatchConfig) -> RunRecord:
+    """Run one training in a ``world`` that has been joined already.
+
+    Raises:
+        TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
+    """
+    meter = Meter(world.device)
+    check_preparation(cfg)
+    check_optimizer(cfg)
+    check_deterministic(cfg, world.device)
+    if cfg.train.tensorboard:
+        from_rank0(summary_writer)
+    checkpoint = from_rank0(lambda: check_run_dir(cfg))
+    with meter.phase("setup"):
+        job = set_up_sampled(cfg, world, meter)
+        state, resumed_after = job.training.state, None
+        if broadcast_object([checkpoint is not None])[0]:
+            restore(checkpoint, state, job.no_rows, job.facts.fingerprint)
+            resumed_after = state.epoch
+            log.info("resumes after %s of %s", progress_of(state), checkpoint)
+            (finished,) = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))
+            if finished is not None:
+                return finished
+    setup, first = meter.take(), state.epoch + 1
+    folder = from_rank0(lambda: open_folder(cfg, checkpoint, state.epoch, state.batches.count))
+    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
+    progress = Progress(cfg.train.epochs, visible=world.rank == 0, first=first)
+    outputs = [output for output in (progress, folder, events) if output is not None]
+    checkpoints = Checkpoints(cfg, world, job.scheme, job.facts)
+    with stop_requests() as request:
+        result = fit_sampled(job.training, cfg.train, job.full_graph.measure, outputs, checkpoints, request)
+    progress.close()
+    if events is not None:
+        events.close()
+    if result.stopped:
+        line = how_to_resume(cfg, progress_of(state), result.unwritten)
+        raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
+
+    full = job.full_graph.job
+    record = make_record(cfg, world, full, setup, result, resumed_after)
+    record = replace(record, sampling=sampling_summary(cfg, job.training.loader, result))
+    if folder is not None and full.structure is not None:
+        folder.write_structure(vars(full.structure))
+    if cfg.train.save_predictions and result.best is not None:
+        full.model.load_state_dict(result.best.model)
+        output = full.scheme.gather(predict(full.model, full.graph))
+        if folder is not None and output is not None:
+            folder.write_predictions(full.task.prediction(output).numpy(), output.numpy())
+    if folder is not None:
+        folder.write_record(record)
+        log.info("\n%s\n%s", closing_table(record), folder.path)
+    return record
+
+
+COMMAND = TrainingCommand("fullgnn.train_minibatch", "minibatch", run)
+start, main = COMMAND.start, COMMAND.main
+
+
+if __name__ == "__main__":
+    main()

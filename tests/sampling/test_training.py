@@ -1,0 +1,195 @@
+"""Sampled training: the same on any number of ranks, after any checkpoint, and with all neighbours, full-batch."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn import train
+from fullgnn.config import MinibatchConfig
+from fullgnn.distributed import World, world_of_one
+from fullgnn.errors import FullGNNError
+from fullgnn.sampling.batches import batch_of, epoch_order, num_batches, part_of
+from fullgnn.storage import checkpoint as files
+from fullgnn.train_minibatch import run_on
+from tests.cases import config, dense_graph, minibatch_config
+
+EPOCHS = 4
+MODELS = {
+    "sage": ["model=sage", "sampler.fanouts=[4,3]"],
+    "gcn": ["model=gcn", "sampler.fanouts=[4,3]", "optimizer=sgd", "optimizer.lr=0.3", "train.clip_norm=0.5"],
+    "gat": ["model=gat", "sampler.fanouts=[4,3]", "model.heads=2", "schedule=cosine"],
+    "gin": ["model=gin", "sampler.fanouts=[3,3,2]", "model.num_layers=3", "sampler.replace=true"],
+    "appnp": ["model=appnp", "model.num_hops=3", "sampler.fanouts=[3,2,2]"],
+}
+LAYOUTS = (1, 2, 3, 4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graph_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, found = tmp_path_factory.mktemp("graphs"), {}
+    for kind in ("directed", "weighted"):
+        graph = dense_graph(kind).graph()
+        found[kind] = folder / f"{kind}.npz"
+        replace(graph, test_mask=~graph.train_mask & ~graph.val_mask).save(found[kind])
+    return found
+
+
+def common(path: Path, run_dir: Path, *overrides: str) -> list[str]:
+    return [
+        "dataset=npz", f"dataset.path={path}", f"run_dir={run_dir}", "runtime.dtype=float64", "runtime.threads=1",
+        "seed=4", "model.dropout=0.3", f"train.epochs={EPOCHS}", "train.eval_every=2", *overrides,
+    ]  # fmt: skip
+
+
+def case(path: Path, run_dir: Path, *overrides: str) -> MinibatchConfig:
+    return minibatch_config(*common(path, run_dir, "loader.batch_size=3", *overrides))
+
+
+def run(world: World, cfg: MinibatchConfig) -> dict[str, Any]:
+    run_on(world, cfg)
+    return left(Path(cfg.run_dir)) if world.rank == 0 else {}
+
+
+def left(run_dir: Path) -> dict[str, Any]:
+    """The loss and metrics of each epoch, the record, and the last parameters if there is a checkpoint."""
+    lines = [json.loads(line) for line in (run_dir / "epochs.jsonl").read_text().splitlines()]
+    found: dict[str, Any] = {
+        "loss": [line["loss"] for line in lines],
+        "val": [line["val_accuracy"] for line in lines if "val_accuracy" in line],
+        "record": json.loads((run_dir / "record.json").read_text()),
+    }
+    if last := files.checkpoints(run_dir):
+        state = files.read(last[-1], files.STATE)["state"]
+        found["model"] = torch.cat([value.flatten() for value in state["model"].values()])
+    return found
+
+
+def same(one: dict[str, Any], other: dict[str, Any], tolerance: float) -> None:
+    np.testing.assert_allclose(one["loss"], other["loss"], rtol=tolerance, atol=tolerance)
+    assert one["val"] == other["val"] and one["record"]["metrics"] == other["record"]["metrics"]
+    if "model" in one and "model" in other:
+        torch.testing.assert_close(one["model"], other["model"], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["directed", "weighted"])
+@pytest.mark.parametrize("model", MODELS)
+def test_any_number_of_ranks_gives_the_same_curve(
+    ranks, tmp_path: Path, graph_files: dict[str, Path], kind: str, model: str
+) -> None:
+    """Seven training nodes in batches of three: parts of unequal size, some of them empty."""
+    keys = [*MODELS[model], "train.checkpoint_every=1"]
+    if kind == "weighted" and model in ("sage", "gcn"):
+        keys.append("sampler.weighted=true")
+    results = [ranks(size)(run, case(graph_files[kind], tmp_path / f"p{size}", *keys))[0] for size in LAYOUTS]
+    assert len(results[0]["loss"]) == EPOCHS and results[0]["loss"][0] != results[0]["loss"][1]
+    for other in results[1:]:
+        same(results[0], other, 1e-9)
+
+
+FULL_BATCH = {
+    "sage": ["model=sage"],
+    "gcn": ["model=gcn", "train.clip_norm=0.5"],
+    "gat": ["model=gat", "model.heads=2"],
+    "gin": ["model=gin", "model.residual=true", "model.jumping_knowledge=max"],
+    "sgc": ["model=sgc"],
+    "ngcn": ["model=ngcn", "model.num_powers=2"],
+}
+
+
+@pytest.mark.parametrize("kind", ["directed", "weighted"])
+@pytest.mark.parametrize("model", FULL_BATCH)
+def test_all_neighbours_of_all_targets_are_full_batch_training(
+    tmp_path: Path, graph_files: dict[str, Path], kind: str, model: str
+) -> None:
+    shared = common(graph_files[kind], tmp_path / "full", *FULL_BATCH[model])
+    if model == "sgc":  # it has no dropout
+        shared = [key for key in shared if not key.startswith("model.dropout")]
+    full = config(*shared)
+    sampled = minibatch_config(*shared, "sampler.fanouts=[-1,-1]", "loader.batch_size=7")
+    sampled.run_dir = str(tmp_path / "sampled")
+    with world_of_one(full.runtime) as world:
+        train.run_on(world, full)
+        run_on(world, sampled)
+    same(left(tmp_path / "full"), left(tmp_path / "sampled"), 1e-9)
+
+
+def test_a_run_goes_on_from_any_batch_on_any_number_of_ranks(
+    ranks, tmp_path: Path, graph_files: dict[str, Path]
+) -> None:
+    keep = ["train.checkpoint_every=1", "train.checkpoint_every_batches=1", "train.keep_checkpoints=100"]
+    keys = [*MODELS["sage"], "schedule=cosine", *keep]
+    whole = ranks(2)(run, case(graph_files["directed"], tmp_path / "whole", *keys))[0]
+    found = files.checkpoints(tmp_path / "whole")
+    places = [(epoch, count) for epoch in range(EPOCHS + 1) for count in range(3)]
+    assert [files.place_of(one) for one in found] == places[1 : 3 * EPOCHS + 1]
+    for number in (0, 1, 2, 7, 10):
+        target, size = tmp_path / f"again{number}", LAYOUTS[number % 4]
+        again = ranks(size)(run, case(graph_files["directed"], target, *keys, f"resume={found[number]}"))[0]
+        same(whole, again, 0 if size == 2 else 1e-9)
+        assert again["record"]["resumed_after"] == files.place_of(found[number])[0]
+
+
+def test_the_order_of_an_epoch_is_random_and_its_batches_are_those_of_any_number_of_ranks() -> None:
+    items = np.flatnonzero(np.random.default_rng(0).random(5_000) < 0.3)
+    orders = [epoch_order(items, seed, epoch) for seed, epoch in ((1, 1), (1, 2), (2, 1), (2**33 + 1, 1))]
+    for order in orders:
+        assert np.array_equal(np.sort(order), items)
+        others = [other for other in orders if other is not order]
+        assert all((other == order).mean() < 0.01 for other in others)
+    assert np.array_equal(orders[0], epoch_order(items, 1, 1))
+    count = num_batches(len(items), 64)
+    batches = [batch_of(orders[0], 64, number) for number in range(count)]
+    assert [len(batch) for batch in batches[:-1]] == [64] * (count - 1) and 0 < len(batches[-1]) <= 64
+    assert np.array_equal(np.sort(np.concatenate(batches)), items)
+    for batch in batches:
+        parts = [part_of(batch, rank, 5) for rank in range(5)]
+        assert np.array_equal(np.concatenate(parts), batch)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+BAD = {
+    "sampler.fanouts=[5]": "sampler.fanouts has 1 numbers, and the model reads neighbours 2 times: give one for each, "
+    "as in sampler.fanouts=[5,10]",
+    "sampler.fanouts=[5,0]": "sampler.fanouts has 0: give the number of neighbours",
+    "sampler.weighted=true": "sampler.weighted=true needs edge weights, and the graph has none: set it to false",
+    "loader.batch_size=0": "loader.batch_size=0 is out of range: it must be finite and at least 1",
+    "train.checkpoint_every_batches=-1": "train.checkpoint_every_batches=-1 is out of range",
+    "model.embedding_channels=4": "a trainable vector for each node, which sampled training does not support",
+    "scheme=auto": "scheme=auto plans epochs of full-batch training: choose scheme=1d or scheme=1.5d",
+    "runtime.dry_run=true world_size=2": "sampled training has no dry run: leave out runtime.dry_run",
+    "task=link_prediction": "sampled training learns tasks of nodes, and task=link_prediction finds links: use",
+}
+
+
+@pytest.mark.parametrize("keys", BAD)
+def test_bad_keys_end_with_one_line(tmp_path: Path, graph_files: dict[str, Path], keys: str) -> None:
+    with pytest.raises(FullGNNError) as raised:
+        cfg = case(graph_files["directed"], tmp_path / "run", *keys.split())
+        with world_of_one(cfg.runtime) as world:
+            run_on(world, cfg)
+    assert BAD[keys] in str(raised.value) and "\n" not in str(raised.value)
+
+
+def refused(world: World, cfg: MinibatchConfig) -> str:
+    try:
+        run_on(world, cfg)
+    except FullGNNError as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_refuse_alike(ranks, tmp_path: Path, graph_files: dict[str, Path]) -> None:
+    path = graph_files["directed"]
+    lines = {
+        "sampler.fanouts=[5]": "sampler.fanouts has 1 numbers",
+        "model.norm=batch": "model.norm=batch adds up the rows of a batch, some of which several ranks have",
+        "sampler.weighted=true": "needs edge weights",
+    }
+    for key, line in lines.items():
+        told = ranks(3)(refused, case(path, tmp_path / "run", key))
+        assert len(set(told)) == 1 and line in told[0]
