@@ -71,7 +71,7 @@ def compose(*overrides: str, name: str = "config") -> DictConfig:
     except Exception as error:
         if not is_user_error(error):
             raise
-        raise ConfigError(explain(error)) from error
+        raise ConfigError(explain(error, SCHEMAS[name])) from error
 
 
 def load_minibatch_config(cfg: DictConfig) -> MinibatchConfig:
@@ -87,12 +87,13 @@ def load_config(cfg: DictConfig) -> Config:
     Raises:
         ConfigError: one line naming the key, what is wrong with it and what it may be.
     """
+    schema: type[Config] = MinibatchConfig if "sampler" in cfg else Config
     try:
         OmegaConf.resolve(cfg)
         missing = sorted(OmegaConf.missing_keys(cfg))
         if missing:
             raise ConfigError(f"{missing[0]} has no value: give {missing[0]}=...")
-        _check_keys(cfg, MinibatchConfig if "sampler" in cfg else Config)
+        _check_keys(cfg, schema, schema)
         for key, choices in _CHOICES.items():
             value = OmegaConf.select(cfg, key)
             if value not in choices:
@@ -110,14 +111,14 @@ def load_config(cfg: DictConfig) -> Config:
         _check_dry_run(cfg)
         drop_zero_momentum(cfg)
         for group in (group for group in OPEN_GROUPS if group in cfg):
-            cfg[group] = _typed(group, cfg[group])
+            cfg[group] = _typed(group, cfg[group], schema)
             if "name" not in cfg[group]:
                 raise ConfigError(f"the YAML of {group} has no key name, which records need: add name: ... to it")
-        cfg.reorder.method = _typed("reorder.method", cfg.reorder.method)
+        cfg.reorder.method = _typed("reorder.method", cfg.reorder.method, schema)
         check_updates(cfg)
         return typing.cast(Config, OmegaConf.to_object(cfg))
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error)) from error
+        raise ConfigError(explain(error, schema)) from error
 
 
 def _check_dry_run(cfg: DictConfig) -> None:
@@ -136,8 +137,8 @@ def is_user_error(error: BaseException) -> bool:
     return not_a_name or isinstance(error, (HydraException, OmegaConfBaseException))
 
 
-def explain(error: Exception) -> str:
-    """Say in one line what is wrong with the configuration, and what to write instead."""
+def explain(error: Exception, schema: type[Config] = Config) -> str:
+    """Say in one line what is wrong with a configuration of this ``schema``, and what to write instead."""
     text = " ".join(str(error).split())
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -153,12 +154,12 @@ def explain(error: Exception) -> str:
     if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", text):
         return f"{ambiguous[1]} gives several values: add -m to sweep over them"
     if unknown := re.match(r"Could not override '([^']+)'", text):
-        return _unknown_key(unknown[1])
+        return _unknown_key(unknown[1], schema)
     if override := re.match(r"Error merging override (\S+)", text):
         key, _, value = override[1].partition("=")
         if key.startswith("~"):
             return f"{key[1:]} cannot be removed: leave out {key}"
-        return _wrong_value(key.lstrip("+"), value, _hint(key.lstrip("+")))
+        return _wrong_value(key.lstrip("+"), value, _hint(key.lstrip("+"), schema))
     if (old := re.search(r"^In '([^']+)'.* full_key: (\S+)", text)) and old[2] in RENAMED:
         return f"{old[2]} in {old[1]}.yaml is now called {RENAMED[old[2]]}: change it in that file"
     detail = "" if cause is error else f" ({' '.join(str(cause).split())})"
@@ -182,17 +183,17 @@ def _in_words(hint: Any) -> str:
     return names.get(hint, "")
 
 
-def _hint(key: str) -> Any:
-    """Annotated type of a dotted key of ``Config``; None below an open group."""
-    schema: Any = MinibatchConfig  # it has the keys of every run
+def _hint(key: str, schema: type[Config]) -> Any:
+    """Annotated type of a dotted key of ``schema``; None below an open group."""
+    found: Any = schema
     for part in key.split("."):
-        schema = typing.get_type_hints(schema).get(part) if is_dataclass(schema) else None
-    return schema
+        found = typing.get_type_hints(found).get(part) if is_dataclass(found) else None
+    return found
 
 
-def _unknown_key(key: str) -> str:
+def _unknown_key(key: str, schema: type[Config]) -> str:
     """Explain an unknown key: name the likely key, or the choices that have the key, or all keys."""
-    known = _known_keys()
+    known = _known_keys(schema)
     if key in RENAMED:
         return f"unknown configuration key {key}: it is now called {RENAMED[key]}"
     group, _, name = key.rpartition(".")
@@ -209,20 +210,24 @@ def _unknown_key(key: str) -> str:
     return f"unknown configuration key {key}: {place} are {', '.join(sorted(there))}"
 
 
-def _known_keys() -> dict[str, set[str]]:
-    """Return every dotted key and group of ``conf/``, each with the choices whose file sets it."""
+def _known_keys(schema: type[Config]) -> dict[str, set[str]]:
+    """Return every dotted key and group of ``conf/`` that ``schema`` has, each with the choices whose file sets it."""
     known: dict[str, set[str]] = {}
+    hints = typing.get_type_hints(schema)
     for path in conf_dir().rglob("*.yaml"):
         group = ".".join(path.parent.relative_to(conf_dir()).parts)
         # Experiments set keys of other groups; hardware profiles and the other commands have keys of their own.
-        not_of_a_run = group.startswith(("experiment", "hardware")) or (not group and path.stem not in SCHEMAS)
-        if not_of_a_run or path.stem == "base":
+        of_run = group in hints if group else path.stem in SCHEMAS
+        if not of_run or path.stem == "base":
             continue
+        of_group = typing.get_type_hints(hints[group]) if group and is_dataclass(hints[group]) else None
         content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(content, dict)
         if "base" in content.get("defaults", []):
             content = dict(OmegaConf.load(path.with_name("base.yaml"))) | content
         for name in map(str, content):
+            if of_group is not None and name not in of_group:
+                continue
             if name not in ("defaults", "hydra", "method") and not name.startswith("_"):
                 known.setdefault(f"{group}.{name}" if group else name, set()).add(path.stem)
         if group:
@@ -230,17 +235,17 @@ def _known_keys() -> dict[str, set[str]]:
     return known
 
 
-def _check_keys(cfg: DictConfig, schema: Any, prefix: str = "") -> None:
-    """Refuse keys that ``+key=value`` appended to a dataclass, since no code reads them."""
-    hints = typing.get_type_hints(schema)
+def _check_keys(cfg: DictConfig, part: Any, schema: type[Config], prefix: str = "") -> None:
+    """Refuse keys that ``+key=value`` appended to a dataclass, ``part`` of ``schema``, since no code reads them."""
+    hints = typing.get_type_hints(part)
     for name in map(str, cfg):
         if name not in hints:
-            raise ConfigError(_unknown_key(prefix + name))
+            raise ConfigError(_unknown_key(prefix + name, schema))
         if is_dataclass(hints[name]) and isinstance(cfg[name], DictConfig):
-            _check_keys(cfg[name], hints[name], f"{prefix}{name}.")
+            _check_keys(cfg[name], hints[name], schema, f"{prefix}{name}.")
 
 
-def _typed(group: str, node: DictConfig) -> DictConfig:
+def _typed(group: str, node: DictConfig, schema_of_run: type[Config]) -> DictConfig:
     """Check a node against the signature of its ``_target_`` and convert its values to the annotated types."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise ConfigError(f"{group}={node} is not a choice of the group {group}: it needs a _target_")
@@ -257,7 +262,7 @@ def _typed(group: str, node: DictConfig) -> DictConfig:
     types_of: dict[str, Any] = {}
     for key in map(str, node):
         if key not in parameters and key not in common:
-            raise ConfigError(_unknown_key(f"{group}.{key}"))
+            raise ConfigError(_unknown_key(f"{group}.{key}", schema_of_run))
         types_of[key] = hints.get(key, Any) if key in parameters else common[key]
     fields = [(key, _checkable(hint), field(default=MISSING)) for key, hint in types_of.items()]
     schema = OmegaConf.structured(make_dataclass("Schema", fields))

@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fullgnn.config import Config, conf_dir
-from fullgnn.config.compose import explain, is_user_error, load_config
+from fullgnn.config.compose import SCHEMAS, explain, is_user_error, load_config
 from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
 from fullgnn.distributed import can_fork, default_nproc, fork_workers, launch_workers, report_bug, under_torchrun
 from fullgnn.distributed.command import fail, run_as_rank
@@ -86,7 +86,7 @@ class TrainingCommand:
             sys.exit(128 + signal.SIGINT)
         except Exception as error:
             if is_user_error(error):
-                fail(ConfigError(explain(error)))
+                fail(ConfigError(explain(error, SCHEMAS[self.config_name])))
             raise
 
     def _job(self, composed: DictConfig) -> RunRecord | Exception:

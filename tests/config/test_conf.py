@@ -8,13 +8,14 @@ from types import NoneType
 import pytest
 from omegaconf import OmegaConf
 
-from fullgnn.config import Config, conf_dir
+from fullgnn.config import Config, MinibatchConfig, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.updates import WARMUP
 from fullgnn.errors import ConfigError
 from tests.cases import GROUPS as CHOSEN
 
-GROUPS = (*CHOSEN, "train", "runtime")
+GROUPS = (*CHOSEN, "train", "runtime", "loader")
+OF_SAMPLED_TRAINING = ("sampler", "loader")
 APART = ("hardware", "tuning")  # groups outside a run's configuration; other tests read these files
 CHOICES = [
     (path.parent.name, path.stem)
@@ -31,6 +32,7 @@ PROGRAM = {
     "optimizer": {"params"},
     "schedule": {"optimizer"},
     "partition": {"adj", "train_mask", "num_parts", "seed"},
+    "sampler": {"graph", "num_hops", "seed"},
 }
 """Arguments that the program passes to a group's target beside the YAML's keys; a task that finds links gets ``links``
 in place of ``labels``."""
@@ -93,8 +95,9 @@ def test_every_folder_is_a_known_group() -> None:
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> None:
-    cfg = load_config(compose(f"{group}={choice}"))
-    assert isinstance(cfg, Config)
+    sampled = group in OF_SAMPLED_TRAINING or choice == "minibatch"
+    cfg = load_config(compose(f"{group}={choice}", name="minibatch" if sampled else "config"))
+    assert isinstance(cfg, MinibatchConfig if sampled else Config)
     if group in PROGRAM:
         node = getattr(cfg, group)
         target = target_of(node)
@@ -229,6 +232,23 @@ def test_a_wrong_configuration_is_one_line_that_names_the_cure(overrides: str) -
     message = str(caught.value)
     assert message.startswith(WRONG[overrides])
     assert "\n" not in message
+
+
+WRONG_SAMPLED = {
+    "sampler=nope": "sampler=nope is not known: choose one of",
+    "sampler.fanouts=5": "sampler.fanouts=5 does not fit: it takes a list, each element an integer, as in [a,b]",
+    "sampler.fanout=5": "unknown configuration key sampler.fanout: did you mean sampler.fanouts?",
+    "loader.batch_size=x": "loader.batch_size=x does not fit: it takes an integer",
+    "loader.batchsize=5": "unknown configuration key loader.batchsize: did you mean loader.batch_size?",
+    "train.checkpoint_every_batch=5": "unknown configuration key train.checkpoint_every_batch: did you mean",
+}
+
+
+@pytest.mark.parametrize("overrides", WRONG_SAMPLED)
+def test_a_wrong_configuration_of_sampled_training_is_one_line(overrides: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(compose(*overrides.split(), name="minibatch"))
+    assert str(caught.value).startswith(WRONG_SAMPLED[overrides]) and "\n" not in str(caught.value)
 
 
 def test_conf_is_the_folder_beside_the_package() -> None:
