@@ -9,8 +9,11 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 
 import logging
 import signal
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, broadcast_object, from_rank0, init_world, stop_requests
@@ -21,7 +24,7 @@ from fullgnn.engine.resume import check_run_dir, finished_record, how_to_resume,
 from fullgnn.engine.summary import closing_table, make_record
 from fullgnn.errors import TrainingStopped
 from fullgnn.sampling.fit import fit_sampled
-from fullgnn.sampling.setup import check_sampled, set_up_sampled
+from fullgnn.sampling.setup import SampledJob, check_sampled, set_up_sampled
 from fullgnn.sampling.summary import sampling_summary
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.events import EventFiles, summary_writer
@@ -62,15 +65,51 @@ def run_on(world: World, cfg: MinibatchConfig) -> RunRecord:
     checkpoint = from_rank0(lambda: check_run_dir(cfg))
     with meter.phase("setup"):
         job = set_up_sampled(cfg, world, meter)
-        state, resumed_after = job.training.state, None
-        if broadcast_object([checkpoint is not None])[0]:
-            restore(checkpoint, state, job.no_rows, job.facts.fingerprint)
-            resumed_after = state.epoch
-            log.info("resumes after %s of %s", progress_of(state), checkpoint)
-            (finished,) = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))
-            if finished is not None:
-                return finished
-    setup, first = meter.take(), state.epoch + 1
+    with closing(job.training.loader):
+        with meter.phase("setup"):
+            resumes, finished = go_on(world, cfg, job, checkpoint)
+        if finished is not None:
+            return finished
+        return train_and_report(world, cfg, job, checkpoint, meter, job.training.state.epoch if resumes else None)
+
+
+def go_on(
+    world: World, cfg: MinibatchConfig, job: SampledJob, checkpoint: Path | None
+) -> tuple[bool, RunRecord | None]:
+    """Load the ``checkpoint`` of rank 0, if there is one. Every rank calls it.
+
+    Returns:
+        whether there is one; and what the run has left already, if nothing is left to train.
+    """
+    if not broadcast_object([checkpoint is not None])[0]:
+        return False, None
+    state = job.training.state
+    no_rows = torch.empty(0, dtype=torch.int64)  # no parameter is sharded
+    restore(checkpoint, state, no_rows, job.facts.fingerprint)
+    log.info("resumes after %s of %s", progress_of(state), checkpoint)
+    (finished,) = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))
+    return True, finished
+
+
+def train_and_report(
+    world: World,
+    cfg: MinibatchConfig,
+    job: SampledJob,
+    checkpoint: Path | None,
+    meter: Meter,
+    resumed_after: int | None,
+) -> RunRecord:
+    """Train, and write what the run leaves. Every rank calls it.
+
+    Args:
+        checkpoint: on rank 0, what the run goes on from; None: it begins anew.
+        resumed_after: see ``RunRecord``.
+
+    Raises:
+        TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
+    """
+    state, setup = job.training.state, meter.take()
+    first = state.epoch + 1
     folder = from_rank0(lambda: open_folder(cfg, checkpoint, state.epoch, state.batches.count))
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
     progress = Progress(cfg.train.epochs, visible=world.rank == 0, first=first)

@@ -141,6 +141,12 @@ class LoaderConfig:
     batch_size: int = MISSING
     """Training nodes of a batch, over all ranks together; the batches do not depend on the number of ranks. With
     clusters, the number of groups of clusters."""
+    num_workers: int = MISSING
+    """Processes of each rank that sample and gather features ahead; 0: the rank does it itself."""
+    num_slots: int = MISSING
+    """How many batches of each worker may wait."""
+    slot_megabytes: float = MISSING
+    """Upper limit of the features in a slot; a larger batch travels in several pieces."""
 
 
 @dataclass

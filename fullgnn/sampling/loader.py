@@ -1,11 +1,15 @@
 """Makes the batches of an epoch on one rank: sampled, with the features of their inputs, as blocks on the device.
 
-host      batch_of, part_of    the rank's training nodes of the batch
-          sampler.sample       their hops
-          features[sources]    the rows of the outermost hop's sources
-device    BlockMaker.blocks    one ``Block`` for each layer
+    host      sample      the rank's training nodes of the batch, and their hops
+              gather      the features of the outermost hop's sources
+    device    load        the features, and one ``Block`` for each layer
+
+With ``num_workers``, other processes do the first two steps ahead (``workers.py``), and the rank waits for them. On a
+GPU the features then travel from page-locked memory on a stream of their own, while the batch before is computed; a
+slot is written again when the event behind its copy has come.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,34 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import World
-from fullgnn.sampling.batches import batch_of, epoch_order, num_batches, part_of
+from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.host_graph import HostGraph, read_only_tensor
-from fullgnn.sampling.neighbors import Hop
-from fullgnn.sampling.samplers import Sampler
+from fullgnn.sampling.host_graph import read_only_tensor
+from fullgnn.sampling.sample import BatchSampler, Sample
+from fullgnn.sampling.workers import Piece, Workers
 from fullgnn.schemes.block import Block
-from fullgnn.tasks.task import NodeTask
 from fullgnn.telemetry.meter import Meter
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """What one rank reads of a batch, on the host."""
-
-    targets: np.ndarray  # (num_targets,) int64, this rank's training nodes, ascending
-    hops: list[Hop]  # from the targets outwards
-    total: float  # of the whole batch, over all ranks; see ``NodeTask.total``
-
-    @property
-    def inputs(self) -> np.ndarray:
-        """The nodes whose features are read, ascending."""
-        return self.hops[-1].sources if self.hops else self.targets
-
-    @property
-    def num_edges(self) -> int:
-        """The drawn edges of all hops."""
-        return sum(hop.num_edges for hop in self.hops)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +33,7 @@ class Minibatch:
     x: Tensor  # (num_inputs, num_features)
     blocks: list[Block]  # the first layer's first
     targets: Tensor  # of the rank's training nodes, see ``Task.targets``
-    total: float  # see ``Sample``
+    total: float  # of the whole batch, over all ranks; see ``NodeTask.total``
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
@@ -61,49 +44,145 @@ class Loader:
     """The batches of one rank.
 
     Args:
-        task: tells the normaliser of a batch.
-        batch_size: training nodes of a batch, over all ranks.
+        workers: make the samples ahead; None: this process makes them, each when it is asked for.
     """
 
-    def __init__(
-        self,
-        world: World,
-        graph: HostGraph,
-        sampler: Sampler,
-        maker: BlockMaker,
-        task: NodeTask,
-        batch_size: int,
-        seed: int,
-        meter: Meter,
-    ):
-        self._world, self._graph, self._sampler, self._maker, self._task = world, graph, sampler, maker, task
-        self._batch_size, self._seed, self._meter = batch_size, seed, meter
-        self._features = read_only_tensor(graph.features)
-        self._targets = task.targets(read_only_tensor(graph.labels))
-        self.device, self.num_batches = world.device, num_batches(len(graph.train), batch_size)
+    def __init__(self, sampler: BatchSampler, maker: BlockMaker, meter: Meter, workers: Workers | None = None):
+        self.device, self.num_batches = maker.device, sampler.num_batches
+        self._sampler, self._maker, self._meter = sampler, maker, meter
+        self._features = read_only_tensor(sampler.graph.features)
+        self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
-        """The batches of ``epoch``, from the one with the number ``first`` on."""
-        order = epoch_order(self._graph.train, self._seed, epoch)
-        for number in range(first, self.num_batches):
-            with self._meter.clock("sample"):
-                sample = self.sample(order, epoch, number)
+        """The batches of ``epoch``, from the one with the number ``first`` on. A batch is valid until the next one.
+
+        Raises:
+            FullGNNError: a worker has ended.
+        """
+        if self._arrivals is None:
+            made = self._here(epoch, first)
+        else:
+            made = self._arrivals.epoch(epoch, first, self.num_batches)
+        for sample, x in made:
             self._meter.count("sampled_edges", sample.num_edges)
             self._meter.count("input_rows", len(sample.inputs))
-            with self._meter.clock("gather"):
-                x = self._features.index_select(0, torch.from_numpy(sample.inputs))
-            with self._meter.clock("blocks"):
+            with self._meter.clock("load"):
                 batch = self._load(sample, x)
             yield batch
 
-    def sample(self, order: np.ndarray, epoch: int, number: int) -> Sample:
-        """Draw what this rank reads of batch ``number``."""
-        batch = batch_of(order, self._batch_size, number)
-        own = part_of(batch, self._world.rank, self._world.size)
-        total = self._task.total(self._targets[torch.from_numpy(batch)])
-        return Sample(own, self._sampler.sample(own, epoch), total)
+    def close(self) -> None:
+        """End the workers."""
+        if self._arrivals is not None:
+            self._arrivals.close()
+
+    def _here(self, epoch: int, first: int) -> Iterator[tuple[Sample, Tensor]]:
+        for number in range(first, self.num_batches):
+            with self._meter.clock("sample"):
+                sample = self._sampler.sample(epoch, number)
+            with self._meter.clock("gather"):
+                x = self._features.index_select(0, torch.from_numpy(sample.inputs))
+            yield sample, x
 
     def _load(self, sample: Sample, x: Tensor) -> Minibatch:
-        blocks, device = self._maker.blocks(sample.hops, sample.targets), self._world.device
-        targets = self._targets[torch.from_numpy(sample.targets)].to(device)
-        return Minibatch(x.to(device), blocks, targets, sample.total)
+        blocks = self._maker.blocks(sample.hops, sample.targets)
+        targets = self._sampler.labels[torch.from_numpy(sample.targets)].to(self.device)
+        return Minibatch(x.to(self.device), blocks, targets, sample.total)
+
+
+class _Arrivals:
+    """Takes the batches of the workers, in order."""
+
+    def __init__(self, workers: Workers, device: torch.device, meter: Meter):
+        self._workers, self._device, self._meter = workers, device, meter
+        self._stream: torch.cuda.Stream | None = None
+        self._copying: deque[tuple[torch.cuda.Event, Piece]] = deque()
+        """Pieces whose slots a GPU may still be reading."""
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)
+            for address, size in workers.memory():
+                lock_pages(address, size)
+
+    def epoch(self, epoch: int, first: int, stop: int) -> Iterator[tuple[Sample, Tensor]]:
+        """The samples and features of the batches ``first`` to ``stop``, each valid until the next one."""
+        self._workers.begin(epoch, first, stop)
+        for number in range(first, stop):
+            piece = self._next(number)
+            assert piece.targets is not None
+            hops = self._workers.hops(piece)
+            whole = piece.stop == piece.num_inputs
+            if whole and self._stream is None:
+                x = torch.from_numpy(self._workers.features(piece))
+            else:
+                hops = [hop.copy() for hop in hops]  # so that their slot is free for another piece
+                x = self._assembled(piece)
+            try:
+                yield Sample(piece.targets, hops, piece.total), x
+            finally:  # also where nobody asks for the next batch
+                if whole and self._stream is None:
+                    self._workers.release(piece)
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._stream is not None:
+            self._stream.synchronize()
+            for address, _ in self._workers.memory():
+                torch.cuda.cudart().cudaHostUnregister(address)
+        self._workers.close()
+
+    def _next(self, number: int) -> Piece:
+        with self._meter.clock("wait"):
+            while self._copying and not self._workers.has_piece(number):
+                event, copied = self._copying.popleft()
+                event.synchronize()
+                self._workers.release(copied)
+            piece = self._workers.next_piece(number)
+        for step, seconds in piece.time_s.items():
+            self._meter.spent(step, seconds)
+        return piece
+
+    def _assembled(self, piece: Piece) -> Tensor:
+        """The features of a batch on the device, from all of its pieces, beginning with ``piece``."""
+        layout = self._workers.layout
+        shape, dtype = (piece.num_inputs, layout.num_features), torch.from_numpy(np.empty(0, layout.dtype)).dtype
+        if self._stream is None:
+            x = torch.empty(shape, dtype=dtype)
+        else:
+            with torch.cuda.stream(self._stream):  # its own memory: nothing that is computed now has used it
+                x = torch.empty(shape, dtype=dtype, device=self._device)
+        while True:
+            rows = torch.from_numpy(self._workers.features(piece))
+            self._copy(rows, x[piece.first : piece.stop], piece)
+            if piece.stop == piece.num_inputs:
+                break
+            piece = self._next(piece.number)
+        if self._stream is not None:
+            current = torch.cuda.current_stream(self._device)
+            current.wait_stream(self._stream)
+            x.record_stream(current)
+        return x
+
+    def _copy(self, rows: Tensor, target: Tensor, piece: Piece) -> None:
+        """Copy ``rows`` of ``piece`` to ``target``, and release its slot when that is done."""
+        if self._stream is None:
+            target.copy_(rows)
+            self._workers.release(piece)
+            return
+        with torch.cuda.stream(self._stream):
+            target.copy_(rows, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        self._copying.append((event, piece))
+
+
+def lock_pages(address: int, size: int) -> None:
+    """Lock memory that this process has mapped, so that a GPU copies from it without the host.
+
+    Raises:
+        UnsupportedError: the system does not lock so much memory.
+    """
+    status = torch.cuda.cudart().cudaHostRegister(address, size, 0)
+    if int(status) != 0:
+        raise UnsupportedError(
+            f"the system does not lock {size / 1e6:.0f} MB of memory (CUDA error {int(status)}): lower"
+            " loader.slot_megabytes, or set loader.num_workers=0"
+        )

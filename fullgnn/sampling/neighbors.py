@@ -88,6 +88,13 @@ class Hop:
     def num_edges(self) -> int:
         return len(self.indices)
 
+    def copy(self) -> "Hop":
+        """The same hop in memory of its own."""
+        indices = np.empty(self.num_edges + PADDING, np.int32)[: self.num_edges]
+        indices[:] = self.indices
+        own = (None if one is None else one.copy() for one in (self.places, self.factors))
+        return Hop(self.sources.copy(), self.target_index.copy(), self.indptr.copy(), indices, *own)
+
 
 class NeighborSampler:
     """Samples the neighbours of targets in one graph, held on the host.

@@ -16,6 +16,8 @@ from fullgnn.sampling.neighbors import Hop, NeighborSampler
 class Sampler(Protocol):
     """Draws what a batch reads of the graph."""
 
+    fanouts: tuple[int, ...]  # of each hop, from the targets outwards; ALL: all neighbours
+
     def sample(self, targets: np.ndarray, epoch: int, num_threads: int | None = None) -> list[Hop]:
         """The hops of some targets, from the targets outwards; see ``NeighborSampler.sample``."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
 import torch
 
 from fullgnn.config import MinibatchConfig, build
@@ -21,7 +22,9 @@ from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.fit import Training
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
+from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.sharing import share_arrays
+from fullgnn.sampling.workers import SlotLayout, Workers, hop_bytes, usual_inputs
 from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import takes_links
 from fullgnn.tasks.task import NodeTask
@@ -73,11 +76,6 @@ class SampledJob:
     scheme: Scheme
     facts: NodeFacts
 
-    @property
-    def no_rows(self) -> torch.Tensor:
-        """(0,) int64, the nodes whose rows of sharded parameters this rank has."""
-        return torch.empty(0, dtype=torch.int64)
-
 
 def check_sampled(cfg: MinibatchConfig) -> None:
     """Refuse what sampled training cannot do; loads nothing.
@@ -123,10 +121,25 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     sampler = build(cfg.sampler, graph=host, num_hops=num_hops, seed=cfg.seed)
     dtype = getattr(torch, cfg.runtime.dtype)
     maker = BlockMaker(host, learner.needs, dtype, world.device, num_row_blocks(model), sums_rows=world.size == 1)
-    loader = Loader(world, host, sampler, maker, task, cfg.loader.batch_size, cfg.seed, meter)
+    batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size)
+    loader = Loader(batches, maker, meter, _workers(cfg, world, batches, num_hops))
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
     return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts)
+
+
+def _workers(cfg: MinibatchConfig, world: World, batches: BatchSampler, num_hops: int) -> Workers | None:
+    """The processes that make the batches of this rank; None: the rank makes them."""
+    loader, graph = cfg.loader, batches.graph
+    if not loader.num_workers:
+        return None
+    num_targets = -(-min(loader.batch_size, len(graph.train)) // world.size)
+    usual = num_targets, batches.sampler.fanouts, len(graph.indices) / graph.num_nodes, graph.num_nodes
+    row_bytes = max(1, graph.features.shape[1] * graph.features.itemsize)
+    num_rows = max(1, min(usual_inputs(*usual), int(loader.slot_megabytes * 1e6) // row_bytes))
+    batches.sampler.sample(np.empty(0, np.int64), 0)  # compiled here, once for all workers
+    layout = SlotLayout(num_rows, graph.features.shape[1], graph.features.dtype, hop_bytes(*usual))
+    return Workers(batches.sample, num_hops, graph.features, layout, loader.num_workers, loader.num_slots, world.rank)
 
 
 def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> None:

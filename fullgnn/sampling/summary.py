@@ -11,8 +11,9 @@ from fullgnn.engine import FitResult
 from fullgnn.sampling.loader import Loader
 from fullgnn.telemetry.meter import Cost
 
-STEPS = ("sample", "gather", "blocks", "forward", "backward", "comm", "update")
-"""The steps of a batch, in order."""
+STEPS = ("sample", "gather", "pack", "wait", "load", "forward", "backward", "comm", "update")
+"""The steps of a batch, in order. With workers, the first three are their time, and ``wait`` is what a rank waits for
+them."""
 
 
 def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) -> dict[str, Any]:

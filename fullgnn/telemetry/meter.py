@@ -75,6 +75,11 @@ class Meter:
             if self._timed:
                 self._seconds[name] += time.perf_counter() - begin
 
+    def spent(self, name: str, seconds: float) -> None:
+        """Add time that another process has spent to phase ``name``."""
+        if self._timed:
+            self._seconds[name] += seconds
+
     def received(self, collective: str, num_bytes: int) -> None:
         """Count ``num_bytes`` that this rank receives through ``collective``."""
         self._bytes[collective] += num_bytes

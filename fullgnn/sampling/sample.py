@@ -1,0 +1,67 @@
+"""What one rank reads of a batch, drawn on the host."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fullgnn.sampling.batches import batch_of, epoch_order, num_batches, part_of
+from fullgnn.sampling.host_graph import HostGraph, read_only_tensor
+from fullgnn.sampling.neighbors import Hop
+from fullgnn.sampling.samplers import Sampler
+from fullgnn.tasks.task import NodeTask
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What one rank reads of a batch."""
+
+    targets: np.ndarray  # (num_targets,) int64, this rank's training nodes, ascending
+    hops: list[Hop]  # from the targets outwards
+    total: float  # of the whole batch, over all ranks; see ``NodeTask.total``
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The nodes whose features are read, ascending."""
+        return self.hops[-1].sources if self.hops else self.targets
+
+    @property
+    def num_edges(self) -> int:
+        """The drawn edges of all hops."""
+        return sum(hop.num_edges for hop in self.hops)
+
+
+class BatchSampler:
+    """Draws the batches of one rank.
+
+    Args:
+        task: tells the normaliser of a batch.
+        batch_size: training nodes of a batch, over all ranks.
+        rank, num_ranks: of the parts into which a batch is cut.
+    """
+
+    def __init__(
+        self,
+        graph: HostGraph,
+        sampler: Sampler,
+        task: NodeTask,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ):
+        self.graph, self.sampler, self.batch_size = graph, sampler, batch_size
+        self.labels = task.targets(read_only_tensor(graph.labels))
+        """Of all nodes, see ``Task.targets``."""
+        self.num_batches = num_batches(len(graph.train), batch_size)
+        self._task, self._seed, self._rank, self._num_ranks = task, seed, rank, num_ranks
+        self._epoch, self._order = -1, graph.train
+
+    def sample(self, epoch: int, number: int) -> Sample:
+        """Draw what this rank reads of batch ``number`` of ``epoch``."""
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, epoch_order(self.graph.train, self._seed, epoch)
+        batch = batch_of(self._order, self.batch_size, number)
+        own = part_of(batch, self._rank, self._num_ranks)
+        total = self._task.total(self.labels[torch.from_numpy(batch)])
+        return Sample(own, self.sampler.sample(own, epoch), total)

@@ -1,0 +1,368 @@
+"""Processes that make the batches of a rank ahead of it, and the shared memory in which the batches travel.
+
+    worker w    makes the batches w, w + W, w + 2 W, ... of an epoch: draws the hops, gathers the features of their
+                inputs into a slot of shared memory, copies the hops behind them, and tells the rank through a pipe
+    the rank    takes the batches in order, from one worker after the other, and tells a worker when a slot is free
+
+Each worker has slots of its own, so that at most as many of its batches wait at any time. A pipe joins two processes
+only: no lock is shared, and a worker that is killed leaves none behind. A rank that waits for a batch notices at once
+that a worker has ended, and a worker ends when its rank does.
+
+The memory of a slot has a fixed size: the features of as many inputs as a usual batch has, see ``usual_inputs``. The
+features of a larger batch travel in several pieces, one slot after the other.
+
+Workers are forks of the rank: they have the graph already. Each runs compiled code on one thread.
+"""
+
+import contextlib
+import mmap
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from fullgnn.distributed.orphan import LAUNCHER_PID, end_with_launcher
+from fullgnn.distributed.stop import STOP_SIGNALS
+from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.sampling.neighbors import ALL, PADDING, Hop
+from fullgnn.sampling.sample import Sample
+
+ALIGNED = 64  # bytes
+
+
+def usual_inputs(num_targets: int, fanouts: Sequence[int], mean_degree: float, num_nodes: int) -> int:
+    """How many inputs a usual batch of a rank has: B prod_h min(f_h, d), at most all nodes.
+
+    Source: Li et al., "Fused sampling and overlapped transfer" (2025), where M = B F prod_h min(f_h, d) is the number
+    of elements of a pool of pinned memory; B are the targets, F the features, f_h the fan-outs, d the mean degree.
+    """
+    found = float(num_targets)
+    for fanout in fanouts:
+        found *= max(1.0, mean_degree if fanout == ALL else min(fanout, mean_degree))
+    return max(1, min(int(found), num_nodes))
+
+
+def hop_bytes(num_targets: int, fanouts: Sequence[int], mean_degree: float, num_nodes: int) -> int:
+    """Bytes of the hops of a usual batch, with a quarter more. The hops of a larger batch travel through the pipe."""
+    total, targets = 0.0, num_targets
+    for number, fanout in enumerate(fanouts):
+        sources = min(num_nodes, targets + usual_inputs(num_targets, fanouts[: number + 1], mean_degree, 1 << 62))
+        edges = targets * (mean_degree if fanout == ALL else min(fanout, mean_degree))
+        total += 4 * (2 * targets + 1 + edges + PADDING + sources) + 4 * ALIGNED
+        targets = sources
+    return int(1.25 * total) + 8 * num_targets + ALIGNED
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """The size of a slot: rows of features, then bytes for the hops."""
+
+    num_rows: int
+    num_features: int
+    dtype: np.dtype
+    hop_bytes: int
+
+    @property
+    def feature_bytes(self) -> int:
+        """From the beginning of the slot to the hops."""
+        return _aligned(self.num_rows * self.num_features * self.dtype.itemsize)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.feature_bytes + _aligned(self.hop_bytes)
+
+    def features(self, memory: mmap.mmap, slot: int) -> np.ndarray:
+        """(num_rows, num_features), on the memory of ``slot``."""
+        count = self.num_rows * self.num_features
+        found = np.frombuffer(memory, self.dtype, count, slot * self.num_bytes)
+        return found.reshape(self.num_rows, self.num_features)
+
+    def hops(self, memory: mmap.mmap, slot: int) -> np.ndarray:
+        """(hop_bytes,) uint8, on the memory of ``slot``."""
+        return np.frombuffer(memory, np.uint8, self.hop_bytes, slot * self.num_bytes + self.feature_bytes)
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNED) * ALIGNED
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array of a sample lies in a slot."""
+
+    hop: int  # number of its hop, from the targets outwards
+    name: str  # its field in ``Hop``
+    dtype: str
+    shape: tuple[int, ...]
+    first: int  # byte
+
+
+Packed = list[Place] | list[Hop]
+"""Where the arrays of the hops lie; or the hops themselves, where the slot is too small for them."""
+
+
+def pack(hops: Sequence[Hop], area: np.ndarray) -> Packed:
+    """Copy the arrays of ``hops`` to the (n,) uint8 ``area``, if they fit."""
+    places, arrays, first = list[Place](), list[np.ndarray](), 0
+    for number, hop in enumerate(hops):
+        for field in fields(Hop):
+            array = getattr(hop, field.name)
+            if array is not None:
+                places.append(Place(number, field.name, array.dtype.str, array.shape, first))
+                arrays.append(array)
+                first += _aligned(array.nbytes + PADDING * array.itemsize)
+    if first > len(area):
+        return list(hops)
+    for place, array in zip(places, arrays):
+        area[place.first : place.first + array.nbytes] = array.view(np.uint8)
+    return places
+
+
+def unpack(packed: Packed, num_hops: int, area: np.ndarray) -> list[Hop]:
+    """The hops that ``pack`` has copied, as views of ``area``; or those that it returned."""
+    found: list[dict[str, Any]] = [{} for _ in range(num_hops)]
+    for one in packed:
+        if isinstance(one, Hop):
+            return [hop for hop in packed if isinstance(hop, Hop)]
+        size = int(np.prod(one.shape, dtype=np.int64)) * np.dtype(one.dtype).itemsize
+        found[one.hop][one.name] = area[one.first : one.first + size].view(one.dtype).reshape(one.shape)
+    return [Hop(**arrays) for arrays in found]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a worker tells its rank: rows ``first`` to ``stop`` of the features of a batch are in ``slot``.
+
+    The last three fields are those of the batch, and come with its first piece.
+    """
+
+    request: int  # number of the call of ``Workers.begin``
+    number: int  # of the batch
+    slot: int
+    first: int
+    stop: int
+    num_inputs: int  # of the batch
+    time_s: dict[str, float]  # what the worker has spent on this piece, by step
+    targets: np.ndarray | None = None
+    total: float = 0.0
+    hops: Packed | None = None
+
+
+Request = tuple[int, int, int, int]
+"""The number of a call of ``Workers.begin``, and its arguments."""
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A worker, seen from its rank."""
+
+    number: int
+    pid: int
+    pipe: Connection
+    memory: mmap.mmap
+
+
+class Workers:
+    """The workers of a rank.
+
+    Args:
+        sample: draws batch (epoch, number).
+        num_hops: of a sample.
+        features: (num_nodes, num_features).
+        num_workers: at least 1.
+        num_slots: of each worker.
+        rank: for messages.
+    """
+
+    def __init__(
+        self,
+        sample: Callable[[int, int], Sample],
+        num_hops: int,
+        features: np.ndarray,
+        layout: SlotLayout,
+        num_workers: int,
+        num_slots: int,
+        rank: int,
+    ):
+        if sys.platform != "linux":
+            raise UnsupportedError("loader.num_workers needs Linux, where a process can be forked: set it to 0")
+        self.layout, self.num_hops, self._rank, self._workers = layout, num_hops, rank, list[_Worker]()
+        self._request = 0
+        try:
+            for number in range(num_workers):
+                memory = mmap.mmap(-1, num_slots * layout.num_bytes)  # anonymous and shared: nothing to remove
+                ours, theirs = Pipe()
+                producer = _Producer(theirs, sample, features, layout, memory, num_slots, number, num_workers)
+                parent = os.getpid()
+                pid = os.fork()
+                if pid == 0:
+                    _serve(producer, [ours, *(worker.pipe for worker in self._workers)], parent)
+                theirs.close()
+                self._workers.append(_Worker(number, pid, ours, memory))
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, epoch: int, first: int, stop: int) -> None:
+        """Let the workers make the batches ``first`` to ``stop`` of ``epoch``. What is left of an earlier call is
+        skipped."""
+        self._request += 1
+        for worker in self._workers:
+            self._send(worker, (self._request, epoch, first, stop))
+
+    def next_piece(self, number: int) -> Piece:
+        """Wait for the next piece of batch ``number``.
+
+        Raises:
+            FullGNNError: the worker of the batch has ended or failed.
+        """
+        worker = self._workers[number % len(self._workers)]
+        while True:
+            try:
+                found = worker.pipe.recv()
+            except (EOFError, OSError):  # no other process has the worker's end of the pipe
+                raise self._ended(worker) from None
+            if isinstance(found, str):
+                raise RuntimeError(f"worker {worker.number} of rank {self._rank} failed:\n{found}")
+            if found.request == self._request:
+                return found
+            self.release(found)
+
+    def features(self, piece: Piece) -> np.ndarray:
+        """(stop - first, num_features), the features of ``piece``, until its slot is released."""
+        memory = self._workers[piece.number % len(self._workers)].memory
+        return self.layout.features(memory, piece.slot)[: piece.stop - piece.first]
+
+    def hops(self, piece: Piece) -> list[Hop]:
+        """The hops of a batch, from its first piece, until the slot of that is released."""
+        assert piece.hops is not None
+        memory = self._workers[piece.number % len(self._workers)].memory
+        return unpack(piece.hops, self.num_hops, self.layout.hops(memory, piece.slot))
+
+    def release(self, piece: Piece) -> None:
+        """Tell the worker that nothing reads the slot of ``piece`` any more."""
+        self._send(self._workers[piece.number % len(self._workers)], piece.slot)
+
+    def has_piece(self, number: int) -> bool:
+        """Whether a piece of batch ``number`` has come, or its worker has ended."""
+        return self._workers[number % len(self._workers)].pipe.poll()
+
+    def memory(self) -> list[tuple[int, int]]:
+        """Address and bytes of the slots of each worker."""
+        arrays = [np.frombuffer(worker.memory, np.uint8) for worker in self._workers]
+        return [(array.ctypes.data, array.nbytes) for array in arrays]
+
+    def close(self) -> None:
+        """End the workers, whatever they do, and wait for that."""
+        for worker in self._workers:
+            worker.pipe.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGKILL)
+        for worker in self._workers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(worker.pid, 0)
+        self._workers = []
+
+    def _send(self, worker: _Worker, message: object) -> None:
+        try:
+            worker.pipe.send(message)
+        except OSError:
+            raise self._ended(worker) from None
+
+    def _ended(self, worker: _Worker) -> FullGNNError:
+        status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+        self._workers.remove(worker)
+        how = f"ended with status {status}"
+        if status < 0:
+            how = f"was killed ({signal.Signals(-status).name})"
+        hint = ", as the system does when memory runs out" if status == -signal.SIGKILL else ""
+        return UnsupportedError(
+            f"sampling worker {worker.number} of rank {self._rank} (process {worker.pid}) {how}{hint}: use fewer"
+            " loader.num_workers or a smaller loader.batch_size"
+        )
+
+
+@dataclass(frozen=True)
+class _Producer:
+    """A worker, seen from itself."""
+
+    pipe: Connection
+    sample: Callable[[int, int], Sample]
+    all_features: np.ndarray
+    layout: SlotLayout
+    memory: mmap.mmap
+    num_slots: int
+    number: int
+    num_workers: int
+
+    def serve(self) -> None:
+        """Make the batches of one epoch after the other, until the pipe is closed."""
+        free, wanted = list(range(self.num_slots)), list[Request]()
+        while True:
+            while not wanted:
+                self._receive(free, wanted)
+            request, epoch, first, stop = wanted.pop(0)
+            start = first + (self.number - first) % self.num_workers
+            for number in range(start, stop, self.num_workers):
+                for piece in self._pieces(request, epoch, number, free, wanted):
+                    self.pipe.send(piece)
+
+    def _pieces(self, request: int, epoch: int, number: int, free: list[int], wanted: list[Request]) -> Iterator[Piece]:
+        begin = time.perf_counter()
+        sample = self.sample(epoch, number)
+        time_s = {"sample": time.perf_counter() - begin}
+        num_inputs, step = len(sample.inputs), self.layout.num_rows
+        for first in range(0, max(1, num_inputs), step):
+            while not free:
+                self._receive(free, wanted)
+            slot, stop = free.pop(0), min(first + step, num_inputs)
+            begin = time.perf_counter()
+            rows = self.layout.features(self.memory, slot)[: stop - first]
+            np.take(self.all_features, sample.inputs[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
+            time_s["gather"] = time.perf_counter() - begin
+            place = request, number, slot, first, stop, num_inputs, time_s
+            if first == 0:
+                begin = time.perf_counter()
+                hops = pack(sample.hops, self.layout.hops(self.memory, slot))
+                time_s["pack"] = time.perf_counter() - begin
+                yield Piece(*place, sample.targets, sample.total, hops)
+            else:
+                yield Piece(*place)
+            time_s = {}
+
+    def _receive(self, free: list[int], wanted: list[Request]) -> None:
+        """Take a message of the rank: the number of a slot that is free again, or an epoch."""
+        message = self.pipe.recv()
+        if isinstance(message, int):
+            free.append(message)
+        else:
+            wanted.append(message)
+
+
+def _serve(producer: _Producer, others: list[Connection], parent: int) -> NoReturn:
+    """The main function of a worker."""
+    try:
+        for pipe in others:  # those of this worker's rank, without which a worker sees that its rank has ended
+            pipe.close()
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # the rank decides when its workers end
+        os.environ[LAUNCHER_PID] = str(parent)
+        end_with_launcher()
+        torch.set_num_threads(1)
+        producer.serve()
+    except (EOFError, ConnectionError):  # the rank has closed the pipe
+        pass
+    except BaseException:
+        with contextlib.suppress(OSError):
+            producer.pipe.send(traceback.format_exc())
+    finally:
+        os._exit(0)  # nothing may run of what the rank, of which this process is a copy, would do at its end

@@ -1,0 +1,236 @@
+"""Batches that other processes make: equal to the bit, whatever the number of workers, slots and pieces."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn.errors import FullGNNError
+from fullgnn.graph import Graph, Propagation
+from fullgnn.graph.labels import LabelFacts
+from fullgnn.sampling.blocks import BlockMaker
+from fullgnn.sampling.host_graph import HostGraph
+from fullgnn.sampling.loader import Loader, Minibatch
+from fullgnn.sampling.neighbors import ALL, NeighborSampler
+from fullgnn.sampling.sample import BatchSampler
+from fullgnn.sampling.workers import SlotLayout, Workers, hop_bytes, pack, unpack, usual_inputs
+from fullgnn.schemes import Needs
+from fullgnn.tasks import MultiClass
+from fullgnn.telemetry.meter import Meter
+from tests.sampling.test_neighbors import equal, random_graph, random_weights
+from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
+
+CPU, NUM_NODES, NUM_FEATURES = torch.device("cpu"), 900, 7
+NEEDS = Needs((Propagation("row", self_loops=False), Propagation("sym", self_loops=True)))
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    indptr, indices = random_graph(NUM_NODES, 14)
+    rng = np.random.default_rng(8)
+    return Graph(
+        indptr.astype(np.int32),
+        indices,
+        rng.standard_normal((NUM_NODES, NUM_FEATURES)).astype(np.float32),
+        rng.integers(0, 4, NUM_NODES),
+        *(rng.random((3, NUM_NODES)) < np.array([[0.4], [0.0], [0.0]])),
+        num_classes=4,
+        weight=random_weights(indptr) + 0.1,
+    )
+
+
+def batches_of(graph: Graph, weighted: bool = False) -> BatchSampler:
+    host = HostGraph.of(graph, NEEDS, "float32")
+    sampler = NeighborSampler(host.indptr, host.indices, [5, 3], host.weight, False, weighted, 3, keep_places=True)
+    return BatchSampler(host, sampler, MultiClass(LabelFacts(4, num_train=360)), 50, 3)
+
+
+def make_workers(
+    batches: BatchSampler, num_workers: int = 2, num_slots: int = 2, num_rows: int = 900, num_bytes: int = 1 << 20
+) -> Workers:
+    features = batches.graph.features
+    layout = SlotLayout(num_rows, features.shape[1], features.dtype, num_bytes)
+    return Workers(batches.sample, 2, features, layout, num_workers, num_slots, rank=7)
+
+
+def loader_of(batches: BatchSampler, workers: Workers | None) -> Loader:
+    return Loader(batches, BlockMaker(batches.graph, NEEDS, torch.float32, CPU), Meter(CPU), workers)
+
+
+def content(batch: Minibatch) -> list[torch.Tensor]:
+    """All numbers of a batch, copied."""
+    held = [batch.x, batch.targets, torch.tensor(batch.total)]
+    for block in batch.blocks:
+        held += [block.source_id, block.own_id]
+        held += [block.product(one).spmm(torch.ones(len(block.source_id), 1)) for one in NEEDS.propagations]
+    return [tensor.clone() for tensor in held]
+
+
+def same_batches(one: list[list[torch.Tensor]], other: list[list[torch.Tensor]]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(a, b) for first, second in zip(one, other) for a, b in zip(first, second, strict=True)
+    )
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("num_slots", "num_rows", "num_bytes"), [(2, 900, 1 << 20), (1, 900, 1 << 20), (1, 40, 1 << 20), (3, 64, 100)]
+)
+def test_batches_are_those_of_one_process(
+    graph: Graph, num_workers: int, num_slots: int, num_rows: int, num_bytes: int
+) -> None:
+    """Also with one slot, with features in many pieces, and with hops that fit into no slot."""
+    batches = batches_of(graph, weighted=num_slots == 3)
+    alone = loader_of(batches, None)
+    with closing(loader_of(batches, make_workers(batches, num_workers, num_slots, num_rows, num_bytes))) as loader:
+        assert loader.num_batches > 5
+        next(loader.epoch(9))  # and no more of that epoch
+        for epoch, first in ((1, 0), (2, 3), (3, 0), (4, 0)):
+            wanted = [content(batch) for batch in alone.epoch(epoch, first)]
+            found = []
+            for batch in loader.epoch(epoch, first):
+                found.append(content(batch))
+                if len(found) == len(wanted):
+                    break  # nobody asks for one more
+            assert same_batches(found, wanted)
+
+
+def test_hops_travel_through_a_slot_or_as_they_are(graph: Graph) -> None:
+    batches = batches_of(graph, weighted=True)
+    hops = batches.sample(1, 0).hops
+    for size in (1 << 20, 50, 0):
+        area = np.zeros(size, np.uint8)
+        packed = pack(hops, area)
+        assert (packed == hops) == (size < 100)
+        assert equal(unpack(packed, 2, area), hops)
+    assert unpack(pack([], area), 0, area) == []
+
+
+def test_the_usual_size_is_that_of_the_paper_and_holds_usual_batches() -> None:
+    assert usual_inputs(10, [25, 10], 8.0, 10_000) == 10 * 8 * 8
+    assert usual_inputs(10, [5, ALL], 8.0, 10_000) == 10 * 5 * 8
+    assert usual_inputs(10, [25, 10], 8.0, 300) == 300
+    assert usual_inputs(0, [25], 8.0, 300) == 1 and usual_inputs(10, [4], 0.5, 300) == 10
+    indptr, indices = random_graph(20_000, 30)
+    sampler = NeighborSampler(indptr, indices, [10, 5])
+    hops = sampler.sample(np.arange(0, 20_000, 100), 1)
+    needed = sum(one.nbytes for hop in hops for one in (hop.sources, hop.target_index, hop.indptr, hop.indices))
+    held = hop_bytes(200, [10, 5], len(indices) / 20_000, 20_000)
+    assert needed < held < 3 * needed
+    assert pack(hops, np.zeros(held, np.uint8)) != hops
+
+
+def children() -> set[int]:
+    return {int(pid) for pid in Path("/proc/self/task").joinpath(str(os.getpid()), "children").read_text().split()}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_killed_worker_is_named_at_once(graph: Graph, number: int) -> None:
+    batches, before = batches_of(graph), children()
+    with closing(loader_of(batches, make_workers(batches, num_slots=1))) as loader:
+        made = loader.epoch(1)
+        next(made), next(made)
+        pid = sorted(children() - before)[number]
+        os.kill(pid, signal.SIGKILL)
+        begin = time.monotonic()
+        with pytest.raises(FullGNNError) as raised:
+            list(made)
+        assert time.monotonic() - begin < 5
+    wanted = rf"sampling worker {number} of rank 7 \(process {pid}\) was killed \(SIGKILL\), as the system does when"
+    assert re.match(wanted, str(raised.value)) and "\n" not in str(raised.value)
+    assert children() == before
+
+
+def failing(batches: BatchSampler) -> Callable:
+    def sample(epoch: int, number: int):  # type: ignore[no-untyped-def]
+        if number == 3:
+            raise ZeroDivisionError("a bug")
+        return batches.sample(epoch, number)
+
+    return sample
+
+
+def test_a_bug_of_a_worker_is_shown_with_its_traceback(graph: Graph) -> None:
+    batches, before = batches_of(graph), children()
+    features = batches.graph.features
+    layout = SlotLayout(900, NUM_FEATURES, features.dtype, 1 << 20)
+    workers = Workers(failing(batches), 2, features, layout, 2, 2, rank=0)
+    with closing(loader_of(batches, workers)) as loader:
+        with pytest.raises(RuntimeError, match="(?s)worker 1 of rank 0 failed:.*in sample.*ZeroDivisionError: a bug"):
+            list(loader.epoch(1))
+    assert children() == before
+
+
+def held() -> tuple[int, int, int, int]:
+    """What this process holds: children, open files, mappings, and files of shared memory."""
+    maps = Path("/proc/self/maps").read_text().count("\n")
+    return len(children()), len(os.listdir("/proc/self/fd")), maps, len(os.listdir("/dev/shm"))
+
+
+def test_nothing_is_left_of_twenty_epochs_and_of_twenty_loaders(graph: Graph) -> None:
+    batches, found = batches_of(graph), list[tuple[int, int, int, int]]()
+    with closing(loader_of(batches, make_workers(batches))) as loader:
+        for epoch in range(20):
+            for _ in loader.epoch(epoch):
+                pass
+            found.append(held())
+    assert found[-1][0] == found[1][0] and found[-1][1] == found[1][1] and found[-1][3] == found[1][3]
+    assert found[-1][2] <= found[1][2] + 5  # the allocator may map more memory
+    found.clear()
+    for _ in range(20):
+        with closing(loader_of(batches, make_workers(batches))) as loader:
+            next(loader.epoch(1))
+        del loader
+        found.append(held())
+    assert found[-1][0] == found[1][0] and found[-1][1] == found[1][1] and found[-1][3] == found[1][3]
+    assert found[-1][2] <= found[1][2] + 5
+
+
+def test_workers_end_with_their_rank(graph: Graph) -> None:
+    """A rank that is killed cannot end its workers."""
+    batches, (ours, theirs) = batches_of(graph), os.pipe()
+    rank = os.fork()
+    if rank == 0:
+        before = children()
+        workers = make_workers(batches)
+        os.write(theirs, " ".join(map(str, children() - before)).encode())
+        assert workers.num_hops == 2
+        time.sleep(60)
+        os._exit(0)
+    pids = [int(pid) for pid in os.read(ours, 100).split()]
+    assert len(pids) == 2 and all(os.path.exists(f"/proc/{pid}") for pid in pids)
+    os.kill(rank, signal.SIGKILL)
+    os.waitpid(rank, 0)
+    deadline = time.monotonic() + 5
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(alive(pid) for pid in pids)
+    os.close(ours)
+    os.close(theirs)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_runs_with_workers_are_those_without(ranks, tmp_path: Path, graph_files, model: str) -> None:  # noqa: F811
+    keys = [*MODELS[model], "train.checkpoint_every=1"]
+    found = [
+        ranks(2)(run, case(graph_files["weighted"], tmp_path / f"w{count}", *keys, f"loader.num_workers={count}"))[0]
+        for count in (0, 1, 2)
+    ]
+    same(found[0], found[1], 0)
+    same(found[0], found[2], 0)
+    times = found[2]["record"]["sampling"]["time_ms"]
+    assert times["sample"] > 0 and times["gather"] > 0 and times["wait"] > 0 and times["backward"] > 0
