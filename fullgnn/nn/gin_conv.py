@@ -61,7 +61,7 @@ class GINConv(torch.nn.Module):
         if isinstance(x, PropagatedInput):
             own, neighbors = (x.rows(block, self.propagation, power) for power in (0, 1))
             h = self._sum(linear(neighbors, weight, bias), linear(own, weight))
-        elif self._propagates_first(x):
+        elif self._propagates_first(x, block):
             h = linear(self._sum(block.product(self.propagation).spmm(x), block.at_targets(x)), weight, bias)
         else:
             transformed = linear(x, weight)
@@ -75,10 +75,13 @@ class GINConv(torch.nn.Module):
         """``of_neighbors`` + (1 + eps) ``own``."""
         return torch.addcmul(of_neighbors, own, 1 + self.eps)
 
-    def _propagates_first(self, x: Tensor) -> bool:
+    def _propagates_first(self, x: Tensor, block: Block) -> bool:
         """Whether A H is the cheaper first product, by the columns that A and A^T multiply."""
         f, g = self.first.weight.shape
         if self.spmm_order != "width":
             return self.spmm_order == "propagate"
+        first = block.product(self.propagation).propagates_first(f, g, x.requires_grad)
+        if first is not None:
+            return first
         backward = (f if x.requires_grad else 0, g) if torch.is_grad_enabled() else (0, 0)
         return f + backward[0] < g + backward[1]

@@ -51,6 +51,10 @@ class ScaledMatrix:
         return [tensor for tensor in held if tensor is not None]
 
 
+EDGE_COST = 20
+"""Cost of one column of an edge in a sparse product, in multiplications of a dense one (measured on a CPU)."""
+
+
 class SampledProduct(FusedProduct):
     """The two products with a sampled matrix. The transpose is made when a backward pass first asks for it.
 
@@ -60,6 +64,15 @@ class SampledProduct(FusedProduct):
 
     def __init__(self, matrix: ScaledMatrix, transposition: "Transposition"):
         self.multiply, self._transposition = matrix, transposition
+
+    def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
+        """See ``FusedProduct``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
+        products, the gradients of W and H included."""
+        assert isinstance(self.multiply, ScaledMatrix)
+        csr, num_dense = self.multiply.csr, 2 + needs_input_gradient
+        propagate = EDGE_COST * csr.nnz * f * (1 + needs_input_gradient) + csr.num_rows * f * g * num_dense
+        transform = EDGE_COST * csr.nnz * g * 2 + csr.num_cols * f * g * num_dense
+        return propagate < transform
 
     @cached_property
     def multiply_t(self) -> ScaledMatrix:  # type: ignore[override]

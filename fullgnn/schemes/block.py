@@ -82,6 +82,11 @@ class FusedProduct:
     def __init__(self, forward: Multiplication, backward: Multiplication):
         self.multiply, self.multiply_t = forward, backward
 
+    def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
+        """Whether (A H) W costs less than A (H W), forward and backward, for (f, g) weights W; None: the layer decides
+        by the columns that A multiplies, since A has about as many rows as columns."""
+        return None
+
     def spmm(self, x: Tensor) -> Tensor:
         """Return A @ X, differentiable: (num_sources, F) own sources to (num_own_targets, F)."""
         return _SpMM.apply(x, self)
