@@ -21,11 +21,11 @@ from fullgnn.engine import check_deterministic, check_optimizer, check_preparati
 from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
 from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.resume import check_run_dir, finished_record, how_to_resume, open_folder
-from fullgnn.engine.summary import closing_table, make_record
+from fullgnn.engine.summary import make_record
 from fullgnn.errors import TrainingStopped
 from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.setup import SampledJob, check_sampled, set_up_sampled
-from fullgnn.sampling.summary import sampling_summary
+from fullgnn.sampling.summary import sampling_summary, sampling_table
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.events import EventFiles, summary_writer
 from fullgnn.telemetry.logger import setup_logging
@@ -136,7 +136,7 @@ def train_and_report(
             folder.write_predictions(full.task.prediction(output).numpy(), output.numpy())
     if folder is not None:
         folder.write_record(record)
-        log.info("\n%s\n%s", closing_table(record), folder.path)
+        log.info("\n%s\n%s", sampling_table(record), folder.path)
     return record
 
 

@@ -217,7 +217,7 @@ def closing_table(record: RunRecord) -> str:
             for rank, count in enumerate(record.peak_memory_bytes_per_rank)
         ),
         ("peak tensor memory, largest rank", num_bytes(record.peak_tensor_bytes), ""),
-        *_metric_rows(record),
+        *metric_rows(record),
     ]
     title = (
         f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros; {record.model}, {record.scheme}, "
@@ -228,7 +228,7 @@ def closing_table(record: RunRecord) -> str:
     return title + "\n" + format_table(("", "value", "share"), rows)
 
 
-def _metric_rows(record: RunRecord) -> list[Sequence[str]]:
+def metric_rows(record: RunRecord) -> list[Sequence[str]]:
     """The metrics at the best epoch; without any, as in a dry run, the rows of an accuracy."""
     names = [name.removeprefix("val_") for name in record.metrics if name.startswith("val_")] or ["accuracy"]
     rows: list[Sequence[str]] = []
