@@ -5,6 +5,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import dropout
+from fullgnn.kernels.epilogue.activation import Activation
 
 
 class Dropout(torch.nn.Module):
@@ -38,6 +39,13 @@ class Dropout(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, layer={self.layer}"
+
+
+def activate(z: Tensor, activation: Activation) -> Tensor:
+    """``activation`` of (n, F) ``z``, differentiable, where no product has applied it."""
+    z = torch.relu(z) if activation.relu else z
+    mask = activation.dropout
+    return z if mask is None else dropout(z, mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
 
 
 def set_epoch(model: torch.nn.Module, epoch: int) -> None:

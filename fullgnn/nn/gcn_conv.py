@@ -72,18 +72,27 @@ class GCNConv(torch.nn.Module):
         if isinstance(x, PropagatedInput):
             return linear(x.rows(block, self.propagation), weight, bias, activation)
         product = block.product(self.propagation)
-        propagate_first, gradient_width = self._order(product, weight.shape[0], weight.shape[1], x.requires_grad)
+        f, g = weight.shape
+        first = self.propagates_first(x, block)
+        if first is None:
+            propagate_first, gradient_width = self._order(f, g, x.requires_grad)
+        else:
+            propagate_first, gradient_width = first, f if first else g
         if propagate_first and gradient_width == weight.shape[0]:
             return linear(product.spmm(x), weight, bias, activation)
         return _Convolve.apply(x, weight, bias, product, propagate_first, activation)
 
-    def _order(self, product: FusedProduct, f: int, g: int, needs_input_gradient: bool) -> tuple[bool, int]:
+    def propagates_first(self, x: Tensor, block: Block) -> bool | None:
+        """What the product with A of ``block`` asks for, see ``FusedProduct``; None: nothing, or the order is set."""
+        if self.spmm_order != "width":
+            return None
+        f, g = self.linear.weight.shape
+        return block.product(self.propagation).propagates_first(f, g, x.requires_grad)
+
+    def _order(self, f: int, g: int, needs_input_gradient: bool) -> tuple[bool, int]:
         """Whether A H is computed first, and how wide a matrix A^T then multiplies for the gradient of H."""
         if self.spmm_order != "width":
             return self.spmm_order == "propagate", g
-        first = product.propagates_first(f, g, needs_input_gradient)
-        if first is not None:
-            return first, f if first else g
         gradient_width = min(f, g)
         if not torch.is_grad_enabled():
             return f < g, gradient_width

@@ -5,6 +5,8 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet
+from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.neighbor_max import neighbor_max
@@ -30,6 +32,7 @@ class SAGEConv(torch.nn.Module):
     """
 
     states_edge_reads = True  # by ``Movements.edge_pass``, for the planner
+    fuses_activation = True  # see ``Layer``
 
     def __init__(
         self,
@@ -51,7 +54,17 @@ class SAGEConv(torch.nn.Module):
             raise ConfigError(f"model.aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
         self.root = Linear(in_channels, out_channels, generator, bias=False)
 
-    def forward(self, x: Input, block: Block) -> Tensor:
+    def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
+        """Return ``activation`` of Z."""
+        neighbors = self.neighbors
+        if isinstance(neighbors, GCNConv) and isinstance(x, Tensor) and neighbors.propagates_first(x, block):
+            # One dense product for both: A H and H stand side by side.
+            both = block.product(neighbors.propagation).spmm_beside(x, block)
+            weight = torch.cat([neighbors.linear.weight, self.root.weight])
+            return linear(both, weight, neighbors.bias, activation)
+        return activate(self._sum(x, block), activation)
+
+    def _sum(self, x: Input, block: Block) -> Tensor:
         """Return Z."""
         if isinstance(self.neighbors, GCNConv):
             of_neighbors = self.neighbors(x, block)

@@ -5,7 +5,8 @@ features), ``blocks`` (as the blocks that the models of full-batch training read
 them together, and evaluates the model exactly on the full graph.
 """
 
+from fullgnn.sampling.clusters import cluster
 from fullgnn.sampling.neighbors import ALL, Draw, Hop, NeighborSampler
 from fullgnn.sampling.samplers import Sampler, neighbor
 
-__all__ = ["ALL", "Draw", "Hop", "NeighborSampler", "Sampler", "neighbor"]
+__all__ = ["ALL", "Draw", "Hop", "NeighborSampler", "Sampler", "cluster", "neighbor"]

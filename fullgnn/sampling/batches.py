@@ -1,8 +1,8 @@
-"""Which training nodes form the batches of an epoch, and which of them are a rank's.
+"""Which items, training nodes for example, form the batches of an epoch.
 
-The order of the nodes in an epoch is a function of (seed, epoch): nodes are sorted by a random word each, from the
+The order of the items in an epoch is a function of (seed, epoch): they are sorted by a random word each, from the
 counter-based generator of the dropout masks. A batch is cut from that order whatever the number of ranks is, and each
-rank takes some of its nodes. So the batches of p ranks are those of one.
+rank takes some of its items. So the batches of p ranks are those of one.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from fullgnn.kernels.dropout.philox import philox_4x32
 from fullgnn.tasks.draws import stream_key
 
 ORDER = 0x6F726472
-"""Tag of the random stream that orders the training nodes."""
+"""Tag of the random stream that orders the items."""
 CHUNK = 1 << 20
 
 
@@ -38,10 +38,5 @@ def num_batches(num_items: int, batch_size: int) -> int:
 
 
 def batch_of(order: np.ndarray, batch_size: int, number: int) -> np.ndarray:
-    """The items of batch ``number``, from 0, ascending."""
-    return np.sort(order[number * batch_size : (number + 1) * batch_size])
-
-
-def part_of(batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
-    """The consecutive items of ``batch`` that are this rank's; the counts of two ranks differ by at most one."""
-    return batch[len(batch) * rank // num_ranks : len(batch) * (rank + 1) // num_ranks]
+    """The items of batch ``number``, from 0, in their order."""
+    return order[number * batch_size : (number + 1) * batch_size]

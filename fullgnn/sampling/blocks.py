@@ -61,7 +61,8 @@ class BlockMaker:
         """
         inputs = hops[-1].sources if hops else targets
         rows = [self._row_block(inputs)] * self._num_row_blocks
-        return [*rows, *(self.block(hop) for hop in reversed(hops))]
+        made: dict[int, Block] = {id(hop): self.block(hop) for hop in {id(hop): hop for hop in hops}.values()}
+        return [*rows, *(made[id(hop)] for hop in reversed(hops))]
 
     def _row_block(self, ids: np.ndarray) -> Block:
         """A block that names the rows with these ``ids``, and reads no neighbours."""
@@ -73,18 +74,21 @@ class BlockMaker:
         edges = _HopEdges(self.graph, hop, self.device)
         products = {one: self._product(one, edges) for one in self.needs.propagations}
         stages = {one: (self._stage(one, edges),) for one in self.needs.edges}
+        every = hop.num_targets == len(hop.sources)  # both are ascending, and the targets are among the sources
         return Block(
             torch.from_numpy(hop.sources.astype(np.int64)).to(self.device),
             products,
-            torch.from_numpy(hop.target_index.astype(np.int64)).to(self.device),
+            None if every else torch.from_numpy(hop.target_index.astype(np.int64)).to(self.device),
             movements=LocalMovements(len(hop.sources), hop.num_targets),
             edges=stages,
             add_up=self._add_up,
         )
 
     def _product(self, propagation: Propagation, edges: "_HopEdges") -> SampledProduct:
-        row, col = self._scales[propagation]
         hop, rows = edges.hop, edges.rows(propagation.self_loops)
+        if hop.sums is not None:
+            return self._of_subgraph(propagation, edges)
+        row, col = self._scales[propagation]
         row = None if row is None else row[edges.target_ids]
         col = None if col is None else col[hop.sources]
         if propagation.self_loops or self.graph.weight is not None or hop.factors is not None:
@@ -92,6 +96,18 @@ class BlockMaker:
             matrix = rows.matrix(values)
             return SampledProduct(ScaledMatrix(matrix, None, None, self.dtype), Transposition(matrix))
         row = edges.row_factor if row is None else row * edges.row_factor
+        scaled = ScaledMatrix(rows.pattern, self._vector(row), self._vector(col), self.dtype)
+        return SampledProduct(scaled, rows.transposition)
+
+    def _of_subgraph(self, propagation: Propagation, edges: "_HopEdges") -> SampledProduct:
+        """The product with the matrix of an induced subgraph, normalised by its own row sums."""
+        hop, rows = edges.hop, edges.rows(propagation.self_loops)
+        assert hop.sums is not None
+        row, col = propagation.scales(hop.sums[int(propagation.self_loops)])
+        row = None if row is None else row[hop.target_index]
+        if self.graph.weight is not None:
+            matrix = rows.matrix(rows.entries(self.dtype, edges.weights, row_scale=row, col_scale=col))
+            return SampledProduct(ScaledMatrix(matrix, None, None, self.dtype), Transposition(matrix))
         scaled = ScaledMatrix(rows.pattern, self._vector(row), self._vector(col), self.dtype)
         return SampledProduct(scaled, rows.transposition)
 
@@ -133,7 +149,10 @@ class _HopEdges:
 
     @cached_property
     def row_factor(self) -> np.ndarray:
-        """(num_targets,) float64, the number of each target's neighbours over that of its drawn edges."""
+        """(num_targets,) float64, how often the drawn edges of each target count: the number of its neighbours over
+        that of its drawn edges, and once in an induced subgraph."""
+        if self.hop.sums is not None:
+            return np.ones(self.hop.num_targets)
         degree = self.graph.indptr[self.target_ids + 1] - self.graph.indptr[self.target_ids]
         return degree / np.maximum(np.diff(self.hop.indptr), 1)
 

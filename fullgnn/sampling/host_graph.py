@@ -33,13 +33,15 @@ class HostGraph:
     train: np.ndarray  # (num_train,) int64, the training nodes, ascending
     row_sums: dict[bool, np.ndarray] = field(default_factory=dict)
     """By self_loops, (num_nodes,) float64, see ``graph.row_sums``; those that the model needs."""
+    extra: dict[str, np.ndarray] = field(default_factory=dict)
+    """What the sampler has prepared, see ``samplers.py``."""
 
     @property
     def num_nodes(self) -> int:
         return len(self.indptr) - 1
 
     @classmethod
-    def of(cls, graph: Graph, needs: Needs, dtype: str) -> "HostGraph":
+    def of(cls, graph: Graph, needs: Needs, dtype: str, extra: dict[str, np.ndarray] | None = None) -> "HostGraph":
         """Take over a graph, and add up what a model with these ``needs`` normalises by.
 
         Raises:
@@ -56,6 +58,7 @@ class HostGraph:
             graph.labels,
             np.flatnonzero(graph.train_mask),
             sums,
+            extra or {},
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -63,11 +66,13 @@ class HostGraph:
         found = {name: getattr(self, name) for name in _ALWAYS}
         if self.weight is not None:
             found["weight"] = self.weight
-        return found | {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
+        found |= {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
+        return found | {f"extra.{name}": array for name, array in self.extra.items()}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "HostGraph":
         """The graph that had these ``arrays``."""
         sums = {loops: arrays[f"row_sums.{loops}"] for loops in (True, False) if f"row_sums.{loops}" in arrays}
         indptr, indices, features, labels, train = (arrays[name] for name in _ALWAYS)
-        return cls(indptr, indices, arrays.get("weight"), features, labels, train, sums)
+        extra = {name.removeprefix("extra."): one for name, one in arrays.items() if name.startswith("extra.")}
+        return cls(indptr, indices, arrays.get("weight"), features, labels, train, sums, extra)

@@ -79,6 +79,9 @@ class Hop:
     indices: np.ndarray  # (num_edges,) int32, LOCAL ids among the sources
     places: np.ndarray | None = None  # (num_edges,) int64, places of the edges in the graph's ``indices``
     factors: np.ndarray | None = None  # (num_edges,) float64, see ``Draw``; None: equal within a row
+    sums: np.ndarray | None = None
+    """(2, num_sources) float64, the row sums of an induced subgraph, without and with self-loops, by which its entries
+    are normalised; its edges all count once. None: the hop is a sample of the full graph's edges."""
 
     @property
     def num_targets(self) -> int:
@@ -92,7 +95,7 @@ class Hop:
         """The same hop in memory of its own."""
         indices = np.empty(self.num_edges + PADDING, np.int32)[: self.num_edges]
         indices[:] = self.indices
-        own = (None if one is None else one.copy() for one in (self.places, self.factors))
+        own = (None if one is None else one.copy() for one in (self.places, self.factors, self.sums))
         return Hop(self.sources.copy(), self.target_index.copy(), self.indptr.copy(), indices, *own)
 
 

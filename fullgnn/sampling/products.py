@@ -11,7 +11,8 @@ from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.single_use import single_use_kernel
-from fullgnn.schemes.block import FusedProduct
+from fullgnn.sampling.gather import gather_rows
+from fullgnn.schemes.block import Block, FusedProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +37,13 @@ class ScaledMatrix:
     def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
         """See ``Multiplication``."""
         out = x.new_empty(self.csr.num_rows, x.shape[1])
+        return self.write(x if scaled or self.col_scale is None else x * self.col_scale[:, None], out, epilogue)
+
+    def write(self, x: Tensor, out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
+        """Write the product with the scaled ``x`` to ``out``, of any row stride without a dropout, and return it."""
         epilogue = replace(epilogue, scale=self.row_scale)
         if self.csr.nnz == 0:
             return apply_epilogue_(out.zero_(), epilogue)
-        if self.col_scale is not None and not scaled:
-            x = x * self.col_scale[:, None]
         kernel, block = self._prepared
         kernel.spmm(block, x, out, False, epilogue)
         return out
@@ -81,9 +84,31 @@ class SampledProduct(FusedProduct):
         assert isinstance(forward, ScaledMatrix)
         return ScaledMatrix(self._transposition.csr, forward.col_scale, forward.row_scale, forward.dtype)
 
+    def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
+        """See ``FusedProduct``. Both halves are written in place."""
+        return super().spmm_beside(x, block) if block.target_index is None else _Beside.apply(x, self, block)
+
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         return [*self.multiply.tensors(), *(self.multiply_t.tensors() if "multiply_t" in vars(self) else [])]
+
+
+class _Beside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, product: SampledProduct, block: Block) -> Tensor:
+        matrix, width, index = product.multiply, x.shape[1], block.target_index
+        assert isinstance(matrix, ScaledMatrix) and index is not None
+        ctx.product, ctx.index, x = product, index, x.detach()
+        out = x.new_empty(len(index), 2 * width)
+        matrix.write(x if matrix.col_scale is None else x * matrix.col_scale[:, None], out[:, :width])
+        gather_rows(x, index, out[:, width:])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        width = grad.shape[1] // 2
+        of_x = ctx.product.multiply_t(grad[:, :width])
+        return of_x.index_add_(0, ctx.index, grad[:, width:]), None, None
 
 
 @dataclass(frozen=True, eq=False)

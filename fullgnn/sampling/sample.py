@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fullgnn.sampling.batches import batch_of, epoch_order, num_batches, part_of
+from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.host_graph import HostGraph, read_only_tensor
 from fullgnn.sampling.neighbors import Hop
 from fullgnn.sampling.samplers import Sampler
@@ -36,7 +36,7 @@ class BatchSampler:
 
     Args:
         task: tells the normaliser of a batch.
-        batch_size: training nodes of a batch, over all ranks.
+        batch_size: how often ``sampler.unit`` items form a batch, over all ranks.
         rank, num_ranks: of the parts into which a batch is cut.
     """
 
@@ -50,18 +50,24 @@ class BatchSampler:
         rank: int = 0,
         num_ranks: int = 1,
     ):
-        self.graph, self.sampler, self.batch_size = graph, sampler, batch_size
+        self.graph, self.sampler = graph, sampler
         self.labels = task.targets(read_only_tensor(graph.labels))
         """Of all nodes, see ``Task.targets``."""
-        self.num_batches = num_batches(len(graph.train), batch_size)
+        self._step = batch_size * sampler.unit
+        self.num_batches = num_batches(len(sampler.items), self._step)
         self._task, self._seed, self._rank, self._num_ranks = task, seed, rank, num_ranks
-        self._epoch, self._order = -1, graph.train
+        self._epoch, self._order = -1, sampler.items
 
     def sample(self, epoch: int, number: int) -> Sample:
         """Draw what this rank reads of batch ``number`` of ``epoch``."""
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, epoch_order(self.graph.train, self._seed, epoch)
-        batch = batch_of(self._order, self.batch_size, number)
-        own = part_of(batch, self._rank, self._num_ranks)
-        total = self._task.total(self.labels[torch.from_numpy(batch)])
-        return Sample(own, self.sampler.sample(own, epoch), total)
+            self._epoch, self._order = epoch, epoch_order(self.sampler.items, self._seed, epoch)
+        batch = batch_of(self._order, self._step, number)
+        own = self.sampler.part(batch, self._rank, self._num_ranks)
+        total = self._task.total(self.labels[torch.from_numpy(self.sampler.targets(batch))])
+        return Sample(self.sampler.targets(own), self.sampler.sample(own, epoch), total)
+
+    def usual_size(self) -> tuple[int, int]:
+        """See ``Sampler.usual_size``, of a part of a whole batch."""
+        num_items = min(self._step, len(self.sampler.items))
+        return self.sampler.usual_size(-(-num_items // self._num_ranks))

@@ -1,6 +1,8 @@
 """The samplers that a configuration can name.
 
-Contract: ``sampler(graph, num_hops, seed, **own keys) -> Sampler``.
+Contract: ``sampler(graph, num_hops, seed, **own keys) -> Sampler``. A sampler that needs something of the whole graph
+first, such as clusters, has an attribute ``prepare(graph, seed, **own keys)``, a function that rank 0 calls; the arrays
+that it returns by name are then in ``graph.extra`` on every rank.
 """
 
 from collections.abc import Sequence
@@ -10,16 +12,54 @@ import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.neighbors import Hop, NeighborSampler
+from fullgnn.sampling.neighbors import ALL, PADDING, Hop, NeighborSampler
 
 
 class Sampler(Protocol):
-    """Draws what a batch reads of the graph."""
+    """Draws what a batch reads of the graph. The items of an epoch are shuffled and cut into batches."""
 
-    fanouts: tuple[int, ...]  # of each hop, from the targets outwards; ALL: all neighbours
+    items: np.ndarray  # (n,) int64, what an epoch consists of, ascending: training nodes, for example
+    unit: int  # items for which ``loader.batch_size`` counts 1
 
-    def sample(self, targets: np.ndarray, epoch: int, num_threads: int | None = None) -> list[Hop]:
-        """The hops of some targets, from the targets outwards; see ``NeighborSampler.sample``."""
+    def part(self, batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
+        """The items of a ``batch`` that are this rank's; every item is that of one rank."""
+
+    def targets(self, items: np.ndarray) -> np.ndarray:
+        """(num_targets,) int64, the training nodes of some items, ascending."""
+
+    def sample(self, items: np.ndarray, epoch: int) -> list[Hop]:
+        """The hops of the targets of some items, from the targets outwards."""
+
+    def usual_size(self, num_items: int) -> tuple[int, int]:
+        """How many inputs a usual batch of a rank with so many items has, and the bytes of its hops. A batch may be
+        larger."""
+
+
+class NeighborBatches:
+    """Batches of training nodes with drawn neighbours."""
+
+    unit = 1
+
+    def __init__(self, graph: HostGraph, drawing: NeighborSampler):
+        self.items, self.drawing = graph.train, drawing
+
+    def part(self, batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
+        """See ``Sampler``: consecutive ones of the sorted batch; the counts of two ranks differ by at most one."""
+        return np.sort(batch)[len(batch) * rank // num_ranks : len(batch) * (rank + 1) // num_ranks]
+
+    def targets(self, items: np.ndarray) -> np.ndarray:
+        """See ``Sampler``: the items themselves."""
+        return np.sort(items)
+
+    def sample(self, items: np.ndarray, epoch: int) -> list[Hop]:
+        """See ``Sampler``."""
+        return self.drawing.sample(items, epoch)
+
+    def usual_size(self, num_items: int) -> tuple[int, int]:
+        """See ``Sampler``."""
+        graph = self.drawing
+        usual = num_items, graph.fanouts, len(graph.indices) / graph.num_nodes, graph.num_nodes
+        return usual_inputs(*usual), hop_bytes(*usual)
 
 
 def neighbor(
@@ -29,7 +69,7 @@ def neighbor(
     fanouts: list[int],
     replace: bool = False,
     weighted: bool = False,
-) -> NeighborSampler:
+) -> NeighborBatches:
     """Some neighbours of each node, drawn anew in every epoch; see ``NeighborSampler``.
 
     Args:
@@ -41,7 +81,8 @@ def neighbor(
     """
     check_depth(fanouts, num_hops)
     places = graph.weight is not None
-    return NeighborSampler(graph.indptr, graph.indices, fanouts, graph.weight, replace, weighted, seed, places)
+    arrays = graph.indptr, graph.indices, fanouts, graph.weight
+    return NeighborBatches(graph, NeighborSampler(*arrays, replace, weighted, seed, places))
 
 
 def check_depth(fanouts: Sequence[int], num_hops: int) -> None:
@@ -56,3 +97,26 @@ def check_depth(fanouts: Sequence[int], num_hops: int) -> None:
             f"sampler.fanouts has {len(fanouts)} numbers, and the model reads neighbours {num_hops} times: give one for"
             f" each, as in sampler.fanouts=[{example}]"
         )
+
+
+def usual_inputs(num_targets: int, fanouts: Sequence[int], mean_degree: float, num_nodes: int) -> int:
+    """How many inputs a usual batch of a rank has: B prod_h min(f_h, d), at most all nodes.
+
+    Source: Li et al., "Fused sampling and overlapped transfer" (2025), where M = B F prod_h min(f_h, d) is the number
+    of elements of a pool of pinned memory; B are the targets, F the features, f_h the fan-outs, d the mean degree.
+    """
+    found = float(num_targets)
+    for fanout in fanouts:
+        found *= max(1.0, mean_degree if fanout == ALL else min(fanout, mean_degree))
+    return max(1, min(int(found), num_nodes))
+
+
+def hop_bytes(num_targets: int, fanouts: Sequence[int], mean_degree: float, num_nodes: int) -> int:
+    """Bytes of the hops of a usual batch, with a quarter more. The hops of a larger batch travel through the pipe."""
+    total, targets = 0.0, num_targets
+    for number, fanout in enumerate(fanouts):
+        sources = min(num_nodes, targets + usual_inputs(num_targets, fanouts[: number + 1], mean_degree, 1 << 62))
+        edges = targets * (mean_degree if fanout == ALL else min(fanout, mean_degree))
+        total += 4 * (2 * targets + 1 + edges + PADDING + sources) + 256
+        targets = sources
+    return int(1.25 * total) + 8 * num_targets + 64

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import cast
 
-import numpy as np
 import torch
 
-from fullgnn.config import MinibatchConfig, build
+from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, from_rank0
 from fullgnn.engine import Job, distribute, evaluate, load_on_rank0, make_learner, make_scheme, with_input
 from fullgnn.engine.blocks import num_blocks, num_row_blocks
@@ -24,7 +23,7 @@ from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.sharing import share_arrays
-from fullgnn.sampling.workers import SlotLayout, Workers, hop_bytes, usual_inputs
+from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import takes_links
 from fullgnn.tasks.task import NodeTask
@@ -133,12 +132,11 @@ def _workers(cfg: MinibatchConfig, world: World, batches: BatchSampler, num_hops
     loader, graph = cfg.loader, batches.graph
     if not loader.num_workers:
         return None
-    num_targets = -(-min(loader.batch_size, len(graph.train)) // world.size)
-    usual = num_targets, batches.sampler.fanouts, len(graph.indices) / graph.num_nodes, graph.num_nodes
+    num_inputs, hop_bytes = batches.usual_size()
     row_bytes = max(1, graph.features.shape[1] * graph.features.itemsize)
-    num_rows = max(1, min(usual_inputs(*usual), int(loader.slot_megabytes * 1e6) // row_bytes))
-    batches.sampler.sample(np.empty(0, np.int64), 0)  # compiled here, once for all workers
-    layout = SlotLayout(num_rows, graph.features.shape[1], graph.features.dtype, hop_bytes(*usual))
+    num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // row_bytes))
+    batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
+    layout = SlotLayout(num_rows, graph.features.shape[1], graph.features.dtype, hop_bytes)
     return Workers(batches.sample, num_hops, graph.features, layout, loader.num_workers, loader.num_slots, world.rank)
 
 
@@ -161,7 +159,10 @@ def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Gra
 
     def made() -> HostGraph:
         assert graph is not None
-        return HostGraph.of(graph, learner.needs, cfg.runtime.dtype)
+        prepare = getattr(target_of(cfg.sampler), "prepare", None)
+        keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
+        extra = None if prepare is None else prepare(graph, cfg.seed, **keys)
+        return HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra)
 
     host = from_rank0(made)
     if world.size == 1:

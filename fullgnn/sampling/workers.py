@@ -8,7 +8,7 @@ Each worker has slots of its own, so that at most as many of its batches wait at
 only: no lock is shared, and a worker that is killed leaves none behind. A rank that waits for a batch notices at once
 that a worker has ended, and a worker ends when its rank does.
 
-The memory of a slot has a fixed size: the features of as many inputs as a usual batch has, see ``usual_inputs``. The
+The memory of a slot has a fixed size: the features of as many inputs as a usual batch has (``Sampler.usual_size``). The
 features of a larger batch travel in several pieces, one slot after the other.
 
 Workers are forks of the rank: they have the graph already. Each runs compiled code on one thread.
@@ -33,33 +33,10 @@ import torch
 from fullgnn.distributed.orphan import LAUNCHER_PID, end_with_launcher
 from fullgnn.distributed.stop import STOP_SIGNALS
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.sampling.neighbors import ALL, PADDING, Hop
+from fullgnn.sampling.neighbors import PADDING, Hop
 from fullgnn.sampling.sample import Sample
 
 ALIGNED = 64  # bytes
-
-
-def usual_inputs(num_targets: int, fanouts: Sequence[int], mean_degree: float, num_nodes: int) -> int:
-    """How many inputs a usual batch of a rank has: B prod_h min(f_h, d), at most all nodes.
-
-    Source: Li et al., "Fused sampling and overlapped transfer" (2025), where M = B F prod_h min(f_h, d) is the number
-    of elements of a pool of pinned memory; B are the targets, F the features, f_h the fan-outs, d the mean degree.
-    """
-    found = float(num_targets)
-    for fanout in fanouts:
-        found *= max(1.0, mean_degree if fanout == ALL else min(fanout, mean_degree))
-    return max(1, min(int(found), num_nodes))
-
-
-def hop_bytes(num_targets: int, fanouts: Sequence[int], mean_degree: float, num_nodes: int) -> int:
-    """Bytes of the hops of a usual batch, with a quarter more. The hops of a larger batch travel through the pipe."""
-    total, targets = 0.0, num_targets
-    for number, fanout in enumerate(fanouts):
-        sources = min(num_nodes, targets + usual_inputs(num_targets, fanouts[: number + 1], mean_degree, 1 << 62))
-        edges = targets * (mean_degree if fanout == ALL else min(fanout, mean_degree))
-        total += 4 * (2 * targets + 1 + edges + PADDING + sources) + 4 * ALIGNED
-        targets = sources
-    return int(1.25 * total) + 8 * num_targets + ALIGNED
 
 
 @dataclass(frozen=True)
@@ -123,7 +100,7 @@ def pack(hops: Sequence[Hop], area: np.ndarray) -> Packed:
     if first > len(area):
         return list(hops)
     for place, array in zip(places, arrays):
-        area[place.first : place.first + array.nbytes] = array.view(np.uint8)
+        area[place.first : place.first + array.nbytes] = array.reshape(-1).view(np.uint8)
     return places
 
 

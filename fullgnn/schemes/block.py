@@ -91,6 +91,14 @@ class FusedProduct:
         """Return A @ X, differentiable: (num_sources, F) own sources to (num_own_targets, F)."""
         return _SpMM.apply(x, self)
 
+    def spmm_beside(self, x: Tensor, block: "Block") -> Tensor:
+        """Return A @ X beside the rows of X at the targets, differentiable: (num_sources, F) to (num_own_targets, 2 F).
+
+        Args:
+            block: the block of this product.
+        """
+        return torch.cat([self.spmm(x), block.at_targets(x)], dim=1)
+
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         return [*self.multiply.tensors(), *self.multiply_t.tensors()]

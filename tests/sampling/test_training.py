@@ -13,7 +13,10 @@ from fullgnn import train
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, world_of_one
 from fullgnn.errors import FullGNNError
-from fullgnn.sampling.batches import batch_of, epoch_order, num_batches, part_of
+from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
+from fullgnn.sampling.host_graph import HostGraph
+from fullgnn.sampling.samplers import neighbor
+from fullgnn.schemes import Needs
 from fullgnn.storage import checkpoint as files
 from fullgnn.train_minibatch import run_on
 from tests.cases import config, dense_graph, minibatch_config
@@ -25,6 +28,8 @@ MODELS = {
     "gat": ["model=gat", "sampler.fanouts=[4,3]", "model.heads=2", "schedule=cosine"],
     "gin": ["model=gin", "sampler.fanouts=[3,3,2]", "model.num_layers=3", "sampler.replace=true"],
     "appnp": ["model=appnp", "model.num_hops=3", "sampler.fanouts=[3,2,2]"],
+    "clusters": ["model=gcn", "sampler=cluster", "sampler.num_clusters=7", "sampler.group_size=2"],
+    "sage clusters": ["model=sage", "sampler=cluster", "sampler.num_clusters=9", "sampler.group_size=1"],
 }
 LAYOUTS = (1, 2, 3, 4)
 
@@ -146,9 +151,11 @@ def test_the_order_of_an_epoch_is_random_and_its_batches_are_those_of_any_number
     batches = [batch_of(orders[0], 64, number) for number in range(count)]
     assert [len(batch) for batch in batches[:-1]] == [64] * (count - 1) and 0 < len(batches[-1]) <= 64
     assert np.array_equal(np.sort(np.concatenate(batches)), items)
+    graph = dense_graph("directed").graph()
+    sampler = neighbor(HostGraph.of(graph, Needs(()), "float64"), 1, 0, [3])
     for batch in batches:
-        parts = [part_of(batch, rank, 5) for rank in range(5)]
-        assert np.array_equal(np.concatenate(parts), batch)
+        parts = [sampler.part(batch, rank, 5) for rank in range(5)]
+        assert np.array_equal(np.concatenate(parts), np.sort(batch))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 

@@ -20,7 +20,8 @@ from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.sample import BatchSampler
-from fullgnn.sampling.workers import SlotLayout, Workers, hop_bytes, pack, unpack, usual_inputs
+from fullgnn.sampling.samplers import NeighborBatches, hop_bytes, usual_inputs
+from fullgnn.sampling.workers import SlotLayout, Workers, pack, unpack
 from fullgnn.schemes import Needs
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter
@@ -48,7 +49,8 @@ def graph() -> Graph:
 
 def batches_of(graph: Graph, weighted: bool = False) -> BatchSampler:
     host = HostGraph.of(graph, NEEDS, "float32")
-    sampler = NeighborSampler(host.indptr, host.indices, [5, 3], host.weight, False, weighted, 3, keep_places=True)
+    drawing = NeighborSampler(host.indptr, host.indices, [5, 3], host.weight, False, weighted, 3, keep_places=True)
+    sampler = NeighborBatches(host, drawing)
     return BatchSampler(host, sampler, MultiClass(LabelFacts(4, num_train=360)), 50, 3)
 
 
