@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from fullgnn.config import MinibatchTrainConfig
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
-from fullgnn.engine.fit import EpochOutput, FitResult
+from fullgnn.engine.fit import EpochOutput, FitResult, defers_reads
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.state import Batches, TrainState
+from fullgnn.engine.step_runner import AsyncNumbers
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.data_parallel import DataParallel
@@ -36,11 +37,11 @@ class Training:
     ranks: DataParallel
     meter: Meter
 
-    def step(self, batch: Minibatch) -> bool:
-        """Change the state by one step. Every rank calls it.
+    def step(self, batch: Minibatch) -> AsyncNumbers:
+        """Change the state by one step, which a GPU may still be computing. Every rank calls it.
 
         Returns:
-            whether a rank has been asked to stop; the same on every rank.
+            the loss before the update, and how many ranks have been asked to stop; the same on every rank.
         """
         state, meter = self.state, self.meter
         with meter.phase("update"):
@@ -58,9 +59,17 @@ class Training:
             if state.clip_norm is not None:
                 state.gradients.clip(state.clip_norm, self.ranks)
             state.optimizer.step()
-            mean, num_asked = state.gradients.results.tolist()
-        done = state.batches
-        state.batches = Batches(done.count + 1, done.loss_sum + mean * batch.total, done.total + batch.total)
+        state.batches = replace(state.batches, count=state.batches.count + 1)
+        return AsyncNumbers(state.gradients.results)
+
+    def note(self, results: AsyncNumbers, total: float) -> bool:
+        """Add the ``results`` of a step on a batch with this ``total`` to the state.
+
+        Returns:
+            whether a rank has been asked to stop.
+        """
+        (mean, num_asked), done = results.read(), self.state.batches
+        self.state.batches = replace(done, loss_sum=done.loss_sum + mean * total, total=done.total + total)
         return num_asked > 0
 
 
@@ -127,7 +136,8 @@ def _train_epoch(
         a rank has been asked to stop.
     """
     state, loader, meter = training.state, training.loader, training.meter
-    epoch, stops = state.epoch + 1, False
+    epoch, stops, defers = state.epoch + 1, False, defers_reads(training.loader.device)
+    late: tuple[AsyncNumbers, float] | None = None  # the results of a step that are not read yet
     meter.take()
     with meter.phase("epoch"):
         for batch in loader.epoch(epoch, state.batches.count):
@@ -136,13 +146,19 @@ def _train_epoch(
             state.model.train()
             set_epoch(state.model, state.epoch * loader.num_batches + state.batches.count + 1)
             with nullcontext() if peak.bytes else peak.watch(*state.tensors(), *batch.tensors()):
-                stops = training.step(batch)
-            count = state.batches.count
-            if count == loader.num_batches:
+                results = training.step(batch)
+            if late is not None:
+                stops |= training.note(*late)
+            late, last = (results, batch.total), state.batches.count == loader.num_batches
+            due = checkpoints is not None and checkpoint_every and state.batches.count % checkpoint_every == 0
+            if last or stops or due or not defers:
+                stops |= training.note(*late)
+                late = None
+            if last:
                 break
             if stops:
                 return None, True
-            if checkpoints is not None and checkpoint_every and count % checkpoint_every == 0:
+            if checkpoints is not None and due:
                 checkpoints.write(state)
     done = state.batches
     if state.schedule is not None:
