@@ -242,22 +242,22 @@ class Workers:
         """End the workers, whatever they do, and wait for that."""
         for worker in self._workers:
             worker.pipe.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                if os.waitpid(worker.pid, os.WNOHANG)[0] == 0:  # it runs, so its number is not another process's
+                    os.kill(worker.pid, signal.SIGKILL)
         for worker in self._workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(worker.pid, 0)
         self._workers = []
 
     def _send(self, worker: _Worker, message: object) -> None:
-        try:
+        """Tell ``worker`` something. That it has ended is noticed where its next piece is awaited: an error here would
+        be lost, since a generator that is closed releases its slot."""
+        with contextlib.suppress(OSError):
             worker.pipe.send(message)
-        except OSError:
-            raise self._ended(worker) from None
 
     def _ended(self, worker: _Worker) -> FullGNNError:
         status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
-        self._workers.remove(worker)
         how = f"ended with status {status}"
         if status < 0:
             how = f"was killed ({signal.Signals(-status).name})"

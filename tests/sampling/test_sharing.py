@@ -1,0 +1,64 @@
+"""The arrays of a graph, once on each machine."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fullgnn.distributed import World
+from fullgnn.errors import UnsupportedError
+from fullgnn.sampling import sharing
+from fullgnn.sampling.sharing import share_arrays
+
+
+def arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "indptr": np.arange(101, dtype=np.int64),
+        "features": rng.standard_normal((100, 7)).astype(np.float32),
+        "empty": np.empty((0, 3)),
+        "mask": rng.random(100) < 0.5,
+        "number": np.array(5),
+    }
+
+
+def shared(world: World, local_size: int) -> tuple[dict[str, np.ndarray], list[bool]]:
+    """What a rank gets where ``local_size`` ranks share a machine, and which of the arrays it may write to."""
+    found = share_arrays(replace(world, local_size=local_size), arrays() if world.rank == 0 else None)
+    return {name: one.copy() for name, one in found.items()}, [one.flags.writeable for one in found.values()]
+
+
+@pytest.mark.parametrize("local_size", [4, 2, 1])
+def test_every_rank_of_every_machine_has_the_same_arrays(ranks, local_size: int) -> None:
+    wanted = arrays()
+    for found, writable in ranks(4)(shared, local_size):
+        assert found.keys() == wanted.keys()
+        for name, one in wanted.items():
+            assert found[name].dtype == one.dtype and np.array_equal(found[name], one)
+        if local_size > 1:
+            assert not any(flag for flag, one in zip(writable, wanted.values()) if one.size)
+
+
+def test_one_rank_keeps_its_arrays(ranks) -> None:
+    ((found, writable),) = ranks(1)(shared, 1)
+    assert all(np.array_equal(found[name], one) for name, one in arrays().items()) and all(writable)
+
+
+def without_memory(world: World) -> str:
+    def fail(descriptor: int, first: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    before, sharing.os.posix_fallocate = sharing.os.posix_fallocate, fail
+    try:
+        share_arrays(world, arrays() if world.rank == 0 else None)
+    except UnsupportedError as error:
+        return str(error)
+    finally:
+        sharing.os.posix_fallocate = before
+    return ""
+
+
+def test_too_little_memory_is_one_line_on_every_rank(ranks) -> None:
+    told = ranks(2)(without_memory)
+    assert told[0] == told[1] and "\n" not in told[0]
+    assert told[0].startswith("the ranks of a machine cannot share the memory of the graph (0.0 GB: No space left")
