@@ -1,5 +1,6 @@
 """Set up sampled training before its first epoch, and its exact evaluation on the full graph."""
 
+import inspect
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -26,7 +27,7 @@ from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import takes_links
-from fullgnn.tasks.task import NodeTask
+from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
 
 
@@ -110,11 +111,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     learner = make_learner(cfg, facts, world.device)
     model, task = learner.model, cast(NodeTask, learner.task)
     _check_model(cfg, model, world)
-    if not hasattr(task, "total"):
-        raise UnsupportedError(
-            f"task={cfg.task['name']} cannot learn from batches: its class has no method total(targets), see"
-            " docs/extending.md"
-        )
+    _check_task(cfg, task)
     host = _host_graph(cfg, world, learner, graph)
     num_hops = num_blocks(model) - num_row_blocks(model)
     sampler = build(cfg.sampler, graph=host, num_hops=num_hops, seed=cfg.seed)
@@ -138,6 +135,14 @@ def _workers(cfg: MinibatchConfig, world: World, batches: BatchSampler, num_hops
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
     layout = SlotLayout(num_rows, graph.features.shape[1], graph.features.dtype, hop_bytes)
     return Workers(batches.sample, num_hops, graph.features, layout, loader.num_workers, loader.num_slots, world.rank)
+
+
+def _check_task(cfg: MinibatchConfig, task: Task) -> None:
+    if not hasattr(task, "total") or "total" not in inspect.signature(task.loss).parameters:
+        raise UnsupportedError(
+            f"task={cfg.task['name']} cannot learn from batches: give its class the methods loss(output, targets,"
+            " total) and total(targets), as docs/extending.md explains, or use python -m fullgnn.train"
+        )
 
 
 def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> None:

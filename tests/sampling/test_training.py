@@ -18,6 +18,7 @@ from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.samplers import neighbor
 from fullgnn.schemes import Needs
 from fullgnn.storage import checkpoint as files
+from fullgnn.tasks import MultiClass
 from fullgnn.train_minibatch import run_on
 from tests.cases import config, dense_graph, minibatch_config
 
@@ -180,6 +181,21 @@ def test_bad_keys_end_with_one_line(tmp_path: Path, graph_files: dict[str, Path]
         with world_of_one(cfg.runtime) as world:
             run_on(world, cfg)
     assert BAD[keys] in str(raised.value) and "\n" not in str(raised.value)
+
+
+class OwnLoss(MultiClass):
+    """A task of a user that knows nothing of batches."""
+
+    def loss(self, output, targets):  # type: ignore[no-untyped-def, override]
+        return super().loss(output, targets)
+
+
+def test_a_task_without_batches_is_refused(tmp_path: Path, graph_files: dict[str, Path]) -> None:
+    cfg = case(graph_files["directed"], tmp_path / "run")
+    cfg.task = {"_target_": f"{__name__}.OwnLoss", "name": "own"}
+    with pytest.raises(FullGNNError, match="task=own cannot learn from batches: give its class the methods"):
+        with world_of_one(cfg.runtime) as world:
+            run_on(world, cfg)
 
 
 def refused(world: World, cfg: MinibatchConfig) -> str:
