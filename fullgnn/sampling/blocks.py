@@ -117,8 +117,12 @@ class BlockMaker:
     def _stage(self, edge_set: EdgeSet, edges: "_HopEdges") -> Stage:
         rows = edges.rows(edge_set.self_loops)
         values = rows.entries(self.dtype, edges.weights) if self.graph.weight is not None else None
-        factors = rows.entries(self.dtype, factors=edges.hop.factors, row_factor=edges.row_factor)
-        return Stage(rows.matrix(values), torch.from_numpy(factors).to(self.device))
+
+        def count() -> Tensor:
+            factors = rows.entries(self.dtype, factors=edges.hop.factors, row_factor=edges.row_factor)
+            return torch.from_numpy(factors).to(self.device)
+
+        return Stage(rows.matrix(values), count)
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The edges that a layer reads, stage by stage, and what operations on edges make of them when they first need it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,8 +44,14 @@ class Stage:
     """The edges of one stage of this rank."""
 
     csr: LocalCSR  # (targets of the block row, rows that arrive), with edge values if the graph has weights
-    factor: Tensor | None = None
-    """(E,), how often each edge counts in a sum over all edges of its target, of which some were drawn; None: once."""
+    count: Callable[[], Tensor] | None = None
+    """Computes ``factor``; None: every edge of the graph is there."""
+
+    @cached_property
+    def factor(self) -> Tensor | None:
+        """(E,), how often each edge counts in a sum over all edges of its target, of which some were drawn; None:
+        once."""
+        return None if self.count is None else self.count()
 
     @cached_property
     def transposed(self) -> Transposed:
@@ -64,7 +70,7 @@ class Stage:
 
     def tensors(self) -> list[Tensor]:
         """The tensors of its edges, for counting memory."""
-        held = self.csr.indptr, self.csr.indices, self.csr.values, self.factor
+        held = self.csr.indptr, self.csr.indices, self.csr.values, vars(self).get("factor")
         return [tensor for tensor in held if tensor is not None]
 
 

@@ -116,7 +116,8 @@ def dense_block(case: Case, hop: Hop, needs: Needs) -> Block:
             for v, i in rows.items():
                 stored[i, place[v]] = factors[i, place[v]] = 1
         csr = local_csr(csr_array(stored), case.graph.weight is None, CPU)
-        edges[edge_set] = (Stage(csr, torch.from_numpy(csr_array(factors).data)),)
+        numbers = torch.from_numpy(csr_array(factors).data)
+        edges[edge_set] = (Stage(csr, partial(torch.clone, numbers)),)
     return Block(
         torch.from_numpy(ids.astype(np.int64)),
         products,
