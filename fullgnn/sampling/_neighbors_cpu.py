@@ -62,8 +62,8 @@ def sample(
     joined,
     rank,
     tickets,
-    chunk_edges,
-    chunk_nodes,
+    all_chunk_edges,
+    all_chunk_nodes,
     sizes,
     nodes,
     target_index,
@@ -84,7 +84,8 @@ def sample(
         bits, summary: the two levels of the bitmap of each thread, zeros before and after.
         joined, rank: (words,) uint64 and (words,) int32, of any content.
         tickets: (2, num_hops * PHASES + 1) int64 zeros: of each phase, the chunks taken and those done.
-        chunk_edges, chunk_nodes: (num_chunks,) int64.
+        all_chunk_edges, all_chunk_nodes: (num_hops, num_chunks) int64. Each hop has a row of its own: a thread that
+            comes late reads the counts of a hop while others write those of the next one.
         sizes: (num_hops, 6) int64. In row h, before the call: the first place of hop h in ``starts``, ``local`` and
             ``nodes``, where the sources of hop h stand behind its targets; after it, the numbers of its targets, edges
             and sources.
@@ -117,6 +118,7 @@ def sample(
         fanout = fanouts[h]
         first_start, first_edge, first_source = sizes[h, 0], sizes[h, 1], sizes[h, 2]
         targets = nodes[first_target : first_target + num_targets]
+        chunk_edges, chunk_nodes = all_chunk_edges[h], all_chunk_nodes[h]
 
         while True:  # count
             chunk = take_ticket(tickets[0, phase:].ctypes.data)

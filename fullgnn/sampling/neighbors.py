@@ -171,7 +171,7 @@ class NeighborSampler:
         places = np.empty(num_edges if self.keep_places else 0, np.int64)
         factors = np.empty(num_edges if self.draw.weighted else 0, np.float64)
         tickets = np.zeros((2, len(self.fanouts) * PHASES + 1), np.int64)
-        per_chunk = np.zeros((2, num_chunks), np.int64)
+        per_chunk = np.zeros((2, len(self.fanouts), num_chunks), np.int64)
         words = (np.uint64(word) for word in (*self.key, epoch & LOW))
         shared = (
             num_chunks,

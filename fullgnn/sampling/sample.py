@@ -52,7 +52,7 @@ class BatchSampler:
     ):
         self.graph, self.sampler = graph, sampler
         self.labels = task.targets(read_only_tensor(graph.labels))
-        """Of all nodes, see ``Task.targets``."""
+        """What the task learns of every node of the graph, in the form of ``Task.targets``."""
         self._step = batch_size * sampler.unit
         self.num_batches = num_batches(len(sampler.items), self._step)
         self._task, self._seed, self._rank, self._num_ranks = task, seed, rank, num_ranks

@@ -257,7 +257,10 @@ class Workers:
             worker.pipe.send(message)
 
     def _ended(self, worker: _Worker) -> FullGNNError:
-        status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+        except ChildProcessError:  # somebody has asked for its status before
+            return UnsupportedError(f"sampling worker {worker.number} of rank {self._rank} has ended before")
         how = f"ended with status {status}"
         if status < 0:
             how = f"was killed ({signal.Signals(-status).name})"

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from fullgnn.errors import ConfigError, DataError
@@ -78,6 +79,19 @@ def test_the_result_has_the_same_bits_for_any_number_of_threads(replace: bool, b
         for num_threads in (2, 3, 4):
             assert equal(first, sampler.sample(targets, epoch, num_threads))
         assert not equal(first, sampler.sample(targets, epoch + 9))
+
+
+def test_threads_that_come_late_change_nothing() -> None:
+    """More threads than cores: some are suspended while others go on to the next hop."""
+    indptr, indices = random_graph(3_000, 10)
+    sampler, before = NeighborSampler(indptr, indices, [3, 3, 3, 3]), torch.get_num_threads()
+    torch.set_num_threads(8)
+    try:
+        for epoch in range(150):
+            targets = chosen(3_000, 600, seed=epoch)
+            assert equal(sampler.sample(targets, epoch, num_threads=8), sampler.sample(targets, epoch, num_threads=1))
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_node_has_the_same_neighbours_in_every_batch() -> None:
