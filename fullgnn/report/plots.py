@@ -38,8 +38,16 @@ PART_COLORS = {
     "gather": "#FFAABB",
     "reduce_scatter": "#EEDD88",
     "all_reduce": "#AAAA00",
+    "sample": "#77AADD",
+    "gather features": "#99DDFF",
+    "wait": "#DDDDDD",
+    "load": "#BBCC33",
+    "forward": "#44BB99",
+    "backward": "#AAAA00",
+    "update": "#EEDD88",
 }
-"""Colours of the phases and the collectives: the light scheme of Tol (2021), for areas on light and dark paper."""
+"""Colours of the phases, the collectives and the steps of a batch: the light scheme of Tol (2021), for areas on light
+and dark paper."""
 BORDER_COLOR = "#D55E00"
 DPI = 200
 WIDE = (4.6, 3.1)

@@ -11,6 +11,7 @@ from fullgnn.report import metrics
 from fullgnn.report.content import COUNT, NOTHING, RATIO, Block, Show, Table, missing, num_ranks, shown, unit
 from fullgnn.report.plots import SQUARE, Axis, Plot, block_map, curves, density_map, grouped, stacked
 from fullgnn.report.runs import Run
+from fullgnn.report.sampled import sampled_training
 from fullgnn.report.summary import summary
 from fullgnn.telemetry.table import percent
 
@@ -261,6 +262,7 @@ def sections(runs: list[Run]) -> dict[str, list[Block]]:
         "Summary": summary,
         _loss_title(runs): loss_and_metrics,
         "Time by phase": time_by_phase,
+        **({"Sampled training": sampled_training} if any(run.record.get("sampling") for run in runs) else {}),
         "Bytes by collective": bytes_by_collective,
         "Adjacency": adjacency,
         "Non-zeros per block": blocks,

@@ -454,3 +454,20 @@ def test_the_command(tmp_path: Path) -> None:
     assert helped.status == 0 and "out=FOLDER" in helped.output
     imports = "import sys, fullgnn.train; print({'matplotlib', 'tensorboard'} & set(sys.modules))"
     assert run_command([sys.executable, "-c", imports], cwd=tmp_path).output.strip() == "set()"
+
+
+def test_steps_of_sampled_training(tmp_path: Path, undrawn: None) -> None:
+    steps = {"sample": 4.0, "gather": 2.0, "pack": 1.0, "wait": 0.5, "forward": 3.0, "backward": 5.0, "update": 1.5}
+    counts = {"num_batches": 7, "sampled_edges": 12345.0, "sampled_edges_per_s": None, "input_rows": 999.0}
+    for name, workers in (("alone", False), ("ahead", True)):
+        times = steps | ({} if workers else {"wait": 0.0})
+        write_run(tmp_path / name, record(sampling={"time_ms": times, **counts}))
+    write_run(tmp_path / "full", record())
+    folders = (tmp_path / name for name in ("alone", "ahead", "full"))
+    section = page_of(*folders, out=tmp_path).sections["Sampled training"]
+    cells = numbers(section, "An epoch of sampled training")
+    assert cells["sample, ms"] == ["4.000", "4.000"] and cells["load, ms"] == ["–", "–"]
+    assert cells["drawn edges of an epoch"] == ["12,345"] * 2 and cells["drawn edges per second"] == ["–"] * 2
+    (alt,) = {image["alt"] for image in section.images}
+    assert "alone 16.50 ms; ahead 10.00 ms" in alt  # what workers do is not a part of their rank's time
+    assert "Not recorded: the steps of sampled training of full." in section.text

@@ -1,0 +1,51 @@
+"""The section of sampled training: the time of an epoch by the steps of its batches, and what they read."""
+
+from collections.abc import Iterator, Mapping
+
+from fullgnn.report.content import COUNT, RATIO, Block, Table, missing, shown
+from fullgnn.report.plots import Axis, Plot, stacked
+from fullgnn.report.runs import Run
+
+STEPS = {
+    "sample": "sample",
+    "gather": "gather features",
+    "pack": "pack",
+    "wait": "wait",
+    "load": "load",
+    "forward": "forward",
+    "backward": "backward",
+    "comm": "communication",
+    "update": "update",
+}
+"""The steps of a batch, as the record and as the page name them."""
+IN_WORKERS = ("sample", "gather", "pack")
+COUNTS = {
+    "num_batches": "batches of an epoch",
+    "sampled_edges": "drawn edges of an epoch",
+    "sampled_edges_per_s": "drawn edges per second",
+    "input_rows": "gathered rows of an epoch",
+}
+
+
+def sampled_training(runs: list[Run]) -> Iterator[Block]:
+    """A bar for each run, made of the steps of its busiest rank, and their numbers."""
+    found = {run: run.record["sampling"] for run in runs if run.record.get("sampling")}
+    stacks = [_of_the_rank(one["time_ms"]) for one in found.values()]
+    parts = {name: [stack.get(step, 0.0) for stack in stacks] for step, name in STEPS.items()}
+    parts = {name: heights for name, heights in parts.items() if any(heights)}
+    names, wholes = [run.name for run in found], [sum(stack.values()) for stack in stacks]
+    lengths = "; ".join(f"{name} {whole:.2f} ms" for name, whole in zip(names, wholes))
+    alt = f"Time of an epoch of sampled training by the steps of its batches: {lengths}."
+    data = {"axis": Axis(names, "", "ms"), "parts": parts, "top": max(wholes)}
+    yield "plot", Plot("steps", "time of an epoch by step", alt, stacked, data)
+    times = [[f"{name}, ms", *(shown(one["time_ms"].get(step), RATIO) for one in found.values())]
+             for step, name in STEPS.items()]  # fmt: skip
+    counts = [[label, *(shown(one[key], COUNT) for one in found.values())] for key, label in COUNTS.items()]
+    yield "numbers", Table("An epoch of sampled training", ["", *names], [*times, *counts])
+    yield from missing(runs, found, "the steps of sampled training")
+
+
+def _of_the_rank(times: Mapping[str, float]) -> dict[str, float]:
+    """The steps that the rank does itself: where it waits for workers, theirs are beside its own."""
+    theirs = IN_WORKERS if times.get("wait") else ()
+    return {step: ms for step, ms in times.items() if step not in theirs}
