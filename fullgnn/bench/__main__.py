@@ -2,6 +2,7 @@
 
     python -m fullgnn.bench op=spmm graph=products-mini widths=[16,64] threads=2
     python -m fullgnn.bench op=epoch presets=[full,hetu] nproc=2 threads=1
+    python -m fullgnn.bench op=sampling graph=products-mini fanouts=[15,10,5]
     torchrun --nproc-per-node 2 -m fullgnn.bench op=collectives
 
 Without torchrun the command starts its ranks itself, each of them this same command. ``conf/bench.yaml`` explains
@@ -12,7 +13,7 @@ import logging
 import os
 import re
 
-from fullgnn.bench import collectives, epoch, spmm
+from fullgnn.bench import collectives, epoch, sampling, spmm
 from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets, run_config
 from fullgnn.bench.environment import check_threads, restart_unless, variables
 from fullgnn.bench.record import make_record, make_table, write
@@ -22,7 +23,14 @@ from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.distributed.supervise import environment
 from fullgnn.telemetry.machine import warn_if_busy
 
-OPERATIONS = {"spmm": spmm.run, "epoch": epoch.run, "collectives": collectives.run, "reorder": spmm.run_orders}
+OPERATIONS = {
+    "spmm": spmm.run,
+    "epoch": epoch.run,
+    "collectives": collectives.run,
+    "reorder": spmm.run_orders,
+    "sampling": sampling.run_sampling,
+    "minibatch": sampling.run_minibatch,
+}
 
 log = logging.getLogger("fullgnn.bench")
 

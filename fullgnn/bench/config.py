@@ -10,6 +10,7 @@ from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
 from fullgnn.graph.workloads import WORKLOADS
+from fullgnn.sampling.neighbors import check_fanouts
 
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
@@ -41,6 +42,9 @@ class BenchConfig:
     peers: list[str]
     baseline: Optional[str]
     overrides: list[str]
+    fanouts: list[int]
+    batches: int
+    workers: int
     widths: list[int]
     sizes_mb: list[float]
     num_parts: int
@@ -105,7 +109,7 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = 
 def _check(cfg: BenchConfig) -> None:
     """Refuse values that no key can have, and combinations that measure nothing."""
     known = {
-        "op": ("spmm", "epoch", "collectives", "reorder"),
+        "op": ("spmm", "epoch", "collectives", "reorder", "sampling", "minibatch"),
         "gnn": tuple(MODELS),
         "graph": (*WORKLOADS, *choices("dataset")),
         "order": choices("reorder"),
@@ -123,24 +127,37 @@ def _check(cfg: BenchConfig) -> None:
         names = [[*preset.split(), ""][0] for preset in getattr(cfg, key) or ()]
         check_choices(key, names, [*presets(), DEFAULT_PRESET])
     check_choices("alone", cfg.alone or (), cfg.presets or presets())
-    check_minima(cfg, {"seed": 0, "warmup": 0, "budget_s": 0, "sizes_mb": 1e-3})
-    counts = ("hidden", "batch_size", "widths", "num_parts", "rounds", "epochs", "nproc", "threads", "alone_threads")
+    check_minima(cfg, {"seed": 0, "warmup": 0, "budget_s": 0, "sizes_mb": 1e-3, "workers": 0})
+    check_fanouts(cfg.fanouts)
+    counts = (
+        "hidden",
+        "batch_size",
+        "batches",
+        "widths",
+        "num_parts",
+        "rounds",
+        "epochs",
+        "nproc",
+        "threads",
+        "alone_threads",
+    )
     check_minima(cfg, dict.fromkeys(counts, 1))
-    for key in ("widths", "sizes_mb", "presets", "kernels", "orders", "alone_threads"):
+    for key in ("fanouts", "widths", "sizes_mb", "presets", "kernels", "orders", "alone_threads"):
         if getattr(cfg, key) == []:
             raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
     for key, value in vars(cfg).items():
-        if isinstance(value, list) and len(set(value)) < len(value):
+        if isinstance(value, list) and key != "fanouts" and len(set(value)) < len(value):
             raise ConfigError(f"{key} names something twice: leave one out")
     if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:
         raise ConfigError(f"epochs={cfg.epochs} are all warm-up: give more than warmup={cfg.warmup}")
     if cfg.gnn in ATTENTION and (cfg.hidden or HEADS) % HEADS:
         raise ConfigError(f"hidden={cfg.hidden} columns are not those of {HEADS} heads: give a multiple of {HEADS}")
-    if cfg.batch_size is not None and not MODELS[cfg.gnn].finds_links:
+    samples = cfg.op in ("sampling", "minibatch")
+    if cfg.batch_size is not None and not MODELS[cfg.gnn].finds_links and not samples:
         raise ConfigError(f"batch_size is for gnn=lightgcn, and gnn={cfg.gnn} has one step an epoch: leave it out")
     if cfg.op == "collectives" and cfg.nproc < 2:
         raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
-    if cfg.op in ("spmm", "reorder") and cfg.nproc > 1:
+    if cfg.op in ("spmm", "reorder", "sampling") and cfg.nproc > 1:
         raise ConfigError(f"op={cfg.op} runs in one process: leave out nproc={cfg.nproc}")
     if cfg.nproc == 1 and (cfg.alone or cfg.alone_threads):
         raise ConfigError("alone and alone_threads are for nproc of 2 or more: leave them out, or give nproc=2")

@@ -20,6 +20,8 @@ COLUMNS = {
     "spmm": {"setup_s": "set-up s", "gflop_per_s": "GFLOP/s", "error": "error"},
     "epoch": {"setup_s": "set-up s", "loss_error": "loss error", "peak_mb": "peak MB"},
     "collectives": {"gb_per_s": "GB/s"},
+    "sampling": {"m_edges_per_s": "M edges/s", "block_share": "toBlock", "redundant_share": "redundant"},
+    "minibatch": {"last_loss": "loss"},
     "reorder": {"order_s": "order s", "edge_cut": "edge cut", "bandwidth": "bandwidth"},
 }
 """By operation: key of ``details`` -> its head in the table."""

@@ -87,7 +87,7 @@ class TargetConfig:
     cache_dir: Optional[str] = MISSING
     data_root: Optional[str] = MISSING
     graphs: dict[str, PaperGraph] = field(default_factory=dict)
-    paper_cache_bytes: int = MISSING
+    paper_cache_bytes: Optional[int] = MISSING
     notes: list[str] = MISSING
     notes_on_cpu: list[str] = MISSING
     texts: dict[str, str] = field(default_factory=dict)

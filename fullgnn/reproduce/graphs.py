@@ -48,7 +48,7 @@ class Case:
     degree_scale: float
     hidden: int
     full: GraphSize
-    paper_cache_bytes: int
+    paper_cache_bytes: int | None  # None: no cache is modelled
 
     @property
     def size(self) -> GraphSize:
@@ -59,6 +59,7 @@ class Case:
     @property
     def paper_cache_share(self) -> float:
         """Fraction of the rows of H, float32 and ``hidden`` wide, that the paper's cache holds at full size."""
+        assert self.paper_cache_bytes is not None
         return min(1.0, self.paper_cache_bytes / (self.full.num_nodes * self.hidden * 4))
 
     @property
@@ -68,7 +69,10 @@ class Case:
 
     def facts(self, device: torch.device) -> dict[str, Any]:
         """Return what page and record say about the graph."""
-        size, full = self.size, self.full
+        size, full, modelled = self.size, self.full, {}
+        if self.paper_cache_bytes is not None:
+            rows = self.modelled_cache_rows
+            modelled = {"modelled_cache_rows": rows, "modelled_cache_share": rows / size.num_nodes}
         return {
             "graph": self.title,
             "source": "real" if self.real else f"look-alike ({self.dataset})",
@@ -82,9 +86,7 @@ class Case:
             "density_ratio": size.density / full.density,
             "h_bytes": size.num_nodes * self.hidden * 4,
             "cache_bytes": cache_bytes(device),
-            "modelled_cache_rows": self.modelled_cache_rows,
-            "modelled_cache_share": self.modelled_cache_rows / size.num_nodes,
-        }
+        } | modelled
 
 
 def cases(cfg: TargetConfig, features: bool = True) -> list[Case]:

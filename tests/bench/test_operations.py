@@ -216,3 +216,34 @@ def methods_alone(world: World, alone: str) -> list[str]:
 )
 def test_which_presets_run_alone(ranks, alone: str, methods: list[str]) -> None:
     assert ranks(1)(methods_alone, alone) == [methods]
+
+
+def test_sampling(ranks, tmp_path: Path) -> None:
+    arguments = ("op=sampling", "fanouts=[4,3]", "batch_size=50", "batches=2", "peers=[dgl]")
+    ranks(1)(operate, *arguments, f"out={tmp_path}")
+    record = read(tmp_path)
+    check_times(record, num_rounds=3)
+    check_missing(record, "DGL", "dgl")
+    fused, separate, fast = record["measurements"][:3]
+    assert [one["method"] for one in (fused, separate, fast)] == ["fused", "separate operators", "toBlockFast"]
+    assert fused["values"] == separate["values"] == fast["values"]  # drawn edges: the same batches
+    for one in (separate, fast):
+        assert 0 < one["details"]["block_share"] < 1 and 0 < one["details"]["redundant_share"] < 1
+    for one in record["measurements"]:
+        rates = [edges / 2 / ms / 1e3 for edges, ms in zip(one["values"][1:], one["times_ms"], strict=True)]
+        assert one["details"]["m_edges_per_s"] == pytest.approx(statistics.median(rates))
+    assert record["problem"]["num_batches"] == -(-1223 // 50)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_minibatch(ranks, tmp_path: Path, size: int) -> None:
+    arguments = ("op=minibatch", "fanouts=[4,3]", "batch_size=50", "batches=20", "hidden=16", "peers=[dgl,pyg]")
+    ranks(size)(operate, *arguments, f"out={tmp_path}")
+    record = read(tmp_path)
+    check_times(record, num_rounds=3)
+    check_missing(record, "DGL", "dgl")
+    ours = record["measurements"][0]
+    assert ours["method"] == "ours" and ours["values"][-1] < ours["values"][0]
+    assert sum(ours["details"]["steps_ms"][step] for step in ("sample", "forward", "backward")) > 0
+    assert ours["details"]["parameter_bytes"] == 4 * (2 * 32 * 16 + 16 + 2 * 16 * 7 + 7)
+    assert record["problem"]["num_batches"] == -(-1223 // (50 * size))

@@ -1,0 +1,234 @@
+"""Other libraries' neighbour sampling, and their GraphSAGE trained on it, as their examples write them.
+
+Each rank of a job trains on its own part of the training nodes and averages its gradients with the others', by torch's
+``DistributedDataParallel``, which is how both libraries are used on several devices.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from fullgnn.bench.separate import Spent
+from fullgnn.graph import Graph
+
+Step = Callable[[int], float]
+"""Train on so many batches; returns the mean of their losses."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all methods of a benchmark of sampled training share."""
+
+    fanouts: Sequence[int]  # from the targets outwards
+    batch_size: int  # training nodes of a batch of one rank
+    hidden: int
+    lr: float
+    seed: int
+    workers: int = 0  # processes of each rank that make batches ahead
+    dropout: float = 0.0
+    weight_decay: float = 0.0
+
+
+def dgl_graph(graph: Graph) -> Any:
+    """The graph with int64 ids; DGL 1.1.3 draws wrong neighbours by its fused sampler with int32 ids."""
+    import dgl
+
+    edges = torch.from_numpy(graph.indptr.astype(np.int64)), torch.from_numpy(graph.indices.astype(np.int64))
+    made = dgl.graph(("csc", (*edges, torch.empty(0, dtype=torch.int64))), num_nodes=graph.num_nodes)
+    return made.formats(["csc"])
+
+
+class DglSampler:
+    """DGL's ``NeighborSampler``, fused."""
+
+    def __init__(self, graph: Graph, fanouts: Sequence[int]):
+        from dgl.dataloading import NeighborSampler
+
+        self._graph, self._sampler = dgl_graph(graph), NeighborSampler(list(fanouts)[::-1], fused=True)
+
+    def sample(self, targets: np.ndarray, epoch: int) -> list["DglBlock"]:
+        """The blocks of a batch; ``epoch`` changes nothing."""
+        return [
+            DglBlock(block.num_edges())
+            for block in self._sampler.sample_blocks(self._graph, torch.from_numpy(targets.astype(np.int64)))[2]
+        ]
+
+
+class DglOperators:
+    """DGL's ``sample_neighbors`` and ``to_block``, one after the other."""
+
+    def __init__(self, graph: Graph, fanouts: Sequence[int]):
+        import dgl
+
+        self._dgl, self._graph, self._fanouts, self.spent = dgl, dgl_graph(graph), fanouts, Spent()
+
+    def sample(self, targets: np.ndarray, epoch: int) -> list["DglBlock"]:
+        """The blocks of a batch; ``epoch`` changes nothing."""
+        nodes, made = torch.from_numpy(targets.astype(np.int64)), list[DglBlock]()
+        for fanout in self._fanouts:
+            begin = time.perf_counter()
+            drawn = self._dgl.sampling.sample_neighbors(self._graph, nodes, fanout)
+            middle = time.perf_counter()
+            block = self._dgl.to_block(drawn, nodes)
+            self.spent.sample_s += middle - begin
+            self.spent.block_s += time.perf_counter() - middle
+            nodes = block.srcdata[self._dgl.NID]
+            made.append(DglBlock(block.num_edges()))
+        return made
+
+
+@dataclass(frozen=True)
+class DglBlock:
+    num_edges: int
+
+
+DGL_SAMPLERS = {"DGL, fused": DglSampler, "DGL": DglOperators}
+"""Method -> its maker (graph, fan-outs) -> an object with ``sample``."""
+
+
+def dgl_step(graph: Graph, setting: Setting, device: torch.device) -> tuple["_Sage", Step]:
+    """DGL's ``DataLoader`` and ``SAGEConv``."""
+    from dgl.dataloading import DataLoader, NeighborSampler
+    from dgl.nn.pytorch import SAGEConv
+
+    convs = [SAGEConv(*widths, "mean") for widths in _widths(graph, setting)]
+    features, labels = torch.from_numpy(graph.features), torch.from_numpy(graph.labels).long()
+    loader = DataLoader(
+        dgl_graph(graph),
+        _own_part(graph),
+        NeighborSampler(list(setting.fanouts)[::-1], fused=True),
+        batch_size=setting.batch_size,
+        shuffle=True,
+        num_workers=setting.workers,
+    )
+
+    def batches() -> Iterator[tuple[Any, ...]]:
+        for inputs, targets, blocks in loader:
+            moved = [block.to(device) for block in blocks]
+            yield moved, features[inputs].to(device), labels[targets].to(device)
+
+    return _trained(
+        _Sage(convs, lambda conv, h, hop, made: conv(made[hop], h), setting.dropout), batches, setting, device
+    )
+
+
+def dgl_accuracy(graph: Graph, setting: Setting, epochs: int) -> float:
+    """Train ``dgl_step`` on a CPU, and return the test accuracy on the full graph at the best validation epoch."""
+    model, step = dgl_step(graph, setting, torch.device("cpu"))
+    whole, features = [dgl_graph(graph)] * len(setting.fanouts), torch.from_numpy(graph.features)
+    labels, best, test = torch.from_numpy(graph.labels), -1.0, 0.0
+    val_mask, test_mask = torch.from_numpy(graph.val_mask), torch.from_numpy(graph.test_mask)
+    for _ in range(epochs):
+        step(-(-int(graph.train_mask.sum()) // setting.batch_size))
+        model.eval()
+        with torch.no_grad():
+            right = model(whole, features).argmax(dim=1) == labels
+        model.train()
+        val = right[val_mask].float().mean().item()
+        if val > best:
+            best, test = val, right[test_mask].float().mean().item()
+    return test
+
+
+def pyg_step(graph: Graph, setting: Setting, device: torch.device) -> tuple["_Sage", Step]:
+    """PyG's ``NeighborLoader`` and ``SAGEConv``, with what a layer does not need trimmed away."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+    from torch_geometric.nn import SAGEConv
+    from torch_geometric.utils import trim_to_layer
+
+    convs = [SAGEConv(*widths) for widths in _widths(graph, setting)]
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), rows]))
+    data = Data(torch.from_numpy(graph.features), edge_index, y=torch.from_numpy(graph.labels).long())
+    loader = NeighborLoader(
+        data,
+        list(setting.fanouts),
+        input_nodes=_own_part(graph),
+        batch_size=setting.batch_size,
+        shuffle=True,
+        num_workers=setting.workers,
+    )
+
+    def convolve(conv: torch.nn.Module, h: Tensor, hop: int, batch: Any) -> Tensor:
+        if "num_sampled_nodes" not in batch:  # sampled by torch-sparse, which does not tell
+            return conv(h, batch.edge_index)  # type: ignore[no-any-return]
+        h, edges, _ = trim_to_layer(hop, batch.num_sampled_nodes, batch.num_sampled_edges, h, batch.edge_index)
+        return conv(h, edges)  # type: ignore[no-any-return]
+
+    def batches() -> Iterator[tuple[Any, ...]]:
+        for batch in loader:
+            moved = batch.to(device)
+            yield moved, moved.x, moved.y[: batch.batch_size]
+
+    return _trained(_Sage(convs, convolve, setting.dropout), batches, setting, device)
+
+
+STEPS: dict[str, dict[str, Callable[[Graph, Setting, torch.device], tuple[torch.nn.Module, Step]]]] = {
+    "pyg": {"PyG": pyg_step},
+    "dgl": {"DGL": dgl_step},
+}
+"""Library -> method -> its maker of a model and its training."""
+
+
+class _Sage(torch.nn.Module):
+    """Convolutions with a ReLU between them, and dropout before each.
+
+    Args:
+        convolve: (convolution, h, number of the layer, batch) -> the next h.
+    """
+
+    def __init__(self, convs: list[torch.nn.Module], convolve: Callable[..., Tensor], dropout: float):
+        super().__init__()
+        self.convs, self._convolve, self._dropout = torch.nn.ModuleList(convs), convolve, dropout
+
+    def forward(self, batch: Any, h: Tensor) -> Tensor:
+        for hop, conv in enumerate(self.convs):
+            h = F.dropout(F.relu(h) if hop else h, self._dropout, self.training)
+            h = self._convolve(conv, h, hop, batch)
+        return h
+
+
+def _widths(graph: Graph, setting: Setting) -> list[tuple[int, int]]:
+    torch.manual_seed(setting.seed)  # of the weights, which are made next
+    inner = [setting.hidden] * (len(setting.fanouts) - 1)
+    return list(itertools.pairwise([graph.num_features, *inner, graph.num_classes]))
+
+
+def _own_part(graph: Graph) -> Tensor:
+    """This rank's training nodes."""
+    train = np.flatnonzero(graph.train_mask)
+    return torch.from_numpy(train[dist.get_rank() :: dist.get_world_size()])
+
+
+def _trained(
+    model: _Sage, batches: Callable[[], Iterator[Any]], setting: Setting, device: torch.device
+) -> tuple[_Sage, Step]:
+    """The model on ``device``, and its training."""
+    model = model.to(device)
+    net: torch.nn.Module = model
+    if dist.get_world_size() > 1:
+        net = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.Adam(net.parameters(), lr=setting.lr, weight_decay=setting.weight_decay)
+    stream = itertools.chain.from_iterable(batches() for _ in itertools.count())
+
+    def step(num_batches: int) -> float:
+        total = 0.0
+        for batch, features, labels in itertools.islice(stream, num_batches):
+            output = net(batch, features)[: len(labels)]
+            loss = F.cross_entropy(output, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        return total / num_batches
+
+    return model, step

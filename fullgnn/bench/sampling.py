@@ -1,0 +1,190 @@
+"""Sampled training: the sampling of a batch (op=sampling), and everything from sampling to the update (op=minibatch).
+
+A time is that of one batch, the mean of the ``batches`` that a round makes. Batches are those of an epoch, one after
+the other, and another epoch follows. In ``op=sampling`` every method gets the same targets. In ``op=minibatch`` each of
+several processes makes batches of its own training nodes, of ``batch_size`` nodes each.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.bench.harness import Method, Outcome, check_baseline, compare, measure
+from fullgnn.bench.peers import set_up
+from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, Setting, Step
+from fullgnn.bench.problem import load_graph
+from fullgnn.bench.separate import Separate, Spent
+from fullgnn.config import MinibatchConfig
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.graph import Graph
+from fullgnn.graph.workloads import WORKLOADS
+from fullgnn.nn import set_epoch
+from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
+from fullgnn.sampling.loader import Minibatch
+from fullgnn.sampling.neighbors import NeighborSampler
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.timing import wall_ms
+
+BATCH_SIZE, HIDDEN, LR = 1024, 128, 0.01
+AHEAD = 2
+"""Batches that a worker makes ahead: the slots of ours, and the prefetched ones of a torch ``DataLoader``."""
+FUSED, SEPARATE, FAST = "fused", "separate operators", "toBlockFast"
+
+
+def run_sampling(cfg: BenchConfig, world: World) -> Outcome:
+    """Time the samplers, in one process."""
+    graph = load_graph(cfg)
+    items = np.flatnonzero(graph.train_mask)
+    count = num_batches(len(items), cfg.batch_size or BATCH_SIZE)
+
+    def targets() -> Iterator[tuple[int, np.ndarray]]:
+        for epoch in itertools.count(1):
+            order = epoch_order(items, cfg.seed, epoch)
+            for number in range(count):
+                yield epoch, np.sort(batch_of(order, cfg.batch_size or BATCH_SIZE, number)).astype(np.int32)
+
+    arrays = graph.indptr.astype(np.int64), graph.indices
+    separate = {name: Separate(*arrays, cfg.fanouts, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
+    ours: list[tuple[str, Any]] = [(FUSED, NeighborSampler(*arrays, cfg.fanouts, seed=cfg.seed)), *separate.items()]
+
+    def sampled(draw: Callable[[np.ndarray, int], Iterable[Any]]) -> Step:
+        """(number of batches) -> the edges that are drawn for the next ones."""
+        own = targets()
+
+        def sample(num: int) -> float:
+            batches = (draw(nodes, epoch) for epoch, nodes in itertools.islice(own, num))
+            return float(sum(one.num_edges for hops in batches for one in hops))
+
+        return sample
+
+    methods = [_method(name, "ours", sampled(one.sample), cfg, world) for name, one in ours]
+    made, missing = set_up({"dgl": DGL_SAMPLERS} if "dgl" in cfg.peers else {}, graph, cfg.fanouts)
+    methods += [_method(name, "peer", sampled(one.sample), cfg, world) for name, (one, _) in made.items()]
+    samplers = dict(ours) | {name: one for name, (one, _) in made.items()}
+    check_baseline(methods, cfg.baseline)
+    for one in samplers.values():
+        one.sample(next(targets())[1], 0)  # compiles, which is no part of what an operator takes
+        if hasattr(one, "spent"):
+            one.spent = Spent()
+    measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
+    compare(measurements, cfg.baseline)
+    for one in measurements:
+        rounds = one.values[-len(one.times.ms) :]
+        rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in zip(rounds, one.times.ms, strict=True)]
+        one.method.details["m_edges_per_s"] = float(np.median(rates))
+        spent = getattr(samplers[one.name], "spent", None)
+        if spent is not None:
+            one.method.details["block_share"] = spent.block_share
+            if spent.searches:
+                one.method.details["redundant_share"] = 1 - spent.inserted / spent.searches
+    return Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
+
+
+def run_minibatch(cfg: BenchConfig, world: World) -> Outcome:
+    """Time batches of sampled training; called on every rank."""
+    graph = broadcast_object(from_rank0(lambda: load_graph(cfg)))
+    batch_size = cfg.batch_size or BATCH_SIZE
+    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
+    setting = Setting(cfg.fanouts, batch_size, hidden, LR, cfg.seed, cfg.workers)
+    ours = Ours(cfg, setting, world, graph)
+    methods = [_method("ours", "ours", ours.step, cfg, world)]
+    made, missing = set_up({library: STEPS[library] for library in cfg.peers if library in STEPS}, graph, setting,
+                           world.device)  # fmt: skip
+    methods += [_method(name, "peer", step, cfg, world) for name, ((_, step), _) in made.items()]
+    from_rank0(lambda: check_baseline(methods, cfg.baseline))
+    measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
+    compare(measurements, cfg.baseline)
+    for one in measurements:
+        one.method.details["last_loss"] = one.values[-1]
+        if one.method.kind == "ours":
+            one.method.details["steps_ms"] = ours.steps_ms
+            one.method.details["parameter_bytes"] = ours.parameter_bytes
+    ours.close()
+    count = num_batches(int(graph.train_mask.sum()), batch_size * world.size)
+    return Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
+
+
+class Ours:
+    """The loader and the steps of a sampled training run. Every rank makes one."""
+
+    def __init__(self, cfg: BenchConfig, setting: Setting, world: World, graph: Graph):
+        self._meter = Meter(world.device)
+        job = set_up_sampled(minibatch_config(cfg, setting, world.size), world, self._meter, graph)
+        self._training = job.training
+        self._steps_ms: list[dict[str, float]] = []  # milliseconds of a batch by step, of each call of ``step``
+        self.parameter_bytes = sum(one.numel() * one.element_size() for one in self._training.state.model.parameters())
+        epochs = map(self._training.loader.epoch, itertools.count(1))
+        self._batches: Iterator[Minibatch] = itertools.chain.from_iterable(epochs)
+
+    def step(self, num_batches: int) -> float:
+        """Train on so many batches; returns the mean of their losses."""
+        state, total = self._training.state, 0.0
+        self._meter.take()
+        for batch in itertools.islice(self._batches, num_batches):
+            state.model.train()
+            set_epoch(state.model, state.batches.count + 1)
+            total += self._training.step(batch).read()[0]
+        self._steps_ms.append({name: ms / num_batches for name, ms in self._meter.take().time_ms.items()})
+        return total / num_batches
+
+    @property
+    def steps_ms(self) -> dict[str, float]:
+        """Milliseconds of a batch by step, the median over the calls of ``step``."""
+        names = dict.fromkeys(name for one in self._steps_ms for name in one)
+        return {name: float(np.median([one.get(name, 0.0) for one in self._steps_ms])) for name in names}
+
+    def close(self) -> None:
+        """End the workers."""
+        self._training.loader.close()
+
+
+def minibatch_config(cfg: BenchConfig, setting: Setting, num_ranks: int) -> MinibatchConfig:
+    """The configuration of our run: GraphSAGE-mean without dropout, and Adam."""
+    runtime = [f"runtime.{key}={value}" for key, value in vars(run_config(cfg).runtime).items() if key in _RUNTIME]
+    run = load_config(
+        compose(
+            *(key for key in cfg.overrides if not key.startswith("dataset")),  # the graph is there
+            "model=sage",
+            f"model.num_layers={len(setting.fanouts)}",
+            f"model.hidden_channels={setting.hidden}",
+            "model.dropout=0",
+            f"sampler.fanouts={list(setting.fanouts)}".replace(" ", ""),
+            f"loader.batch_size={setting.batch_size * num_ranks}",
+            f"loader.num_workers={setting.workers}",
+            "optimizer=adam",
+            f"optimizer.lr={setting.lr}",
+            "optimizer.weight_decay=0",
+            f"seed={setting.seed}",
+            *runtime,
+            name="minibatch",
+        )
+    )
+    assert isinstance(run, MinibatchConfig)
+    return run
+
+
+_RUNTIME = "device", "backend", "nproc"
+
+
+def _method(name: str, kind: str, step: Step, cfg: BenchConfig, world: World) -> Method:
+    """``step`` as a method. What workers have made while other methods had their turn is taken before its time."""
+
+    def timed() -> tuple[float, float | None]:
+        values: list[float] = []
+        if cfg.workers:
+            step(AHEAD * cfg.workers)
+        elapsed_ms = wall_ms(lambda: values.append(step(cfg.batches)), world.device)
+        return elapsed_ms / cfg.batches, values[0]
+
+    return Method(name, kind, timed, world.size)
+
+
+def _statistics(cfg: BenchConfig, graph: Graph, count: int) -> dict[str, int | str]:
+    keys = "name", "num_nodes", "num_edges", "num_features", "num_classes"
+    found = {key: getattr(graph, key) for key in keys}
+    return found | {"fanouts": str(cfg.fanouts), "batch_size": cfg.batch_size or BATCH_SIZE, "num_batches": count}

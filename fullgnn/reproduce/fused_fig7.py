@@ -1,0 +1,37 @@
+"""Figure 7 of Li et al. (2025): the time of an epoch beside DGL's, and the largest speed-up."""
+
+from dataclasses import dataclass, field
+
+from omegaconf import MISSING
+
+from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.result import Cell, Result, TableRow, bars, speedups
+from fullgnn.reproduce.sampled import DGL, OURS, Epochs, SampledConfig
+
+
+@dataclass
+class Config(SampledConfig):
+    processes: list[int] = field(default_factory=list)
+    links: str = MISSING
+    paper: dict[str, float] = field(default_factory=dict)
+    """Dataset -> largest speed-up over DGL."""
+
+
+def run(cfg: Config) -> Result:
+    """Time an epoch of both on each graph and number of ranks."""
+    found, epochs, rows, largest = cases(cfg), Epochs(cfg, cfg.links), [], []
+    for case in found:
+        of_case = []
+        for p in cfg.processes:
+            cells = epochs.cells(case, p)
+            of_case.append(TableRow((case.title, f"p={p}"), speedups({name: cells[name] for name in (DGL, OURS)}, DGL)))
+        ratios = {row.cells[OURS].origin: [] for row in of_case}  # type: ignore[var-annotated]
+        for row in of_case:
+            if row.cells[OURS].ratio is not None:
+                ratios[row.cells[OURS].origin].append(row.cells[OURS].ratio)
+        for origin, of_origin in ratios.items():
+            most = Cell(max(of_origin, default=None), cfg.paper.get(case.dataset), "x", origin)
+            largest.append(TableRow((case.title, "largest speed-up"), {OURS: most}))
+        rows += of_case
+    panels = bars("{1}: speed-up over DGL", "speed-up", rows, (OURS,))
+    return Result(("graph", "ranks"), (DGL, OURS), rows + largest, panels, found, cfg.notes)

@@ -1,0 +1,30 @@
+"""Table 3 of Li et al. (2025): the seconds of an epoch by the size of a batch."""
+
+from dataclasses import dataclass, field
+
+from omegaconf import MISSING
+
+from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.result import Result, TableRow, bars, speedups
+from fullgnn.reproduce.sampled import DGL, OURS, PYG, Epochs, SampledConfig
+
+
+@dataclass
+class Config(SampledConfig):
+    batch_sizes: list[int] = field(default_factory=list)
+    """At full size; multiplied by the scale of the graph."""
+    links: str = MISSING
+    paper: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Batch size at full size -> column -> seconds."""
+
+
+def run(cfg: Config) -> Result:
+    """Time an epoch with each size of a batch, on one rank."""
+    found, epochs, rows = cases(cfg), Epochs(cfg, cfg.links), []
+    for case in found:
+        for size in cfg.batch_sizes:
+            scaled = max(1, round(size * case.scale))
+            cells = epochs.cells(case, 1, scaled, cfg.paper.get(size))
+            rows.append(TableRow((case.title, f"{size:,} x {case.scale:g} = {scaled:,}"), speedups(cells, DGL)))
+    panels = bars("{0}: speed-up over DGL", "speed-up", rows, (PYG, OURS), group=1)
+    return Result(("graph", "batch"), (DGL, PYG, OURS), rows, panels, found, cfg.notes)

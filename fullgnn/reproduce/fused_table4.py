@@ -1,0 +1,135 @@
+"""Table 4 of Li et al. (2025): accuracies before and after, here of full-batch training, of DGL, and of ours."""
+
+import functools
+import statistics
+import tempfile
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from omegaconf import MISSING
+
+from fullgnn import train, train_minibatch
+from fullgnn.bench.harness import attempt
+from fullgnn.bench.peers.sampled import Setting, dgl_accuracy
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import quote
+from fullgnn.distributed import world_of_one
+from fullgnn.graph import load_dataset
+from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.result import Cell, Result, TableRow, Value, number
+from fullgnn.reproduce.sampled import DGL, OURS
+
+FULL, SPREAD = "full batch", "spread of ours"
+COLUMNS = (FULL, DGL, OURS, SPREAD)
+
+
+@dataclass
+class Dataset:
+    """A graph, and how it is trained."""
+
+    dataset: list[str] = MISSING
+    """Overrides that choose the graph."""
+    hidden: int = MISSING
+    batch_size: int = MISSING
+    epochs: int = MISSING
+    full_epochs: int = MISSING
+    dropout: float = MISSING
+    weight_decay: float = MISSING
+    paper: dict[int, list[float]] = field(default_factory=dict)
+    """Ranks -> accuracy before and after, in per cent."""
+
+
+@dataclass
+class Config(TargetConfig):
+    runs: dict[str, Dataset] = field(default_factory=dict)
+    chosen_runs: Optional[list[str]] = None
+    seeds: list[int] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+    fanouts: list[int] = MISSING
+    planetoid_root: str = MISSING
+    npz_root: str = MISSING
+
+
+def run(cfg: Config) -> Result:
+    """Train with every seed, and compare the test accuracies at the best validation epoch."""
+    rows, notes, details = [], list(cfg.notes), dict[str, Any]()
+    for name, one in cfg.runs.items():
+        if cfg.chosen_runs is not None and name not in cfg.chosen_runs:
+            continue
+        dgl, why = _dgl(cfg, one)
+        full = [_accuracy(cfg, one, seed, 0) for seed in cfg.seeds]
+        details[name] = {FULL: full, DGL: dgl}
+        for p in cfg.processes:
+            ours = [_accuracy(cfg, one, seed, p) for seed in cfg.seeds]
+            details[name][f"{OURS} p={p}"] = ours
+            before, after = one.paper.get(p, [None, None])
+            first = p == cfg.processes[0]
+            cells = {
+                FULL: Cell(_mean(full) if first else "as above", unit="%"),
+                DGL: Cell((_mean(dgl) if dgl else why) if first else "as above", before, "%"),
+                OURS: Cell(_mean(ours), after, "%"),
+                SPREAD: Cell(max(ours) - min(ours), unit="%"),
+            }
+            rows.append(TableRow((name, f"p={p}"), cells))
+            if first:
+                notes += [_compared(name, other, own, ours) for other, own in ((FULL, full), (DGL, dgl)) if own]
+    return Result(("graph", "ranks"), COLUMNS, rows, [], [], notes, details)
+
+
+def _compared(name: str, other: str, theirs: list[float], ours: list[float]) -> str:
+    """Say whether the means lie within the spread of the seeds, the larger one of both."""
+    apart = abs(_mean(ours) - _mean(theirs))
+    spread = max(max(one) - min(one) for one in (ours, theirs))
+    within = "within" if apart <= spread else "NOT within"
+    return f"{name}: ours and {other} are {apart:.2f} points apart, {within} the {spread:.2f} points of the seeds."
+
+
+def _mean(values: list[float]) -> float:
+    return statistics.fmean(values)
+
+
+def _accuracy(cfg: Config, one: Dataset, seed: int, p: int) -> float:
+    """The test accuracy, in per cent, of sampled training on ``p`` ranks; of full-batch training if that is 0."""
+    overrides = [
+        *one.dataset,
+        "model=sage",
+        f"model.num_layers={len(cfg.fanouts)}",
+        f"model.hidden_channels={one.hidden}",
+        f"model.dropout={one.dropout}",
+        f"model.input_dropout={one.dropout}",
+        f"optimizer.weight_decay={one.weight_decay}",
+        f"seed={seed}",
+        f"runtime.nproc={max(1, p)}",
+        f"runtime.device={cfg.device}",
+        f"train.epochs={one.epochs if p else one.full_epochs}",
+    ]
+    if p:
+        overrides += [
+            f"sampler.fanouts=[{','.join(map(str, cfg.fanouts))}]",
+            f"loader.batch_size={one.batch_size}",
+        ]
+    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+        overrides.append(f"run_dir={quote(folder + '/run')}")
+        if p:
+            record = train_minibatch.start(load_config(compose(*overrides, name="minibatch")), overrides)
+        else:
+            record = train.start(load_config(compose(*overrides)), overrides)
+    found = number(record.test_accuracy)
+    assert found is not None
+    return 100 * found
+
+
+def _dgl(cfg: Config, one: Dataset) -> tuple[list[float], Value]:
+    """The accuracies of DGL, and why there are none."""
+    graph = load_dataset(load_config(compose(*one.dataset)).dataset)
+    found = []
+    for seed in cfg.seeds:
+        setting = Setting(
+            cfg.fanouts, one.batch_size, one.hidden, 0.01, seed, dropout=one.dropout, weight_decay=one.weight_decay
+        )
+        with world_of_one(cfg.torch_device):
+            accuracy, _, reason = attempt(functools.partial(dgl_accuracy, graph, setting, one.epochs))
+        if reason is not None:
+            return [], "not installed" if reason.startswith("ModuleNotFoundError") else reason
+        found.append(100 * accuracy)
+    return found, None

@@ -1,0 +1,141 @@
+"""Batches of sampled training, measured by ``python -m fullgnn.bench``, for the targets of Li et al. (2025)."""
+
+import json
+import math
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING
+
+from fullgnn.bench.__main__ import start
+from fullgnn.bench.config import load_bench
+from fullgnn.config.overrides import quote
+from fullgnn.reproduce.config import JobShape, TargetConfig
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.jobs import load_links
+from fullgnn.reproduce.result import Cell
+
+OURS, DGL, PYG = "ours", "DGL", "PyG"
+
+
+@dataclass
+class SampledConfig(TargetConfig):
+    """The keys of ``conf/reproduce_fused.yaml``, which explains them; a target adds its own."""
+
+    fanouts: list[int] = MISSING
+    batch_size: int = MISSING
+    batches: int = MISSING
+    rounds: int = MISSING
+    peers: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one benchmark has found."""
+
+    ms: dict[str, float]  # of a batch, by method
+    details: dict[str, dict[str, Any]]  # by method
+    missing: dict[str, str]  # reason, by method
+    num_batches: int  # of an epoch, on each rank
+    times_ms: dict[str, list[float]]
+
+    def cell(self, method: str, scale: float = 1.0, unit: str = "ms", **others: Any) -> Cell:
+        """The time of a batch, times ``scale``; or why there is none."""
+        if method not in self.ms:
+            return Cell(self.missing.get(method, "not measured"), unit=unit, **others)
+        return Cell(self.ms[method] * scale, unit=unit, **others)
+
+
+_KNOWN: dict[tuple[object, ...], Measured] = {}
+"""What this process has measured: targets of one command share it."""
+
+
+def measure(
+    cfg: SampledConfig, case: Case, op: str, nproc: int = 1, batch_size: int | None = None, workers: int = 0
+) -> Measured:
+    """Run the benchmark ``op`` on the graph of ``case``, in processes of its own."""
+    keys = {
+        "op": op,
+        "graph": "npz",
+        "hidden": case.hidden,
+        "nproc": nproc,
+        "threads": cfg.threads,
+        "device": cfg.device,
+        "seed": cfg.seed,
+        "fanouts": f"[{','.join(map(str, cfg.fanouts))}]",
+        "batch_size": batch_size or cfg.batch_size,
+        "batches": cfg.batches,
+        "rounds": cfg.rounds,
+        "workers": workers,
+        "peers": f"[{','.join(cfg.peers)}]",
+    }
+    known = (case.dataset, case.real, case.scale, case.degree_scale, *keys.values())
+    if known not in _KNOWN:
+        with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+            case.graph.save(Path(folder) / "graph.npz")
+            path = quote(str(Path(folder) / "graph.npz"))
+            arguments = [f"{key}={value}" for key, value in keys.items()]
+            arguments += [f"overrides=[{quote(f'dataset.path={path}')}]", f"out={quote(folder + '/out')}"]
+            start(load_bench(*arguments), arguments)
+            _KNOWN[known] = _read(Path(folder) / "out" / "record.json")
+    return _KNOWN[known]
+
+
+def _read(path: Path) -> Measured:
+    record = json.loads(path.read_text())
+    found = {one["method"]: one for one in record["measurements"]}
+    missing = {one["method"]: _why(one["reason"]) for one in record["missing"]}
+    return Measured(
+        {name: one["median_ms"] for name, one in found.items()},
+        {name: one["details"] for name, one in found.items()},
+        missing,
+        record["problem"]["num_batches"],
+        {name: one["times_ms"] for name, one in found.items()},
+    )
+
+
+def _why(reason: str) -> str:
+    if "ModuleNotFoundError" in reason:
+        return "not installed"
+    return "its sampler is not installed" if "requires either 'pyg-lib' or 'torch-sparse'" in reason else reason
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Seconds of epochs of sampled training on ``p`` ranks, measured up to ``cfg.nproc`` ranks and simulated beyond.
+
+    A simulated rank takes as long for a batch as the only rank of a measured job, and then waits for the AllReduce of
+    its gradients, by the planner's model of the links.
+
+    Args:
+        links: the profile whose links a simulated job has.
+    """
+
+    cfg: SampledConfig
+    links: str
+
+    def cells(self, case: Case, p: int, batch_size: int | None = None, paper: Any = None) -> dict[str, Cell]:
+        """The seconds of each method; ``paper`` has the paper's, by method."""
+        paper = paper or {}
+        assert self.cfg.nproc is not None
+        if p <= self.cfg.nproc:
+            found = measure(self.cfg, case, "minibatch", p, batch_size)
+            return {
+                name: found.cell(name, found.num_batches / 1e3, "s", paper=paper.get(name)) for name in (DGL, PYG, OURS)
+            }
+        found = measure(self.cfg, case, "minibatch", 1, batch_size)
+        num_batches = math.ceil(found.num_batches / p)
+        hardware = load_links(self.cfg, self.links, [JobShape("1d", p, 1)])
+        assert hardware is not None
+        waiting_ms = 1e3 * replace(hardware, ranks_per_node=p).link("all_reduce", p).time_s(
+            found.details[OURS]["parameter_bytes"]
+        )
+        cells = {}
+        for name in (DGL, PYG, OURS):
+            cell = found.cell(name, unit="s", paper=paper.get(name), origin="simulated")
+            if name in found.ms:
+                cell = replace(cell, ours=(found.ms[name] + waiting_ms) * num_batches / 1e3)
+            cells[name] = cell
+        return cells
