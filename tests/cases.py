@@ -17,8 +17,9 @@ from fullgnn.schemes.base import ShardedGraph
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.epoch import EpochRecord
 
-GROUPS = tuple(
-    "dataset model task scheme partition reorder kernel optimizations experiment optimizer schedule sampler".split()
+GROUPS = (
+    *"dataset model task scheme partition reorder kernel optimizations experiment optimizer schedule".split(),
+    *"sampler cache codec".split(),
 )
 """Groups of the configuration whose choices tests give."""
 LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4)]

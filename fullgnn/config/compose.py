@@ -21,7 +21,19 @@ from fullgnn.config.overrides import RENAMED, with_current_names
 from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
 from fullgnn.errors import ConfigError
 
-OPEN_GROUPS = ("dataset", "model", "task", "scheme", "partition", "kernel", "optimizer", "schedule", "sampler")
+OPEN_GROUPS = (
+    "dataset",
+    "model",
+    "task",
+    "scheme",
+    "partition",
+    "kernel",
+    "optimizer",
+    "schedule",
+    "sampler",
+    "cache",
+    "codec",
+)
 
 SCHEMAS: dict[str, type[Config]] = {"config": Config, "minibatch": MinibatchConfig}
 """The files of ``conf/`` that describe a run, and their schemas."""

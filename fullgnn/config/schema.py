@@ -147,6 +147,8 @@ class LoaderConfig:
     """How many batches of each worker may wait."""
     slot_megabytes: float = MISSING
     """Upper limit of the features in a slot; a larger batch travels in several pieces."""
+    sample_on_gpu: bool = MISSING
+    """Draw the neighbours on the GPU of the rank, which then holds the structure of the graph; not with workers."""
 
 
 @dataclass
@@ -161,6 +163,8 @@ class MinibatchConfig(Config):
     and ``optimizations`` are those of the exact evaluation on the full graph."""
 
     sampler: Any = MISSING
+    cache: Any = MISSING
+    codec: Any = MISSING
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     train: MinibatchTrainConfig = field(default_factory=MinibatchTrainConfig)
 

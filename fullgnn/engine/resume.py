@@ -37,6 +37,7 @@ _FIXED = (
     "train.weight_decay_of",
     "runtime.dtype",
     "sampler",
+    "codec",
     "loader.batch_size",
 )
 """Keys and groups of the configuration that a resumed run shares with the run before."""

@@ -23,7 +23,8 @@ COUNTS = {
     "num_batches": "batches of an epoch",
     "sampled_edges": "drawn edges of an epoch",
     "sampled_edges_per_s": "drawn edges per second",
-    "input_rows": "gathered rows of an epoch",
+    "input_rows": "rows of features that an epoch reads",
+    "fetched_bytes": "bytes of features that an epoch fetches",
 }
 
 
@@ -40,7 +41,7 @@ def sampled_training(runs: list[Run]) -> Iterator[Block]:
     yield "plot", Plot("steps", "time of an epoch by step", alt, stacked, data)
     times = [[f"{name}, ms", *(shown(one["time_ms"].get(step), RATIO) for one in found.values())]
              for step, name in STEPS.items()]  # fmt: skip
-    counts = [[label, *(shown(one[key], COUNT) for one in found.values())] for key, label in COUNTS.items()]
+    counts = [[label, *(shown(one.get(key), COUNT) for one in found.values())] for key, label in COUNTS.items()]
     yield "numbers", Table("An epoch of sampled training", ["", *names], [*times, *counts])
     yield from missing(runs, found, "the steps of sampled training")
 

@@ -1,12 +1,27 @@
 """Sampled training: each step reads a sample of the neighbours of some training nodes.
 
-The way of a batch: ``batches`` (which training nodes), ``samplers`` and ``neighbors`` (what they read), ``loader`` (the
-features), ``blocks`` (as the blocks that the models of full-batch training read), ``fit`` (the step). ``setup`` puts
-them together, and evaluates the model exactly on the full graph.
+The way of a batch: ``batches`` (which training nodes), ``samplers`` and ``neighbors`` (what they read), ``loader`` and
+``features`` (the rows), ``blocks`` (as the blocks that the models of full-batch training read), ``fit`` (the step).
+``setup`` puts them together, and evaluates the model exactly on the full graph.
 """
 
+from fullgnn.sampling.caches import cache_by_degree, cache_nothing
 from fullgnn.sampling.clusters import cluster
-from fullgnn.sampling.neighbors import ALL, Draw, Hop, NeighborSampler
+from fullgnn.sampling.codecs import BFloat16, Unencoded
+from fullgnn.sampling.hop import Hop
+from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
 from fullgnn.sampling.samplers import Sampler, neighbor
 
-__all__ = ["ALL", "Draw", "Hop", "NeighborSampler", "Sampler", "cluster", "neighbor"]
+__all__ = [
+    "ALL",
+    "BFloat16",
+    "Draw",
+    "Hop",
+    "NeighborSampler",
+    "Sampler",
+    "Unencoded",
+    "cache_by_degree",
+    "cache_nothing",
+    "cluster",
+    "neighbor",
+]

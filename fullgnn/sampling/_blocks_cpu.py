@@ -1,4 +1,4 @@
-"""The compiled loops of :mod:`fullgnn.sampling.blocks`. Importing this module imports numba."""
+"""The compiled loops of :mod:`fullgnn.sampling.rows`. Importing this module imports numba."""
 
 import numba
 
@@ -32,7 +32,7 @@ def entries(indptr, indices, edge, weights, factors, row_factor, row_scale, col_
     """Write the entry of each edge: its weight, times its factor, times the scales of its row and column.
 
     Args:
-        edge: (E,) number of each edge among ``weights`` and ``factors``; -1: weight and factor are 1.
+        edge: (E,) number of each edge among ``weights`` and ``factors``; -1: weight and factor are 1. (0,): 0, 1, ...
         weights, factors: float64; (0,): all 1.
         row_factor, row_scale: (rows,) float64; (0,): all 1.
         col_scale: (columns,) float64; (0,): all 1.
@@ -42,8 +42,9 @@ def entries(indptr, indices, edge, weights, factors, row_factor, row_scale, col_
         scale = row_scale[row] if len(row_scale) > 0 else 1.0
         for e in range(indptr[row], indptr[row + 1]):
             value = scale if len(col_scale) == 0 else scale * col_scale[indices[e]]
-            if edge[e] >= 0:
+            number = edge[e] if len(edge) > 0 else e
+            if number >= 0:
                 if len(weights) > 0:
-                    value *= weights[edge[e]]
-                value *= factors[edge[e]] if len(factors) > 0 else factor
+                    value *= weights[number]
+                value *= factors[number] if len(factors) > 0 else factor
             values[e] = value

@@ -16,8 +16,8 @@ from fullgnn.graph import Graph
 from fullgnn.partition.kway import MetisError, kway
 from fullgnn.partition.partition import Partition
 from fullgnn.partition.pattern import undirected
+from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.neighbors import PADDING, Hop
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ import torch
 
 from fullgnn.graph import Graph, row_sums
 from fullgnn.graph.normalize import check_entries
+from fullgnn.sampling.codecs import Codec, Unencoded
 from fullgnn.schemes.base import Needs
 
 
@@ -18,6 +19,7 @@ def read_only_tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
+UNENCODED = Unencoded()
 _ALWAYS = "indptr", "indices", "features", "labels", "train"
 
 
@@ -28,7 +30,7 @@ class HostGraph:
     indptr: np.ndarray  # (num_nodes + 1,) int64
     indices: np.ndarray  # (num_edges,) int32; row i holds the nodes that node i reads from, ascending
     weight: np.ndarray | None  # (num_edges,) float32 or float64; None: all 1
-    features: np.ndarray  # (num_nodes, num_features), of the dtype of the run
+    features: np.ndarray  # (num_nodes, W) encoded rows, see ``codecs.py``
     labels: np.ndarray  # as ``Graph.labels``
     train: np.ndarray  # (num_train,) int64, the training nodes, ascending
     row_sums: dict[bool, np.ndarray] = field(default_factory=dict)
@@ -41,8 +43,19 @@ class HostGraph:
         return len(self.indptr) - 1
 
     @classmethod
-    def of(cls, graph: Graph, needs: Needs, dtype: str, extra: dict[str, np.ndarray] | None = None) -> "HostGraph":
+    def of(
+        cls,
+        graph: Graph,
+        needs: Needs,
+        dtype: str,
+        extra: dict[str, np.ndarray] | None = None,
+        codec: Codec = UNENCODED,
+    ) -> "HostGraph":
         """Take over a graph, and add up what a model with these ``needs`` normalises by.
+
+        Args:
+            dtype: of the run.
+            codec: encodes the features.
 
         Raises:
             DataError: a sum of weights, or a normalised weight, is out of range.
@@ -54,7 +67,7 @@ class HostGraph:
             graph.indptr.astype(np.int64, copy=False),
             graph.indices,
             graph.weight,
-            np.ascontiguousarray(graph.features, dtype=dtype),
+            codec.encode(np.ascontiguousarray(graph.features, dtype=dtype)),
             graph.labels,
             np.flatnonzero(graph.train_mask),
             sums,

@@ -1,8 +1,10 @@
 """Makes the batches of an epoch on one rank: sampled, with the features of their inputs, as blocks on the device.
 
     host      sample      the rank's training nodes of the batch, and their hops
-              gather      the features of the outermost hop's sources
+              gather      the features of the outermost hop's sources, those that are not cached on the device
     device    load        the features, and one ``Block`` for each layer
+
+With ``sample_on_gpu`` the hops are drawn on the device, and the host still gathers.
 
 With ``num_workers``, other processes do the first two steps ahead (``workers.py``), and the rank waits for them. On a
 GPU the features then travel from page-locked memory on a stream of their own, while the batch before is computed; a
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
+from fullgnn.sampling.features import FeatureStore
 from fullgnn.sampling.host_graph import read_only_tensor
 from fullgnn.sampling.sample import BatchSampler, Sample
 from fullgnn.sampling.workers import Piece, Workers
@@ -47,10 +50,17 @@ class Loader:
         workers: make the samples ahead; None: this process makes them, each when it is asked for.
     """
 
-    def __init__(self, sampler: BatchSampler, maker: BlockMaker, meter: Meter, workers: Workers | None = None):
+    def __init__(
+        self,
+        sampler: BatchSampler,
+        features: FeatureStore,
+        maker: BlockMaker,
+        meter: Meter,
+        workers: Workers | None = None,
+    ):
         self.device, self.num_batches = maker.device, sampler.num_batches
-        self._sampler, self._maker, self._meter = sampler, maker, meter
-        self._features = read_only_tensor(sampler.graph.features)
+        self._sampler, self._features, self._maker, self._meter = sampler, features, maker, meter
+        self._rows = read_only_tensor(features.rows)
         self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
@@ -63,11 +73,12 @@ class Loader:
             made = self._here(epoch, first)
         else:
             made = self._arrivals.epoch(epoch, first, self.num_batches)
-        for sample, x in made:
+        for sample, rows in made:
             self._meter.count("sampled_edges", sample.num_edges)
             self._meter.count("input_rows", len(sample.inputs))
+            self._meter.count("fetched_bytes", len(rows) * self._features.row_bytes)
             with self._meter.clock("load"):
-                batch = self._load(sample, x)
+                batch = self._load(sample, rows)
             yield batch
 
     def close(self) -> None:
@@ -80,13 +91,14 @@ class Loader:
             with self._meter.clock("sample"):
                 sample = self._sampler.sample(epoch, number)
             with self._meter.clock("gather"):
-                x = self._features.index_select(0, torch.from_numpy(sample.inputs))
-            yield sample, x
+                rows = self._rows.index_select(0, torch.from_numpy(self._features.fetched(sample.inputs)))
+            yield sample, rows
 
-    def _load(self, sample: Sample, x: Tensor) -> Minibatch:
+    def _load(self, sample: Sample, rows: Tensor) -> Minibatch:
+        x = self._features.assemble(sample.inputs, rows.to(self.device))
         blocks = self._maker.blocks(sample.hops, sample.targets)
         targets = self._sampler.labels[torch.from_numpy(sample.targets)].to(self.device)
-        return Minibatch(x.to(self.device), blocks, targets, sample.total)
+        return Minibatch(x, blocks, targets, sample.total)
 
 
 class _Arrivals:
@@ -103,20 +115,20 @@ class _Arrivals:
                 lock_pages(address, size)
 
     def epoch(self, epoch: int, first: int, stop: int) -> Iterator[tuple[Sample, Tensor]]:
-        """The samples and features of the batches ``first`` to ``stop``, each valid until the next one."""
+        """The samples and fetched rows of the batches ``first`` to ``stop``, each valid until the next one."""
         self._workers.begin(epoch, first, stop)
         for number in range(first, stop):
             piece = self._next(number)
             assert piece.targets is not None
             hops = self._workers.hops(piece)
-            whole = piece.stop == piece.num_inputs
+            whole = piece.stop == piece.num_rows
             if whole and self._stream is None:
-                x = torch.from_numpy(self._workers.features(piece))
+                rows = torch.from_numpy(self._workers.features(piece))
             else:
                 hops = [hop.copy() for hop in hops]  # so that their slot is free for another piece
-                x = self._assembled(piece)
+                rows = self._joined(piece)
             try:
-                yield Sample(piece.targets, hops, piece.total), x
+                yield Sample(piece.targets, hops, piece.total), rows
             finally:  # also where nobody asks for the next batch
                 if whole and self._stream is None:
                     self._workers.release(piece)
@@ -140,10 +152,10 @@ class _Arrivals:
             self._meter.spent(step, seconds)
         return piece
 
-    def _assembled(self, piece: Piece) -> Tensor:
-        """The features of a batch on the device, from all of its pieces, beginning with ``piece``."""
+    def _joined(self, piece: Piece) -> Tensor:
+        """The fetched rows of a batch on the device, from all of its pieces, beginning with ``piece``."""
         layout = self._workers.layout
-        shape, dtype = (piece.num_inputs, layout.num_features), torch.from_numpy(np.empty(0, layout.dtype)).dtype
+        shape, dtype = (piece.num_rows, layout.width), torch.from_numpy(np.empty(0, layout.dtype)).dtype
         if self._stream is None:
             x = torch.empty(shape, dtype=dtype)
         else:
@@ -152,7 +164,7 @@ class _Arrivals:
         while True:
             rows = torch.from_numpy(self._workers.features(piece))
             self._copy(rows, x[piece.first : piece.stop], piece)
-            if piece.stop == piece.num_inputs:
+            if piece.stop == piece.num_rows:
                 break
             piece = self._next(piece.number)
         if self._stream is not None:

@@ -18,7 +18,6 @@ number of ranks and workers. ``_neighbors_cpu.py`` is the compiled code.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -27,6 +26,7 @@ import torch
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.dropout.mask import LOW
 from fullgnn.kernels.support.threads import parallel_for
+from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.tasks.draws import stream_key
 
 SAMPLING = 0x73616D70
@@ -34,8 +34,6 @@ SAMPLING = 0x73616D70
 ALL = -1
 """The fan-out that takes all neighbours."""
 MAX_FANOUT = 1 << 24
-PADDING = 32
-"""Elements behind the last one of ``Hop.indices``, which the product of ``kernels/spmm`` may read."""
 CHUNKS_PER_THREAD = 4
 MIN_SHARED_TARGETS = 1 << 9  # a batch of fewer targets is sampled by one thread: waking others costs as much
 
@@ -67,36 +65,6 @@ class Draw(IntEnum):
     @property
     def weighted(self) -> bool:
         return self in (Draw.WEIGHTED, Draw.WEIGHTED_REPLACE)
-
-
-@dataclass(frozen=True, eq=False)
-class Hop:
-    """The bipartite graph of one hop: what one layer reads. Edges have LOCAL ids, in no order within a row."""
-
-    sources: np.ndarray  # (num_sources,) int32 GLOBAL ids, ascending; the targets are among them
-    target_index: np.ndarray  # (num_targets,) int32, for each target its LOCAL id among the sources
-    indptr: np.ndarray  # (num_targets + 1,) int32
-    indices: np.ndarray  # (num_edges,) int32, LOCAL ids among the sources
-    places: np.ndarray | None = None  # (num_edges,) int64, places of the edges in the graph's ``indices``
-    factors: np.ndarray | None = None  # (num_edges,) float64, see ``Draw``; None: equal within a row
-    sums: np.ndarray | None = None
-    """(2, num_sources) float64, the row sums of an induced subgraph, without and with self-loops, by which its entries
-    are normalised; its edges all count once. None: the hop is a sample of the full graph's edges."""
-
-    @property
-    def num_targets(self) -> int:
-        return len(self.target_index)
-
-    @property
-    def num_edges(self) -> int:
-        return len(self.indices)
-
-    def copy(self) -> "Hop":
-        """The same hop in memory of its own."""
-        indices = np.empty(self.num_edges + PADDING, np.int32)[: self.num_edges]
-        indices[:] = self.indices
-        own = (None if one is None else one.copy() for one in (self.places, self.factors, self.sums))
-        return Hop(self.sources.copy(), self.target_index.copy(), self.indptr.copy(), indices, *own)
 
 
 class NeighborSampler:
@@ -145,6 +113,11 @@ class NeighborSampler:
     @property
     def num_nodes(self) -> int:
         return len(self.indptr) - 1
+
+    @property
+    def by_weight(self) -> tuple[np.ndarray, np.ndarray]:
+        """(nnz,) float64 weights of the edges, and their running sums in each row; (0,): no draw reads them."""
+        return self._weights, self._cumulative
 
     def sample(self, targets: np.ndarray, epoch: int, num_threads: int | None = None) -> list[Hop]:
         """Sample the hops of a batch.

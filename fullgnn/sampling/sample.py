@@ -1,13 +1,15 @@
-"""What one rank reads of a batch, drawn on the host."""
+"""What one rank reads of a batch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
+from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph, read_only_tensor
-from fullgnn.sampling.neighbors import Hop
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.tasks.task import NodeTask
 
@@ -17,13 +19,14 @@ class Sample:
     """What one rank reads of a batch."""
 
     targets: np.ndarray  # (num_targets,) int64, this rank's training nodes, ascending
-    hops: list[Hop]  # from the targets outwards
+    hops: Sequence[Hop | HopTensors]  # from the targets outwards
     total: float  # of the whole batch, over all ranks; see ``NodeTask.total``
 
-    @property
+    @cached_property
     def inputs(self) -> np.ndarray:
-        """The nodes whose features are read, ascending."""
-        return self.hops[-1].sources if self.hops else self.targets
+        """(num_inputs,) the nodes whose features are read, ascending."""
+        found = self.hops[-1].sources if self.hops else self.targets
+        return found if isinstance(found, np.ndarray) else found.cpu().numpy()
 
     @property
     def num_edges(self) -> int:

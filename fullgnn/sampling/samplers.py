@@ -2,17 +2,21 @@
 
 Contract: ``sampler(graph, num_hops, seed, **own keys) -> Sampler``. A sampler that needs something of the whole graph
 first, such as clusters, has an attribute ``prepare(graph, seed, **own keys)``, a function that rank 0 calls; the arrays
-that it returns by name are then in ``graph.extra`` on every rank.
+that it returns by name are then in ``graph.extra`` on every rank. A sampler that can draw on a GPU has a method
+``on_gpu(device)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from fullgnn.errors import ConfigError
+from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler
+from fullgnn.sampling.hop import PADDING, Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.neighbors import ALL, PADDING, Hop, NeighborSampler
+from fullgnn.sampling.neighbors import ALL, NeighborSampler
 
 
 class Sampler(Protocol):
@@ -27,7 +31,7 @@ class Sampler(Protocol):
     def targets(self, items: np.ndarray) -> np.ndarray:
         """(num_targets,) int64, the training nodes of some items, ascending."""
 
-    def sample(self, items: np.ndarray, epoch: int) -> list[Hop]:
+    def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop | HopTensors]:
         """The hops of the targets of some items, from the targets outwards."""
 
     def usual_size(self, num_items: int) -> tuple[int, int]:
@@ -40,8 +44,17 @@ class NeighborBatches:
 
     unit = 1
 
-    def __init__(self, graph: HostGraph, drawing: NeighborSampler):
+    def __init__(self, graph: HostGraph, drawing: NeighborSampler, gpu: torch.device | None = None):
         self.items, self.drawing = graph.train, drawing
+        self._graph, self._gpu = graph, None if gpu is None else GpuNeighborSampler(drawing, gpu)
+
+    def on_gpu(self, device: torch.device) -> "NeighborBatches":
+        """The same batches, drawn on ``device``.
+
+        Raises:
+            ConfigError: it is no GPU that runs Triton.
+        """
+        return NeighborBatches(self._graph, self.drawing, device)
 
     def part(self, batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
         """See ``Sampler``: consecutive ones of the sorted batch; the counts of two ranks differ by at most one."""
@@ -51,9 +64,9 @@ class NeighborBatches:
         """See ``Sampler``: the items themselves."""
         return np.sort(items)
 
-    def sample(self, items: np.ndarray, epoch: int) -> list[Hop]:
+    def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop | HopTensors]:
         """See ``Sampler``."""
-        return self.drawing.sample(items, epoch)
+        return (self._gpu or self.drawing).sample(items, epoch)
 
     def usual_size(self, num_items: int) -> tuple[int, int]:
         """See ``Sampler``."""

@@ -18,17 +18,23 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.nn import BatchNorm
 from fullgnn.sampling.blocks import BlockMaker
+from fullgnn.sampling.codecs import Codec
 from fullgnn.sampling.data_parallel import DataParallel
+from fullgnn.sampling.features import FeatureStore
 from fullgnn.sampling.fit import Training
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.sample import BatchSampler
+from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import takes_links
 from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
+
+CACHED = "cached"
+"""Name of the ids of the cached nodes in ``HostGraph.extra``."""
 
 
 class FullGraph:
@@ -94,6 +100,8 @@ def check_sampled(cfg: MinibatchConfig) -> None:
         raise ConfigError(
             "scheme=auto plans epochs of full-batch training: choose scheme=1d or scheme=1.5d for the evaluation"
         )
+    if cfg.loader.sample_on_gpu and cfg.loader.num_workers:
+        raise ConfigError("workers draw on the host: set loader.num_workers=0, or loader.sample_on_gpu=false")
 
 
 def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Graph | None = None) -> SampledJob:
@@ -112,29 +120,43 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     model, task = learner.model, cast(NodeTask, learner.task)
     _check_model(cfg, model, world)
     _check_task(cfg, task)
-    host = _host_graph(cfg, world, learner, graph)
-    num_hops = num_blocks(model) - num_row_blocks(model)
-    sampler = build(cfg.sampler, graph=host, num_hops=num_hops, seed=cfg.seed)
+    codec: Codec = build(cfg.codec)
+    host = _host_graph(cfg, world, learner, graph, codec)
+    num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
+    sampler, home = _sampler(cfg, world, host, num_hops)
     dtype = getattr(torch, cfg.runtime.dtype)
-    maker = BlockMaker(host, learner.needs, dtype, world.device, num_row_blocks(model), sums_rows=world.size == 1)
+    maker = BlockMaker(host, learner.needs, dtype, world.device, num_rows, world.size == 1, home)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size)
-    loader = Loader(batches, maker, meter, _workers(cfg, world, batches, num_hops))
+    features = FeatureStore(host.features, codec, host.extra[CACHED], dtype, world.device)
+    loader = Loader(batches, features, maker, meter, _workers(cfg, world, batches, features, num_hops))
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
     return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts)
 
 
-def _workers(cfg: MinibatchConfig, world: World, batches: BatchSampler, num_hops: int) -> Workers | None:
+def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int) -> tuple[Sampler, torch.device]:
+    """The sampler, and the device on which its hops are."""
+    sampler: Sampler = build(cfg.sampler, graph=graph, num_hops=num_hops, seed=cfg.seed)
+    if not cfg.loader.sample_on_gpu:
+        return sampler, torch.device("cpu")
+    moved = getattr(sampler, "on_gpu", None)
+    if moved is None:
+        raise UnsupportedError(f"sampler={cfg.sampler['name']} runs on the host: leave out loader.sample_on_gpu")
+    return moved(world.device), world.device
+
+
+def _workers(
+    cfg: MinibatchConfig, world: World, batches: BatchSampler, features: FeatureStore, num_hops: int
+) -> Workers | None:
     """The processes that make the batches of this rank; None: the rank makes them."""
-    loader, graph = cfg.loader, batches.graph
+    loader, rows = cfg.loader, features.rows
     if not loader.num_workers:
         return None
     num_inputs, hop_bytes = batches.usual_size()
-    row_bytes = max(1, graph.features.shape[1] * graph.features.itemsize)
-    num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // row_bytes))
+    num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.row_bytes)))
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
-    layout = SlotLayout(num_rows, graph.features.shape[1], graph.features.dtype, hop_bytes)
-    return Workers(batches.sample, num_hops, graph.features, layout, loader.num_workers, loader.num_slots, world.rank)
+    layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes)
+    return Workers(batches.sample, num_hops, features, layout, loader.num_workers, loader.num_slots, world.rank)
 
 
 def _check_task(cfg: MinibatchConfig, task: Task) -> None:
@@ -159,15 +181,17 @@ def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> 
         )
 
 
-def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Graph | None) -> HostGraph:
-    """The graph, once on each machine."""
+def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Graph | None, codec: Codec) -> HostGraph:
+    """The graph, once on each machine, with what sampler and cache have prepared."""
 
     def made() -> HostGraph:
         assert graph is not None
         prepare = getattr(target_of(cfg.sampler), "prepare", None)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
-        extra = None if prepare is None else prepare(graph, cfg.seed, **keys)
-        return HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra)
+        extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
+        host = HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra, codec)
+        row_bytes = host.features.shape[1] * host.features.itemsize
+        return replace(host, extra=extra | {CACHED: build(cfg.cache, graph=graph, row_bytes=row_bytes)})
 
     host = from_rank0(made)
     if world.size == 1:

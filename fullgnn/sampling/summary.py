@@ -18,6 +18,8 @@ STEPS = ("sample", "gather", "pack", "wait", "load", "forward", "backward", "com
 """The steps of a batch, in order. With workers, the first three are their time, and ``wait`` is what a rank waits for
 them."""
 
+COUNTS = ("sampled_edges", "input_rows", "fetched_bytes")
+
 
 def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) -> dict[str, Any]:
     """The field ``sampling`` of ``RunRecord``. Every rank calls it and gets the same.
@@ -26,18 +28,19 @@ def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) ->
     """
     costs = [record.cost for record in result.epochs[1:] or result.epochs] or [Cost()]
     ranks = all_gather_objects({step: _median(cost.time_ms.get(step, 0.0) for cost in costs) for step in STEPS})
-    counts = all_gather_objects(
-        {name: _median(cost.counts.get(name, 0) for cost in costs) for name in ("sampled_edges", "input_rows")}
-    )
+    counts = all_gather_objects({name: _median(cost.counts.get(name, 0) for cost in costs) for name in COUNTS})
     busiest = max(ranks, key=lambda times: sum(times.values()))
     edges = sum(one["sampled_edges"] for one in counts)
     return {
         "sampler": dict(cfg.sampler),
+        "cache": dict(cfg.cache),
+        "codec": dict(cfg.codec),
         "batch_size": cfg.loader.batch_size,
         "num_batches": loader.num_batches,
         "time_ms": busiest,
         "sampled_edges": edges,
         "input_rows": sum(one["input_rows"] for one in counts),
+        "fetched_bytes": sum(one["fetched_bytes"] for one in counts),
         "sampled_edges_per_s": edges / (busiest["sample"] / 1e3) if busiest["sample"] else None,
     }
 
@@ -51,7 +54,8 @@ def sampling_table(record: RunRecord) -> str:
         *((f"  {step}", f"{ms:.2f} ms", percent(ms / median)) for step, ms in found["time_ms"].items() if ms),
         ("batches of an epoch", str(found["num_batches"]), ""),
         ("drawn edges of an epoch", f"{found['sampled_edges']:.0f}", ""),
-        ("rows of features that were gathered", f"{found['input_rows']:.0f}", ""),
+        ("rows of features that were read", f"{found['input_rows']:.0f}", ""),
+        ("features that were fetched from the host", num_bytes(int(found["fetched_bytes"])), ""),
         *(
             (f"peak memory, rank {rank}", num_bytes(count), "")
             for rank, count in enumerate(record.peak_memory_bytes_per_rank)

@@ -1,7 +1,7 @@
 """Processes that make the batches of a rank ahead of it, and the shared memory in which the batches travel.
 
-    worker w    makes the batches w, w + W, w + 2 W, ... of an epoch: draws the hops, gathers the features of their
-                inputs into a slot of shared memory, copies the hops behind them, and tells the rank through a pipe
+    worker w    makes the batches w, w + W, w + 2 W, ... of an epoch: draws the hops, gathers the rows of features that
+                are fetched into a slot of shared memory, copies the hops behind them, and tells the rank through a pipe
     the rank    takes the batches in order, from one worker after the other, and tells a worker when a slot is free
 
 Each worker has slots of its own, so that at most as many of its batches wait at any time. A pipe joins two processes
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -33,7 +33,8 @@ import torch
 from fullgnn.distributed.orphan import LAUNCHER_PID, end_with_launcher
 from fullgnn.distributed.stop import STOP_SIGNALS
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.sampling.neighbors import PADDING, Hop
+from fullgnn.sampling.features import FeatureStore
+from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
 
 ALIGNED = 64  # bytes
@@ -44,24 +45,24 @@ class SlotLayout:
     """The size of a slot: rows of features, then bytes for the hops."""
 
     num_rows: int
-    num_features: int
+    width: int  # of a row, in elements
     dtype: np.dtype
     hop_bytes: int
 
     @property
     def feature_bytes(self) -> int:
         """From the beginning of the slot to the hops."""
-        return _aligned(self.num_rows * self.num_features * self.dtype.itemsize)
+        return _aligned(self.num_rows * self.width * self.dtype.itemsize)
 
     @property
     def num_bytes(self) -> int:
         return self.feature_bytes + _aligned(self.hop_bytes)
 
     def features(self, memory: mmap.mmap, slot: int) -> np.ndarray:
-        """(num_rows, num_features), on the memory of ``slot``."""
-        count = self.num_rows * self.num_features
+        """(num_rows, width), on the memory of ``slot``."""
+        count = self.num_rows * self.width
         found = np.frombuffer(memory, self.dtype, count, slot * self.num_bytes)
-        return found.reshape(self.num_rows, self.num_features)
+        return found.reshape(self.num_rows, self.width)
 
     def hops(self, memory: mmap.mmap, slot: int) -> np.ndarray:
         """(hop_bytes,) uint8, on the memory of ``slot``."""
@@ -109,7 +110,7 @@ def unpack(packed: Packed, num_hops: int, area: np.ndarray) -> list[Hop]:
     found: list[dict[str, Any]] = [{} for _ in range(num_hops)]
     for one in packed:
         if isinstance(one, Hop):
-            return [hop for hop in packed if isinstance(hop, Hop)]
+            return [hop.copy() for hop in packed if isinstance(hop, Hop)]  # with the padding, which pickle drops
         size = int(np.prod(one.shape, dtype=np.int64)) * np.dtype(one.dtype).itemsize
         found[one.hop][one.name] = area[one.first : one.first + size].view(one.dtype).reshape(one.shape)
     return [Hop(**arrays) for arrays in found]
@@ -117,7 +118,7 @@ def unpack(packed: Packed, num_hops: int, area: np.ndarray) -> list[Hop]:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a worker tells its rank: rows ``first`` to ``stop`` of the features of a batch are in ``slot``.
+    """What a worker tells its rank: rows ``first`` to ``stop`` of the fetched features of a batch are in ``slot``.
 
     The last three fields are those of the batch, and come with its first piece.
     """
@@ -127,7 +128,7 @@ class Piece:
     slot: int
     first: int
     stop: int
-    num_inputs: int  # of the batch
+    num_rows: int  # of the batch
     time_s: dict[str, float]  # what the worker has spent on this piece, by step
     targets: np.ndarray | None = None
     total: float = 0.0
@@ -154,7 +155,7 @@ class Workers:
     Args:
         sample: draws batch (epoch, number).
         num_hops: of a sample.
-        features: (num_nodes, num_features).
+        features: tells which rows are fetched.
         num_workers: at least 1.
         num_slots: of each worker.
         rank: for messages.
@@ -164,7 +165,7 @@ class Workers:
         self,
         sample: Callable[[int, int], Sample],
         num_hops: int,
-        features: np.ndarray,
+        features: FeatureStore,
         layout: SlotLayout,
         num_workers: int,
         num_slots: int,
@@ -215,7 +216,7 @@ class Workers:
             self.release(found)
 
     def features(self, piece: Piece) -> np.ndarray:
-        """(stop - first, num_features), the features of ``piece``, until its slot is released."""
+        """(stop - first, row width), the rows of ``piece``, until its slot is released."""
         memory = self._workers[piece.number % len(self._workers)].memory
         return self.layout.features(memory, piece.slot)[: piece.stop - piece.first]
 
@@ -277,7 +278,7 @@ class _Producer:
 
     pipe: Connection
     sample: Callable[[int, int], Sample]
-    all_features: np.ndarray
+    features: FeatureStore
     layout: SlotLayout
     memory: mmap.mmap
     num_slots: int
@@ -300,19 +301,20 @@ class _Producer:
         begin = time.perf_counter()
         sample = self.sample(epoch, number)
         time_s = {"sample": time.perf_counter() - begin}
-        num_inputs, step = len(sample.inputs), self.layout.num_rows
-        for first in range(0, max(1, num_inputs), step):
+        fetched = self.features.fetched(sample.inputs)
+        num_rows, step = len(fetched), self.layout.num_rows
+        for first in range(0, max(1, num_rows), step):
             while not free:
                 self._receive(free, wanted)
-            slot, stop = free.pop(0), min(first + step, num_inputs)
+            slot, stop = free.pop(0), min(first + step, num_rows)
             begin = time.perf_counter()
             rows = self.layout.features(self.memory, slot)[: stop - first]
-            np.take(self.all_features, sample.inputs[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
+            np.take(self.features.rows, fetched[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
             time_s["gather"] = time.perf_counter() - begin
-            place = request, number, slot, first, stop, num_inputs, time_s
+            place = request, number, slot, first, stop, num_rows, time_s
             if first == 0:
                 begin = time.perf_counter()
-                hops = pack(sample.hops, self.layout.hops(self.memory, slot))
+                hops = pack(cast(list[Hop], sample.hops), self.layout.hops(self.memory, slot))
                 time_s["pack"] = time.perf_counter() - begin
                 yield Piece(*place, sample.targets, sample.total, hops)
             else:

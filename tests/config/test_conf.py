@@ -15,7 +15,7 @@ from fullgnn.errors import ConfigError
 from tests.cases import GROUPS as CHOSEN
 
 GROUPS = (*CHOSEN, "train", "runtime", "loader")
-OF_SAMPLED_TRAINING = ("sampler", "loader")
+OF_SAMPLED_TRAINING = ("sampler", "loader", "cache", "codec")
 APART = ("hardware", "tuning")  # groups outside a run's configuration; other tests read these files
 CHOICES = [
     (path.parent.name, path.stem)
@@ -33,6 +33,8 @@ PROGRAM = {
     "schedule": {"optimizer"},
     "partition": {"adj", "train_mask", "num_parts", "seed"},
     "sampler": {"graph", "num_hops", "seed"},
+    "cache": {"graph", "row_bytes"},
+    "codec": set(),
 }
 """Arguments that the program passes to a group's target beside the YAML's keys; a task that finds links gets ``links``
 in place of ``labels``."""

@@ -458,7 +458,13 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_steps_of_sampled_training(tmp_path: Path, undrawn: None) -> None:
     steps = {"sample": 4.0, "gather": 2.0, "pack": 1.0, "wait": 0.5, "forward": 3.0, "backward": 5.0, "update": 1.5}
-    counts = {"num_batches": 7, "sampled_edges": 12345.0, "sampled_edges_per_s": None, "input_rows": 999.0}
+    counts = {
+        "num_batches": 7,
+        "sampled_edges": 12345.0,
+        "sampled_edges_per_s": None,
+        "input_rows": 999.0,
+        "fetched_bytes": 3996.0,
+    }
     for name, workers in (("alone", False), ("ahead", True)):
         times = steps | ({} if workers else {"wait": 0.0})
         write_run(tmp_path / name, record(sampling={"time_ms": times, **counts}))

@@ -14,8 +14,10 @@ from fullgnn.engine.blocks import needs_of, num_blocks, num_row_blocks
 from fullgnn.graph import EdgeSet, Graph, Propagation
 from fullgnn.nn import MessageConv, set_epoch
 from fullgnn.sampling.blocks import BlockMaker
+from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.neighbors import ALL, Hop, NeighborSampler
+from fullgnn.sampling.neighbors import ALL, NeighborSampler
+from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
 from fullgnn.schemes import Block, FusedProduct, Needs
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.local import LocalMovements
@@ -162,6 +164,25 @@ def test_products_and_edges_are_those_of_dense_matrices(
         numbers = target, block.source_id[csr.indices.long()], values, stage.factor
         found = sorted(zip(*(one.tolist() for one in numbers)))
         assert np.allclose(found, sorted(edges))
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weights"])
+@pytest.mark.parametrize("fanout", [3, ALL])
+def test_torch_operations_compute_the_bits_of_the_compiled_loops(weighted: bool, fanout: int) -> None:
+    case = Case.of(weighted)
+    (hop,) = case.sampler([fanout], weighted=weighted).sample(np.arange(0, NUM_NODES, 3), 1)
+    tensors, weight = HopTensors.of(hop), case.graph.weight
+    arrays = torch.from_numpy(case.graph.indptr.astype(np.int64)), None if weight is None else torch.from_numpy(weight)
+    edges = HopEdges(tensors, *arrays, CPU)
+    for found, wanted in zip(with_self_loops_torch(tensors), with_self_loops(tensors), strict=True):
+        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+    rng = np.random.default_rng(5)
+    row, col = (torch.from_numpy(rng.random(count)) for count in (hop.num_targets, len(hop.sources)))
+    for rows in (edges.rows(False), edges.rows(True)):
+        for scales in ((None, None), (row, None), (None, col), (row, col)):
+            for numbers in ((edges.weights, tensors.factors, edges.row_factor), (None, None, None)):
+                wanted = rows.entries(torch.float64, *numbers, *scales)
+                assert torch.equal(rows.entries_torch(*numbers, *scales), wanted)
 
 
 def gradients(model: torch.nn.Module, x: Tensor, blocks: list[Block], weight: Tensor) -> list[Tensor]:

@@ -10,7 +10,8 @@ import torch
 from scipy import stats
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.sampling.neighbors import ALL, Hop, NeighborSampler
+from fullgnn.sampling.hop import Hop
+from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from tests.sampling import reference
 
 SEED = 2**40 + 5

@@ -16,6 +16,8 @@ from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, Propagation
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.sampling.blocks import BlockMaker
+from fullgnn.sampling.codecs import Unencoded
+from fullgnn.sampling.features import FeatureStore
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
@@ -55,15 +57,26 @@ def batches_of(graph: Graph, weighted: bool = False) -> BatchSampler:
 
 
 def make_workers(
-    batches: BatchSampler, num_workers: int = 2, num_slots: int = 2, num_rows: int = 900, num_bytes: int = 1 << 20
+    batches: BatchSampler,
+    num_workers: int = 2,
+    num_slots: int = 2,
+    num_rows: int = 900,
+    num_bytes: int = 1 << 20,
+    features: FeatureStore | None = None,
 ) -> Workers:
-    features = batches.graph.features
-    layout = SlotLayout(num_rows, features.shape[1], features.dtype, num_bytes)
+    features = features or plain(batches)
+    rows = features.rows
+    layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, num_bytes)
     return Workers(batches.sample, 2, features, layout, num_workers, num_slots, rank=7)
 
 
-def loader_of(batches: BatchSampler, workers: Workers | None) -> Loader:
-    return Loader(batches, BlockMaker(batches.graph, NEEDS, torch.float32, CPU), Meter(CPU), workers)
+def plain(batches: BatchSampler) -> FeatureStore:
+    return FeatureStore(batches.graph.features, Unencoded(), np.empty(0, np.int64), torch.float32, CPU)
+
+
+def loader_of(batches: BatchSampler, workers: Workers | None, features: FeatureStore | None = None) -> Loader:
+    maker = BlockMaker(batches.graph, NEEDS, torch.float32, CPU)
+    return Loader(batches, features or plain(batches), maker, Meter(CPU), workers)
 
 
 def content(batch: Minibatch) -> list[torch.Tensor]:
@@ -161,9 +174,8 @@ def failing(batches: BatchSampler) -> Callable:
 
 def test_a_bug_of_a_worker_is_shown_with_its_traceback(graph: Graph) -> None:
     batches, before = batches_of(graph), children()
-    features = batches.graph.features
-    layout = SlotLayout(900, NUM_FEATURES, features.dtype, 1 << 20)
-    workers = Workers(failing(batches), 2, features, layout, 2, 2, rank=0)
+    layout = SlotLayout(900, NUM_FEATURES, np.dtype(np.float32), 1 << 20)
+    workers = Workers(failing(batches), 2, plain(batches), layout, 2, 2, rank=0)
     with closing(loader_of(batches, workers)) as loader:
         with pytest.raises(RuntimeError, match="(?s)worker 1 of rank 0 failed:.*in sample.*ZeroDivisionError: a bug"):
             list(loader.epoch(1))

@@ -1,0 +1,52 @@
+"""How the features of nodes are kept on the host, and travel to the device of a rank.
+
+Contract of a codec: a class whose keys are those of its YAML, with
+
+    encode(features) -> rows    of all nodes, on rank 0, once: (num_nodes, F) to (num_nodes, W) of any dtype
+    decode(rows, dtype) -> x    of the inputs of a batch, on the device: (m, W) to (m, F) of ``dtype``
+
+The exact evaluation on the full graph reads the features as they are in the dataset.
+"""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Codec(Protocol):
+    """Encodes rows of features on the host, and decodes them on the device."""
+
+    def encode(self, features: np.ndarray) -> np.ndarray:
+        """(num_nodes, W), C-contiguous, of the (num_nodes, F) ``features``, which have the dtype of the run."""
+
+    def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """(m, F) features of ``dtype``, of (m, W) encoded rows, on their device."""
+
+
+class Unencoded:
+    """Features as they are."""
+
+    def encode(self, features: np.ndarray) -> np.ndarray:
+        """See ``Codec``."""
+        return features
+
+    def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """See ``Codec``."""
+        return rows
+
+
+class BFloat16:
+    """Features in 16 bits, rounded to the nearest bfloat16: 8 significant bits, and the range of float32.
+
+    Features that are 0 or 1, as words of a text often are, stay exact.
+    """
+
+    def encode(self, features: np.ndarray) -> np.ndarray:
+        """See ``Codec``. NumPy has no bfloat16: the 16 bits are an int16."""
+        return torch.from_numpy(features).to(torch.bfloat16).view(torch.int16).numpy()
+
+    def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """See ``Codec``."""
+        return rows.view(torch.bfloat16).to(dtype)
