@@ -31,6 +31,6 @@ def run(cfg: Config) -> Result:
 
 
 def _with_fastest_dgl(found: Measured) -> Measured:
-    """Take the faster one of DGL's two samplers as DGL's."""
+    """Take the fastest one of DGL's samplers as DGL's."""
     times = {name: ms for name, ms in found.ms.items() if name.startswith(DGL)}
     return replace(found, ms=found.ms | {DGL: min(times.values())}) if times else found

@@ -4,6 +4,7 @@ Each rank of a job trains on its own part of the training nodes and averages its
 ``DistributedDataParallel``, which is how both libraries are used on several devices.
 """
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,13 +38,12 @@ class Setting:
     weight_decay: float = 0.0
 
 
-def dgl_graph(graph: Graph) -> Any:
-    """The graph with int64 ids; DGL 1.1.3 draws wrong neighbours by its fused sampler with int32 ids."""
+def dgl_graph(graph: Graph, dtype: torch.dtype = torch.int64) -> Any:
+    """The graph with ids of ``dtype``; DGL 1.1.3 draws wrong neighbours by its fused sampler with int32 ids."""
     import dgl
 
-    edges = torch.from_numpy(graph.indptr.astype(np.int64)), torch.from_numpy(graph.indices.astype(np.int64))
-    made = dgl.graph(("csc", (*edges, torch.empty(0, dtype=torch.int64))), num_nodes=graph.num_nodes)
-    return made.formats(["csc"])
+    arrays = (*(torch.tensor(one, dtype=dtype) for one in (graph.indptr, graph.indices)), torch.empty(0, dtype=dtype))
+    return dgl.graph(("csc", arrays), num_nodes=graph.num_nodes, idtype=dtype).formats(["csc"])
 
 
 class DglSampler:
@@ -65,14 +65,15 @@ class DglSampler:
 class DglOperators:
     """DGL's ``sample_neighbors`` and ``to_block``, one after the other."""
 
-    def __init__(self, graph: Graph, fanouts: Sequence[int]):
+    def __init__(self, graph: Graph, fanouts: Sequence[int], dtype: torch.dtype = torch.int64):
         import dgl
 
-        self._dgl, self._graph, self._fanouts, self.spent = dgl, dgl_graph(graph), fanouts, Spent()
+        self._dgl, self._graph, self._fanouts, self._dtype = dgl, dgl_graph(graph, dtype), fanouts, dtype
+        self.spent = Spent()
 
     def sample(self, targets: np.ndarray, epoch: int) -> list["DglBlock"]:
         """The blocks of a batch; ``epoch`` changes nothing."""
-        nodes, made = torch.from_numpy(targets.astype(np.int64)), list[DglBlock]()
+        nodes, made = torch.tensor(targets, dtype=self._dtype), list[DglBlock]()
         for fanout in self._fanouts:
             begin = time.perf_counter()
             drawn = self._dgl.sampling.sample_neighbors(self._graph, nodes, fanout)
@@ -90,7 +91,11 @@ class DglBlock:
     num_edges: int
 
 
-DGL_SAMPLERS = {"DGL, fused": DglSampler, "DGL": DglOperators}
+DGL_SAMPLERS: dict[str, Callable[..., Any]] = {
+    "DGL, fused": DglSampler,
+    "DGL": DglOperators,
+    "DGL, int32": functools.partial(DglOperators, dtype=torch.int32),
+}
 """Method -> its maker (graph, fan-outs) -> an object with ``sample``."""
 
 
