@@ -35,7 +35,7 @@ ALL = -1
 """The fan-out that takes all neighbours."""
 MAX_FANOUT = 1 << 24
 CHUNKS_PER_THREAD = 4
-MIN_SHARED_TARGETS = 1 << 9  # a batch of fewer targets is sampled by one thread: waking others costs as much
+MIN_SHARED_EDGES = 1 << 14  # a batch that draws fewer, at most, is sampled by one thread: waking others costs as much
 
 
 class Draw(IntEnum):
@@ -133,10 +133,12 @@ class NeighborSampler:
         from fullgnn.sampling._neighbors_cpu import PHASES, sample
 
         num_threads = torch.get_num_threads() if num_threads is None else num_threads
-        num_threads = num_threads if len(targets) >= MIN_SHARED_TARGETS else 1
-        num_chunks = num_threads * CHUNKS_PER_THREAD if num_threads > 1 else 1
-        scratch = self._scratch.setdefault(num_threads, _Scratch(self.num_nodes, num_threads))
         sizes, (num_starts, num_edges, num_nodes) = self._most(len(targets))
+        num_threads = num_threads if num_edges >= MIN_SHARED_EDGES else 1
+        num_chunks = num_threads * CHUNKS_PER_THREAD if num_threads > 1 else 1
+        if num_threads not in self._scratch:
+            self._scratch[num_threads] = _Scratch(self.num_nodes, num_threads)
+        scratch = self._scratch[num_threads]
         nodes = np.empty(num_nodes, np.int32)
         nodes[: len(targets)] = targets
         starts, local = np.empty(num_starts, np.int32), np.empty(num_edges, np.int32)

@@ -18,6 +18,7 @@ from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
 from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
 from tests.sampling.test_workers import batches_of, content, graph, loader_of, make_workers, same_batches  # noqa: F401
+from tests.test_extending import example
 
 CPU = torch.device("cpu")
 CACHED = {"nothing": [], "some": [0, 3, 7, 500, 899], "all": range(900)}
@@ -53,6 +54,8 @@ def test_the_nodes_that_most_nodes_read_are_cached() -> None:
         [], [], [0], [0, 1], [0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 3, 4],
     ]  # fmt: skip
     assert cache_nothing(arcs, 4).tolist() == []
+    at_random = example("caches").cache_at_random(arcs, 500_000, 1.5)
+    assert len(at_random) == 3 and at_random.tolist() == sorted(set(at_random.tolist()))
     with pytest.raises(ConfigError, match="cache.megabytes=-1 is out of range: give 0 or more"):
         cache_by_degree(arcs, 4, -1)
 

@@ -1,14 +1,12 @@
 """The sampler on a GPU, or in Triton's interpreter, against the one on the host."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fullgnn.distributed import world_of_one
-from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
 from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler
 from fullgnn.sampling.hop import PADDING
@@ -16,7 +14,6 @@ from fullgnn.sampling.neighbors import ALL, SAMPLING, NeighborSampler
 from fullgnn.tasks.draws import stream_key
 from tests.sampling.reference import random_word, uniform
 from tests.sampling.test_neighbors import SEED, chosen, random_graph, random_weights
-from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
@@ -79,26 +76,3 @@ def test_a_machine_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(gpu, "INTERPRETED", False)
     with pytest.raises(ConfigError, match="loader.sample_on_gpu=true needs a GPU and Triton, and the run is on cpu"):
         GpuNeighborSampler(NeighborSampler(*random_graph(50, 4), [2]), torch.device("cpu"))
-
-
-@pytest.mark.parametrize("kind", ["directed", "weighted"])
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
-def test_training_is_that_of_the_host(tmp_path: Path, graph_files: dict[str, Path], kind: str, model: str) -> None:  # noqa: F811
-    found = []
-    for on_gpu in ("true", "false"):
-        keys = [*MODELS[model], "train.epochs=2", f"loader.sample_on_gpu={on_gpu}", "model.dropout=0"]
-        cfg = case(graph_files[kind], tmp_path / on_gpu, *keys)
-        with world_of_one(cfg.runtime) as world:
-            found.append(run(world, cfg))
-    same(*found, 1e-9)
-
-
-def test_what_cannot_sample_on_a_gpu_says_so(tmp_path: Path, graph_files: dict[str, Path]) -> None:  # noqa: F811
-    lines = {
-        "sampler=cluster sampler.num_clusters=5": "sampler=cluster runs on the host: leave out loader.sample_on_gpu",
-        "loader.num_workers=1": "workers draw on the host: set loader.num_workers=0, or loader.sample_on_gpu=false",
-    }
-    for key, line in lines.items():
-        cfg = case(graph_files["directed"], tmp_path / "run", "loader.sample_on_gpu=true", *key.split())
-        with pytest.raises(FullGNNError, match=line), world_of_one(cfg.runtime) as world:
-            run(world, cfg)

@@ -1,7 +1,7 @@
 """The checks: pytest, in a process of its own, runs the tests of this checkout on this machine's GPU.
 
-The tests at the size of a GPU, of NCCL and of several ranks (``tests/gpu``) come first, then those of the kernels. With
-the argument ``tool``, compute-sanitizer watches a sample of small tests.
+The tests at the size of a GPU, of NCCL and of several ranks (``tests/gpu``) come first, then those of the kernels and
+of sampling. With the argument ``tool``, compute-sanitizer watches a sample of small tests.
 """
 
 import os
@@ -20,7 +20,7 @@ from fullgnn.bench.gpu.record import Check
 from fullgnn.bench.gpu.worker import Report, Task
 
 ROOT = Path(__file__).parents[3]
-TESTS = ("tests/gpu", "tests/kernels")
+TESTS = ("tests/gpu", "tests/kernels", "tests/sampling/test_gpu_neighbors.py", "tests/sampling/test_gpu_training.py")
 TOY_TESTS = ("tests/gpu/test_nccl.py", "tests/gpu/test_ranks.py", "tests/gpu/test_replay.py")
 NAMED = ("tests.gpu.test_nccl", "tests.gpu.test_ranks", "tests.gpu.test_replay")
 """The record names every test of these modules: one that passed is a check, and one that was skipped is missing."""

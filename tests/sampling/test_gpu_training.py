@@ -1,0 +1,62 @@
+"""Sampled training that draws, caches or fetches on a GPU; in Triton's interpreter, what needs no GPU."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hydra")
+
+from fullgnn.distributed import world_of_one  # noqa: E402
+from fullgnn.errors import FullGNNError  # noqa: E402
+from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: E402, F401  # a fixture
+from tests.triton_device import needs_triton  # noqa: E402
+
+pytestmark = needs_triton
+
+
+@pytest.fixture(autouse=True)
+def triton(triton_on_cpu: None) -> None:
+    """Without a GPU, Triton's interpreter runs the kernels."""
+
+
+@pytest.mark.parametrize("kind", ["directed", "weighted"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+def test_training_is_that_of_the_host(tmp_path: Path, graph_files: dict[str, Path], kind: str, model: str) -> None:  # noqa: F811
+    found = []
+    for on_gpu in ("true", "false"):
+        keys = [*MODELS[model], "train.epochs=2", f"loader.sample_on_gpu={on_gpu}", "model.dropout=0"]
+        cfg = case(graph_files[kind], tmp_path / on_gpu, *keys)
+        with world_of_one(cfg.runtime) as world:
+            found.append(run(world, cfg))
+    same(*found, 1e-9)
+
+
+WAYS = {
+    "workers": ["loader.num_workers=2"],
+    "pieces": ["loader.num_workers=1", "loader.slot_megabytes=0.0001", "loader.num_slots=1"],
+    "cache": ["loader.num_workers=1", "cache=degree", "cache.megabytes=0.0002"],
+    "drawn and cached": ["loader.sample_on_gpu=true", "cache=degree", "cache.megabytes=0.0002"],
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_a_batch_to_a_gpu_is_the_same(tmp_path: Path, graph_files: dict[str, Path], way: str) -> None:  # noqa: F811
+    found = []
+    for name, keys in (("plain", []), (way, WAYS[way])):
+        cfg = case(graph_files["directed"], tmp_path / name, *MODELS["sage"], *keys)
+        with world_of_one(cfg.runtime) as world:
+            assert world.device.type == "cuda"
+            found.append(run(world, cfg))
+    same(*found, 1e-12)
+
+
+def test_what_cannot_sample_on_a_gpu_says_so(tmp_path: Path, graph_files: dict[str, Path]) -> None:  # noqa: F811
+    lines = {
+        "sampler=cluster sampler.num_clusters=5": "sampler=cluster runs on the host: leave out loader.sample_on_gpu",
+        "loader.num_workers=1": "workers draw on the host: set loader.num_workers=0, or loader.sample_on_gpu=false",
+    }
+    for key, line in lines.items():
+        cfg = case(graph_files["directed"], tmp_path / "run", "loader.sample_on_gpu=true", *key.split())
+        with pytest.raises(FullGNNError, match=line), world_of_one(cfg.runtime) as world:
+            run(world, cfg)
