@@ -8,7 +8,6 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 """
 
 import logging
-import signal
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,22 +35,20 @@ from fullgnn.engine import (
     load_on_rank0,
     make_learner,
     make_scheme,
-    predict,
     prepare_on_rank0,
     replay_for,
     with_input,
 )
-from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
+from fullgnn.engine.checkpoints import Checkpoints, restore
 from fullgnn.engine.command import TrainingCommand
+from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions
 from fullgnn.engine.prepare import NodeFacts
-from fullgnn.engine.resume import check_run_dir, finished_record, how_to_resume, open_folder
+from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
-from fullgnn.errors import TrainingStopped
 from fullgnn.storage.record import RunFolder, RunRecord
-from fullgnn.telemetry.events import EventFiles, summary_writer
+from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
-from fullgnn.telemetry.progress import Progress
 
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__
 
@@ -97,27 +94,16 @@ def train_and_report(
     Raises:
         TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
     """
-    cfg, job, state, first = ready.cfg, ready.job, ready.state, ready.state.epoch + 1
+    cfg, job, state = ready.cfg, ready.job, ready.state
     if folder is not None and job.structure is not None:
         folder.write_structure(asdict(job.structure))
-    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
-    progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first)
-    outputs = [output for output in (progress, folder, events) if output is not None]
     runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
-    result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job.scheme, ready.facts), request)
-    progress.close()
-    if events is not None:
-        events.close()
-    if result.stopped:
-        line = how_to_resume(cfg, progress_of(state), result.unwritten)
-        raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
-
+    with epoch_outputs(world, cfg, folder, state.epoch + 1) as outputs:
+        result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job.scheme, ready.facts), request)
+    end_if_stopped(cfg, state, result, request)
     record = replace(make_record(cfg, world, job, setup, result, ready.resumed_after), predicted=ready.predicted)
-    if cfg.train.save_predictions and result.best is not None:
-        job.model.load_state_dict(result.best.model)
-        output = job.scheme.gather(predict(job.model, job.graph))
-        if folder is not None and output is not None:
-            folder.write_predictions(job.task.prediction(output).numpy(), output.numpy())
+    if cfg.train.save_predictions:
+        write_predictions(job, result, folder)
     if folder is not None:
         folder.write_record(record)
         comparison = "" if record.predicted is None else f"\n{comparison_table(record)}"

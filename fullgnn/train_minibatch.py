@@ -8,7 +8,6 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 """
 
 import logging
-import signal
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,20 +16,19 @@ import torch
 
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, broadcast_object, from_rank0, init_world, stop_requests
-from fullgnn.engine import check_deterministic, check_optimizer, check_preparation, predict
+from fullgnn.engine import check_deterministic, check_optimizer, check_preparation
 from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
 from fullgnn.engine.command import TrainingCommand
-from fullgnn.engine.resume import check_run_dir, finished_record, how_to_resume, open_folder
+from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions
+from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
 from fullgnn.engine.summary import make_record
-from fullgnn.errors import TrainingStopped
 from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.setup import SampledJob, check_sampled, set_up_sampled
 from fullgnn.sampling.summary import sampling_summary, sampling_table
 from fullgnn.storage.record import RunRecord
-from fullgnn.telemetry.events import EventFiles, summary_writer
+from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Meter
-from fullgnn.telemetry.progress import Progress
 
 log = logging.getLogger("fullgnn.train_minibatch")  # also when this file is __main__
 
@@ -109,31 +107,18 @@ def train_and_report(
         TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
     """
     state, setup = job.training.state, meter.take()
-    first = state.epoch + 1
     folder = from_rank0(lambda: open_folder(cfg, checkpoint, state.epoch, state.batches.count))
-    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
-    progress = Progress(cfg.train.epochs, visible=world.rank == 0, first=first)
-    outputs = [output for output in (progress, folder, events) if output is not None]
     checkpoints = Checkpoints(cfg, world, job.scheme, job.facts)
-    with stop_requests() as request:
+    with stop_requests() as request, epoch_outputs(world, cfg, folder, state.epoch + 1) as outputs:
         result = fit_sampled(job.training, cfg.train, job.full_graph.measure, outputs, checkpoints, request)
-    progress.close()
-    if events is not None:
-        events.close()
-    if result.stopped:
-        line = how_to_resume(cfg, progress_of(state), result.unwritten)
-        raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
-
+    end_if_stopped(cfg, state, result, request)
     full = job.full_graph.job
     record = make_record(cfg, world, full, setup, result, resumed_after)
     record = replace(record, sampling=sampling_summary(cfg, job.training.loader, result))
     if folder is not None and full.structure is not None:
         folder.write_structure(vars(full.structure))
-    if cfg.train.save_predictions and result.best is not None:
-        full.model.load_state_dict(result.best.model)
-        output = full.scheme.gather(predict(full.model, full.graph))
-        if folder is not None and output is not None:
-            folder.write_predictions(full.task.prediction(output).numpy(), output.numpy())
+    if cfg.train.save_predictions:
+        write_predictions(full, result, folder)
     if folder is not None:
         folder.write_record(record)
         log.info("\n%s\n%s", sampling_table(record), folder.path)

@@ -1,0 +1,60 @@
+"""What a training leaves beside its record: the epochs as they come, its predictions, and how to go on if it stops."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fullgnn.config import Config
+from fullgnn.distributed import StopRequest, World, from_rank0
+from fullgnn.engine.checkpoints import progress_of
+from fullgnn.engine.evaluate import predict
+from fullgnn.engine.fit import EpochOutput, FitResult
+from fullgnn.engine.job import Job
+from fullgnn.engine.resume import how_to_resume
+from fullgnn.engine.state import TrainState
+from fullgnn.errors import TrainingStopped
+from fullgnn.storage.record import RunFolder
+from fullgnn.telemetry.events import EventFiles
+from fullgnn.telemetry.progress import Progress
+
+
+@contextmanager
+def epoch_outputs(world: World, cfg: Config, folder: RunFolder | None, first: int) -> Iterator[list[EpochOutput]]:
+    """Where the record of each epoch goes, inside the ``with`` block. Every rank calls it.
+
+    Args:
+        folder: on rank 0.
+        first: number of the first epoch.
+    """
+    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
+    progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first)
+    yield [output for output in (progress, folder, events) if output is not None]
+    progress.close()
+    if events is not None:
+        events.close()
+
+
+def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: StopRequest) -> None:
+    """Raise if the training ended before its last epoch.
+
+    Raises:
+        TrainingStopped: a signal has asked a rank to stop; the message says how to go on.
+    """
+    if result.stopped:
+        line = how_to_resume(cfg, progress_of(state), result.unwritten)
+        raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
+
+
+def write_predictions(job: Job, result: FitResult, folder: RunFolder | None) -> None:
+    """Write what the model of the best epoch predicts for all nodes. Every rank calls it.
+
+    Args:
+        folder: on rank 0.
+    """
+    if result.best is None:
+        return
+    job.model.load_state_dict(result.best.model)
+    output = job.scheme.gather(predict(job.model, job.graph))
+    if folder is not None and output is not None:
+        folder.write_predictions(job.task.prediction(output).numpy(), output.numpy())
