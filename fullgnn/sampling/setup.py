@@ -1,6 +1,7 @@
 """Set up sampled training before its first epoch, and its exact evaluation on the full graph."""
 
 import inspect
+import logging
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -32,6 +33,8 @@ from fullgnn.schemes.base import Scheme
 from fullgnn.tasks import takes_links
 from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
+
+log = logging.getLogger(__name__)
 
 CACHED = "cached"
 """Name of the ids of the cached nodes in ``HostGraph.extra``."""
@@ -121,6 +124,8 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     _check_model(cfg, model, world)
     _check_task(cfg, task)
     codec: Codec = build(cfg.codec)
+    if cfg.codec["name"] != "none":
+        log.info("codec=%s: batches read encoded features, and the evaluation reads exact ones", cfg.codec["name"])
     host = _host_graph(cfg, world, learner, graph, codec)
     num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
     sampler, home = _sampler(cfg, world, host, num_hops)
