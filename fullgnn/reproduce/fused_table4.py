@@ -72,11 +72,11 @@ def run(cfg: Config) -> Result:
             }
             rows.append(TableRow((name, f"p={p}"), cells))
             if first:
-                notes += [_compared(name, other, own, ours) for other, own in ((FULL, full), (DGL, dgl)) if own]
+                notes += [compared(name, other, own, ours) for other, own in ((FULL, full), (DGL, dgl)) if own]
     return Result(("graph", "ranks"), COLUMNS, rows, [], [], notes, details)
 
 
-def _compared(name: str, other: str, theirs: list[float], ours: list[float]) -> str:
+def compared(name: str, other: str, theirs: list[float], ours: list[float]) -> str:
     """Say whether the means lie within the spread of the seeds, the larger one of both."""
     apart = abs(_mean(ours) - _mean(theirs))
     spread = max(max(one) - min(one) for one in (ours, theirs))
