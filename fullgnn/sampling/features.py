@@ -54,5 +54,9 @@ class FeatureStore:
             rows = found.index_copy_(0, self._moved(hits), cached).index_copy_(0, self._moved(misses), rows)
         return self._codec.decode(rows, self._dtype)
 
+    def tensors(self) -> list[Tensor]:
+        """What it keeps on the device, for counting memory."""
+        return [] if self._slot is None else [self._cached_rows]
+
     def _moved(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(index).to(self._device)

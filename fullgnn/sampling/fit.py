@@ -145,7 +145,7 @@ def _train_epoch(
                 state.gradients.ask_to_stop()
             state.model.train()
             set_epoch(state.model, state.epoch * loader.num_batches + state.batches.count + 1)
-            with nullcontext() if peak.bytes else peak.watch(*state.tensors(), *batch.tensors()):
+            with nullcontext() if peak.bytes else peak.watch(*state.tensors(), *loader.tensors(), *batch.tensors()):
                 results = training.step(batch)
             if late is not None:
                 stops |= training.note(*late)

@@ -81,6 +81,10 @@ class Loader:
                 batch = self._load(sample, rows)
             yield batch
 
+    def tensors(self) -> list[Tensor]:
+        """The tensors that it keeps on the device from batch to batch, for counting memory."""
+        return self._features.tensors()
+
     def close(self) -> None:
         """End the workers."""
         if self._arrivals is not None:

@@ -15,7 +15,7 @@ from fullgnn.sampling.codecs import BFloat16, Codec, Unencoded
 from fullgnn.sampling.features import FeatureStore
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
-from tests.cases import minibatch_config
+from tests.cases import dense_graph, minibatch_config
 from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
 from tests.sampling.test_workers import batches_of, content, graph, loader_of, make_workers, same_batches  # noqa: F401
 from tests.test_extending import example
@@ -95,6 +95,7 @@ def test_any_number_of_ranks_gives_the_same_curve(
     same(*results, 1e-9)
     plain = ranks(1)(run, case(graph_files["directed"], tmp_path / "plain", *MODELS["sage"]))[0]
     found, before = (one["record"]["sampling"] for one in (results[0], plain))
+    memory = [one["record"]["peak_tensor_bytes"] for one in (results[0], plain)]
     assert before["fetched_bytes"] > 0
     if name == "bfloat16":
         assert results[0]["loss"] != plain["loss"] and found["fetched_bytes"] == before["fetched_bytes"] / 4
@@ -103,6 +104,9 @@ def test_any_number_of_ranks_gives_the_same_curve(
         same(results[0], plain, 0)  # to the bit
         fetched = found["fetched_bytes"]
         assert fetched == 0 if name == "all cached" else 0 < fetched < before["fetched_bytes"]
+        all_rows = 8 * dense_graph("directed").graph().features.size
+        kept = memory[0] - memory[1]
+        assert kept == all_rows if name == "all cached" else 0 < kept < all_rows
     assert found["codec"]["name"] in ("none", "bfloat16") and found["cache"]["name"] in ("none", "degree")
 
 
