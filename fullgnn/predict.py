@@ -66,6 +66,7 @@ from fullgnn.engine.prediction import (
 )
 from fullgnn.engine.row_files import write_rows, writing_to
 from fullgnn.errors import ConfigError
+from fullgnn.graph import check_dataset
 from fullgnn.schemes.base import Scheme
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.folder import CHECKPOINTS
@@ -199,6 +200,7 @@ def check_request(request: Request) -> tuple[Trained, Config]:
     trained = read_trained(request.checkpoint, request.keys.weights)
     cfg = prediction_config(request, trained)
     check_preparation(cfg)
+    check_dataset(cfg.dataset)
     folder = out_folder(request, trained)
     there = [name for name in file_names(request) if (folder / name).exists()]
     if there and not request.keys.overwrite:

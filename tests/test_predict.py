@@ -20,7 +20,7 @@ from fullgnn.engine.row_files import write_rows
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
-from fullgnn.predict import load_request, predict_on, prediction_config, trained_job
+from fullgnn.predict import load_request, predict_on, prediction_config, start, trained_job
 from fullgnn.schemes import OneAndHalfD, gather
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.meter import Meter
@@ -265,6 +265,7 @@ def test_refusals_are_one_line_on_every_rank(ranks: MakeRanks, karate_run: Path,
         (checkpoint, "wieghts=last"): "unknown key wieghts: did you mean weights?",
         (checkpoint, "weights=first"): "weights=first is not known: choose one of best, last",
         (checkpoint, "dataset.foo=3"): "unknown configuration key dataset.foo",
+        (checkpoint, "dataset=npz", f"dataset.path={tmp_path / 'four.npz'}"): f"no file {tmp_path / 'four.npz'}: set",
         (checkpoint, "dataset=npz", f"dataset.path={tmp_path / 'three.npz'}"): (
             "the dataset has 3 features a node, and the model was trained on 34: choose"
         ),
@@ -278,6 +279,17 @@ def test_refusals_are_one_line_on_every_rank(ranks: MakeRanks, karate_run: Path,
         assert refusal(ranks, *given).startswith(message), overrides
     assert (tmp_path / "full" / "outputs.npy").read_text() == "mine"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_file_of_the_dataset_is_found_before_ranks_start(karate_run: Path, tmp_path: Path) -> None:
+    given = [f"checkpoint={karate_run}", "dataset=npz", f"dataset.path={tmp_path / 'missing.npz'}", f"out={tmp_path}"]
+    with (
+        mock.patch("fullgnn.predict.fork_workers", side_effect=AssertionError),
+        mock.patch("fullgnn.predict.launch_workers", side_effect=AssertionError),
+        mock.patch("torch.set_num_threads"),
+        pytest.raises(FullGNNError, match="no file .*missing.npz: set dataset.path"),
+    ):
+        start(load_request(given), given)
 
 
 class _Shapes(TorchDispatchMode):

@@ -26,6 +26,7 @@ from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.prepare import check_preparation
 from fullgnn.engine.resume import check_run_dir, finished_run
 from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.graph import check_dataset
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.logger import setup_logging
 
@@ -52,12 +53,16 @@ class TrainingCommand:
         Args:
             overrides: the command-line arguments with which a new process composes ``cfg``.
             fork: whether the ranks are forks of this process; see ``can_fork``.
+
+        Raises:
+            FullGNNError: a user error; if it needs no graph to be found, before any rank starts.
         """
         check_preparation(cfg)
         check_optimizer(cfg)
         if (finished := finished_run(cfg)) is not None:
             return finished
         check_run_dir(cfg)
+        check_dataset(cfg.dataset)
         nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
         if fork:
             fork_workers(run_as_rank, self.run, cfg, nproc=nproc, runtime=cfg.runtime)

@@ -1,6 +1,6 @@
 """The graph, its normalisation, and the datasets that produce a graph."""
 
-from fullgnn.graph.datasets import load_dataset
+from fullgnn.graph.datasets import check_dataset, dataset_files, load_dataset
 from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.normalize import (
@@ -19,7 +19,9 @@ __all__ = [
     "GeneratedGraph",
     "Graph",
     "Propagation",
+    "check_dataset",
     "check_entries",
+    "dataset_files",
     "hierarchical_sbm",
     "is_symmetric",
     "load_dataset",

@@ -1,4 +1,4 @@
-"""The modules that a rank imports before its first epoch."""
+"""What the command refuses before it starts a rank, and the modules that a rank imports before its first epoch."""
 
 import subprocess
 import sys
@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from fullgnn import train, train_minibatch
+from fullgnn.engine import command
 from fullgnn.engine.optimizers import make_optimizer, without_compiler
-from tests.cases import config
+from fullgnn.errors import DataError
+from tests.cases import config, minibatch_config
 from tests.commands import environment
 
 SCRIPT = """
@@ -32,6 +35,20 @@ def test_a_run_imports_neither_the_compiler_of_torch_nor_what_it_does_not_use(tm
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def no_rank(*args: object, **kwargs: object) -> None:
+    raise AssertionError("a rank is started")
+
+
+@pytest.mark.parametrize("way", ["fork_workers", "launch_workers"])
+def test_a_missing_file_of_the_dataset_is_found_before_ranks_start(way: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(command, way, no_rank)
+    given = ["dataset=npz", f"dataset.path={tmp_path / 'missing.npz'}", f"run_dir={tmp_path / 'run'}"]
+    for module, cfg in ((train, config(*given)), (train_minibatch, minibatch_config(*given))):
+        with pytest.raises(DataError, match="no file .*missing.npz: set dataset.path"):
+            module.start(cfg, given, fork=way == "fork_workers")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])

@@ -1,9 +1,16 @@
-"""Datasets, one per file: ``load`` takes exactly the keys of the dataset's YAML and returns a ``Graph``."""
+"""Datasets, one per file: ``load`` takes exactly the keys of the dataset's YAML and returns a ``Graph``.
 
+A function ``files`` beside ``load`` returns the files that ``load`` reads. It takes some keys of ``load``, and it reads
+and downloads nothing. For a file that is missing, and that ``load`` does not download, it raises the ``DataError`` of
+``load``.
+"""
+
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,22 +27,40 @@ def load_dataset(node: Mapping[str, Any]) -> Graph:
     and ``name`` labels the result (where ``name`` is null, the dataset chooses one). Each of the two is also passed
     to a ``load`` that declares it.
     """
-    kwargs = {str(key): value for key, value in node.items()}
-    target = kwargs.pop("_target_", None)
-    load = _resolve(target)
-    name, symmetrize = kwargs.get("name"), kwargs.get("symmetrize", False)
-    declared = signature(load).parameters
-    kwargs = {key: value for key, value in kwargs.items() if key in declared or key not in ("name", "symmetrize")}
-    try:
-        signature(load).bind(**kwargs)
-    except TypeError as error:
-        raise ConfigError(f"dataset {target}: {error}; its keys are {', '.join(declared)}") from error
-    if isinstance(kwargs.get("seed"), int) and kwargs["seed"] < 0:
-        raise ConfigError(f"dataset.seed={kwargs['seed']} is negative: choose 0 or above")
-    graph = load(**kwargs)
-    if symmetrize:
+    load, keys = _loader(node)
+    graph = load(**keys)
+    name = node.get("name")
+    if node.get("symmetrize", False):
         graph = graph.symmetrized()
     return graph if name is None or name == graph.name else replace(graph, name=name)
+
+
+def dataset_files(node: Mapping[str, Any]) -> list[Path] | None:
+    """The files that ``load_dataset(node)`` reads; empty for a generated graph, None if the loader does not say.
+
+    A file that the loader downloads may be absent.
+
+    Raises:
+        ConfigError, DataError: as ``check_dataset``.
+    """
+    load, keys = _loader(node)
+    files: Any = getattr(sys.modules.get(load.__module__), "files", None)
+    if getattr(files, "__module__", None) != load.__module__:  # absent, or imported, as importlib.resources.files
+        return None
+    declared = signature(files).parameters
+    if not declared.keys() <= keys.keys():
+        return None  # another function of a user's module
+    return files(**{key: keys[key] for key in declared})
+
+
+def check_dataset(node: Mapping[str, Any]) -> None:
+    """Refuse, before anything is loaded or downloaded, a dataset whose files are missing.
+
+    Raises:
+        ConfigError: a key of the dataset is wrong.
+        DataError: a file is missing, and the loader does not download it.
+    """
+    dataset_files(node)
 
 
 def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
@@ -48,6 +73,22 @@ def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
     arrays = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "name"}
     cache.store("graph", key, {name: np.asarray(array) for name, array in arrays.items() if array is not None})
     return graph
+
+
+def _loader(node: Mapping[str, Any]) -> tuple[Callable[..., Graph], dict[str, Any]]:
+    """The function that loads the dataset of ``node``, and its arguments."""
+    keys = {str(key): value for key, value in node.items()}
+    target = keys.pop("_target_", None)
+    load = _resolve(target)
+    declared = signature(load).parameters
+    keys = {key: value for key, value in keys.items() if key in declared or key not in ("name", "symmetrize")}
+    try:
+        signature(load).bind(**keys)
+    except TypeError as error:
+        raise ConfigError(f"dataset {target}: {error}; its keys are {', '.join(declared)}") from error
+    if isinstance(keys.get("seed"), int) and keys["seed"] < 0:
+        raise ConfigError(f"dataset.seed={keys['seed']} is negative: choose 0 or above")
+    return load, keys
 
 
 def _resolve(target: Any) -> Callable[..., Graph]:

@@ -20,6 +20,19 @@ from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import random_split
 
 
+def files(path: str) -> list[Path]:
+    """The four files of ``load``: nodes, groups, edges, and the groups of the nodes.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    names = ("nodes.csv", "groups.csv", "edges.csv", "group-edges.csv")
+    found = [Path(path).expanduser() / name for name in names]
+    for file in found:
+        _check_exists(file)
+    return found
+
+
 def load(name: str, path: str, train_fraction: float, val_fraction: float, seed: int) -> Graph:
     """The graph in the folder ``path``, with labels (num_nodes, num_groups) and a random split of the labelled nodes.
 
@@ -28,10 +41,10 @@ def load(name: str, path: str, train_fraction: float, val_fraction: float, seed:
     Raises:
         DataError: a file is missing or damaged; the message names it.
     """
-    folder = Path(path).expanduser()
-    num_nodes, num_groups = (_count(folder / file) for file in ("nodes.csv", "groups.csv"))
-    edges = _read(folder / "edges.csv", (num_nodes, num_nodes))
-    members = _read(folder / "group-edges.csv", (num_nodes, num_groups))
+    nodes_file, groups_file, edges_file, members_file = files(path)
+    num_nodes, num_groups = _count(nodes_file), _count(groups_file)
+    edges = _read(edges_file, (num_nodes, num_nodes))
+    members = _read(members_file, (num_nodes, num_groups))
     labels = np.zeros((num_nodes, num_groups), dtype=np.int8)
     labels[members[:, 0], members[:, 1]] = 1
     split = random_split(labels, train_fraction, val_fraction, seed)
@@ -60,13 +73,16 @@ def _read(file: Path, largest: tuple[int, int]) -> np.ndarray:
     return pairs - 1
 
 
-def _numbers(file: Path, columns: int) -> np.ndarray:
-    """(num_lines, columns) int64."""
+def _check_exists(file: Path) -> None:
     if not file.is_file():
         raise DataError(
             f"no file {file.resolve()}: set dataset.path to a folder with nodes.csv, groups.csv, edges.csv and"
             " group-edges.csv"
         )
+
+
+def _numbers(file: Path, columns: int) -> np.ndarray:
+    """(num_lines, columns) int64."""
     try:
         found = np.loadtxt(file, dtype=np.int64, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:

@@ -4,11 +4,18 @@ The nodes are 1797 images of 8 x 8 pixels; each reads from the images most like 
 neighbours carry information that the pixels of one image do not.
 """
 
+from pathlib import Path
+
 import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import few_label_split
+
+
+def files() -> list[Path]:
+    """None: scikit-learn has the data."""
+    return []
 
 
 def load(num_neighbors: int, train_per_class: int, num_val: int, seed: int) -> Graph:

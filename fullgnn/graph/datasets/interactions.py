@@ -30,6 +30,17 @@ log = logging.getLogger(__name__)
 FORMATS = ("lists", "triples")
 
 
+def files(train_path: str, test_path: str) -> list[Path]:
+    """The two files of ``load``.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    return [
+        _existing(Path(path).expanduser(), key) for key, path in (("train_path", train_path), ("test_path", test_path))
+    ]
+
+
 def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
     """The bipartite graph of the two files, each plain or, with the suffix .gz, compressed.
 
@@ -40,10 +51,10 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
     if format not in FORMATS:
         raise ConfigError(f"dataset.format={format} is not known: choose one of {', '.join(FORMATS)}")
     read = _read_lists if format == "lists" else _read_triples
-    files = [(key, Path(path).expanduser()) for key, path in (("train_path", train_path), ("test_path", test_path))]
-    (train, *train_sizes), (test, *test_sizes) = (read(path, key) for key, path in files)
+    train_file, test_file = files(train_path, test_path)
+    (train, *train_sizes), (test, *test_sizes) = read(train_file), read(test_file)
     if not train.size:
-        raise DataError(f"{files[0][1]} has no interaction: there is nothing to train on")
+        raise DataError(f"{train_file} has no interaction: there is nothing to train on")
     num_users, num_items = (max(sizes) for sizes in zip(train_sizes, test_sizes))
     train, test = (distinct(pairs[0] * num_items + pairs[1]) for pairs in (train, test))
     again = np.isin(test, train)
@@ -58,9 +69,9 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
     return Graph.from_scipy(adj, name=name, num_users=num_users, test_links=links)
 
 
-def _read_lists(file: Path, key: str) -> tuple[np.ndarray, int, int]:
+def _read_lists(file: Path) -> tuple[np.ndarray, int, int]:
     """(2, E) int64 users above items, both from 0; and the number of users and of items."""
-    lines = [line.split() for line in _text(file, key).splitlines()]
+    lines = [line.split() for line in _text(file).splitlines()]
     lines = [line for line in lines if line]
     try:
         numbers = np.array([number for line in lines for number in line], dtype=np.int64)
@@ -74,9 +85,9 @@ def _read_lists(file: Path, key: str) -> tuple[np.ndarray, int, int]:
     return np.stack([np.repeat(users, counts), items]), _size(users), _size(items)
 
 
-def _read_triples(file: Path, key: str) -> tuple[np.ndarray, int, int]:
+def _read_triples(file: Path) -> tuple[np.ndarray, int, int]:
     """As ``_read_lists``."""
-    rows = [line.split("\t") for line in _text(file, key).splitlines() if line.strip()]
+    rows = [line.split("\t") for line in _text(file).splitlines() if line.strip()]
     if any(len(row) != 3 for row in rows):
         number = next(number for number, row in enumerate(rows, 1) if len(row) != 3)
         raise DataError(
@@ -101,9 +112,13 @@ def _check_ids(file: Path, ids: np.ndarray, first: int) -> None:
         raise DataError(f"{file} has the id {bad}, and ids count from {first}: fetch the file again")
 
 
-def _text(file: Path, key: str) -> str:
+def _existing(file: Path, key: str) -> Path:
     if not file.is_file():
         raise DataError(f"no file {file.resolve()}: set dataset.{key} to a file of interactions")
+    return file
+
+
+def _text(file: Path) -> str:
     try:
         content = file.read_bytes()
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("ascii")

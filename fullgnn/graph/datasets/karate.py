@@ -1,10 +1,17 @@
 """Zachary's karate club (1977), from networkx: 34 members, their friendships, and the side each one took."""
 
+from pathlib import Path
+
 import networkx
 import numpy as np
 
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import few_label_split
+
+
+def files() -> list[Path]:
+    """None: networkx has the data."""
+    return []
 
 
 def load(train_per_class: int, num_val: int, seed: int) -> Graph:

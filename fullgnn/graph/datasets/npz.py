@@ -52,7 +52,9 @@ def load(
     Masks in the file define the split. Without masks, the labelled nodes, if there are any, are split at random by
     ``train_fraction``, ``val_fraction`` and ``seed``; the rest is for testing.
     """
-    file = _locate(name, root, path)
+    (file,) = files(name, root, path)
+    if path is None:
+        fetch(root, [file.name], URL, SHA256)
     arrays = _Arrays(file)
     adj = arrays.sparse("adj").T
     features = arrays.sparse("attr").toarray() if "attr_data" in arrays else arrays.optional("attr_matrix")
@@ -78,13 +80,18 @@ def load(
         raise DataError(f"{file}: {first_line(error)}") from error
 
 
-def _locate(name: str | None, root: str, path: str | None) -> Path:
-    """The file to read; a public one is downloaded into ``root`` when absent."""
+def files(name: str | None, root: str, path: str | None) -> list[Path]:
+    """The one file of ``load``; a public one may be absent.
+
+    Raises:
+        ConfigError: neither ``path`` nor ``name`` is given.
+        DataError: a file that is not public is missing.
+    """
     if path is not None:
         file = Path(path).expanduser()
         if not file.is_file():
             raise DataError(f"no file {file.resolve()}: set dataset.path to an existing .npz file")
-        return file
+        return [file]
     if name is None:
         raise ConfigError("dataset=npz needs a file: set dataset.path=FILE.npz, or dataset.name to a public dataset")
     file = Path(root).expanduser() / f"{name}.npz"
@@ -93,7 +100,7 @@ def _locate(name: str | None, root: str, path: str | None) -> Path:
             f"no file {file.resolve()}, and {name!r} is not public: set dataset.path, or dataset.name to"
             f" one of {', '.join(NAMES)}"
         )
-    return fetch(root, [file.name], URL, SHA256)[0]
+    return [file]
 
 
 class _Arrays:

@@ -33,16 +33,26 @@ PARTS = ("y", "tx", "ty", "allx", "ally", "graph", "test.index")
 NUM_VAL = 500
 
 
+def files(name: str, root: str) -> list[Path]:
+    """The files of ``load``, one for each of ``PARTS``; those of a published dataset may be absent.
+
+    Raises:
+        DataError: a file of another dataset is missing.
+    """
+    paths = [Path(root).expanduser() / f"ind.{name}.{part}" for part in PARTS]
+    if name not in NAMES and not all(path.is_file() for path in paths):
+        raise DataError(f"unknown Planetoid dataset {name!r}: set dataset.name to one of {', '.join(NAMES)}")
+    return paths
+
+
 def load(name: str, root: str, normalize_features: bool) -> Graph:
     """The graph of ``ind.<name>.*`` in the folder ``root``, downloaded when absent.
 
     Arcs are stored as published (set ``symmetrize`` for the usual undirected graph). Features are dense float32;
     with ``normalize_features`` each row is divided by its sum.
     """
-    files = [f"ind.{name}.{part}" for part in PARTS]
-    if name not in NAMES and not all((Path(root).expanduser() / file).is_file() for file in files):
-        raise DataError(f"unknown Planetoid dataset {name!r}: set dataset.name to one of {', '.join(NAMES)}")
-    y_path, tx_path, ty_path, allx_path, ally_path, graph_path, index_path = fetch(root, files, URL, SHA256)
+    names = [file.name for file in files(name, root)]
+    y_path, tx_path, ty_path, allx_path, ally_path, graph_path, index_path = fetch(root, names, URL, SHA256)
     y, ty, ally = (_read(path, np.ndarray) for path in (y_path, ty_path, ally_path))
     tx, allx = (_read(path, csr_array) for path in (tx_path, allx_path))
     test_index = _read_test_index(index_path)

@@ -1,8 +1,15 @@
 """Random directed graphs with the skew of the web and of social networks (R-MAT)."""
 
+from pathlib import Path
+
 from fullgnn.graph.generate import rmat
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import node_data
+
+
+def files() -> list[Path]:
+    """None: the graph is generated."""
+    return []
 
 
 def load(

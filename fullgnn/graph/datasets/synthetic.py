@@ -1,9 +1,16 @@
 """Random graphs with the sizes of well-known benchmarks and communities inside communities."""
 
+from pathlib import Path
+
 from fullgnn.errors import ConfigError
 from fullgnn.graph.generate import hierarchical_sbm
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import node_data
+
+
+def files() -> list[Path]:
+    """None: the graph is generated."""
+    return []
 
 
 def load(

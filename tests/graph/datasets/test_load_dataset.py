@@ -1,6 +1,7 @@
 """load_dataset, the YAMLs, and the datasets that need no file."""
 
 import inspect
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph import Graph, is_symmetric, load_dataset
+from fullgnn.graph import Graph, check_dataset, dataset_files, is_symmetric, load_dataset
+from fullgnn.graph.datasets import download
 
 CHOICES = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "dataset").glob("*.yaml"))
 
@@ -153,3 +155,80 @@ def test_rmat(compose_dataset):
     graph = load_dataset(compose_dataset("rmat", num_nodes=1000, num_edges=15_001))
     assert isinstance(graph, Graph) and (graph.num_nodes, graph.num_edges) == (1000, 15_001)
     assert not is_symmetric(graph.adjacency()) and not graph.adjacency().diagonal().any()
+
+
+# The files of a dataset.
+
+PARTS = ("y", "tx", "ty", "allx", "ally", "graph", "test.index")
+
+
+@pytest.mark.parametrize(
+    "choice, overrides, names",
+    [
+        ("synthetic", {}, []),
+        ("reddit-like", {}, []),
+        ("rmat", {}, []),
+        ("digits", {}, []),
+        ("karate", {}, []),
+        ("cora", dict(root="ROOT"), [f"ind.cora.{part}" for part in PARTS]),  # absent, and downloaded by ``load``
+        ("npz", dict(root="ROOT", name="cora_full"), ["cora_full.npz"]),  # as well
+        ("npz", dict(path="ROOT/mine.npz"), ["mine.npz"]),
+        ("blogcatalog", dict(path="ROOT"), ["nodes.csv", "groups.csv", "edges.csv", "group-edges.csv"]),
+        ("interactions", dict(train_path="ROOT/train.txt", test_path="ROOT/b.gz"), ["train.txt", "b.gz"]),
+    ],
+)
+def test_the_files_of_a_dataset(choice, overrides, names, compose_dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_download", lambda *_: pytest.fail("a file is downloaded"))
+    for name in ("mine.npz", "nodes.csv", "groups.csv", "edges.csv", "group-edges.csv", "train.txt", "b.gz"):
+        (tmp_path / name).touch()
+    overrides = {key: value.replace("ROOT", str(tmp_path)) for key, value in overrides.items()}
+    node = compose_dataset(choice, **overrides)
+    assert dataset_files(node) == [tmp_path / name for name in names]
+    check_dataset(node)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_dataset_of_fullgnn_says_which_files_it_reads(choice, compose_dataset):
+    node = compose_dataset(choice, **(dict(name="cora") if choice == "npz" else {}))
+    try:
+        assert isinstance(dataset_files(node), list)
+    except DataError as error:
+        assert "no file" in str(error)
+
+
+@pytest.mark.parametrize(
+    "choice, overrides, message",
+    [
+        ("planetoid", dict(name="mine", root="ROOT"), "unknown Planetoid dataset 'mine'"),
+        ("npz", dict(path="ROOT/missing.npz"), "no file .*missing.npz: set dataset.path"),
+        ("npz", dict(name="mine", root="ROOT"), "no file .*mine.npz, and 'mine' is not public"),
+        ("blogcatalog", dict(path="ROOT"), "no file .*nodes.csv: set dataset.path"),
+        ("interactions", dict(train_path="ROOT/train.txt", test_path="ROOT/test.txt"), "no file .*train.txt"),
+    ],
+)
+def test_a_missing_file_is_refused_as_by_the_loader(choice, overrides, message, compose_dataset, tmp_path):
+    overrides = {key: value.replace("ROOT", str(tmp_path)) for key, value in overrides.items()}
+    node = compose_dataset(choice, **overrides)
+    messages = []
+    for function in (check_dataset, dataset_files, load_dataset):
+        with pytest.raises(DataError, match=message) as refused:
+            function(node)
+        messages.append(str(refused.value))
+    assert len(set(messages)) == 1 and "\n" not in messages[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",  # no function ``files``
+        "from importlib.resources import files\n",
+        "def files(folder): raise AssertionError\n",  # it has a key that the dataset does not have
+    ],
+)
+def test_a_loader_need_not_say_which_files_it_reads(source, tmp_path, monkeypatch):
+    (tmp_path / "of_a_user.py").write_text(f"{source}def load(num_nodes: int): raise AssertionError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "of_a_user", raising=False)
+    node = {"_target_": "of_a_user.load", "name": "mine", "symmetrize": False, "num_nodes": 3}
+    assert dataset_files(node) is None
+    check_dataset(node)
