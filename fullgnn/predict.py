@@ -47,10 +47,8 @@ from fullgnn.engine import (
     Job,
     check_preparation,
     distribute,
-    load_on_rank0,
     make_learner,
     make_scheme,
-    prepare_on_rank0,
     with_input,
 )
 from fullgnn.engine import predict as predict_outputs
@@ -67,6 +65,8 @@ from fullgnn.engine.prediction import (
 from fullgnn.engine.row_files import write_rows, writing_to
 from fullgnn.errors import ConfigError
 from fullgnn.graph import check_dataset
+from fullgnn.prepare.process import HostWork, own_process_of_rank0
+from fullgnn.prepare.source import prepared_graph
 from fullgnn.schemes.base import Scheme
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.folder import CHECKPOINTS
@@ -225,20 +225,23 @@ def file_names(request: Request) -> tuple[str, ...]:
 
 def run_rank(request: Request) -> None:
     """Predict. Every rank of the job that torchrun's environment describes calls it."""
-    with init_world(request.runtime) as world:
+    with own_process_of_rank0() as work, init_world(request.runtime) as world:
         setup_logging(world.rank)
-        predict_on(world, request)
+        predict_on(world, request, work)
 
 
-def predict_on(world: World, request: Request) -> None:
+def predict_on(world: World, request: Request, work: HostWork | None = None) -> None:
     """Predict in a ``world`` that has been joined already.
+
+    Args:
+        work: on rank 0, where the whole graph is loaded; None: in this process.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
     trained, cfg = broadcast_object(from_rank0(lambda: check_request(request)))
     scheme = make_scheme(cfg, world, Meter(world.device))
-    job, measures = trained_job(world, cfg, scheme, trained, request.keys.layer)
+    job, measures = trained_job(world, cfg, scheme, trained, request.keys.layer, work)
     if request.keys.layer is not None:
         rows, metrics = {"embeddings": layer_output(job, layer_name(job.model, request.keys.layer))}, None
     else:
@@ -246,22 +249,25 @@ def predict_on(world: World, request: Request) -> None:
         rows = {"predictions": job.task.prediction(output), "outputs": output}
         metrics = job.task.measure(output, job.graph, scheme) if measures else None
     assert job.preparation is not None
-    sizes, folder = job.preparation.sizes, out_folder(request, trained)
-    write_rows(scheme, folder, rows, sizes.num_nodes)
+    facts, folder = job.preparation.facts, out_folder(request, trained)
+    write_rows(scheme, folder, rows, facts.num_nodes)
     about = {
         "checkpoint": str(trained.checkpoint),
         "weights": request.keys.weights,
         "epoch": trained.epoch,
-        "dataset": sizes.dataset,
+        "dataset": facts.nodes.name,
         "metrics": metrics,
     }
     from_rank0(lambda: finish(folder, about, file_names(request)))
 
 
 def trained_job(
-    world: World, cfg: Config, scheme: Scheme, trained: Trained, layer: str | None = None
+    world: World, cfg: Config, scheme: Scheme, trained: Trained, layer: str | None = None, work: HostWork | None = None
 ) -> tuple[Job, bool]:
-    """Load and distribute the graph of ``cfg``, and load the trained parameters. Every rank calls it.
+    """Prepare and distribute the graph of ``cfg``, and load the trained parameters. Every rank calls it.
+
+    Args:
+        work: on rank 0, where the whole graph is loaded; None: in this process.
 
     Returns:
         the job, and whether its graph has labels with which the task can measure its metrics.
@@ -269,15 +275,14 @@ def trained_job(
     Raises:
         FullGNNError: a user error, such as a graph that does not fit, or an unknown ``layer``; the same on every rank.
     """
-    graph, facts = load_on_rank0(cfg)
-    learner = make_learner(cfg, replace(facts, labels=trained.labels), world.device)
-    if layer is not None:
-        layer_name(learner.model, layer)
-    check_fits(trained, facts, learner.model)
-    learner = replace(learner, measures=has_metrics(trained, graph, facts))
-    prepared = prepare_on_rank0(cfg, scheme, learner.needs, graph)
-    job = distribute(cfg, world, scheme, learner, prepared)
-    del prepared, graph  # frees the whole graph on rank 0
+    with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
+        facts = prepared.facts.nodes
+        learner = make_learner(cfg, replace(facts, labels=trained.labels), world.device)
+        if layer is not None:
+            layer_name(learner.model, layer)
+        check_fits(trained, facts, learner.model)
+        learner = replace(learner, measures=has_metrics(trained, facts))
+        job = distribute(cfg, world, scheme, learner, prepared)
     job = with_input(job, cfg, world)
     load_parameters(world, trained, job)
     return job, learner.measures

@@ -8,7 +8,7 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 """
 
 import logging
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +32,19 @@ from fullgnn.engine import (
     check_preparation,
     distribute,
     fit,
-    load_on_rank0,
     make_learner,
     make_scheme,
-    prepare_on_rank0,
     replay_for,
     with_input,
 )
 from fullgnn.engine.checkpoints import Checkpoints, restore
 from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions
-from fullgnn.engine.prepare import NodeFacts
 from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
+from fullgnn.prepare.facts import NodeFacts
+from fullgnn.prepare.process import HostWork, own_process_of_rank0
+from fullgnn.prepare.source import prepared_graph
 from fullgnn.storage.record import RunFolder, RunRecord
 from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.logger import setup_logging
@@ -62,18 +62,25 @@ def run(cfg: Config) -> RunRecord:
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    joined = init_world(cfg.runtime) if cfg.world_size is None else dry_world(cfg.runtime, cfg.rank, cfg.world_size)
-    with joined as world:
-        setup_logging(0 if world.dry else world.rank)
-        return run_on(world, cfg)
+    if cfg.world_size is not None:
+        with dry_world(cfg.runtime, cfg.rank, cfg.world_size) as world:
+            setup_logging(0)
+            return run_on(world, cfg)
+    with own_process_of_rank0() as work, init_world(cfg.runtime) as world:
+        setup_logging(world.rank)
+        return run_on(world, cfg, work)
 
 
-def run_on(world: World, cfg: Config) -> RunRecord:
-    """Run one training in a ``world`` that has been joined already."""
+def run_on(world: World, cfg: Config, work: HostWork | None = None) -> RunRecord:
+    """Run one training in a ``world`` that has been joined already.
+
+    Args:
+        work: on rank 0, where the whole graph is loaded and prepared; None: in this process.
+    """
     meter = Meter(world.device)
     checkpoint = check_run(world, cfg)
     with meter.phase("setup"):
-        ready = set_up_run(world, cfg, meter, checkpoint)
+        ready = set_up_run(world, cfg, work or HostWork(), meter, checkpoint)
     if ready.finished is not None:
         return ready.finished
     setup = meter.take()
@@ -95,8 +102,9 @@ def train_and_report(
         TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
     """
     cfg, job, state = ready.cfg, ready.job, ready.state
-    if folder is not None and job.structure is not None:
-        folder.write_structure(asdict(job.structure))
+    statistics = job.preparation.statistics if job.preparation is not None else None
+    if folder is not None and statistics is not None:
+        folder.write_structure(vars(statistics.structure))
     runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
     with epoch_outputs(world, cfg, folder, state.epoch + 1) as outputs:
         result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job.scheme, ready.facts), request)
@@ -141,17 +149,19 @@ class Ready:
     finished: RunRecord | None  # what the run has left already, if nothing is left to train
 
 
-def set_up_run(world: World, cfg: Config, meter: Meter, checkpoint: Path | None) -> Ready:
-    """Load and distribute the graph, build the model, and load the ``checkpoint`` of rank 0. Every rank calls it."""
-    cfg, graph, hardware = planned(cfg, world)
+def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoint: Path | None) -> Ready:
+    """Prepare the graph, read this rank's part of it, build the model, and load the ``checkpoint`` of rank 0.
+
+    Every rank calls it.
+    """
+    cfg, hardware = planned(cfg, world, work)
     scheme = make_scheme(cfg, world, meter)
-    graph, facts = load_on_rank0(cfg, graph)
-    learner = make_learner(cfg, facts, world.device)
-    prepared = prepare_on_rank0(cfg, scheme, learner.needs, graph)
-    cfg = with_fetch(cfg, world, scheme, prepared, hardware)
-    job = distribute(cfg, world, scheme, learner, prepared)
-    predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
-    del prepared, graph  # frees the whole graph on rank 0
+    with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
+        facts = prepared.facts.nodes
+        learner = make_learner(cfg, facts, world.device)
+        cfg = with_fetch(cfg, world, scheme, prepared, hardware)
+        job = distribute(cfg, world, scheme, learner, prepared)
+        predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
     job = with_input(job, cfg, world)
     state = TrainState(job.model, cfg)
     if not broadcast_object([checkpoint is not None])[0]:

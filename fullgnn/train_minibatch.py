@@ -115,8 +115,9 @@ def train_and_report(
     full = job.full_graph.job
     record = make_record(cfg, world, full, setup, result, resumed_after)
     record = replace(record, sampling=sampling_summary(cfg, job.training.loader, result))
-    if folder is not None and full.structure is not None:
-        folder.write_structure(vars(full.structure))
+    statistics = full.preparation.statistics if full.preparation is not None else None
+    if folder is not None and statistics is not None:
+        folder.write_structure(vars(statistics.structure))
     if cfg.train.save_predictions:
         write_predictions(full, result, folder)
     if folder is not None:

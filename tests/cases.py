@@ -2,18 +2,21 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from scipy.sparse import csr_array
 
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import World
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.schemes.base import ShardedGraph
+from fullgnn.prepare.source import prepared_graph
+from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.epoch import EpochRecord
 
@@ -74,6 +77,13 @@ class Calling:
     """An output of ``fit`` that calls a function with each record."""
 
     add_epoch: Callable[[EpochRecord], object]
+
+
+def sharded(world: World, cfg: Config, scheme: Scheme, needs: Needs, graph: Graph) -> ShardedGraph:
+    """This rank's part of ``graph``, in the dtype of ``cfg``. Every rank calls it."""
+    needs = replace(needs, dtype=getattr(torch, cfg.runtime.dtype))
+    with prepared_graph(cfg, world, scheme.num_parts, graph=graph if world.rank == 0 else None) as prepared:
+        return scheme.shard(prepared, needs)
 
 
 def multi_class(graph: ShardedGraph) -> MultiClass:

@@ -11,14 +11,14 @@ import torch
 
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
-from fullgnn.engine import predict, prepare_on_rank0, set_up
+from fullgnn.engine import predict, set_up
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.job import make_scheme
 from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
-from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides, multi_class
+from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides, multi_class, sharded
 from tests.models.test_exactness import OneProcess, compare, in_one_process, step
 from tests.oracle import normalize
 from tests.schemes.training import assert_one_step_is_exact, step_of
@@ -65,8 +65,7 @@ def step_of_sgc(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     scheme = make_scheme(cfg, world, meter)
     model = example("sgc").SGC(5, NUM_CLASSES, num_hops=3, dropout=0.0, seed=4).double()
     needs = needs_of(model, cfg.optimizations)
-    prepared = prepare_on_rank0(cfg, scheme, needs, dense_graph(kind).graph() if world.rank == 0 else None)
-    graph = scheme.shard(prepared[0] if prepared else None, needs)
+    graph = sharded(world, cfg, scheme, needs, dense_graph(kind).graph())
     object.__setattr__(graph, "features", to_aligned(graph.features, world.device))
     gradients = FlatGradients(model)
     multi_class(graph).loss(loss_logits(model, graph), graph.train_labels).backward()
@@ -120,8 +119,7 @@ def make(name: str) -> torch.nn.Module:
 def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str, np.ndarray]:
     scheme, model = make_scheme(cfg, world, Meter(world.device)), make(name)
     needs = needs_of(model, cfg.optimizations)
-    prepared = prepare_on_rank0(cfg, scheme, needs, dense_graph(kind).graph() if world.rank == 0 else None)
-    return step(model, scheme.shard(prepared[0] if prepared else None, needs), scheme)
+    return step(model, sharded(world, cfg, scheme, needs, dense_graph(kind).graph()), scheme)
 
 
 @pytest.mark.parametrize("name", ["net", *LAYERS])

@@ -42,7 +42,7 @@ RUN = [
     "runtime.device=cpu",
 ]
 SPLITS = ("train", "val", "test")
-RUN_FILES = ("config.yaml", "structure.npz", "epochs.jsonl", "record.json")
+RUN_FILES = ("config.yaml", "epochs.jsonl", "record.json")
 
 
 def files(folder: Path) -> set[str]:
@@ -167,9 +167,19 @@ def test_the_record_says_what_each_rank_spent(by_own_ranks: tuple[Finished, Path
     assert busiest == {phase: content[f"{phase}_time_ms"] for phase in ("spmm", "comm", "dense", "other")}
     first = [line["time_ms"]["spmm"] for line in epochs(run_dir)[1:]]
     assert ranks[0]["time_ms"]["spmm"] == np.median(first)
-    with np.load(run_dir / "structure.npz", allow_pickle=False) as arrays:
-        assert arrays["block_nnz"].sum() == content["nnz"] and arrays["cell_nnz_after"].sum() == content["num_edges"]
-        assert arrays["part_bounds"].tolist() == [0, 17, 34]
+
+
+def test_statistics_are_counted_where_they_are_asked_for(by_own_ranks: tuple[Finished, Path], tmp_path: Path) -> None:
+    without = json.loads((by_own_ranks[1] / "a" / "b" / "record.json").read_text())
+    assert without["tile_density"] is None and 0 < without["edge_cut"] < 1
+    cfg = config("reorder=rcm", "dataset=karate", "train.epochs=2", "runtime.device=cpu", "train.statistics=true")
+    cfg.run_dir = str(tmp_path)
+    with world_of_one(cfg.runtime) as world:
+        record = run_on(world, cfg)
+    assert record.tile_density is not None and sum(record.tile_density.values()) == pytest.approx(1)
+    with np.load(tmp_path / "structure.npz", allow_pickle=False) as arrays:
+        assert arrays["block_nnz"].sum() == record.nnz and arrays["cell_nnz_after"].sum() == record.num_edges
+        assert arrays["cell_nnz_before"].sum() == record.num_edges and arrays["part_bounds"].tolist() == [0, 34]
 
 
 def test_one_rank_speaks(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple[Finished, Path]) -> None:
@@ -223,7 +233,7 @@ def test_eval_every_zero_and_a_second_run_in_the_same_folder(ranks: Callable, tm
     ranks(2)(trained, [*arguments, "train.save_predictions=true"])
     (tmp_path / "predictions_mine.npz").touch()
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
-    refused = f"run_dir={tmp_path} holds an earlier run (config.yaml, record.json, epochs.jsonl, structure.npz, "
+    refused = f"run_dir={tmp_path} holds an earlier run (config.yaml, record.json, epochs.jsonl, "
     for message in ranks(2)(untrained, [*arguments, "dataset=npz", "dataset.path=missing.npz"]):  # nothing is loaded
         assert message.startswith(refused) and "overwrite=true to replace it" in message and "\n" not in message
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before

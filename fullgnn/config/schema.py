@@ -71,6 +71,8 @@ class TrainConfig:
     """Number of checkpoints that are kept, the latest ones; each of them holds the best model so far too."""
     save_predictions: bool = MISSING
     """Write ``predictions.npz`` with the classes and logits of the best-validation epoch."""
+    statistics: bool = MISSING
+    """Count where the non-zeros are, for the record and for reports: ``tile_density`` and ``structure.npz``."""
     tensorboard: bool = MISSING
     """Write TensorBoard event files of the epochs."""
 

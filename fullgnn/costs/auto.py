@@ -13,10 +13,11 @@ from fullgnn.costs.search import Option, Search, best, locality
 from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import Job, with_supported_optimizations
-from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError
-from fullgnn.graph import Graph, load_dataset
 from fullgnn.kernels.spmm import Kernel
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.prepare.process import HostWork
+from fullgnn.prepare.source import loaded_dataset
 from fullgnn.schemes import OneAndHalfD, Scheme
 from fullgnn.schemes.options import SchemeOptions, replications
 from fullgnn.telemetry.meter import Meter
@@ -38,39 +39,37 @@ class Planned(NamedTuple):
     """The scheme of a run."""
 
     cfg: Config  # has a scheme
-    graph: Graph | None  # what was loaded for the choice, on rank 0; None: nothing was
     hardware: Hardware | None  # that the scheme was chosen for; None: the user chose it
 
 
-def planned(cfg: Config, world: World) -> Planned:
+def planned(cfg: Config, world: World, work: HostWork) -> Planned:
     """``cfg`` with a scheme; called on every rank, the same on each.
 
     ``scheme=auto`` becomes the scheme with the lowest predicted time among those that fit; if none does, the one that
     needs least memory, with a warning. The order is the run's own, and is computed for each number of block rows.
+
+    Args:
+        work: on rank 0, where the whole graph is looked at.
     """
     if cfg.scheme["name"] != "auto":
-        return Planned(cfg, None, None)
+        return Planned(cfg, None)
     check_plannable(cfg)
     name = cfg.scheme["hardware"]
     if name == "auto":
         hardware = measured_hardware(world, cfg.runtime)
     else:
         hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
-    graph = from_rank0(lambda: load_dataset(cfg.dataset))
-    replication = broadcast_object(from_rank0(lambda: _choose(cfg, world.size, hardware, graph)))
-    return Planned(_with_replication(cfg, replication), graph, hardware)
+    replication = broadcast_object(from_rank0(lambda: work.call(_choose, cfg, world.size, hardware)))
+    return Planned(_with_replication(cfg, replication), hardware)
 
 
-def with_fetch(
-    cfg: Config, world: World, scheme: Scheme, prepared: Prepared | None, hardware: Hardware | None
-) -> Config:
+def with_fetch(cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph, hardware: Hardware | None) -> Config:
     """Let the planner choose how rows arrive where the user has left it to the planner; see ``SchemeOptions.fetch``.
 
     Every rank calls it and gets the same ``cfg``; the choice is also set on ``scheme``. A deterministic run keeps the
     stages, since a choice by measured times could differ from run to run.
 
     Args:
-        prepared: what ``prepare_on_rank0`` returned.
         hardware: the profile that ``scheme=auto`` has measured; None: on GPUs ``GPU_PROFILE`` counts, and on CPUs the
             rows arrive in stages.
     """
@@ -82,10 +81,9 @@ def with_fetch(
         return cfg
 
     def choice() -> str:
-        assert prepared is not None
         local = world.size == world.local_size
         run = with_supported_optimizations(cfg)
-        job = replace(counted_job(run, world.size, prepared[0]), local=local)
+        job = replace(counted_job(run, world.size, prepared), local=local)
         return predict(job, hardware or load_hardware(GPU_PROFILE, cfg.runtime)).fetch
 
     fetch = broadcast_object(from_rank0(choice))
@@ -94,18 +92,12 @@ def with_fetch(
     return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": fetch})
 
 
-def predicted_run(cfg: Config, job: Job, prepared: Prepared | None, world: World, hardware: Hardware) -> dict[str, Any]:
-    """``RunRecord.predicted`` of a run, from its own blocks; called on every rank, the same on all.
-
-    Args:
-        prepared: what ``prepare_on_rank0`` returned.
-    """
+def predicted_run(cfg: Config, job: Job, prepared: PreparedGraph, world: World, hardware: Hardware) -> dict[str, Any]:
+    """``RunRecord.predicted`` of a run, from its own blocks; called on every rank, the same on all."""
 
     def prediction() -> dict[str, Any]:
-        assert prepared is not None
         run, local = replace(cfg, optimizations=job.optimizations), world.size == world.local_size
-        graph = prepared[0]
-        counted = counted_job(run, world.size, graph, locality(graph, run, hardware.near_bytes))
+        counted = counted_job(run, world.size, prepared, locality(prepared, run, hardware.near_bytes))
         found = predict(replace(counted, local=local), hardware)
         kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes")
         return {key: asdict(found)[key] for key in kept} | {"epoch_time_ms": found.epoch_time_ms}
@@ -127,14 +119,13 @@ def choose(found: list[Option]) -> Option:
     return smallest
 
 
-def _choose(cfg: Config, world_size: int, hardware: Hardware, graph: Graph | None) -> int:
+def _choose(cfg: Config, world_size: int, hardware: Hardware) -> int:
     """The replication."""
-    assert graph is not None
     candidates = replications(world_size)
     if len(candidates) == 1:
         return candidates[0]
     runs = {(cfg.reorder.name, cfg.kernel["name"]): with_supported_optimizations(_with_replication(cfg, 1))}
-    search = Search(runs, graph, lambda _: hardware)
+    search = Search(runs, loaded_dataset(cfg.dataset), lambda _: hardware)
     chosen = choose(search.options([world_size], [cfg.scheme["exchange"]], candidates))
     log.info("scheme=auto: %s, predicted %.2f ms an epoch", chosen.overrides, chosen.prediction.epoch_time_ms)
     return chosen.replication

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fullgnn.graph.links import LinkFacts
-from fullgnn.schemes.base import PreparedGraph
+from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.tasks import LinkTask
 from fullgnn.tasks.draws import batch_sizes
@@ -84,12 +84,19 @@ class PlannedLinks:
 
 def counted_links(prepared: PreparedGraph, rows: RowDistribution, task: LinkTask, replication: int) -> PlannedLinks:
     """The draws of ``task`` from the pairs of a graph that was prepared with them."""
-    assert prepared.pairs is not None
-    train, num_nodes, num_holders = prepared.pairs.train, rows.total, rows.bounds[:, 1:].size
+    facts = prepared.facts.nodes.links
+    assert facts is not None
+    num_nodes, num_holders = rows.total, rows.bounds[:, 1:].size
     holder = np.empty(num_nodes, np.int64)  # by original id
-    holder[prepared.node_id] = np.repeat(np.arange(num_holders), np.diff(rows.bounds, axis=1).ravel())
-    owner = np.repeat(holder, np.diff(train.indptr))
-    keys = np.sort(owner * num_nodes + train.ids)
+    node_id = np.concatenate([part.node_id for part in prepared.parts()])
+    holder[node_id] = np.repeat(np.arange(num_holders), np.diff(rows.bounds, axis=1).ravel())
+    owners, partners = [], []
+    for part in prepared.parts():
+        train = part.pairs["train"]
+        owners.append(np.repeat(holder[part.node_id], np.diff(train.indptr)))
+        partners.append(train.ids)
+    owner = np.concatenate(owners)
+    keys = np.sort(owner * num_nodes + np.concatenate(partners))
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts, (reader, partner) = np.diff(first, append=len(keys)), np.divmod(keys[first], num_nodes)
     cell = reader * num_holders + holder[partner]
@@ -100,9 +107,9 @@ def counted_links(prepared: PreparedGraph, rows: RowDistribution, task: LinkTask
         return drawn.reshape(num_holders, num_holders)
 
     draws = np.bincount(owner, minlength=num_holders)
-    candidates = prepared.pairs.facts.candidates
+    candidates = facts.candidates
     held = np.bincount(holder[candidates.start : candidates.stop], minlength=num_holders)
-    return _planned(prepared.pairs.facts, task, replication, draws, held, rows_of_pairs, rows.num_slices)
+    return _planned(facts, task, replication, draws, held, rows_of_pairs, rows.num_slices)
 
 
 def estimated_links(facts: LinkFacts, rows: RowDistribution, task: LinkTask, replication: int) -> PlannedLinks:

@@ -4,16 +4,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
-from fullgnn.engine.job import prepare_alone
 from fullgnn.graph import Graph
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.prepare.source import arranged
+from fullgnn.prepare.statistics import block_rows
 from fullgnn.reorder.cache_model import hit_rate
-from fullgnn.schemes.base import PreparedGraph
 from fullgnn.schemes.options import replications
-from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)
 
@@ -113,21 +115,29 @@ class Search:
         key = cfg.reorder.name, world_size // cfg.scheme["replication"]
         if key not in self._prepared:
             self._prepared.clear()  # one graph at a time: they may be large
-            prepared, preparation = prepare_alone(cfg, key[1], self.graph, Cache(cfg.runtime.cache_dir))
-            log.info("%s, %s, %d block rows: prepared", self.graph.name, preparation.methods.reorder, key[1])
+            prepared = arranged(cfg, key[1], self.graph)
+            log.info("%s, %s, %d block rows: prepared", self.graph.name, prepared.facts.methods.reorder, key[1])
             self._prepared[key] = prepared, locality(prepared, cfg, hardware.near_bytes)
         return counted_job(cfg, world_size, *self._prepared[key])
 
 
 def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
     """Fraction of random-order misses of a cache of ``near_bytes`` that the node order turns into hits."""
-    hidden = max(1, int(cfg.model.get("hidden_channels", cfg.task.get("channels", prepared.graph.num_classes))))
-    num_nodes, capacity = prepared.graph.num_nodes, max(1, near_bytes // (hidden * prepared.dtype.itemsize))
+    facts, itemsize = prepared.facts, getattr(torch, cfg.runtime.dtype).itemsize
+    hidden = max(1, int(cfg.model.get("hidden_channels", cfg.task.get("channels", facts.num_classes))))
+    num_nodes, capacity = facts.num_nodes, max(1, near_bytes // (hidden * itemsize))
     by_chance = min(1.0, capacity / num_nodes)
     if by_chance == 1:
         return 0.0
-    matrix = prepared.matrix
-    found = hit_rate(matrix.indptr, matrix.indices, num_nodes, capacity, rows=slice(0, LOCALITY_ROWS))
+    hits, reads, rows_left = 0.0, 0, LOCALITY_ROWS
+    for matrix in block_rows(prepared, cfg.self_loops):
+        num_rows = min(rows_left, matrix.shape[0])
+        num_reads = int(matrix.indptr[num_rows])
+        hits += num_reads * hit_rate(matrix.indptr, matrix.indices, num_nodes, capacity, rows=slice(0, num_rows))
+        reads, rows_left = reads + num_reads, rows_left - num_rows
+        if not rows_left:
+            break
+    found = hits / max(1, reads)
     return max(0.0, (found - by_chance) / (1 - by_chance))
 
 

@@ -17,15 +17,14 @@ from fullgnn.costs.predict import communication_s
 from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
-from fullgnn.engine.job import prepare_alone, with_supported_optimizations
+from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.prepare import Prepared
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.schemes.base import PreparedGraph
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.prepare.source import arranged
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.storage.cache import Cache
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Simulation:
 def simulate(
     cfg: Config,
     world_size: int,
-    prepared: Prepared,
+    prepared: PreparedGraph,
     epochs: int = 5,
     hardware: Hardware | None = None,
 ) -> Simulation:
@@ -76,16 +75,16 @@ def simulate(
         with dry_world(cfg.runtime, rank, world_size) as world:
             ranks.append(_run(cfg, world, prepared, epochs))
         gc.collect()  # a rank's blocks are large, and it is gone
-    comm_ms = None if hardware is None else _waiting_ms(cfg, prepared[0], ranks, hardware)
+    comm_ms = None if hardware is None else _waiting_ms(cfg, prepared, ranks, hardware)
     return Simulation(ranks, comm_ms)
 
 
-def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> Prepared:
-    """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows, the same order and the same
-    normalisation can share it."""
+def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> PreparedGraph:
+    """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows and the same order can share
+    it."""
     cfg = with_supported_optimizations(cfg)
     num_parts = SchemeOptions.of(cfg.scheme).grid(world_size).num_parts
-    return prepare_alone(cfg, num_parts, graph, Cache(cfg.runtime.cache_dir))
+    return arranged(cfg, num_parts, graph)
 
 
 def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hardware: Hardware) -> list[float]:
@@ -104,7 +103,7 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
     return (1e3 * communication_s(job, trace, product_s, edges, hardware)).ravel().tolist()
 
 
-def _run(cfg: Config, world: World, prepared: Prepared, epochs: int) -> RankRun:
+def _run(cfg: Config, world: World, prepared: PreparedGraph, epochs: int) -> RankRun:
     job, training, meter = make_training(cfg, world, prepared=prepared)
     meter.take()
     peak = TensorPeak(world.device)

@@ -21,8 +21,7 @@ from fullgnn.graph import EdgeSet
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.partition import Partition
-from fullgnn.partition.counts import block_nnz
-from fullgnn.schemes.base import PreparedGraph
+from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.layout import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution, slice_rows
@@ -179,26 +178,22 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
         ConfigError, DataError: the graph lacks what the task or the model needs.
     """
-    grid, graph = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.graph
-    facts = None if prepared.pairs is None else prepared.pairs.facts
-    task = build_task(cfg.task, graph.label_facts(), facts)
-    sizes = graph.num_features, task.num_outputs
+    grid, facts = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.facts
+    task = build_task(cfg.task, facts.nodes.labels, facts.nodes.links)
+    sizes = facts.nodes.num_features, task.num_outputs
     needs = needs_of(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, needs)
-    nnz = {"adj": prepared.block_nnz, "adj_t": prepared.block_nnz.T}
-    if cfg.optimizations.loss_rows_only:
-        of_train = Partition(np.concatenate([[0], np.cumsum(graph.train_mask)])[prepared.partition.bounds])
-        nnz["loss"] = block_nnz(prepared.matrix[np.flatnonzero(graph.train_mask)], of_train, prepared.partition)
-        nnz["loss_t"] = nnz["loss"].T
+    of_all, of_train = facts.block_nnz(cfg.self_loops), facts.counts.train_block_nnz(cfg.self_loops)
+    nnz = {"adj": of_all, "adj_t": of_all.T, "loss": of_train, "loss_t": of_train.T}
     products = {
         name: PlannedProduct(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
         for name, product in layout.products.items()
     }
-    num_train = layout.facts.num_split_nodes[0]
+    num_train = facts.num_split_nodes[0]
     pattern = needs.fold and not layout.weighted
     shared = all(one.shares_blocks(layout.symmetric, pattern) for one in needs.propagations)
-    counted = graph.num_nodes, prepared.matrix.nnz
-    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality, facts)
+    counted, links_of = (facts.num_nodes, facts.nnz(cfg.self_loops)), facts.nodes.links
+    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality, links_of)
     links = counted_links(prepared, layout.rows, task, grid.replication) if isinstance(task, LinkTask) else None
     return PlannedJob(cfg, statistics, grid, layout.rows, products, links)
 

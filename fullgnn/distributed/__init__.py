@@ -6,8 +6,10 @@ from fullgnn.distributed.collectives import (
     all_gather_objects,
     broadcast_object,
     from_rank0,
+    on_every_rank,
     receive_arrays,
     send_arrays,
+    sum_of_all,
 )
 from fullgnn.distributed.dry import CountingAxis, dry_world
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
@@ -35,11 +37,13 @@ __all__ = [
     "can_fork",
     "fork_workers",
     "launch_workers",
+    "on_every_rank",
     "receive_arrays",
     "report_bug",
     "report_failure",
     "send_arrays",
     "stop_requests",
+    "sum_of_all",
     "broadcast_object",
     "under_torchrun",
     "wait_for_others",

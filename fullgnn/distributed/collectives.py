@@ -204,6 +204,22 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
     return result
 
 
+def on_every_rank(compute: Callable[[], T]) -> T:
+    """Run ``compute``, which takes part in no collective, on every rank, and return the result of this rank.
+
+    If it raises a ``FullGNNError`` on some ranks, the error of the lowest of them is raised on every rank.
+    """
+    problem: FullGNNError | None = None
+    try:
+        result = compute()
+    except FullGNNError as error:
+        problem = error
+    problems = [error for error in all_gather_objects(problem) if error is not None]
+    if problems:
+        raise problems[0]
+    return result
+
+
 def broadcast_object(value: T | None) -> T:
     """Return rank 0's small, picklable ``value`` on every rank; in a dry run, return ``value`` itself."""
     if _dry():
@@ -221,6 +237,15 @@ def all_gather_objects(value: T) -> list[T]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def sum_of_all(array: np.ndarray) -> np.ndarray:
+    """Add up an ``array`` of every rank, on the host; in a dry run, return that of this rank."""
+    if _dry():
+        return array
+    total = torch.from_numpy(array.copy())
+    dist.all_reduce(total)
+    return total.numpy()
 
 
 def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:

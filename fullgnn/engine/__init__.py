@@ -1,24 +1,23 @@
 """Prepare the graph and train a model on it."""
 
+from fullgnn.engine.checks import check_preparation
 from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.evaluate import evaluate, predict
 from fullgnn.engine.fit import FitResult, fit
 from fullgnn.engine.job import (
     Job,
+    Preparation,
     build_model,
     distribute,
-    load_on_rank0,
     make_input,
     make_learner,
     make_scheme,
-    prepare_on_rank0,
     set_up,
     with_input,
 )
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.optimizers import check_optimizer
-from fullgnn.engine.prepare import Preparation, Prepared, check_preparation, prepare
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.engine.train_step import train_step
@@ -27,7 +26,6 @@ __all__ = [
     "FitResult",
     "Job",
     "Preparation",
-    "Prepared",
     "StepRunner",
     "TrainState",
     "build_model",
@@ -43,8 +41,6 @@ __all__ = [
     "make_scheme",
     "peak_process_bytes",
     "predict",
-    "prepare",
-    "prepare_on_rank0",
     "replay_for",
     "set_up",
     "train_step",

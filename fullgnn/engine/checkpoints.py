@@ -20,9 +20,9 @@ from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
-from fullgnn.engine.prepare import Fingerprint, NodeFacts
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.prepare.facts import Fingerprint, NodeFacts
 from fullgnn.schemes.base import Scheme
 from fullgnn.storage.checkpoint import BEST, STATE, keep_last, read, read_rows, writing
 

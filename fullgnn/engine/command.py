@@ -22,8 +22,8 @@ from fullgnn.distributed import can_fork, default_nproc, fork_workers, launch_wo
 from fullgnn.distributed.command import fail, run_as_rank
 from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
+from fullgnn.engine.checks import check_preparation
 from fullgnn.engine.optimizers import check_optimizer
-from fullgnn.engine.prepare import check_preparation
 from fullgnn.engine.resume import check_run_dir, finished_run
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.graph import check_dataset

@@ -1,8 +1,8 @@
 """Set up a run before its first epoch: load the graph, build the model, distribute the graph, compute A @ H0."""
 
 import logging
-import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -11,19 +11,22 @@ from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
 from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.blocks import input_powers, input_propagation, needs_of
+from fullgnn.engine.checks import check_goal
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.prepare import NodeFacts, Preparation, Prepared, check_goal, prepare
 from fullgnn.engine.sharded import place_rows
 from fullgnn.errors import ConfigError, DataError, UnsupportedError
-from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import set_spmm_order
-from fullgnn.reorder.structure import Structure
+from fullgnn.prepare.facts import GraphFacts, NodeFacts
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.prepare.source import prepared_graph
+from fullgnn.prepare.statistics import Statistics, count_statistics, needed_row_ratio
 from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
 from fullgnn.storage.cache import Cache
-from fullgnn.tasks import LinkTask, Task, build_task, held_out, takes_links
+from fullgnn.tasks import LinkTask, Task, build_task, takes_links
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
@@ -37,8 +40,18 @@ class Learner:
     task: Task
     optimizations: OptimizationConfig  # those that the model supports
     needs: Needs
-    load_time_s: float
     measures: bool = True  # whether the graph has labels of the task; False: its metrics cannot be measured
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What every rank knows of the graph of a job."""
+
+    facts: GraphFacts
+    key: str  # of the prepared graph; empty: nothing is cached
+    folder: Path | None  # that holds the prepared graph, in the cache
+    needed_row_ratio: float | None  # see ``RunRecord``
+    statistics: Statistics | None = None  # None: not counted
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,6 @@ class Job:
     scheme: Scheme
     optimizations: OptimizationConfig  # those that the model supports
     preparation: Preparation | None = None  # None: a tool has made the graph itself
-    structure: Structure | None = None  # on rank 0; None elsewhere
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
@@ -70,7 +82,7 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
 
 
 def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None) -> Job:
-    """Load ``cfg.dataset`` (or take ``graph``) on rank 0, build the model, distribute the graph, and make the input.
+    """Prepare ``cfg.dataset`` (or ``graph``, on rank 0), build the model, distribute the graph, and make the input.
 
     Optimizations that the model does not support are disabled, and this is logged. Results that an earlier run stored
     in ``runtime.cache_dir`` are not computed again.
@@ -78,31 +90,10 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    graph, facts = load_on_rank0(cfg, graph)
-    learner = make_learner(cfg, facts, world.device)
-    prepared = prepare_on_rank0(cfg, scheme, learner.needs, graph)
-    job = distribute(cfg, world, scheme, learner, prepared)
-    del prepared, graph
+    with prepared_graph(cfg, world, scheme.num_parts, graph=graph) as prepared:
+        learner = make_learner(cfg, prepared.facts.nodes, world.device)
+        job = distribute(cfg, world, scheme, learner, prepared)
     return with_input(job, cfg, world)
-
-
-def load_on_rank0(cfg: Config, graph: Graph | None = None) -> tuple[Graph | None, NodeFacts]:
-    """Load ``cfg.dataset`` on rank 0, unless ``graph`` is given there, and take out what the task holds out.
-
-    Returns:
-        the graph on rank 0, None elsewhere; and what the model and the task need to know of it, on every rank.
-    """
-
-    def load() -> tuple[Graph, NodeFacts]:
-        Cache(cfg.runtime.cache_dir).check()
-        begin = time.perf_counter()
-        loaded = held_out(cfg.task, load_dataset(cfg.dataset) if graph is None else graph)
-        facts = NodeFacts.of(loaded, with_links=takes_links(cfg.task))
-        return loaded, replace(facts, load_time_s=time.perf_counter() - begin)
-
-    found = from_rank0(load)
-    facts = broadcast_object(found[1] if found else None)
-    return (found[0] if found else None), facts
 
 
 def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner:
@@ -119,29 +110,9 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
     check_goal(cfg, model)
     pairs = isinstance(task, LinkTask)
     optimizations = applicable(cfg.optimizations, model, every_row=pairs)
-    needs = replace(needs_of(model, optimizations), pairs=pairs)
-    return Learner(model, task, optimizations, needs, facts.load_time_s)
-
-
-def prepare_on_rank0(cfg: Config, scheme: Scheme, needs: Needs, graph: Graph | None) -> Prepared | None:
-    """Partition and order the ``graph`` of rank 0. Returns None on the other ranks."""
-
-    def prepared() -> Prepared:
-        assert graph is not None  # rank 0 has it
-        return prepare(cfg, needs, scheme.num_parts, graph, Cache(cfg.runtime.cache_dir))
-
-    return from_rank0(prepared)
-
-
-def prepare_alone(cfg: Config, num_parts: int, graph: Graph | None = None, cache: Cache | None = None) -> Prepared:
-    """Load (unless ``graph`` is given) and prepare a graph in this process, which needs no job; for the planner.
-
-    Raises:
-        FullGNNError: a user error.
-    """
-    graph = held_out(cfg.task, load_dataset(cfg.dataset) if graph is None else graph)
-    needs = needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations)
-    return prepare(cfg, replace(needs, pairs=takes_links(cfg.task)), num_parts, graph, cache)
+    dtype = getattr(torch, cfg.runtime.dtype)
+    needs = replace(needs_of(model, optimizations), pairs=pairs, dtype=dtype)
+    return Learner(model, task, optimizations, needs)
 
 
 def with_supported_optimizations(cfg: Config) -> Config:
@@ -154,20 +125,16 @@ def with_supported_optimizations(cfg: Config) -> Config:
     return replace(cfg, optimizations=applicable(cfg.optimizations, model, every_row))
 
 
-def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prepared: Prepared | None) -> Job:
-    """Distribute the graph that rank 0 has prepared.
+def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prepared: PreparedGraph) -> Job:
+    """Read this rank's part of a prepared graph, and build its blocks. Every rank calls it.
 
-    Args:
-        prepared: what ``prepare_on_rank0`` returned. The job keeps no reference to it, so that the caller can free the
-            whole graph.
+    The job keeps no reference to ``prepared``.
 
     Returns:
         a job whose input is still the features.
     """
-    preparation = broadcast_object(prepared[1] if prepared else None)
-    preparation = replace(preparation, prepare_time_s=learner.load_time_s + preparation.prepare_time_s)
     model, task, optimizations, needs = learner.model, learner.task, learner.optimizations, learner.needs
-    sharded = scheme.shard(prepared[0] if prepared else None, needs)
+    sharded = scheme.shard(prepared, needs)
     if needs.pairs and (sharded.pairs is None or sharded.block.directory is None):
         raise ConfigError(
             f"task={cfg.task['name']} reads rows of other ranks by their ids, and scheme={cfg.scheme['name']}"
@@ -187,8 +154,12 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
         optimizations = replace(optimizations, loss_rows_only=False)
     set_spmm_order(model, optimizations.spmm_order)
     place_rows(model, sharded.block.source_id)
-    structure = prepared[0].structure if prepared else None
-    return Job(model, sharded, task, scheme, optimizations, preparation, structure)
+    statistics = None
+    if cfg.train.statistics:
+        statistics = broadcast_object(from_rank0(lambda: count_statistics(prepared, cfg.self_loops)))
+    folder, ratio = prepared.folder if prepared.key else None, needed_row_ratio(prepared)
+    about = Preparation(prepared.facts, prepared.key, folder, ratio, statistics)
+    return Job(model, sharded, task, scheme, optimizations, about)
 
 
 def with_input(job: Job, cfg: Config, world: World) -> Job:
@@ -198,10 +169,26 @@ def with_input(job: Job, cfg: Config, world: World) -> Job:
         the job with that input, whose ``optimizations.offload`` is now ``always`` or ``never``.
     """
     keeps = job.optimizations.cache_aggregation and not world.dry  # a dry run does not compute the true A @ H0
-    key = job.preparation.aggregation_key if keeps and job.preparation is not None else ""
     cache = Cache(cfg.runtime.cache_dir)
+    key = aggregation_key(cfg, job.preparation.key, cache) if keeps and job.preparation is not None else ""
     graph, optimizations = make_input(job.model, job.graph, job.optimizations, world, cache, key)
     return replace(job, graph=graph, optimizations=optimizations)
+
+
+def aggregation_key(cfg: Config, prepared_key: str, cache: Cache) -> str:
+    """Key of A @ H0 in the ``cache``: that of the prepared graph, and what scheme and kernel multiply, whose results
+    differ in the last bits. Empty: nothing is cached."""
+    if not prepared_key:
+        return ""
+    return cache.key(
+        prepared=prepared_key,
+        normalization=cfg.normalization,
+        self_loops=cfg.self_loops,
+        dtype=cfg.runtime.dtype,
+        fold_normalization=cfg.optimizations.fold_normalization,
+        scheme=cfg.scheme,
+        kernel=cfg.kernel,
+    )
 
 
 def make_input(

@@ -13,16 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
+from fullgnn.distributed import World, all_gather_objects
 from fullgnn.engine.checkpoints import check_graph, load_rows
 from fullgnn.engine.evaluate import predict
 from fullgnn.engine.job import Job
-from fullgnn.engine.prepare import NodeFacts
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.errors import ConfigError, DataError, message_of
-from fullgnn.graph import Graph
-from fullgnn.graph.labels import LabelFacts, is_labelled
+from fullgnn.graph.labels import LabelFacts
 from fullgnn.models.stack import Stack
+from fullgnn.prepare.facts import NodeFacts
 from fullgnn.storage.checkpoint import BEST, STATE, find, read
 
 log = logging.getLogger(__name__)
@@ -80,21 +79,12 @@ def check_fits(trained: Trained, facts: NodeFacts, model: torch.nn.Module) -> No
         check_graph(trained.graph, facts.fingerprint, "checkpoint")
 
 
-def has_metrics(trained: Trained, graph: Graph | None, facts: NodeFacts) -> bool:
+def has_metrics(trained: Trained, facts: NodeFacts) -> bool:
     """Whether the metrics of the task can be measured: the graph needs a split, and labels like those of the training,
     or held-out links.
 
-    Every rank calls it; a reason against it is logged.
-
-    Args:
-        graph: on rank 0.
+    A reason against it is logged.
     """
-
-    def labelled() -> bool:
-        assert graph is not None
-        split = graph.train_mask | graph.val_mask | graph.test_mask
-        return bool((split & is_labelled(graph.labels)).any())
-
     if facts.links is not None:
         has_links = facts.links.num_val + facts.links.num_test > 0
         if not has_links:
@@ -102,7 +92,7 @@ def has_metrics(trained: Trained, graph: Graph | None, facts: NodeFacts) -> bool
         return has_links
     found, before = facts.labels, trained.labels
     same_kind = found.columns == before.columns and found.integral >= before.integral and found.binary >= before.binary
-    if not broadcast_object([from_rank0(labelled)])[0]:
+    if not facts.has_labels:
         log.info("the graph has no labelled nodes in a split, so there are no metrics")
     elif not same_kind or (before.class_counts and found.num_classes > before.num_classes):
         log.info("the labels of the graph are of another kind than those of the training, so there are no metrics")

@@ -11,6 +11,7 @@ from fullgnn.distributed import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.sharded import split_parameters
+from fullgnn.prepare.statistics import edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost
@@ -73,6 +74,7 @@ def make_record(
     """
     preparation, scheme = job.preparation, job.scheme
     assert preparation is not None
+    facts = preparation.facts
     ranks = all_gather_objects(summarize(result))
     setups = all_gather_objects(setup)
     busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
@@ -80,13 +82,23 @@ def make_record(
     loads = _of_ranks(scheme.balance.rank_nnz, world)
     metrics = {} if world.dry else _metrics(result)
     return RunRecord(
-        **asdict(preparation.sizes),
-        **asdict(preparation.methods),
-        **asdict(preparation.statistics),
-        prepare_time_s=preparation.prepare_time_s,
+        dataset=facts.nodes.name,
+        num_nodes=facts.num_nodes,
+        num_edges=facts.num_edges,
+        nnz=facts.nnz(cfg.self_loops),
+        symmetric=facts.symmetric,
+        num_features=facts.nodes.num_features,
+        num_classes=facts.num_classes,
+        **asdict(facts.methods),
+        prepared=None if preparation.folder is None else str(preparation.folder),
+        edge_cut=edge_cut(facts, cfg.self_loops),
+        needed_row_ratio=preparation.needed_row_ratio,
+        tile_density=None if preparation.statistics is None else preparation.statistics.tile_density,
+        load_time_s=facts.load_time_s,
+        prepare_time_s=facts.load_time_s + facts.prepare_time_s,
         model=cfg.model["name"],
         task=cfg.task["name"],
-        num_parameters=_num_parameters(job.model, preparation.sizes.num_nodes),
+        num_parameters=_num_parameters(job.model, facts.num_nodes),
         scheme=cfg.scheme["name"],
         world_size=world.size,
         dry_run_rank=world.rank if world.dry else None,
@@ -209,7 +221,7 @@ def closing_table(record: RunRecord) -> str:
         ("needed rows", percent(record.needed_row_ratio), ""),
         *(
             (f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(fraction))
-            for density, fraction in record.tile_density.items()
+            for density, fraction in (record.tile_density or {}).items()
         ),
         ("communication hidden", percent(record.comm_hidden), ""),
         *(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,13 @@ class Graph:
     @property
     def num_features(self) -> int:
         return self.features.shape[1]
+
+    @cached_property
+    def is_symmetric(self) -> bool:
+        """Whether the stored adjacency equals its transpose to the bit. The first use passes over all edges."""
+        from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
+
+        return is_symmetric(self.indptr, self.indices, self.weight)
 
     @classmethod
     def from_scipy(

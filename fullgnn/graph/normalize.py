@@ -12,7 +12,7 @@ D^-1/2 P D^-1/2 X = row_scale * (P (col_scale * X)). Otherwise a block holds the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -117,79 +117,127 @@ def normalized_entries(
     return data
 
 
-def check_entries(
-    graph: Graph, propagation: Propagation, row_sum: np.ndarray | None, dtype: Any, node_id: np.ndarray | None = None
-) -> None:
+def check_entries(graph: Graph, propagation: Propagation, row_sum: np.ndarray | None, dtype: Any) -> None:
     """Check that every normalised entry of ``graph`` is within ``dtype``.
 
     Args:
         row_sum: (num_nodes,) of A', see ``row_sums``; None: A is not normalised.
-        node_id: (num_nodes,) original ids of the nodes, for messages; None: 0 to num_nodes - 1.
 
     Raises:
         DataError: an entry is beyond what ``dtype`` holds; the message names its nodes.
     """
-    if graph.weight is None:
-        return  # no entry exceeds 1
-    matrix = graph.adjacency(np.float64)
-    row_scale, col_scale = propagation.scales(row_sum)
-    finite = np.isfinite(normalized_entries(matrix, row_scale, col_scale, dtype))
-    wrong = np.flatnonzero(~finite)
+    if graph.weight is not None:
+        check_rows(graph.adjacency(np.float64), propagation, row_sum, row_sum, dtype)
+
+
+def check_rows(
+    rows: csr_array,
+    propagation: Propagation,
+    row_sum: np.ndarray | None,
+    column_sum: np.ndarray | None,
+    dtype: Any,
+    first: int = 0,
+    name_of: Callable[[int], int] = int,
+) -> None:
+    """Check that every normalised entry of consecutive ``rows`` of a weighted adjacency is within ``dtype``.
+
+    Args:
+        rows: (m, n), with the stored weights.
+        row_sum: (m,) of A' for these rows; None: A is not normalised.
+        column_sum: (n,) of A' for all rows.
+        first: number of the first row.
+        name_of: the node of a row, for messages.
+
+    Raises:
+        DataError: an entry is beyond what ``dtype`` holds; the message names its nodes.
+    """
+    row_scale, col_scale = propagation.scales(row_sum)[0], propagation.scales(column_sum)[1]
+    wrong = np.flatnonzero(~np.isfinite(normalized_entries(rows, row_scale, col_scale, dtype)))
     if propagation.self_loops and len(wrong):  # a stored self-loop is replaced by 1
-        row = np.searchsorted(matrix.indptr, wrong, side="right") - 1
-        wrong = wrong[matrix.indices[wrong] != row]
+        row = np.searchsorted(rows.indptr, wrong, side="right") - 1
+        wrong = wrong[rows.indices[wrong] != row + first]
     if len(wrong):
-        edge, names = int(wrong[0]), np.arange(graph.num_nodes) if node_id is None else node_id
-        target, column = int(np.searchsorted(matrix.indptr, edge, side="right")) - 1, matrix.indices[edge]
-        entry = matrix.data[edge] if row_scale is None else matrix.data[edge] * row_scale[target]
+        edge = int(wrong[0])
+        target, column = int(np.searchsorted(rows.indptr, edge, side="right")) - 1, int(rows.indices[edge])
+        entry = np.float64(rows.data[edge]) * (1.0 if row_scale is None else row_scale[target])
         entry = entry if col_scale is None else entry * col_scale[column]
         raise DataError(
-            f"the weight {entry:g} with which node {names[target]} reads from node {names[column]} is beyond"
-            f" {np.dtype(dtype)}: scale the weights, or set runtime.dtype=float64"
+            f"the weight {entry:g} with which node {name_of(target + first)} reads from node {name_of(column)} is"
+            f" beyond {np.dtype(dtype)}: scale the weights, or set runtime.dtype=float64"
         )
 
 
 def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
-    """(num_nodes,) float64 row sums of A', see ``Propagation``, the same for any order of the nodes.
+    """(num_nodes,) float64 row sums of A', see ``Propagation`` and ``sums_of_rows``.
+
+    Raises:
+        DataError: as ``sums_of_rows``.
+    """
+    weighted = graph.weight is not None
+    return sums_of_rows(graph.adjacency(np.float64 if weighted else np.int8), self_loops, weighted_as(graph.weight))
+
+
+def weighted_as(weight: np.ndarray | None) -> np.dtype | None:
+    """The dtype of the stored weights; None where every entry is 1."""
+    return None if weight is None else weight.dtype
+
+
+def sums_of_rows(
+    rows: csr_array,
+    self_loops: bool,
+    stored: np.dtype | None,
+    first: int = 0,
+    name_of: Callable[[int], int] = int,
+) -> np.ndarray:
+    """(m,) float64 row sums of A', see ``Propagation``, for consecutive rows; the same for any order of the nodes.
 
     Stored weights are rounded, each by up to a relative u (2^-24 in float32, 2^-53 in float64). A sum of at most u
     times the sum of the magnitudes may consist of these rounding errors alone, as 3.9 - 1.9 - 1.9 - 0.1 does, and
     counts as 0. A sum below the smallest normal number counts as 0 too, since its reciprocal would be infinite.
 
+    Args:
+        rows: (m, n), rows of the stored adjacency; its weights in float64, or ones.
+        stored: dtype of the weights; None where every entry is 1.
+        first: number of the first row.
+        name_of: the node of a row, for messages.
+
     Raises:
         DataError: a sum is negative or beyond float64; the message names the node.
     """
-    if graph.weight is None:
-        adj = graph.adjacency(np.int8)
-        without_loop = adj.diagonal() == 0 if self_loops else 0
-        return np.diff(adj.indptr).astype(np.float64) + without_loop
+    if stored is None:
+        without_loop = rows.diagonal(k=first) == 0 if self_loops and len(rows.indptr) > 1 else 0
+        return np.diff(rows.indptr).astype(np.float64) + without_loop
     from fullgnn.graph._row_sums_cpu import accurate_row_sums  # imported here, since it imports numba
 
-    adj = graph.adjacency(np.float64)
-    if self_loops:
-        adj = with_self_loops(adj)
+    adj = with_self_loops(rows, first) if self_loops else rows
     total, magnitude = accurate_row_sums(adj.indptr, adj.data)
-    roundoff = np.finfo(graph.weight.dtype).eps / 2
+    roundoff = np.finfo(stored).eps / 2
     total[np.abs(total) <= np.maximum(roundoff * magnitude, np.finfo(np.float64).tiny)] = 0
     if not np.isfinite(total).all():
-        node = int(np.flatnonzero(~np.isfinite(total))[0])
+        node = name_of(int(np.flatnonzero(~np.isfinite(total))[0]) + first)
         raise DataError(f"the weights with which node {node} reads sum to more than float64 holds: scale the weights")
-    if total.min() < 0:
-        node = int(total.argmin())
+    if total.min(initial=0) < 0:
+        row = int(total.argmin())
         raise DataError(
-            f"the weights with which node {node} reads sum to {total[node]:g}: normalization=sym and row need"
-            " sums >= 0; use normalization=none or weights that are not negative"
+            f"the weights with which node {name_of(row + first)} reads sum to {total[row]:g}: normalization=sym and row"
+            " need sums >= 0; use normalization=none or weights that are not negative"
         )
     return total
 
 
-def with_self_loops(matrix: csr_array) -> csr_array:
-    """The square CSR ``matrix`` with every diagonal entry stored and exactly 1, with sorted indices."""
-    diagonal = matrix.diagonal()
+def with_self_loops(matrix: csr_array, first: int = 0) -> csr_array:
+    """The CSR ``matrix`` with every entry of a diagonal stored and exactly 1, with sorted indices.
+
+    Args:
+        first: the column of the diagonal in the first row.
+    """
+    if not matrix.shape[0]:
+        return matrix
+    diagonal = matrix.diagonal(k=first)
     if diagonal.any():
-        off = diags_array(diagonal, format="csr", dtype=matrix.dtype)
+        off = diags_array(diagonal, offsets=first, shape=matrix.shape, format="csr", dtype=matrix.dtype)
         matrix = matrix - off  # a - a is exactly 0, and scipy drops it
-    return matrix + eye_array(matrix.shape[0], format="csr", dtype=matrix.dtype)
+    return matrix + eye_array(*matrix.shape, k=first, format="csr", dtype=matrix.dtype)
 
 
 def is_symmetric(adj: Any) -> bool:

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from fullgnn.bench.harness import interleaved
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import imbalance
+from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import cases
@@ -48,8 +49,8 @@ def run(cfg: Config) -> Result:
     blocks = {}
     for order, choice in cfg.orders.items():
         own = [f"reorder={choice['reorder']}", f"reorder.scope={choice['scope']}", f"partition={cfg.partition}"]
-        prepared, _ = jobs.prepare_job(cfg, case, cfg.layout, [*own, "normalization=none"], exact=True)
-        blocks[order] = blocks_of(prepared.matrix, prepared.partition)
+        prepared = jobs.prepare_job(cfg, case, cfg.layout, [*own, "normalization=none"], exact=True)
+        blocks[order] = blocks_of(whole_matrix(prepared, self_loops=True), prepared.facts.partition)
     nnz = {order: np.array([block.nnz for block in of_order]) for order, of_order in blocks.items()}
     times = {kernel_label(name, cfg.torch_device): _times(cfg, blocks, name, case.hidden) for name in cfg.kernels}
     names = [f"({i},{j})" for i in range(cfg.layout.num_parts) for j in range(cfg.layout.num_parts)]

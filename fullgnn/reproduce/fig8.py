@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.bench.harness import interleaved
 from fullgnn.errors import UnsupportedError
+from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import TargetConfig
@@ -76,8 +77,8 @@ def ordered(cfg: Config, case: Case) -> tuple[dict[str, csr_array], dict[str, Va
     for name in cfg.orders:
         own = [f"reorder={name}", "reorder.scope=whole", "normalization=none"]
         try:
-            prepared, _ = jobs.prepare_job(cfg, case, jobs.ONE_RANK, own, exact=True)
-            matrices[name] = prepared.matrix
+            prepared = jobs.prepare_job(cfg, case, jobs.ONE_RANK, own, exact=True)
+            matrices[name] = whole_matrix(prepared, self_loops=True)
         except UnsupportedError as error:
             missing[name] = str(error)
     return matrices, missing

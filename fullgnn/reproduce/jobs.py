@@ -17,9 +17,9 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.simulate import prepare_for, simulate
-from fullgnn.engine.prepare import Prepared
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
+from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin
@@ -114,7 +114,9 @@ def links_notes(cfg: TargetConfig, links: Hardware | None) -> list[str]:
     return [] if links is None else [cfg.texts["simulated"].format(nproc=cfg.nproc, links=links)]
 
 
-def prepare_job(cfg: TargetConfig, case: Case, shape: JobShape, own: Sequence[str], exact: bool = False) -> Prepared:
+def prepare_job(
+    cfg: TargetConfig, case: Case, shape: JobShape, own: Sequence[str], exact: bool = False
+) -> PreparedGraph:
     """Prepare ``case`` for a job with the overrides ``own``; jobs with the same block rows and order share the result.
 
     Args:
@@ -124,11 +126,11 @@ def prepare_job(cfg: TargetConfig, case: Case, shape: JobShape, own: Sequence[st
         UnsupportedError: METIS is not available, and ``exact`` is True.
     """
     run = run_config(cfg, case.hidden, *own, *shape.overrides())
-    prepared, preparation = prepare_for(run, shape.p, case.graph)
-    asked, used = run.reorder.name, preparation.methods.reorder
+    prepared = prepare_for(run, shape.p, case.graph)
+    asked, used = run.reorder.name, prepared.facts.methods.reorder
     if exact and used != asked:
         raise UnsupportedError(f"reorder={asked} is not available here, {used} took its place: pip install pymetis")
-    return prepared, preparation
+    return prepared
 
 
 def time_job(
@@ -137,7 +139,7 @@ def time_job(
     shape: JobShape,
     own: Sequence[str],
     links: Hardware | None = None,
-    prepared: Prepared | None = None,
+    prepared: PreparedGraph | None = None,
 ) -> JobTimes:
     """Train on the ranks of ``shape``: one rank runs in this process; several run as real processes if ``cfg.nproc``
     is that many, otherwise they are simulated.

@@ -7,11 +7,12 @@ from omegaconf import MISSING
 
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.spmm.tiles import split_tiles
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cases
 from fullgnn.reproduce.result import Cell, Labels, Result, bars, rows_of, with_label
-from fullgnn.schemes.base import PreparedGraph
 
 EPOCH, SPMM, SHARE = "epoch", "SpMM of an epoch", "non-zeros in dense tiles"
 
@@ -41,7 +42,7 @@ def run(cfg: Config) -> Result:
             measured[column] = {
                 (case.title, EPOCH): Cell(times.epoch_ms[0] / 1e3, paper.get(column), "s"),
                 (case.title, SPMM): Cell(times.spmm_ms[0] / 1e3, unit="s"),
-                (case.title, SHARE): Cell(100 * dense_share(prepared[0], threshold), unit="%"),
+                (case.title, SHARE): Cell(100 * dense_share(prepared, threshold), unit="%"),
             }
         rows += rows_of(measured, columns[0])
     panels = [
@@ -53,7 +54,7 @@ def run(cfg: Config) -> Result:
 
 def dense_share(prepared: PreparedGraph, threshold: float) -> float:
     """Compute the fraction of the non-zeros that lie in tiles with more than ``threshold`` x 1024 of them."""
-    matrix = prepared.matrix
+    matrix = whole_matrix(prepared, self_loops=True)
     indptr, indices = torch.from_numpy(matrix.indptr).int(), torch.from_numpy(matrix.indices)
     tiles, rest = split_tiles(LocalCSR(indptr, indices, None, *matrix.shape), threshold)
     return tiles.nnz / max(1, tiles.nnz + rest.nnz)

@@ -8,16 +8,17 @@ from typing import cast
 import torch
 
 from fullgnn.config import MinibatchConfig, build, target_of
-from fullgnn.distributed import World, from_rank0
-from fullgnn.engine import Job, distribute, evaluate, load_on_rank0, make_learner, make_scheme, with_input
+from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.engine import Job, distribute, evaluate, make_learner, make_scheme, with_input
 from fullgnn.engine.blocks import num_blocks, num_row_blocks
-from fullgnn.engine.job import Learner, prepare_on_rank0
-from fullgnn.engine.prepare import NodeFacts
+from fullgnn.engine.job import Learner
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.graph import Graph
+from fullgnn.graph import Graph, load_dataset
 from fullgnn.nn import BatchNorm
+from fullgnn.prepare.facts import NodeFacts
+from fullgnn.prepare.source import prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.codecs import Codec
 from fullgnn.sampling.data_parallel import DataParallel
@@ -63,10 +64,9 @@ class FullGraph:
     def job(self) -> Job:
         """The model and its part of the full graph. The first use is a collective."""
         if self._job is None:
-            prepared = prepare_on_rank0(self._cfg, self._scheme, self._learner.needs, self._graph)
-            job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
+            with prepared_graph(self._cfg, self._world, self._scheme.num_parts, graph=self._graph) as prepared:
+                job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
             self._graph = None
-            del prepared
             self._job = with_input(job, self._cfg, self._world)
         return self._job
 
@@ -118,7 +118,9 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     """
     check_sampled(cfg)
     scheme = make_scheme(cfg, world, meter)
-    graph, facts = load_on_rank0(cfg, graph)
+    given = graph
+    graph = from_rank0(lambda: load_dataset(cfg.dataset) if given is None else given)
+    facts = broadcast_object(None if graph is None else NodeFacts.of(graph))
     learner = make_learner(cfg, facts, world.device)
     model, task = learner.model, cast(NodeTask, learner.task)
     _check_model(cfg, model, world)

@@ -1,23 +1,21 @@
 """The interface between distributed algorithms and models.
 
-A ``Scheme`` cuts the prepared graph and gives each rank a ``ShardedGraph``. A model is ``forward(x, blocks)``: it sees
-the rows of its rank and one ``Block`` for each layer that reads neighbours; it never learns how many ranks there are.
+A ``Scheme`` reads the part of a prepared graph that a rank multiplies, and makes a ``ShardedGraph`` of it. A model is
+``forward(x, blocks)``: it sees the rows of its rank and one ``Block`` for each layer that reads neighbours; it never
+learns how many ranks there are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from scipy.sparse import csr_array
+import torch
 from torch import Tensor
 
-from fullgnn.graph import EdgeSet, Graph, Propagation, with_self_loops
-from fullgnn.graph.links import LinkFacts, LinkPairs, Lists
-from fullgnn.partition import Partition
-from fullgnn.partition.counts import block_nnz
-from fullgnn.reorder.structure import Structure, cell_nnz, cells
+from fullgnn.graph import EdgeSet, Propagation
+from fullgnn.graph.links import LinkFacts, Lists
+from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.block import Block, Input, PropagatedInput
 
 
@@ -30,6 +28,7 @@ class Needs:
     edges: tuple[EdgeSet, ...] = ()  # those that the blocks hold, for layers whose messages are not linear in H
     fold: bool = True  # whether the blocks of an unweighted graph hold its pattern instead of normalised entries
     pairs: bool = False  # whether a rank gets the ``RowPairs`` of its rows, for a task that finds links
+    dtype: torch.dtype = torch.float32  # of features and of the entries that are multiplied
 
     @property
     def self_loops(self) -> bool:
@@ -85,40 +84,6 @@ class ShardedGraph:
         return [*held, *features, self.labels, self.train_index, self.train_labels, self.masks]
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedGraph:
-    """The whole graph in its new order, with its stored weights, on the host of rank 0."""
-
-    graph: Graph  # in the new order
-    stored: csr_array  # (num_nodes, num_nodes), the adjacency of ``graph``: its weights, or ones in int8
-    stored_t: csr_array | None  # the transpose of ``stored``; None where both are equal to the bit
-    node_id: np.ndarray  # (num_nodes,) int64, original id of each new row
-    partition: Partition  # block rows
-    dtype: np.dtype  # of features and of the entries that are multiplied
-    self_loops: bool  # whether ``matrix`` has ones on its diagonal
-    row_sums: Mapping[bool, np.ndarray]  # by self_loops, (num_nodes,) float64, see ``graph.row_sums``; those needed
-    nnz_before: np.ndarray | None = None  # ``cell_nnz`` of the graph before its reordering; None: not counted
-    pairs: LinkPairs | None = None  # in original ids; None: not requested
-
-    @cached_property
-    def matrix(self) -> csr_array:
-        """(num_nodes, num_nodes) CSR: ``stored``, with ones on its diagonal if ``self_loops``. Statistics count it."""
-        return with_self_loops(self.stored) if self.self_loops else self.stored
-
-    @cached_property
-    def block_nnz(self) -> np.ndarray:
-        """(num_parts, num_parts) int64, the non-zeros of each block of ``matrix``."""
-        return block_nnz(self.matrix, self.partition)
-
-    @property
-    def structure(self) -> Structure | None:
-        """Where the non-zeros are; None if ``nnz_before`` was not counted."""
-        if self.nnz_before is None:
-            return None
-        bounds = cells(self.graph.num_nodes).bounds
-        return Structure(bounds, self.nnz_before, cell_nnz(self.graph), self.partition.bounds, self.block_nnz)
-
-
 class Scheme(Protocol):
     """A distributed algorithm for Y = A @ X, bound to this rank of a mesh."""
 
@@ -126,8 +91,12 @@ class Scheme(Protocol):
     replication: int  # ranks that share each block row, the paper's r
     balance: "Balance"  # for the graph of the last ``shard``
 
-    def shard(self, prepared: PreparedGraph | None, needs: Needs) -> ShardedGraph:
-        """Distribute the blocks to the ranks. Rank 0 passes the prepared graph, the other ranks pass None."""
+    def shard(self, source: PreparedGraph, needs: Needs) -> ShardedGraph:
+        """Read this rank's part of a graph with ``num_parts`` block rows, and build its blocks. Every rank calls it.
+
+        Raises:
+            FullGNNError: the graph cannot be multiplied so, or a file of it is damaged; the same on every rank.
+        """
 
     @property
     def kernel_name(self) -> str:

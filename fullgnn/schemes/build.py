@@ -1,4 +1,4 @@
-"""Build the blocks of one rank from the arrays that rank 0 sent it, see ``layout.rank_arrays``.
+"""Build the blocks of one rank from its arrays, see ``layout.rank_arrays``.
 
 The arrays hold the stored adjacency. What a convolution multiplies by is made from it here: ones on the diagonal, and
 the normalisation, as scales of the rows of X and Y or as entries of the matrices. A rank keeps the blocks in the form
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_loops
 from fullgnn.kernels.spmm import Kernel
-from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import Needs
 from fullgnn.schemes.block import Block, FusedProduct
 from fullgnn.schemes.directory import Directory
@@ -23,7 +22,10 @@ from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext
 from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.layout import Layout
+from fullgnn.schemes.nodes import numpy_dtype
 from fullgnn.schemes.operator import Operator, local_csr
+
+_NO_ROWS = np.empty(0, np.int64)
 
 Scales = tuple[np.ndarray | None, np.ndarray | None]
 
@@ -52,7 +54,7 @@ class BlockBuilder:
         self._arrays, self._source_id, self._add_up = arrays, source_id, add_up
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = needs.fold and not layout.weighted
-        self._dtype = torch.empty(0, dtype=layout.facts.dtype).numpy().dtype
+        self._dtype = numpy_dtype(layout.dtype)
         copies = None if layout.rows.num_slices > 1 else context.axes.replica
         buffers = context.buffers if context.shared_memory and context.device.type == "cpu" else None
         self._directory = cache(lambda: Directory(context.axes.world, copies, source_id, layout.rows.total, buffers))
@@ -130,7 +132,7 @@ class BlockBuilder:
             product, exchange = self._layout.products[name], self._exchange(name)
             matrices = self._restricted(name, partial(self._entries, propagation=propagation))
             self._operators[key] = Operator(
-                self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.facts.dtype
+                self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.dtype
             )
         return self._operators[key]
 
@@ -138,8 +140,8 @@ class BlockBuilder:
         """The exchange that brings the rows for every operator of ``layout.products[name]``."""
         if name not in self._exchanges:
             product = self._layout.products[name]
-            matrices = self._restricted(name, partial(self._unnormalized, self_loops=self._needs.self_loops))
-            halo = [columns_read(matrix) for matrix in matrices]
+            stages = product.stages[self._context.replica]
+            halo = [self._arrays.get(f"{name}.{stage}.halo", _NO_ROWS) for stage in stages]
             counts = self._arrays[f"{name}.num_boundary"]
             boundary = np.split(self._arrays[f"{name}.boundary"], np.cumsum(counts)[:-1])
             self._exchanges[name] = Exchange(self._context, product, halo, boundary)
@@ -193,9 +195,8 @@ class BlockBuilder:
             self._all_scales(propagation, part) for part in (self._context.part, source)
         )
         before, after = (source_col, row) if name == "adj" else (source_row, col)
-        dtype = torch.empty(0, dtype=self._layout.facts.dtype).numpy().dtype
         return csr_array(
-            (normalized_entries(matrix, after, before, dtype), matrix.indices, matrix.indptr), matrix.shape
+            (normalized_entries(matrix, after, before, self._dtype), matrix.indices, matrix.indptr), matrix.shape
         )
 
     def _stored(self, name: str) -> list[csr_array]:

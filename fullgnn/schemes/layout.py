@@ -1,21 +1,22 @@
-"""Cut the prepared matrix for 1.5D: list the products, and build the arrays that each rank needs for them.
+"""Cut a prepared graph for 1.5D: list the products, and build the arrays that a rank needs for them.
 
-These functions use only the grid and rank 0's data, and no process group: ``one_and_half_d.py`` sends their results
-to the ranks, and the cost model (``fullgnn/costs``) counts the bytes and non-zeros that follow from the layout.
+These functions use only the grid and the prepared graph, and no process group: each rank calls them for itself, and the
+cost model (``fullgnn/costs``) counts the bytes and non-zeros that follow from the layout.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
+import torch
 
 from fullgnn.errors import PartitionError
 from fullgnn.partition.counts import imbalance
-from fullgnn.schemes.base import Balance, Needs, PreparedGraph
-from fullgnn.schemes.nodes import GraphFacts, node_arrays
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.schemes.base import Balance, Needs
+from fullgnn.schemes.nodes import node_arrays
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
-from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports, find_halos
+from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports
 
 
 @dataclass(frozen=True)
@@ -63,30 +64,37 @@ class Layout:
     products: dict[str, DistributedProduct]
     symmetric: bool  # whether the stored adjacency equals its transpose
     weighted: bool  # whether it has weights
-    facts: GraphFacts
+    dtype: torch.dtype  # of the entries that are multiplied
     balance: Balance
 
 
-def lay_out(prepared: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
-    """Return the layout of ``prepared`` on ``grid`` and, for each product, the rows that each block row reads."""
-    graph, nnz = prepared.graph, prepared.block_nnz
+def lay_out(source: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
+    """Return the layout of a graph on ``grid`` and, for each product, the rows that each block row reads.
+
+    Every rank computes the same layout, from facts that all of them have and from what all parts read.
+
+    Raises:
+        PartitionError: a block is too large for int32 indices.
+    """
+    facts = source.facts
+    nnz = facts.block_nnz(needs.self_loops)
     if nnz.max() >= 2**31:
         raise PartitionError(f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes")
-    symmetric = prepared.stored_t is None
-    rows = slice_rows(prepared.partition, grid.num_slices)
+    rows = slice_rows(facts.partition, grid.num_slices)
     forward_nnz, backward_nnz = stage_nnz(nnz, grid.stage_order), stage_nnz(nnz.T, grid.stage_order)
     forward_stages = assign_stages(forward_nnz, grid.replication)
-    backward_stages = forward_stages if symmetric else assign_stages(backward_nnz, grid.replication)
+    backward_stages = forward_stages if facts.symmetric else assign_stages(backward_nnz, grid.replication)
 
     needs_halos = grid.exchange != "broadcast" and grid.num_ranks > 1
     halos: dict[str, Halos] = {}
-    train_rows = rows.restrict(graph.train_mask) if needs.loss_rows else rows
+    mask = source.train_mask() if needs.loss_rows else None
+    train_rows = rows if mask is None else rows.restrict(mask)
     if needs_halos:
-        halos["adj"] = _halos(prepared.stored, rows, needs.self_loops)
-        halos["adj_t"] = halos["adj"] if symmetric else _halos(prepared.stored_t, rows, needs.self_loops)
-        if needs.loss_rows:
-            halos["loss"] = _halos(prepared.stored, rows, needs.self_loops, graph.train_mask)
-            halos["loss_t"] = halos["adj_t"].restrict(graph.train_mask, train_rows)
+        halos["adj"] = _halos(source, "reads", rows, needs.self_loops)
+        halos["adj_t"] = halos["adj"] if facts.symmetric else _halos(source, "columns_reads", rows, needs.self_loops)
+        if mask is not None:
+            halos["loss"] = _halos(source, "reads_train", rows, needs.self_loops, mask)
+            halos["loss_t"] = halos["adj_t"].restrict(mask, train_rows)
 
     def product(
         name: str, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]]
@@ -104,54 +112,52 @@ def lay_out(prepared: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, 
         grid,
         rows,
         products,
-        symmetric,
-        graph.weight is not None,
-        GraphFacts.of(prepared),
+        facts.symmetric,
+        facts.weighted,
+        needs.dtype,
         _balance(forward_nnz, forward_stages),
     )
     return layout, halos
 
 
-def _halos(matrix: csr_array, rows: RowDistribution, self_loops: bool, mask: np.ndarray | None = None) -> Halos:
-    found = find_halos(matrix, rows, mask)
+def _halos(
+    source: PreparedGraph, name: str, rows: RowDistribution, self_loops: bool, mask: np.ndarray | None = None
+) -> Halos:
+    found = Halos(lambda part: source.part(part).arrays[name], rows)
     return found.with_own_rows(mask) if self_loops else found
 
 
 def rank_arrays(
-    prepared: PreparedGraph, layout: Layout, halos: dict[str, Halos], needs: Needs, rank: int
+    source: PreparedGraph, layout: Layout, halos: dict[str, Halos], needs: Needs, rank: int
 ) -> dict[str, np.ndarray]:
     """Return the arrays of ``rank``: its rows of the features and labels, the CSR arrays of each stored block that it
-    multiplies, and the indices of its boundary rows, the rows of its own that other block rows read."""
-    grid = layout.grid
-    part, replica = grid.place(rank)
-    graph, block = prepared.graph, layout.rows.block(part)
-    own = layout.rows.own(part, replica)
-    rows = slice(block.start + own.start, block.start + own.stop)
-    arrays = node_arrays(prepared, rows)
+    multiplies, the rows of each source block that it reads, and the indices of its boundary rows, the rows of its own
+    that other block rows read."""
+    grid, facts = layout.grid, source.facts
+    number, replica = grid.place(rank)
+    part = source.part(number)
+    arrays = node_arrays(part, layout.rows.own(number, replica), needs)
     if needs.loss_rows:
-        arrays["train_mask"] = graph.train_mask
+        arrays["train_mask"] = source.train_mask()
     if not (needs.propagations or needs.edges):
         return arrays
-    stored = {"adj": prepared.stored} | ({} if prepared.stored_t is None else {"adj_t": prepared.stored_t})
-    read = {part}  # block rows whose row sums the rank needs
-    for name, matrix in stored.items():
-        block_row, product = matrix[block], layout.products[name]
+    for name, stored in {"adj": part.rows, "adj_t": part.columns}.items():
+        if stored is None:
+            continue
+        block_row, product = stored.matrix(facts.num_nodes), layout.products[name]
         for stage in product.stages[replica]:
-            source = product.source(part, stage)
-            cut = block_row[:, layout.rows.block(source)] if grid.num_parts > 1 else block_row
-            arrays[f"{name}.{stage}.indptr"] = cut.indptr.astype(np.int32)
-            arrays[f"{name}.{stage}.indices"] = cut.indices.astype(np.int32)
+            columns = layout.rows.block(product.source(number, stage))
+            cut = block_row[:, columns] if grid.num_parts > 1 else block_row
+            arrays[f"{name}.{stage}.indptr"] = cut.indptr.astype(np.int32, copy=False)
+            arrays[f"{name}.{stage}.indices"] = cut.indices.astype(np.int32, copy=False)
             if layout.weighted:
                 arrays[f"{name}.{stage}.values"] = cut.data
-            if layout.weighted or not needs.fold:
-                read.add(source)
-    for self_loops, row_sum in prepared.row_sums.items():
-        for source in read:
-            arrays[f"row_sum.{self_loops}.{source}"] = row_sum[layout.rows.block(source)]
     for name, product in layout.products.items():
         boundary = [np.empty(0, np.int64)] * grid.num_parts
-        if (product.transports[:, part] == HALO).any():
-            boundary = halos[name].boundary(part, product.in_rows.own(part, replica))
+        if (product.transports[:, number] == HALO).any():
+            boundary = halos[name].boundary(number, product.in_rows.own(number, replica))
+        for stage in product.stages[replica] if name in halos else ():
+            arrays[f"{name}.{stage}.halo"] = halos[name].of_block(number, product.source(number, stage))
         arrays[f"{name}.boundary"] = np.concatenate(boundary)
         arrays[f"{name}.num_boundary"] = np.array([len(index) for index in boundary])
     return arrays

@@ -22,7 +22,6 @@ from CAGNET's 1.5D in:
 
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -33,21 +32,21 @@ from fullgnn.distributed import (
     Axis,
     SharedSlots,
     World,
-    broadcast_object,
     can_share_memory,
-    from_rank0,
+    on_every_rank,
 )
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.aligned import pads_rows
-from fullgnn.schemes.base import Balance, Needs, PreparedGraph, ShardedGraph
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.schemes.base import Balance, Needs, ShardedGraph
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.gather import GathersRows
-from fullgnn.schemes.layout import Layout, lay_out, rank_arrays
-from fullgnn.schemes.nodes import GraphFacts, hand_out, sharded_graph
+from fullgnn.schemes.layout import lay_out, rank_arrays
+from fullgnn.schemes.nodes import sharded_graph
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.schemes.traffic import Halos
+from fullgnn.schemes.row_sums import row_sum_arrays
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
@@ -108,32 +107,28 @@ class OneAndHalfD(GathersRows):
         )
         self.all_ranks = self.context.axes.world
         self.copies = 1 if self.grid.split_rows else self.replication
-        self._facts: GraphFacts
+        self._dtype: torch.dtype  # of the last ``shard``
 
     @property
     def kernel_name(self) -> str:
         """See ``Scheme``."""
-        return self.kernel.name_for(self.world.device, self._facts.dtype)
+        return self.kernel.name_for(self.world.device, self._dtype)
 
     def set_fetch(self, fetch: str) -> None:
         """Let the rows of the graphs that are sharded from now on arrive in ``stages`` or ``whole``."""
         self.grid = replace(self.grid, fetch=fetch)
 
-    def shard(self, prepared: PreparedGraph | None, needs: Needs) -> ShardedGraph:
-        """Rank 0 cuts and sends the blocks, one rank after the other; each rank receives only what it multiplies."""
-        planned = from_rank0(lambda: self._lay_out(prepared, needs))
-        layout = broadcast_object(planned[0] if planned else None)
-        self._facts, self.balance = layout.facts, layout.balance
-        self.num_nodes = layout.facts.num_nodes
-        self.kernel.name_for(self.world.device, layout.facts.dtype)  # a kernel without the dtype raises on every rank
-        cut = None
-        if planned is not None and prepared is not None:
-            cut = partial(rank_arrays, prepared, *planned, needs)
-        arrays = hand_out(self.world, cut)
+    def shard(self, source: PreparedGraph, needs: Needs) -> ShardedGraph:
+        """See ``Scheme.shard``. A rank builds the blocks that it multiplies, one after the other."""
+        layout, halos = on_every_rank(lambda: lay_out(source, self.grid, needs))
+        self.balance, self.num_nodes, self._dtype = layout.balance, source.facts.num_nodes, needs.dtype
+        self.kernel.name_for(self.world.device, needs.dtype)  # a kernel without the dtype raises on every rank
+        sums = row_sum_arrays(self.world, source, self.grid, needs)
+        arrays = sums | on_every_rank(lambda: rank_arrays(source, layout, halos, needs, self.world.rank))
         self.node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
         builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id, self.sum_over_rows)
         loss_block = builder.loss_block() if needs.loss_rows else None
-        return sharded_graph(layout.facts, arrays, builder.block(), loss_block)
+        return sharded_graph(source.facts, needs, arrays, builder.block(), loss_block)
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Sum over all ranks. Where replicas hold the same rows, only replica 0 contributes: each row counts once.
@@ -143,7 +138,3 @@ class OneAndHalfD(GathersRows):
         if not self.grid.split_rows and self.context.replica != 0:
             tensor.zero_()
         return self.context.axes.world.all_reduce(tensor)
-
-    def _lay_out(self, prepared: PreparedGraph | None, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
-        assert prepared is not None  # rank 0 has it
-        return lay_out(prepared, self.grid, needs)

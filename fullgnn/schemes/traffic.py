@@ -1,6 +1,6 @@
-"""How the rows of X reach the ranks in Y = M X. Rank 0, which has the whole matrix M, computes a table of transports.
+"""How the rows of X reach the ranks in Y = M X: a table of transports, which follows from what each block row reads.
 
-Every rank follows the same table, so that no rank has to ask another one, and the planner, which runs no training,
+Every rank computes the same table, so that no rank has to ask another one, and the planner, which runs no training,
 counts the same rows. Block row i gets the rows of block j by one of four transports:
 
     OWN         block row i holds the rows: nothing moves
@@ -9,12 +9,12 @@ counts the same rows. Block row i gets the rows of block j by one of four transp
     HALO        every holder sends the rows for which block row i has columns (the halo rows of the reader)
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.stages import rank_sums, stage_source, stage_sources
 
@@ -174,15 +174,25 @@ class DistributedProduct:
 
 @dataclass(frozen=True, eq=False)
 class Halos:
-    """The rows of X that each block row of a matrix reads: those for which it has columns."""
+    """The rows of X that each block row of a matrix reads: those for which it has columns.
 
-    rows: list[np.ndarray]  # for each block row (num_read,) int32, GLOBAL and ascending
+    The rows of one block row at a time are in memory.
+    """
+
+    rows: Callable[[int], np.ndarray]  # of a block row, (num_read,) int32, GLOBAL and ascending
     in_rows: RowDistribution
 
-    @property
+    @cached_property
     def counts(self) -> np.ndarray:
         """(b, b, m) int64: entry [i, j, q] counts the rows of slice q of block j that block row i reads."""
-        return np.stack([self._by_slice(rows) for rows in self.rows])
+        bounds = self.in_rows.bounds
+        return np.stack([np.diff(np.searchsorted(self.rows(part), bounds), axis=1) for part in range(len(bounds))])
+
+    def of_block(self, part: int, source: int) -> np.ndarray:
+        """The rows that block row ``part`` reads of block ``source``, int64, counted from its first row."""
+        block, rows = self.in_rows.block(source), self.rows(part)
+        first, last = np.searchsorted(rows, (block.start, block.stop))
+        return rows[first:last].astype(np.int64) - block.start
 
     def boundary(self, part: int, own: slice) -> list[np.ndarray]:
         """For each block row, the boundary rows that it reads from slice ``own`` of block ``part``.
@@ -191,51 +201,35 @@ class Halos:
         """
         start = self.in_rows.block(part).start + own.start
         stop = start + own.stop - own.start
-        bounds = (np.searchsorted(rows, (start, stop)) for rows in self.rows)
-        return [rows[first:last].astype(np.int64) - start for rows, (first, last) in zip(self.rows, bounds)]
+        found = []
+        for reader in range(len(self.in_rows.bounds)):
+            rows = self.rows(reader)
+            first, last = np.searchsorted(rows, (start, stop))
+            found.append(rows[first:last].astype(np.int64) - start)
+        return found
 
     def restrict(self, mask: np.ndarray, in_rows: RowDistribution) -> "Halos":
         """Keep only the rows of X that the (num_rows,) ``mask`` selects, renumbered to match ``in_rows``."""
         number = np.cumsum(mask, dtype=np.int32) - 1
-        return Halos([number[rows[mask[rows]]] for rows in self.rows], in_rows)
+
+        def restricted(part: int) -> np.ndarray:
+            rows = self.rows(part)
+            return number[rows[mask[rows]]]
+
+        return Halos(restricted, in_rows)
 
     def with_own_rows(self, mask: np.ndarray | None = None) -> "Halos":
         """Let each block row also read its own rows, or those of them that the (num_rows,) ``mask`` selects."""
-        found = []
-        for part, rows in enumerate(self.rows):
-            block = self.in_rows.block(part)
+
+        def joined(part: int) -> np.ndarray:
+            rows, block = self.rows(part), self.in_rows.block(part)
             own = np.arange(block.start, block.stop, dtype=np.int32)
             first, stop = np.searchsorted(rows, (block.start, block.stop))
             if mask is not None:
                 own = np.union1d(own[mask[block]], rows[first:stop])
-            found.append(np.concatenate([rows[:first], own, rows[stop:]]))
-        return Halos(found, self.in_rows)
+            return np.concatenate([rows[:first], own, rows[stop:]])
 
-    def only(self, chosen: np.ndarray) -> "Halos":
-        """Keep only the rows that are read in the blocks [i, j] that the (b, b) bool ``chosen`` marks."""
-        kept = [rows[np.repeat(chosen[part], self.in_rows.block_sizes)[rows]] for part, rows in enumerate(self.rows)]
-        return Halos(kept, self.in_rows)
-
-    def _by_slice(self, rows: np.ndarray) -> np.ndarray:
-        bounds = self.in_rows.bounds
-        return np.diff(np.searchsorted(rows, bounds), axis=1)
-
-
-def find_halos(matrix: csr_array, rows: RowDistribution, mask: np.ndarray | None = None) -> Halos:
-    """Find the rows of X that each block row of the square ``matrix`` reads; ``rows`` distributes the rows of both.
-
-    Args:
-        mask: (num_rows,) bool, the rows of ``matrix`` that are multiplied; None: all rows.
-    """
-    found = []
-    for part in range(len(rows.bounds)):
-        block = rows.block(part)
-        if mask is None:
-            columns = columns_read(matrix, block)
-        else:
-            columns = columns_read(matrix[block.start + np.flatnonzero(mask[block])])
-        found.append(columns.astype(np.int32))
-    return Halos(found, rows)
+        return Halos(joined, self.in_rows)
 
 
 def choose_transports(rows: RowDistribution, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:

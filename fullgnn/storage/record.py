@@ -66,9 +66,10 @@ class RunRecord:
     spmm_rows_per_epoch: int  # rows of A, or of its part, in these products
     nnz_imbalance: float  # max / mean over the ranks of the non-zeros that they multiply
     stage_imbalance: float  # the same if every stage waits for its most loaded rank
-    edge_cut: float  # fraction of the non-zeros that join two block rows
+    edge_cut: float | None  # fraction of the non-zeros that join two block rows
     needed_row_ratio: float | None  # rows that the block rows read of each other / all; None with one block row
-    tile_density: dict[str, float]  # fraction of nnz, by the density (per cent) of its 32 x 32 tile in the new order
+    tile_density: dict[str, float] | None  # fraction of nnz, by the density (per cent) of its 32 x 32 tile in the new
+    # order; None: not counted, see ``train.statistics``
     peak_memory_bytes: int  # largest process
     peak_memory_bytes_per_rank: list[int]
     peak_tensor_bytes: int  # largest rank
@@ -93,6 +94,8 @@ class RunRecord:
     task: str = "node_classification"
     resumed_after: int | None = None  # epoch of the checkpoint that the run went on from; None: it began anew
     sampling: dict[str, Any] | None = None  # of sampled training, see docs/record.md; None: every epoch is full-batch
+    load_time_s: float = 0.0  # part of prepare_time_s; 0 if the prepared graph was in the cache
+    prepared: str | None = None  # folder of the prepared graph in the cache; None: it was temporary
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
 
 

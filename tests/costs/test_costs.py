@@ -45,7 +45,7 @@ def cost(world: World, cfg: Config, kind: str) -> dict:
 
 def planned_bytes(cfg: Config, world_size: int, kind: str) -> list[dict[str, int]]:
     cfg = with_supported_optimizations(cfg)
-    prepared, _ = prepare_for(cfg, world_size, dense_graph(kind).graph())
+    prepared = prepare_for(cfg, world_size, dense_graph(kind).graph())
     job = counted_job(cfg, world_size, prepared)
     received = {name: counts.ravel() for name, counts in received_bytes(job, trace_epoch(job, 0)).items()}
     return [{name: counts[rank] for name, counts in received.items() if counts[rank]} for rank in range(world_size)]

@@ -12,13 +12,14 @@ from fullgnn.costs.statistics import PlannedJob, counted_job, estimated_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World
 from fullgnn.engine import make_scheme, set_up
-from fullgnn.engine.job import prepare_alone, with_supported_optimizations
+from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.plan.config import load_plan
+from fullgnn.prepare.source import arranged
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides
 
@@ -70,7 +71,7 @@ def case(replication: int, overrides: list[str]) -> Config:
 
 def counted(cfg: Config, world_size: int) -> PlannedJob:
     num_parts = world_size // cfg.scheme["replication"]
-    return counted_job(cfg, world_size, prepare_alone(cfg, num_parts, bipartite())[0])
+    return counted_job(cfg, world_size, arranged(cfg, num_parts, bipartite()))
 
 
 def wire(memory_bytes: int = 1 << 34) -> Hardware:

@@ -18,7 +18,6 @@ from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.job import distribute, make_learner, make_scheme, with_input, with_supported_optimizations
-from fullgnn.engine.prepare import NodeFacts
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError, UnsupportedError
@@ -240,7 +239,7 @@ def test_memory_of_models_that_read_edges_is_that_of_the_run(model: str) -> None
     cfg = with_supported_optimizations(config(*overrides, *EDGE_MODELS[model]))
     prepared = prepare_for(cfg, 2)
     measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, prepared, epochs=2).ranks)
-    planned = predict(counted_job(cfg, 2, prepared[0]), replace(machine(), device="cpu"))
+    planned = predict(counted_job(cfg, 2, prepared), replace(machine(), device="cpu"))
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.05)
 
 
@@ -261,7 +260,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
     assert graph.num_nodes / world_size > 2 * SAMPLE_ROWS
     prepared = prepare_for(cfg, world_size, graph)
     measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, world_size, prepared, epochs=2).ranks)
-    planned = predict(counted_job(cfg, world_size, prepared[0]), replace(machine(), device="cpu"))
+    planned = predict(counted_job(cfg, world_size, prepared), replace(machine(), device="cpu"))
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
 
 
@@ -277,7 +276,7 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     )  # fmt: skip
     prepared = prepare_for(cfg, 2)
     measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, prepared, epochs=2).ranks)
-    job = counted_job(cfg, 2, prepared[0])
+    job = counted_job(cfg, 2, prepared)
 
     def planned() -> int:
         return predict(job, replace(machine(), device="cpu")).peak_tensor_bytes
@@ -291,25 +290,25 @@ def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_outputs_of_a_plan_are_those_of_the_task(shape: tuple[int, ...]) -> None:
     cfg = with_supported_optimizations(config("task=node_regression"))
     graph = replace(dense_graph("symmetric").graph(), labels=np.full(shape, 0.5), num_classes=0)
-    assert counted_job(cfg, 2, prepare_for(cfg, 2, graph)[0]).graph.num_classes == (shape[1] if len(shape) > 1 else 1)
+    assert counted_job(cfg, 2, prepare_for(cfg, 2, graph)).graph.num_classes == (shape[1] if len(shape) > 1 else 1)
     with pytest.raises(DataError, match="^the graph has no labels"):
-        counted_job(cfg, 2, prepare_for(cfg, 2, replace(graph, labels=None))[0])
+        counted_job(cfg, 2, prepare_for(cfg, 2, replace(graph, labels=None)))
     with pytest.raises(ConfigError, match="^the graph has no features"):
-        counted_job(cfg, 2, prepare_for(cfg, 2, replace(graph, features=None))[0])
+        counted_job(cfg, 2, prepare_for(cfg, 2, replace(graph, features=None)))
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> None:
     """The estimate for a random graph has all non-zeros, and as many bytes of whole blocks as are counted."""
     cfg = with_supported_optimizations(config(*layout_overrides(replication), "scheme.exchange=broadcast"))
-    prepared, _ = prepare_for(cfg, world_size, dense_graph("symmetric").graph())
+    prepared = prepare_for(cfg, world_size, dense_graph("symmetric").graph())
     counted = counted_job(cfg, world_size, prepared)
     estimated = estimated_job(cfg, world_size, counted.graph)
     for name in ("adj", "adj_t", "loss", "loss_t"):
         assert estimated.products[name].nnz.sum() == pytest.approx(counted.products[name].nnz.sum(), rel=0.35)
         assert counted.products[name].rank_nnz.sum() == counted.products[name].nnz.sum()
     nnz = estimated.products["adj"].nnz
-    assert nnz.sum() == pytest.approx(prepared.matrix.nnz, abs=nnz.size)
+    assert nnz.sum() == pytest.approx(prepared.facts.nnz(self_loops=True), abs=nnz.size)
     of = [traffic.products["adj"].bytes_received(None, 7, 4, 4) for traffic in (counted, estimated)]
     for name in of[0]:  # the replicas may divide the stages differently
         assert of[0][name].sum() == pytest.approx(of[1][name].sum(), abs=7 * 4 * len(of[0][name]))
@@ -343,7 +342,7 @@ def test_time_is_about_that_of_the_run() -> None:
     hardware = measure(alone, Sizes(tables=(1 << 19, 1 << 24), num_edges=1_000_000, num_rows=30_000, round_s=0.01))
     prepared = prepare_for(cfg, 1)
     measured = simulate(cfg, 1, prepared, epochs=4).ranks[0].time_ms["epoch"]
-    planned = predict(counted_job(cfg, 1, prepared[0]), hardware)
+    planned = predict(counted_job(cfg, 1, prepared), hardware)
     assert measured / 10 < planned.epoch_time_ms < measured * 10
 
 
@@ -354,7 +353,7 @@ def test_a_dry_rank_trains() -> None:
     with dry_world(cfg.runtime, 0, 1) as world:
         meter = Meter(world.device)
         scheme = make_scheme(cfg, world, meter)
-        learner = make_learner(cfg, NodeFacts.of(prepared[0].graph), world.device)
+        learner = make_learner(cfg, prepared.facts.nodes, world.device)
         job = with_input(distribute(cfg, world, scheme, learner, prepared), cfg, world)
         losses = [epoch.loss for epoch in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs]
     assert losses[0] > losses[-1] and torch.isfinite(torch.tensor(losses)).all()

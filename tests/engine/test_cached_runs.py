@@ -1,6 +1,7 @@
 """A run that loads its node order and A @ H0 from disk equals the run that computed them."""
 
 import logging
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,12 +15,12 @@ from scipy.sparse import csr_array
 from fullgnn.config import Config
 from fullgnn.distributed import World, from_rank0
 from fullgnn.engine import fit, make_scheme, set_up
-from fullgnn.engine.job import prepare_alone
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
+from fullgnn.prepare.source import arranged, prepare_here
 from fullgnn.schemes.block import PropagatedInput
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
@@ -54,7 +55,8 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
         columns = meter.take().counts.get("spmm_columns", 0)
         features = job.graph.features
         product = features.products[1] if isinstance(features, PropagatedInput) else features
-        used = job.preparation.methods
+        assert job.preparation is not None
+        used = job.preparation.facts.methods
         return Outcome(
             [epoch.loss for epoch in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs],
             product.detach().cpu().numpy().copy(),
@@ -78,7 +80,7 @@ def case(folder: Path | str, replication: int = 1, *overrides: str) -> Config:
 
 def files(folder: Path) -> tuple[int, int]:
     """The numbers of cached node orders and of cached slices of A @ H0."""
-    assert not list(folder.rglob("*.tmp"))
+    assert not list(folder.rglob("*.tmp")) and not list(folder.glob("prepared/.*"))
     return len(list(folder.glob("order/*.npz"))), len(list(folder.glob("aggregation/*.npz")))
 
 
@@ -114,7 +116,7 @@ def test_the_second_run_loads_and_is_the_first_to_the_bit(
         assert stored.order_time_s > loaded.order_time_s == 0
         assert stored.used == loaded.used == ("metis", "metis")
         assert not without.lines and not stored.lines
-    assert [sum(what in line for line in second[0].lines) for what in ("order", "A @ H0")] == [1, 1]
+    assert [sum(what in line for line in second[0].lines) for what in ("prepared graph", "A @ H0")] == [1, 1]
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
@@ -142,6 +144,7 @@ def test_a_damaged_order_is_made_again(ranks, tmp_path: Path) -> None:
     (first,) = ranks(1)(run, case(tmp_path), GRAPH)
     (file,) = (tmp_path / "order").iterdir()
     file.write_bytes(b"")
+    shutil.rmtree(tmp_path / "prepared")
     (second,) = ranks(1)(run, case(tmp_path), GRAPH)
     assert second.order_time_s > 0 and second.set_up_columns == 0 and second.losses == first.losses
     assert len([line for line in second.lines if str(file) in line]) == 1
@@ -171,7 +174,7 @@ CHANGES = {  # overrides, graph, and which are not found in the cache: (order, p
     "nothing": ([], GRAPH, NOTHING),
     "a feature": ([], changed(features=OTHER_FEATURE), PRODUCT),
     "width of the features": ([], changed(features=GRAPH.features[:, :4]), PRODUCT),
-    "labels": ([], changed(labels=(GRAPH.labels + 1) % 3), NOTHING),
+    "labels": ([], changed(labels=(GRAPH.labels + 1) % 3), PRODUCT),  # they are in the prepared graph
     "an edge": ([], one_edge_less(), BOTH),
     "weights": ([], changed(weight=np.full(GRAPH.num_edges, 0.5)), BOTH),
     "normalization": (["normalization=row"], GRAPH, PRODUCT),
@@ -219,8 +222,7 @@ def test_the_product_knows_the_whole_order_and_every_bound(tmp_path: Path) -> No
     """The key covers more than a rank's own rows, because sums are in the order of all columns."""
     contiguous, others = ["partition=contiguous", "reorder=none"], (["reorder=shuffle"], ["partition=nnz"])
     first, *changed_keys = [
-        prepare_alone(case(tmp_path, 1, *contiguous, *change), 3, GRAPH, Cache(str(tmp_path)))[1].aggregation_key
-        for change in ([], *others)
+        prepare_here(case(tmp_path, 1, *contiguous, *change), 3, GRAPH).key for change in ([], *others)
     ]
     assert first and first not in changed_keys
 
@@ -250,33 +252,36 @@ def test_only_a_partitioner_that_looks_at_training_nodes_asks_for_them(tmp_path:
     other = changed(train_mask=OTHER_MASK)
     for count, partition in enumerate(("contiguous", "nnz", "random"), start=1):
         for graph in (GRAPH, other):
-            prepare_alone(case(tmp_path, 1, f"partition={partition}", "reorder=rcm"), 3, graph, Cache(str(tmp_path)))
+            prepare_here(case(tmp_path, 1, f"partition={partition}", "reorder=rcm"), 3, graph)
             assert files(tmp_path) == (count, 0)
 
 
 def test_the_order_is_that_of_two_level(tmp_path: Path) -> None:
     for scope, partition in (("block", "metis"), ("block", "random"), ("whole", "nnz")):
         cfg = case(tmp_path, 1, f"partition={partition}", "reorder=rcm", f"reorder.scope={scope}")
-        plain, computed, loaded = (
-            prepare_alone(cfg, 3, GRAPH, cache) for cache in (None, Cache(str(tmp_path)), Cache(str(tmp_path)))
-        )
-        for graph, said in (computed, loaded):
-            assert np.array_equal(graph.node_id, plain[0].node_id) and graph.node_id.dtype == plain[0].node_id.dtype
-            assert np.array_equal(graph.partition.bounds, plain[0].partition.bounds)
-            used, num_blocks = said.methods, plain[1].methods.reorder_num_blocks
+        plain = arranged(replace(cfg, runtime=replace(cfg.runtime, cache_dir=None)), 3, GRAPH)
+        computed, loaded, only_order = prepare_here(cfg, 3, GRAPH), prepare_here(cfg, 3, GRAPH), arranged(cfg, 3, GRAPH)
+        for found in (computed, loaded, only_order):
+            ids = [np.concatenate([part.node_id for part in graph.parts()]) for graph in (found, plain)]
+            assert np.array_equal(*ids) and ids[0].dtype == ids[1].dtype == np.int64
+            assert np.array_equal(found.facts.partition.bounds, plain.facts.partition.bounds)
+            used, num_blocks = found.facts.methods, plain.facts.methods.reorder_num_blocks
             assert (used.partition, used.reorder, used.reorder_num_blocks) == (partition, "rcm", num_blocks)
-        assert loaded[1].methods.partition_time_s == loaded[1].methods.reorder_time_s == 0
+        for found in (loaded, only_order):
+            assert found.facts.methods.partition_time_s == found.facts.methods.reorder_time_s == 0
 
 
 def test_a_fallback_is_not_kept(tmp_path: Path, monkeypatch) -> None:
-    cfg, cache = case(tmp_path), Cache(str(tmp_path))
+    cfg = case(tmp_path)
     with monkeypatch.context() as broken:
         broken.setitem(sys.modules, "pymetis", None)
         for _ in range(2):
-            said = prepare_alone(cfg, 3, GRAPH, cache)[1]
-            assert (said.methods.partition, said.methods.reorder) == ("nnz", "rcm") and files(tmp_path) == (0, 0)
-    said = prepare_alone(cfg, 3, GRAPH, cache)[1]
-    assert (said.methods.partition, said.methods.reorder) == ("metis", "metis") and files(tmp_path) == (1, 0)
+            prepared = prepare_here(cfg, 3, GRAPH)
+            used = prepared.facts.methods
+            assert (used.partition, used.reorder) == ("nnz", "rcm") and files(tmp_path) == (0, 0)
+            assert prepared.key == "" and not list(tmp_path.glob("prepared/*"))
+    used = prepare_here(cfg, 3, GRAPH).facts.methods
+    assert (used.partition, used.reorder) == ("metis", "metis") and files(tmp_path) == (1, 0)
 
 
 @pytest.mark.parametrize("switch", ["optimizations.cache_aggregation=false", "model.input_dropout=0.5"])

@@ -19,6 +19,7 @@ from fullgnn.graph import (
     with_self_loops,
 )
 from fullgnn.graph.checks import check_range
+from fullgnn.graph.normalize import check_rows
 
 
 def random_dense(directed, weighted, seed=0, num_nodes=40):
@@ -43,12 +44,12 @@ def oracle(dense, normalization, self_loops):
     return {"sym": half[:, None] * adj * half[None, :], "row": full[:, None] * adj, "none": adj}[normalization]
 
 
-def normalized_adjacency(graph, normalization="sym", self_loops=True, dtype=np.float32, row_sum=None, node_id=None):
+def normalized_adjacency(graph, normalization="sym", self_loops=True, dtype=np.float32, row_sum=None):
     """The matrix of one propagation, from its parts."""
     propagation = Propagation(normalization, self_loops)
     if propagation.needs_row_sums and row_sum is None:
         row_sum = row_sums(graph, self_loops)
-    check_entries(graph, propagation, row_sum, dtype, node_id)
+    check_entries(graph, propagation, row_sum, dtype)
     adj = graph.adjacency(np.float64)
     adj = with_self_loops(adj) if self_loops else adj
     scales = propagation.scales(row_sum) if propagation.needs_row_sums else (None, None)
@@ -104,7 +105,7 @@ def test_sums_that_are_nothing_but_rounding_are_zero(dtype, fields):
         graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(5))
         assert row_sums(graph).tolist() == [0, 3.5, 1, 1, 1], order
         perm = np.random.default_rng(number).permutation(5)
-        permuted = normalized_adjacency(graph.permute(perm), "sym", row_sum=row_sums(graph)[perm], node_id=perm)
+        permuted = normalized_adjacency(graph.permute(perm), "sym", row_sum=row_sums(graph)[perm])
         expected = normalized_adjacency(graph, "sym").toarray()[np.ix_(perm, perm)]
         np.testing.assert_array_equal(permuted.toarray(), expected)
     small = Graph.from_scipy(scipy.sparse.csr_array(np.diag([3e-6], 1).astype(dtype)), **fields(2))
@@ -134,7 +135,9 @@ def test_what_float32_does_not_hold_is_refused_by_name(fields):
     graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(3))
     perm = np.array([2, 0, 1])
     with pytest.raises(DataError, match=r"weight 1e\+39 with which node 1 reads from node 2 is beyond float32: scale"):
-        normalized_adjacency(graph.permute(perm), "none", node_id=perm)
+        check_rows(
+            graph.permute(perm).adjacency(), Propagation("none"), None, None, np.float32, 0, lambda row: perm[row]
+        )
     assert normalized_adjacency(graph, "none", self_loops=False, dtype=np.float64)[1, 2] == 1e39
     assert normalized_adjacency(graph, "row", self_loops=False)[1, 2] == 1
     huge = Graph.from_scipy(scipy.sparse.csr_array(np.full((2, 2), 1.7e308)), **fields(2))

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, prepare_on_rank0
+from fullgnn.engine import make_scheme
 from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.nn import MessageConv, message_conv
 from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
-from tests.cases import config, dense_graph, layout_overrides
+from tests.cases import config, dense_graph, layout_overrides, sharded
 
 KINDS = ["directed", "weighted", "isolated", "tiny"]
 LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 2), (6, 3), (8, 2)]
@@ -61,9 +61,7 @@ def dense(conv: MessageConv, x: Tensor, adj: np.ndarray, values: Tensor | None) 
 
 def blocks(world: World, cfg: Config, kind: str, conv: MessageConv) -> dict[str, Block]:
     scheme = make_scheme(cfg, world, Meter(world.device))
-    needs = needs_of(conv, cfg.optimizations)
-    prepared = prepare_on_rank0(cfg, scheme, needs, dense_graph(kind).graph() if world.rank == 0 else None)
-    graph = scheme.shard(prepared[0] if prepared else None, needs)
+    graph = sharded(world, cfg, scheme, needs_of(conv, cfg.optimizations), dense_graph(kind).graph())
     assert graph.loss_block is not None
     return {"all": graph.block, "loss": graph.loss_block}
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fullgnn.engine.job import prepare_alone
 from fullgnn.graph import Graph
+from fullgnn.prepare.source import arranged
+from fullgnn.prepare.statistics import count_structure
 from fullgnn.reorder.structure import MAX_CELLS, cell_nnz, cells
 from tests.cases import config
 
@@ -35,9 +36,10 @@ def test_cells_cut_the_nodes_evenly_and_count_every_edge(num_nodes: int, num_cel
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_a_prepared_graph_knows_where_its_non_zeros_were_and_are(num_parts: int) -> None:
     dense, graph = directed(150)
-    prepared, _ = prepare_alone(config("reorder=degree", "partition=random"), num_parts, graph)
-    structure, order = prepared.structure, prepared.node_id
-    assert structure is not None and not np.array_equal(order, np.arange(150))
+    prepared = arranged(config("reorder=degree", "partition=random"), num_parts, graph)
+    structure = count_structure(prepared, self_loops=True)
+    order = np.concatenate([part.node_id for part in prepared.parts()])
+    assert not np.array_equal(order, np.arange(150))
     assert np.array_equal(structure.cell_bounds, cells(150).bounds)
     assert np.array_equal(structure.cell_nnz_before, sums(dense, structure.cell_bounds))
     ordered = dense[np.ix_(order, order)]

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, prepare_on_rank0
+from fullgnn.engine import make_scheme
 from fullgnn.errors import DataError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.schemes import Block, Needs
 from fullgnn.telemetry.meter import Meter
-from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
+from tests.cases import LAYOUTS, config, dense_graph, layout_overrides, sharded
 
 WIDTH = 3
 NEEDS = Needs((Propagation(),), loss_rows=True, edges=(EdgeSet(),))
@@ -45,8 +45,7 @@ def whole(seed: Any, num_rows: int) -> np.ndarray:
 
 def blocks_of(world: World, cfg: Config, kind: str) -> dict[str, Block]:
     scheme = make_scheme(cfg, world, Meter(world.device))
-    prepared = prepare_on_rank0(cfg, scheme, NEEDS, dense_graph(kind).graph() if world.rank == 0 else None)
-    graph = scheme.shard(prepared[0] if prepared else None, NEEDS)
+    graph = sharded(world, cfg, scheme, NEEDS, dense_graph(kind).graph())
     assert graph.loss_block is not None
     return {"all": graph.block, "loss": graph.loss_block}
 

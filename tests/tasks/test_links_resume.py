@@ -8,7 +8,7 @@ import pytest
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit, load_on_rank0, make_scheme, set_up
+from fullgnn.engine import fit, make_scheme, set_up
 from fullgnn.engine.checkpoints import Checkpoints, restore
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
@@ -20,9 +20,10 @@ from tests.tasks.test_links import case, gathered, graph_of
 
 def trained(world: World, cfg: Config, graph: Graph, checkpoint: str | None) -> dict[str, Any]:
     """Losses of the epochs that this call trains, metrics and vectors; a checkpoint is written every second epoch."""
-    graph_here, facts = load_on_rank0(cfg, graph if world.rank == 0 else None)
     meter = Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph_here)
+    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
+    assert job.preparation is not None
+    facts = job.preparation.facts.nodes
     state = TrainState(job.model, cfg)
     if checkpoint is not None:
         restore(find(checkpoint) if world.rank == 0 else None, state, job.graph.block.source_id, facts.fingerprint)

@@ -28,7 +28,7 @@ def without_tensorboard(world: World, overrides: list[str]) -> tuple[str, bool]:
     try:
         run_on(world, config(*overrides))
     except UnsupportedError as error:
-        return str(error), Path(overrides[-1].partition("=")[2], "structure.npz").exists()
+        return str(error), Path(overrides[-1].partition("=")[2], "epochs.jsonl").exists()
     finally:
         del sys.modules["tensorboard"]
         sys.modules.update(present)

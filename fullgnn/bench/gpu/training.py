@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.bench.config import load_bench, preset_config
@@ -33,7 +32,10 @@ from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
-from fullgnn.schemes.base import PreparedGraph
+from fullgnn.prepare.arrange import cut
+from fullgnn.prepare.facts import NodeFacts
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.reorder.two_level import NodeOrder, UsedMethods
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter
 
@@ -155,13 +157,8 @@ def _loss(launched: Launched) -> float:
 
 
 def _prepared(problem: Problem, num_parts: int) -> PreparedGraph:
-    """The graph, whose adjacency has the self-loops already, on the host, with nothing computed there."""
-    n = problem.num_nodes
-    arrays = np.ones(problem.nnz, np.int8), problem.indices.cpu().numpy(), problem.indptr.cpu().numpy()
-    stored = csr_array(arrays, shape=(n, n))
-    stored.has_canonical_format = True  # spares scipy a pass over the indices
-    row_sums = {False: problem.indptr.diff().double().cpu().numpy()}
-    dtype = np.dtype(np.float32)
-    return PreparedGraph(
-        problem.graph, stored, None, np.arange(n), Partition.equal(n, num_parts), dtype, False, row_sums
-    )
+    """The graph, whose adjacency has the self-loops already, in its own order."""
+    n, structure = problem.num_nodes, (problem.indptr.cpu().numpy(), problem.indices.cpu().numpy())
+    graph = replace(problem.graph, indptr=structure[0], indices=structure[1])
+    order = NodeOrder(np.arange(n), Partition.equal(n, num_parts), UsedMethods("contiguous", "none", num_parts))
+    return cut(graph, order, NodeFacts.of(graph))

@@ -1,0 +1,217 @@
+"""Order a graph, and cut it into block rows, in the memory of this process.
+
+    order      partition and reorder number the nodes (``reorder/two_level.py``)
+    permute    the rows of A, and of its transpose where they differ, in the new order
+    count      what each block row has and reads: one pass over the non-zeros of each part
+
+Features, labels and masks are permuted part by part, when a part is asked for.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fullgnn.config import Config, build
+from fullgnn.graph import Graph
+from fullgnn.graph.csr import csr_from_arrays
+from fullgnn.graph.links import LinkPairs
+from fullgnn.partition import Partition, contiguous, nnz, random
+from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
+from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows
+from fullgnn.reorder import two_level
+from fullgnn.reorder.blockwise import base_function, name_of
+from fullgnn.reorder.two_level import NodeOrder, UsedMethods
+from fullgnn.storage.cache import Cache
+
+log = logging.getLogger(__name__)
+
+
+def arrange(
+    cfg: Config, num_parts: int, graph: Graph, cache: Cache, pairs: bool = False, load_time_s: float = 0.0
+) -> PreparedGraph:
+    """Order ``graph``, and cut it into ``num_parts`` block rows. The order is loaded from the ``cache`` if it is there.
+
+    Args:
+        pairs: whether the parts hold the pairs of a task that finds links.
+        load_time_s: for the facts.
+
+    Raises:
+        ConfigError, DataError, PartitionError: see the packages ``graph``, ``partition`` and ``reorder``.
+    """
+    begin = time.perf_counter()
+    order = _order(cfg, num_parts, graph, cache)
+    links = LinkPairs.of(graph) if pairs else None
+    nodes = NodeFacts.of(graph, None if links is None else links.facts)
+    return cut(graph, order, nodes, links, load_time_s, begin)
+
+
+def cut(
+    graph: Graph,
+    order: NodeOrder,
+    nodes: NodeFacts,
+    links: LinkPairs | None = None,
+    load_time_s: float = 0.0,
+    begin: float | None = None,
+) -> PreparedGraph:
+    """Cut ``graph`` into the block rows of an ``order``.
+
+    Args:
+        links: the pairs of the graph, for a task that finds links.
+        begin: when the preparation began, by ``time.perf_counter``; None: now.
+    """
+    begin = time.perf_counter() if begin is None else begin
+    whole = _Arranged(graph, order, links)
+    counts = whole.counted()
+    facts = GraphFacts(
+        nodes,
+        graph.num_nodes,
+        graph.num_edges,
+        graph.num_classes,
+        whole.columns is None,
+        graph.weight is not None,
+        order.partition,
+        counts,
+        order.used,
+        load_time_s,
+        time.perf_counter() - begin,
+    )
+    return PreparedGraph(facts, whole.part)
+
+
+@dataclass(eq=False)
+class _Arranged:
+    """A whole graph, whose structure is in the new order."""
+
+    graph: Graph  # in the order of the dataset
+    order: NodeOrder
+    links: LinkPairs | None
+
+    def __post_init__(self) -> None:
+        graph, perm = self.graph, self.order.perm
+        symmetric = graph.is_symmetric
+        if np.array_equal(perm, np.arange(len(perm))):
+            self.rows = StoredRows(graph.indptr, graph.indices, graph.weight)
+        else:
+            from fullgnn.graph._structure_cpu import permuted  # imported here, since it imports numba
+
+            self.rows = StoredRows(*permuted(graph.indptr, graph.indices, graph.weight, perm))
+        self.columns = None if symmetric else _transposed(self.rows)
+        self._reads: dict[str, list[np.ndarray]] = {"reads": [], "reads_train": [], "columns_reads": []}
+
+    def counted(self) -> BlockCounts:
+        """Count the non-zeros of the blocks, and find the rows that each part reads."""
+        from fullgnn.graph._structure_cpu import count_rows  # imported here, since it imports numba
+
+        graph, bounds, perm = self.graph, self.order.partition.bounds, self.order.perm
+        masks = graph.train_mask, graph.val_mask, graph.test_mask
+        found: list[tuple[np.ndarray, ...]] = []
+        for part in range(self.order.partition.num_parts):
+            nodes = perm[self.order.partition.slice(part)]
+            split = np.array([np.count_nonzero(mask[nodes]) for mask in masks])
+            train = graph.train_mask[nodes]
+            rows, first = self._slice(self.rows, part), int(bounds[part])
+            nnz, loops, seen = count_rows(rows.indptr, rows.indices, first, train, bounds)
+            found.append((nnz[0], nnz[1], loops[0], loops[1], split))
+            self._reads["reads"].append(np.flatnonzero(seen[0]).astype(np.int32))
+            self._reads["reads_train"].append(np.flatnonzero(seen[1]).astype(np.int32))
+            if self.columns is not None:
+                rows = self._slice(self.columns, part)
+                seen = count_rows(rows.indptr, rows.indices, first, np.zeros_like(train), bounds)[2]
+                self._reads["columns_reads"].append(np.flatnonzero(seen[0]).astype(np.int32))
+        return BlockCounts(*(np.stack(one) for one in zip(*found)))
+
+    def part(self, number: int) -> Part:
+        """The part ``number``, whose arrays are views or made when they are asked for."""
+        graph, nodes = self.graph, self.order.perm[self.order.partition.slice(number)]
+        masks = graph.train_mask, graph.val_mask, graph.test_mask
+        make: dict[str, Callable[[], np.ndarray]] = {
+            "node_id": lambda: nodes,
+            "features": lambda: graph.features[nodes],
+            "labels": lambda: graph.labels[nodes],
+            "masks": lambda: np.stack([mask[nodes] for mask in masks]),
+        }
+        for prefix, rows in (("", self.rows), ("columns_", self.columns)):
+            if rows is not None:
+                make |= _makers(prefix, self._slice(rows, number))
+        for name, reads in self._reads.items():
+            if reads:
+                make[name] = _constant(reads[number])
+        if self.links is not None:
+            make |= _pair_makers(self.links, nodes)
+        return Part(LazyArrays(make))
+
+    def _slice(self, whole: StoredRows, part: int) -> StoredRows:
+        rows = self.order.partition.slice(part)
+        indptr = whole.indptr[rows.start : rows.stop + 1]
+        edges = slice(int(indptr[0]), int(indptr[-1]))
+        weight = None if whole.weight is None else whole.weight[edges]
+        return StoredRows(indptr - indptr[0], whole.indices[edges], weight)
+
+
+def _transposed(rows: StoredRows) -> StoredRows:
+    data = np.ones(len(rows.indices), np.int8) if rows.weight is None else rows.weight
+    found = csr_from_arrays(data, rows.indices, rows.indptr).T.tocsr()
+    indices, indptr = found.indices.astype(np.int32, copy=False), found.indptr.astype(np.int64)
+    return StoredRows(indptr, indices, None if rows.weight is None else found.data)
+
+
+def _constant(array: np.ndarray) -> Callable[[], np.ndarray]:
+    return lambda: array
+
+
+def _makers(prefix: str, rows: StoredRows) -> dict[str, Callable[[], np.ndarray]]:
+    arrays = {"indptr": rows.indptr, "indices": rows.indices, "weight": rows.weight}
+    return {f"{prefix}{name}": _constant(array) for name, array in arrays.items() if array is not None}
+
+
+def _pair_makers(links: LinkPairs, nodes: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:
+    def field(name: str, key: str) -> Callable[[], np.ndarray]:
+        return lambda: getattr(getattr(links, name).of(nodes), key)
+
+    starts = links.train.indptr, links.val.indptr, links.test.indptr
+    lists = {f"{name}_{key}": field(name, key) for name in LISTS for key in ("indptr", "ids")}
+    return {"first_pairs": lambda: np.stack([indptr[nodes] for indptr in starts]), **lists}
+
+
+def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder:
+    """Load the order of ``graph`` from the ``cache``, or compute and store it.
+
+    An order from a fallback method is not stored, so that the next run tries the requested method again.
+    """
+    partitioner, method = build(cfg.partition), build(cfg.reorder.method)
+    looks_at_mask = base_function(partitioner) not in (contiguous, nnz, random)
+    adjacency = {"indptr": graph.indptr, "indices": graph.indices, "weight": graph.weight}
+    key = cache.key(
+        **adjacency,
+        train_mask=graph.train_mask if looks_at_mask else None,
+        partition=cfg.partition,
+        reorder=asdict(cfg.reorder),
+        num_parts=num_parts,
+        seed=cfg.seed,
+    )
+    stored: Any = cache.load("order", key)
+    if stored is not None:
+        log.info(
+            "the order of the nodes (%s, %s) is loaded from %s", cfg.partition["name"], cfg.reorder.name, cache.folder
+        )
+        used = UsedMethods(name_of(partitioner), name_of(method), int(stored["num_blocks"]))
+        return NodeOrder(stored["perm"], Partition(stored["bounds"]), used)
+    order = two_level(
+        graph.adjacency(np.float32),
+        graph.train_mask,
+        partitioner,
+        method,
+        cfg.reorder.scope,
+        num_parts,
+        cfg.reorder.num_blocks,
+        cfg.seed,
+    )
+    used = order.used
+    if (used.partition, used.reorder) == (name_of(partitioner), name_of(method)):
+        num_blocks = np.array(used.reorder_num_blocks)
+        cache.store("order", key, {"perm": order.perm, "bounds": order.partition.bounds, "num_blocks": num_blocks})
+    return order

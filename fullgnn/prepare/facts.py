@@ -1,0 +1,161 @@
+"""What every rank knows of a prepared graph, however large the graph is."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fullgnn.graph import Graph
+from fullgnn.graph.labels import LabelFacts, is_labelled
+from fullgnn.graph.links import LinkFacts
+from fullgnn.partition import Partition
+from fullgnn.reorder.two_level import UsedMethods
+
+SAMPLE = 1 << 20
+"""How many elements of a large array a ``Fingerprint`` reads."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What identifies a graph in its original order, whatever its name is."""
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    digest: str  # SHA-256 of all arrays; of large ones, of every k-th element
+
+    @classmethod
+    def of(cls, graph: Graph) -> "Fingerprint":
+        digest = hashlib.sha256()
+        masks = graph.train_mask, graph.val_mask, graph.test_mask
+        arrays = [graph.indptr, graph.indices, graph.weight, graph.features, graph.labels, *masks]
+        if graph.num_users is not None:
+            arrays.append(np.array([graph.num_users]))
+        arrays += [links for links in (graph.val_links, graph.test_links) if links is not None]
+        for array in arrays:
+            flat = np.empty(0) if array is None else array.reshape(-1)
+            digest.update(f"{flat.dtype.str} {len(flat)} ".encode())
+            digest.update(np.ascontiguousarray(flat[:: -(-len(flat) // SAMPLE) or 1]).view(np.uint8).data)
+        sizes = graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes
+        return cls(*sizes, digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What the model, the task and checkpoints need to know of a graph. All counts are GLOBAL."""
+
+    name: str
+    num_features: int
+    labels: LabelFacts
+    fingerprint: Fingerprint
+    has_labels: bool  # whether a node of the split has a label
+    links: LinkFacts | None = None  # None: the task does not find links
+
+    @classmethod
+    def of(cls, graph: Graph, links: LinkFacts | None = None) -> "NodeFacts":
+        split = graph.train_mask | graph.val_mask | graph.test_mask
+        has_labels = bool((split & is_labelled(graph.labels)).any())
+        return cls(graph.name, graph.num_features, graph.label_facts(), Fingerprint.of(graph), has_labels, links)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCounts:
+    """How the stored non-zeros lie in the blocks of a graph, and in those of its training rows."""
+
+    nnz: np.ndarray  # (b, b) int64, of each block
+    train_nnz: np.ndarray  # (b, b) int64, of the training rows of each block
+    loops: np.ndarray  # (b,) int64, stored self-loops of each block row
+    train_loops: np.ndarray  # (b,) int64, those of training rows
+    split: np.ndarray  # (b, 3) int64, nodes for training, validation and testing of each block row
+
+    def block_nnz(self, sizes: np.ndarray, self_loops: bool) -> np.ndarray:
+        """(b, b) int64, the non-zeros of each block; with ``self_loops``, of A with its whole diagonal.
+
+        Args:
+            sizes: (b,) rows of each block row.
+        """
+        return self.nnz + np.diag(sizes - self.loops) if self_loops else self.nnz
+
+    def train_block_nnz(self, self_loops: bool) -> np.ndarray:
+        """(b, b) int64, the same of the training rows."""
+        return self.train_nnz + np.diag(self.split[:, 0] - self.train_loops) if self_loops else self.train_nnz
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What every rank knows of a prepared graph. All counts are GLOBAL."""
+
+    nodes: NodeFacts
+    num_nodes: int
+    num_edges: int  # stored non-zeros
+    num_classes: int
+    symmetric: bool  # whether the stored adjacency equals its transpose to the bit
+    weighted: bool  # whether it has weights
+    partition: Partition  # block rows
+    counts: BlockCounts
+    methods: UsedMethods  # how the nodes were ordered
+    load_time_s: float
+    prepare_time_s: float  # partition, reorder, permute, cut and count
+
+    @property
+    def num_parts(self) -> int:
+        return self.partition.num_parts
+
+    @cached_property
+    def num_split_nodes(self) -> tuple[int, int, int]:
+        """Nodes for training, validation and testing."""
+        num_train, num_val, num_test = self.counts.split.sum(axis=0).tolist()
+        return num_train, num_val, num_test
+
+    def block_nnz(self, self_loops: bool) -> np.ndarray:
+        """(b, b) int64, see ``BlockCounts.block_nnz``."""
+        return self.counts.block_nnz(self.partition.sizes, self_loops)
+
+    def nnz(self, self_loops: bool) -> int:
+        """The non-zeros of A; with ``self_loops``, with its whole diagonal."""
+        return int(self.block_nnz(self_loops).sum())
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as plain values, from which ``from_json`` makes them again."""
+        return _plain(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "GraphFacts":
+        """The facts of which ``to_json`` has made ``values``.
+
+        Raises:
+            KeyError, TypeError, ValueError: a value is missing, or is not one of ours.
+        """
+        nodes, labels, links = values["nodes"], values["nodes"]["labels"], values["nodes"]["links"]
+        as_tuples: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in labels.items()
+        }
+        found = {
+            "nodes": NodeFacts(
+                **nodes
+                | {
+                    "labels": LabelFacts(**as_tuples),
+                    "fingerprint": Fingerprint(**nodes["fingerprint"]),
+                    "links": None if links is None else LinkFacts(**links),
+                }
+            ),
+            "partition": Partition(np.array(values["partition"]["bounds"], np.int64)),
+            "counts": BlockCounts(**{name: np.array(one, np.int64) for name, one in values["counts"].items()}),
+            "methods": UsedMethods(**values["methods"]),
+        }
+        return cls(**{**values, **found})
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as dictionaries, lists and numbers, of which JSON consists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value

@@ -1,0 +1,145 @@
+"""A prepared graph: cut into block rows, which are held in memory or in the files of a folder.
+
+A part holds the rows of its nodes in A and, unless A equals its transpose, in the transpose of A. Rows and columns are
+numbered in the new order, and all columns are GLOBAL. The weights are those that the dataset stores: self-loops and
+normalisation belong to the model, and are added by the ranks.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fullgnn.graph.links import Lists
+from fullgnn.prepare.facts import GraphFacts
+
+Arrays = Mapping[str, np.ndarray]
+
+SHARED = ("node_id", "masks", "reads", "reads_train", "columns_reads")
+"""Names of the arrays of a part that ranks with other parts read too.
+
+The reads of a part are the columns of its rows in A, (num_read,) int32, GLOBAL and ascending; those of its training
+rows; and, where A is directed, those of its rows in the transpose."""
+
+LISTS = ("train", "val", "test", "known", "held")
+"""Names of the lists of partners in ``LinkPairs``."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Consecutive rows of a square matrix."""
+
+    indptr: np.ndarray  # (num_rows + 1,) int64, from 0
+    indices: np.ndarray  # (nnz,) int32 GLOBAL columns, ascending within a row
+    weight: np.ndarray | None  # (nnz,) float32 or float64; None: all 1
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.indptr) - 1
+
+    def matrix(self, num_columns: int) -> csr_array:
+        """(num_rows, num_columns) CSR with the weights, or ones in int8."""
+        data = np.ones(len(self.indices), np.int8) if self.weight is None else self.weight
+        indptr = self.indptr.astype(np.int32) if len(self.indices) < 2**31 else self.indptr
+        found = csr_array((data, self.indices, indptr), shape=(self.num_rows, num_columns))
+        found.has_canonical_format = True  # spares scipy a pass over the indices
+        return found
+
+
+class Part:
+    """One block row of a prepared graph. An array is made, or read, when it is asked for.
+
+    Args:
+        arrays: by name, see ``docs/architecture.md``.
+    """
+
+    def __init__(self, arrays: Arrays):
+        self.arrays = arrays
+
+    @property
+    def node_id(self) -> np.ndarray:
+        """(num_rows,) int64, ORIGINAL id of each row."""
+        return self.arrays["node_id"]
+
+    @property
+    def rows(self) -> StoredRows:
+        """The rows of A."""
+        return self._rows("")
+
+    @property
+    def columns(self) -> StoredRows | None:
+        """The rows of the transpose of A; None where A is symmetric."""
+        return self._rows("columns_") if "columns_indptr" in self.arrays else None
+
+    @property
+    def features(self) -> np.ndarray:
+        """(num_rows, num_features) float32 or float64."""
+        return self.arrays["features"]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(num_rows,) or (num_rows, c), as ``Graph.labels``."""
+        return self.arrays["labels"]
+
+    @property
+    def masks(self) -> np.ndarray:
+        """(3, num_rows) bool: train, val, test."""
+        return self.arrays["masks"]
+
+    @property
+    def pairs(self) -> dict[str, Lists]:
+        """By the names ``LISTS``, ORIGINAL ids of the partners of each row; only for a task that finds links."""
+        return {name: Lists(self.arrays[f"{name}_indptr"], self.arrays[f"{name}_ids"]) for name in LISTS}
+
+    @property
+    def first_pairs(self) -> np.ndarray:
+        """(3, num_rows) int64, GLOBAL number of each row's first training, validation and test pair; as ``pairs``."""
+        return self.arrays["first_pairs"]
+
+    def _rows(self, prefix: str) -> StoredRows:
+        names = [f"{prefix}{name}" for name in ("indptr", "indices", "weight")]
+        return StoredRows(self.arrays[names[0]], self.arrays[names[1]], self.arrays.get(names[2]))
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedGraph:
+    """A graph that is cut into block rows."""
+
+    facts: GraphFacts
+    part: Callable[[int], Part]
+    key: str = ""  # what the arrays depend on, a hash; empty: it was not computed
+    folder: Path | None = None  # that holds the graph; None: memory does
+
+    def parts(self) -> Iterator[Part]:
+        """All parts, one after the other."""
+        return (self.part(number) for number in range(self.facts.num_parts))
+
+    def train_mask(self) -> np.ndarray:
+        """(num_nodes,) bool, in the new order."""
+        return np.concatenate([part.masks[0] for part in self.parts()])
+
+    def named(self, key: str) -> "PreparedGraph":
+        """The same graph with the ``key``."""
+        return replace(self, key=key)
+
+
+class LazyArrays(Mapping[str, np.ndarray]):
+    """Arrays by name, each made when it is asked for.
+
+    Args:
+        make: makes the array of each name.
+    """
+
+    def __init__(self, make: Mapping[str, Callable[[], np.ndarray]]):
+        self._make = make
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._make[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)

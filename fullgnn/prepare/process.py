@@ -1,0 +1,163 @@
+"""A process of its own for rank 0's work on the whole graph, whose memory is free again when the process has ended.
+
+The process has the graph that it has loaded last, so that a planner may look at it before it is prepared. Where a fork
+is possible, it is forked before the rank joins its job: after that the rank has threads. Otherwise a new Python is
+started when there is something to do.
+"""
+
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+import torch
+
+from fullgnn.distributed.fork import can_fork
+from fullgnn.distributed.orphan import LAUNCHER_PID, end_with_launcher
+from fullgnn.distributed.stop import use_default_handlers
+from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.telemetry.logger import setup_logging
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class HostWork:
+    """Calls functions, which look at the whole graph, in this process."""
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Return ``function(*args)``. In another process, all of them are pickled."""
+        return function(*args)
+
+
+class _OwnProcess(HostWork):
+    """Calls functions in another process of this machine."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+        self._wait: Callable[[], int | None] = lambda: None
+        if can_fork():
+            self._fork()
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Return ``function(*args)``, or raise its user error.
+
+        Raises:
+            UnsupportedError: the process has been killed.
+        """
+        if self._connection is None:
+            self._start()
+        assert self._connection is not None
+        try:
+            self._connection.send_bytes(pickle.dumps((function, args)))
+            kind, value = pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            status = self._wait() or 0
+            how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            raise UnsupportedError(
+                f"the process that prepares the graph {how}: if memory was too little, prepare the graph where there is"
+                " more of it (python -m fullgnn.prepare), in a runtime.cache_dir that this machine reads"
+            ) from error
+        if kind == "bug":
+            raise RuntimeError(f"the preparation of the graph failed:\n{value}")
+        if kind == "error":
+            raise value
+        return value
+
+    def close(self) -> None:
+        """Let the process end."""
+        if self._connection is not None:
+            self._connection.close()
+            self._wait()
+
+    def _fork(self) -> None:
+        here, there = multiprocessing.Pipe()
+
+        def serve_there() -> None:
+            here.close()
+            _serve(there)
+
+        process = multiprocessing.get_context("fork").Process(target=serve_there, daemon=True)
+        process.start()
+        there.close()
+
+        def wait() -> int | None:
+            process.join()
+            return process.exitcode
+
+        self._connection, self._wait = here, wait
+
+    def _start(self) -> None:
+        here, there = socket.socketpair()
+        with here, there:
+            command = [sys.executable, "-m", "fullgnn.prepare.process", str(there.fileno())]
+            process = subprocess.Popen(command, pass_fds=[there.fileno()])
+            self._connection, self._wait = Connection(here.detach()), process.wait
+        self._connection.send_bytes(pickle.dumps((_find_modules, (sys.path,))))
+        self._connection.recv_bytes()
+
+
+@contextmanager
+def host_work(own_process: bool) -> Iterator[HostWork]:
+    """Where the work on the whole graph is done, inside the ``with`` block.
+
+    Args:
+        own_process: whether a process of its own does it; on rank 0 of several ranks.
+    """
+    if not own_process:
+        yield HostWork()
+        return
+    process = _OwnProcess()
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@contextmanager
+def own_process_of_rank0() -> Iterator[HostWork]:
+    """``host_work`` of a rank that is about to join the job that its environment describes."""
+    several = os.environ.get("RANK") == "0" and int(os.environ.get("WORLD_SIZE", 1)) > 1
+    with host_work(own_process=several) as work:
+        yield work
+
+
+def _find_modules(path: list[str]) -> None:
+    """Import from where the parent does: a dataset may be the user's."""
+    sys.path[:] = path
+
+
+def _serve(connection: Connection) -> None:
+    """Do what the parent asks for, until it closes the ``connection``."""
+    use_default_handlers()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ[LAUNCHER_PID] = str(os.getppid())
+    end_with_launcher()
+    setup_logging(0)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    while True:
+        try:
+            function, args = pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            return
+        try:
+            answer = "value", function(*args)
+        except FullGNNError as error:
+            answer = "error", error
+        except Exception:
+            answer = "bug", traceback.format_exc()
+        connection.send_bytes(pickle.dumps(answer))
+
+
+if __name__ == "__main__":
+    _serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,252 @@
+"""How each rank of a job comes to its part of the graph.
+
+    rank 0      finds the prepared graph in the cache, or lets it be loaded, arranged and written, once
+    a machine   that does not see the folder receives what its ranks need of it, and writes a folder of its own
+    each rank   opens the folder, and reads its part
+
+Without a cache the folder is temporary, and one process that is alone has no folder at all.
+"""
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fullgnn.config import Config, build
+from fullgnn.distributed import (
+    World,
+    all_gather_objects,
+    broadcast_object,
+    from_rank0,
+    on_every_rank,
+    receive_arrays,
+    send_arrays,
+)
+from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph.datasets import dataset_files
+from fullgnn.partition import contiguous, nnz
+from fullgnn.prepare.arrange import arrange
+from fullgnn.prepare.facts import GraphFacts
+from fullgnn.prepare.folder import FORMAT, LAYOUT, open_folder, write_folder
+from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
+from fullgnn.prepare.process import HostWork
+from fullgnn.reorder import degree, none, rcm, slashburn
+from fullgnn.reorder.blockwise import base_function, name_of
+from fullgnn.storage.cache import Cache
+from fullgnn.tasks.build import held_out, takes_links
+
+log = logging.getLogger(__name__)
+
+KIND = "prepared"
+"""Folder, in the cache, of prepared graphs."""
+
+_WITHOUT_SEED = (contiguous, nnz, none, degree, rcm, slashburn)
+
+
+@contextmanager
+def prepared_graph(
+    cfg: Config, world: World, num_parts: int, work: HostWork | None = None, graph: Graph | None = None
+) -> Iterator[PreparedGraph]:
+    """The graph of ``cfg`` in ``num_parts`` block rows, as this rank reads it inside the ``with`` block.
+
+    Every rank calls it, and leaves the block together with the others or with the same error.
+
+    Args:
+        work: on rank 0, where the whole graph is loaded; None: in this process.
+        graph: on rank 0, the graph that replaces ``cfg.dataset``.
+
+    Raises:
+        FullGNNError: a user error, the same on every rank.
+    """
+    if world.size == 1 or world.dry:
+        yield prepare_here(cfg, num_parts, graph)
+        return
+    with temporary_places() as places:
+        made = from_rank0(lambda: (work or HostWork()).call(prepare_folder, cfg, num_parts, places.new(), graph))
+        _loaded.cache_clear()
+        path, was_kept = broadcast_object(made)
+        path = _on_this_machine(world, path, places)
+        yield on_every_rank(lambda: _opened(path, was_kept))
+        all_gather_objects(None)  # all ranks have read what they need
+
+
+def prepare_here(cfg: Config, num_parts: int, graph: Graph | None = None) -> PreparedGraph:
+    """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, for this process alone.
+
+    With a cache it is a folder there; otherwise it is in memory.
+    """
+    if Cache(cfg.runtime.cache_dir).folder is None:
+        return arranged(cfg, num_parts, graph)
+    with temporary_places() as places:
+        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph)
+        _loaded.cache_clear()
+        found = _opened(path, was_kept)
+        if path.parent.name == KIND:
+            return found
+    return arranged(cfg, num_parts, graph)  # an order that takes the place of another one is not kept
+
+
+def prepare_folder(cfg: Config, num_parts: int, temporary: Path, graph: Graph | None = None) -> tuple[Path, bool]:
+    """Find the prepared graph in the cache, or make it there, or in the folder ``temporary`` if there is no cache.
+
+    Returns:
+        the folder, and whether it was there.
+
+    Raises:
+        FullGNNError: a user error.
+    """
+    cache = Cache(cfg.runtime.cache_dir)
+    cache.check()
+    key = "" if graph is not None else _key_of_files(cfg, num_parts, cache)
+    if found := _kept(cache, key):
+        return found, True
+    begin = time.perf_counter()
+    graph = _graph(cfg, graph)
+    load_time_s = time.perf_counter() - begin
+    key = key or _key_of_arrays(cfg, num_parts, cache, graph)
+    if found := _kept(cache, key):
+        return found, True
+    prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s).named(key)
+    used = prepared.facts.methods.partition, prepared.facts.methods.reorder
+    if cache.folder is None or used != (name_of(build(cfg.partition)), name_of(build(cfg.reorder.method))):
+        return write_folder(prepared, temporary), False
+    return write_folder(prepared, cache.folder / KIND / key), False
+
+
+def _opened(path: Path, was_kept: bool) -> PreparedGraph:
+    """The graph in a folder; if an earlier run has prepared it, this run took no time for it."""
+    found = open_folder(path)
+    if not was_kept:
+        return found
+    methods = replace(found.facts.methods, partition_time_s=0.0, reorder_time_s=0.0)
+    return replace(found, facts=replace(found.facts, methods=methods, load_time_s=0.0, prepare_time_s=0.0))
+
+
+def arranged(cfg: Config, num_parts: int, graph: Graph | None = None) -> PreparedGraph:
+    """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, in the memory of this process."""
+    begin = time.perf_counter()
+    graph = _graph(cfg, graph)
+    load_time_s, cache = time.perf_counter() - begin, Cache(cfg.runtime.cache_dir)
+    _loaded.cache_clear()
+    return arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
+
+
+def loaded_dataset(node: dict[str, Any]) -> Graph:
+    """The graph of a ``dataset`` node. This process keeps it until it has been prepared."""
+    return _loaded(_Node(node))
+
+
+class _Node(dict):
+    """A dataset node that ``lru_cache`` can compare."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _loaded(node: _Node) -> Graph:
+    return load_dataset(node)
+
+
+def _graph(cfg: Config, graph: Graph | None) -> Graph:
+    """``graph``, or that of ``cfg.dataset``, without what the task holds out."""
+    return held_out(cfg.task, loaded_dataset(cfg.dataset) if graph is None else graph)
+
+
+def _kept(cache: Cache, key: str) -> Path | None:
+    """The folder of the prepared graph with this ``key``, if there is one."""
+    if cache.folder is None or not key:
+        return None
+    path = cache.folder / KIND / key
+    if not _sees(path):
+        return None
+    log.info("the prepared graph is read from %s", path)
+    return path
+
+
+def _key_of_files(cfg: Config, num_parts: int, cache: Cache) -> str:
+    """The key of a graph that is known by its configuration and files; empty if its loader does not name the files."""
+    files = dataset_files(cfg.dataset)
+    if cache.folder is None or files is None:
+        return ""
+    stats = [(str(file.absolute()), file.stat()) for file in files if file.is_file()]
+    if len(stats) != len(files):
+        return ""  # a loader that downloads them is about to
+    about = [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+    return cache.key(files=about, dataset=dict(cfg.dataset), **_of_preparation(cfg, num_parts))
+
+
+def _key_of_arrays(cfg: Config, num_parts: int, cache: Cache, graph: Graph) -> str:
+    """The key of a graph that is known by its arrays."""
+    arrays = {name: value for name, value in vars(graph).items() if name in graph.__dataclass_fields__}
+    return cache.key(**arrays, **_of_preparation(cfg, num_parts))
+
+
+def _of_preparation(cfg: Config, num_parts: int) -> dict[str, Any]:
+    functions = base_function(build(cfg.partition)), base_function(build(cfg.reorder.method))
+    return {
+        "prepared_format": FORMAT,
+        "partition_node": cfg.partition,
+        "reorder_node": asdict(cfg.reorder),
+        "num_parts": num_parts,
+        "order_seed": None if all(function in _WITHOUT_SEED for function in functions) else cfg.seed,
+        "task_node": cfg.task if takes_links(cfg.task) else None,
+    }
+
+
+class Places:
+    """Temporary folders of this process."""
+
+    def __init__(self) -> None:
+        self._made: list[Path] = []
+
+    def new(self) -> Path:
+        """The path of a folder that does not exist yet."""
+        self._made.append(Path(tempfile.mkdtemp(prefix="fullgnn-prepared-")))
+        return self._made[-1] / "graph"
+
+    def remove(self) -> None:
+        for path in self._made:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def temporary_places() -> Iterator[Places]:
+    """Makes temporary folders, and removes them at the end of the ``with`` block."""
+    places = Places()
+    try:
+        yield places
+    finally:
+        places.remove()
+
+
+def _sees(path: Path) -> bool:
+    """Whether this machine has the folder."""
+    return (path / LAYOUT).is_file()
+
+
+def _on_this_machine(world: World, path: Path, places: Places) -> Path:
+    """Where this machine has the graph that rank 0 has at ``path``. A machine that does not see it gets its parts."""
+    first = world.rank - world.rank % world.local_size
+    sees = all_gather_objects(_sees(path))
+    blind = [leader for leader in range(0, world.size, world.local_size) if not sees[leader]]
+    local = path
+    facts: GraphFacts = broadcast_object(open_folder(path).facts if world.rank == 0 else None)
+    if world.rank == 0 and blind:
+        whole = open_folder(path)
+        for leader in blind:
+            ranks = range(leader, min(leader + world.local_size, world.size))
+            own = {rank * whole.facts.num_parts // world.size for rank in ranks}
+            for number in range(whole.facts.num_parts):
+                arrays = whole.part(number).arrays
+                send_arrays({name: arrays[name] for name in arrays if number in own or name in SHARED}, leader)
+    if world.rank in blind:
+        received = PreparedGraph(facts, lambda number: Part(receive_arrays(0)))
+        local = write_folder(received, places.new())
+    return Path(all_gather_objects(str(local))[first])

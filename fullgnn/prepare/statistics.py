@@ -1,0 +1,86 @@
+"""Where the non-zeros of a prepared graph are, for the record, the report and the planner: sums over its parts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, vstack
+
+from fullgnn.graph import with_self_loops
+from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
+from fullgnn.partition.counts import off_diagonal_share
+from fullgnn.prepare.facts import GraphFacts
+from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.reorder.structure import Structure, cells
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What takes passes over the non-zeros to count. Only ``record.json`` and reports use it."""
+
+    tile_density: dict[str, float]  # see ``RunRecord``
+    structure: Structure
+
+
+def edge_cut(facts: GraphFacts, self_loops: bool) -> float:
+    """Fraction of the non-zeros of A that join two block rows."""
+    return off_diagonal_share(facts.block_nnz(self_loops))
+
+
+def needed_row_ratio(prepared: PreparedGraph) -> float | None:
+    """Rows that block rows read of each other, as a fraction of all; None with one block row."""
+    facts = prepared.facts
+    if facts.num_parts == 1:
+        return None
+    read = 0
+    for number, part in enumerate(prepared.parts()):
+        rows, own = part.arrays["reads"], facts.partition.slice(number)
+        first, last = np.searchsorted(rows, (own.start, own.stop))
+        read += len(rows) - int(last - first)
+    return read / max(1, (facts.num_parts - 1) * facts.num_nodes)
+
+
+def count_statistics(prepared: PreparedGraph, self_loops: bool) -> Statistics:
+    """Count the statistics of A, with its whole diagonal if ``self_loops``, one part after the other.
+
+    The 32 x 32 tiles of a part begin at its first row, as those of the rank that multiplies it.
+    """
+    facts = prepared.facts
+    density = np.zeros(len(DENSITY_BINS))
+    for block_row in block_rows(prepared, self_loops):
+        indptr, indices = (torch.from_numpy(array) for array in (block_row.indptr, block_row.indices))
+        density += np.array(tile_density(indptr, indices, facts.num_nodes)) * block_row.nnz
+    density /= max(1, facts.nnz(self_loops))
+    return Statistics(dict(zip(DENSITY_BINS, density.tolist())), count_structure(prepared, self_loops))
+
+
+def count_structure(prepared: PreparedGraph, self_loops: bool) -> Structure:
+    """Count the non-zeros by position, before and after the reordering."""
+    facts = prepared.facts
+    grid = cells(facts.num_nodes)
+    cell_of = np.repeat(np.arange(grid.num_parts, dtype=np.uint8), grid.sizes)
+    node_id = np.concatenate([part.node_id for part in prepared.parts()])
+    before, after = (np.zeros(grid.num_parts**2, np.int64) for _ in range(2))
+    for number, part in enumerate(prepared.parts()):
+        rows, first = part.rows, int(facts.partition.bounds[number])
+        row = np.repeat(np.arange(first, first + rows.num_rows, dtype=np.int32), np.diff(rows.indptr))
+        for counts, cell in ((before, cell_of[node_id]), (after, cell_of)):
+            key = cell[row].astype(np.int16) * grid.num_parts + cell[rows.indices]
+            counts += np.bincount(key, minlength=len(counts))
+    shape = grid.num_parts, grid.num_parts
+    block_nnz = facts.block_nnz(self_loops)
+    return Structure(grid.bounds, before.reshape(shape), after.reshape(shape), facts.partition.bounds, block_nnz)
+
+
+def block_rows(prepared: PreparedGraph, self_loops: bool) -> Iterator[csr_array]:
+    """The block rows of A, with its whole diagonal if ``self_loops``, one after the other: (num_rows, num_nodes)."""
+    facts = prepared.facts
+    for number, part in enumerate(prepared.parts()):
+        matrix = part.rows.matrix(facts.num_nodes)
+        yield with_self_loops(matrix, int(facts.partition.bounds[number])) if self_loops else matrix
+
+
+def whole_matrix(prepared: PreparedGraph, self_loops: bool) -> csr_array:
+    """(num_nodes, num_nodes), all block rows."""
+    return csr_array(vstack(list(block_rows(prepared, self_loops)), format="csr"))

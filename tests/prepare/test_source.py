@@ -1,0 +1,142 @@
+"""How ranks come to their parts: over a folder, over messages, in a process of its own; nothing global stays."""
+
+import gc
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn.config import Config
+from fullgnn.distributed import World
+from fullgnn.engine import make_scheme, set_up
+from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
+from fullgnn.graph import Graph
+from fullgnn.prepare import process, source
+from fullgnn.prepare.process import host_work
+from fullgnn.prepare.source import prepared_graph
+from fullgnn.telemetry.meter import Meter
+from tests.cases import config, dense_graph, layout_overrides
+from tests.schemes.training import step_of
+
+
+def step(world: World, cfg: Config, graph: Graph, blind: bool) -> dict[str, Any]:
+    """One training step; with ``blind``, each pair of ranks is a machine that sees its own files only."""
+    seen = world if not blind else replace(world, local_size=2)
+    sees, there = source._sees, seen.rank < seen.local_size
+    source._sees = (lambda path: there and sees(path)) if blind else sees
+    try:
+        scheme = make_scheme(cfg, world, Meter(world.device))
+        job = set_up(cfg, seen, scheme, graph if world.rank == 0 else None)
+    finally:
+        source._sees = sees
+    return step_of(job, scheme)
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "weighted"])
+@pytest.mark.parametrize("replication", [1, 2])
+def test_a_machine_that_does_not_see_the_folder_gets_its_parts(ranks, kind: str, replication: int) -> None:
+    cfg = config(*layout_overrides(replication), "reorder=rcm", "runtime.dtype=float64", "model.dropout=0.4")
+    graph = dense_graph(kind).graph()
+    together, apart = (ranks(4)(step, cfg, graph, blind) for blind in (False, True))
+    for one, other in zip(together, apart):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            if isinstance(value, np.ndarray):
+                assert np.array_equal(value, other[name]), name
+
+
+def damaged(world: World, cfg: Config, file: str) -> str:
+    with pytest.raises(DataError) as caught:
+        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)))
+    return str(caught.value)
+
+
+def test_damage_of_one_part_is_one_error_on_every_rank(ranks, tmp_path: Path) -> None:
+    cfg = config("dataset=karate", "scheme=1d", f"runtime.cache_dir={tmp_path}")
+    ranks(2)(sizes_that_stay, cfg, None)
+    (path,) = (tmp_path / "prepared").iterdir()
+    file = path / "part_1" / "features.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    messages = ranks(2)(damaged, cfg, str(file))
+    assert messages[0] == messages[1] and f"{file} (checksum): delete the folder {path}" in messages[0]
+
+
+def sizes_that_stay(world: World, cfg: Config, graph: Graph | None) -> int:
+    """The largest number of elements of an array or tensor that a job holds after set-up."""
+    job = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+    gc.collect()
+    found, waiting, most = set(), [job, *vars(job).values()], 0
+    while waiting:
+        one = waiting.pop()
+        if id(one) in found or isinstance(one, (type, World)) or type(one).__name__ in ("module", "function"):
+            continue
+        found.add(id(one))
+        if isinstance(one, (torch.Tensor, np.ndarray)):
+            most = max(most, one.size if isinstance(one, np.ndarray) else one.numel())
+            continue
+        waiting += gc.get_referents(one)
+    return most
+
+
+@pytest.mark.parametrize("kind", ["undirected", "directed"])
+def test_nothing_of_global_size_stays_on_a_rank(ranks, kind: str) -> None:
+    """Neither the rows of all nodes, nor a mask of them, nor all non-zeros."""
+    num_nodes = 4000
+    ring = np.arange(num_nodes)
+    arcs = np.stack([ring, (ring + 1) % num_nodes])
+    if kind == "undirected":
+        arcs = np.concatenate([arcs, arcs[::-1]], axis=1)
+    graph = Graph.from_edge_index(
+        arcs, features=np.ones((num_nodes, 1)), labels=ring % 2, train_mask=ring % 3 == 0, val_mask=ring % 3 == 1
+    )
+    cfg = config("scheme=1d", "model.hidden_channels=1", "optimizations.loss_rows_only=true", "runtime.threads=1")
+    most = ranks(4)(sizes_that_stay, cfg, graph)
+    assert max(most) < num_nodes, most
+
+
+def test_functions_run_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for forks in (True, False):
+        monkeypatch.setattr(process, "can_fork", lambda forks=forks: forks)
+        with host_work(own_process=True) as work:
+            pid = work.call(os.getpid)
+            assert pid != os.getpid() and work.call(os.getpid) == pid
+            with pytest.raises(ConfigError, match="mine"):
+                work.call(_refuse, "mine")
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                work.call(divmod, 1, 0)
+            assert work.call(divmod, 7, 2) == (3, 1)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with host_work(own_process=False) as work:
+        assert work.call(os.getpid) == os.getpid()
+
+
+def _refuse(text: str) -> None:
+    raise ConfigError(text)
+
+
+def test_a_killed_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "can_fork", lambda: True)
+    with host_work(own_process=True) as work, pytest.raises(UnsupportedError, match="was ended by SIGKILL: if memory"):
+        work.call(_kill_this)
+
+
+def _kill_this() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refused(world: World, cfg: Config) -> str:
+    with pytest.raises(FullGNNError) as caught, prepared_graph(cfg, world, 3):
+        pass
+    return str(caught.value)
+
+
+def test_a_user_error_of_the_preparation_is_one_error_on_every_rank(ranks, tmp_path: Path) -> None:
+    cfg = config("dataset=npz", f"dataset.path={tmp_path}/none.npz")
+    messages = ranks(3)(refused, cfg)
+    assert len(set(messages)) == 1 and "no file" in messages[0]
