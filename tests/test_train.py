@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import yaml
 from fullgnn.api import train_graph
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
+from fullgnn.engine.summary import closing_table
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
@@ -190,6 +191,14 @@ def test_one_rank_speaks(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple
         for rank in range(4):
             assert done.output.count(f"peak memory, rank {rank} ") == 1
         assert "arning" not in re.sub("(?m)^W.*$", "", done.output)  # lines that begin with W are torchrun's
+
+
+def test_the_closing_table_says_whether_the_graph_is_directed(by_own_ranks: tuple[Finished, Path]) -> None:
+    record = read_record(by_own_ranks[1] / "a" / "b")
+    assert record.symmetric and "directed" not in closing_table(record)
+    assert closing_table(replace(record, symmetric=False)).startswith(
+        "karate, 34 nodes, 190 non-zeros, directed; gcn, 1.5d, p=4 r=2, rcm (block)\n"
+    )
 
 
 def test_predictions_are_in_original_ids(by_own_ranks: tuple[Finished, Path], tmp_path: Path) -> None:

@@ -232,7 +232,8 @@ def closing_table(record: RunRecord) -> str:
         *metric_rows(record),
     ]
     title = (
-        f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros; {record.model}, {record.scheme}, "
+        f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros{'' if record.symmetric else ', directed'};"
+        f" {record.model}, {record.scheme}, "
         f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope})"
     )
     if record.dry_run_rank is not None:
