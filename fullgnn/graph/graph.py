@@ -129,10 +129,22 @@ class Graph:
         val_links: Any = None,
         test_links: Any = None,
     ) -> Graph:
-        """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j.
+        """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j, as for an arc j -> i.
+
+        networkx and most files store an arc u -> v as ``adj[u, v]``, the transpose: pass the ``.T`` of such a matrix.
+        ``Graph.from_scipy(networkx.to_scipy_sparse_array(g).T)`` has the arcs of ``Graph.from_networkx(g)``; of an
+        undirected graph the transpose is the matrix itself.
 
         Duplicate entries are summed (boolean ones merged), and explicit zeros are dropped. A mask that is not given
         is all False.
+
+        Args:
+            adj: (num_nodes, num_nodes), in any format of scipy.sparse; booleans, integers or floats.
+            features, labels, train_mask, val_mask, test_mask, num_classes, name, num_users, val_links, test_links: see
+                the fields of ``Graph``.
+
+        Raises:
+            DataError: one line that says which argument is wrong, and what to pass.
         """
         adj = canonical_csr(adj)
         return cls(
@@ -225,8 +237,17 @@ class Graph:
     ) -> Graph:
         """Graph of a networkx graph, whose nodes are numbered in the order of ``g.nodes``.
 
-        An undirected edge is stored in both directions; a directed arc u -> v makes v read from u. ``weight``
-        names the edge attribute that holds the weights.
+        An undirected edge is stored in both directions. A directed arc u -> v makes v read from u, ``adj[v, u]``: so
+        the adjacency is the transpose of ``networkx.to_scipy_sparse_array(g)``. Parallel edges merge into one; with
+        ``weight``, their weights are added.
+
+        Args:
+            features, labels, train_mask, val_mask, test_mask: see the fields of ``Graph``; row i belongs to the i-th
+                node of ``g.nodes``. Attributes of the nodes of ``g`` are not read.
+            weight: the edge attribute that holds the weights; None: every edge counts 1.
+
+        Raises:
+            DataError: one line that says which argument is wrong, and what to pass.
         """
         import networkx
 

@@ -117,6 +117,15 @@ def test_from_networkx_directed_and_undirected(fields):
     np.testing.assert_array_equal(both, adj + adj.T)
 
 
+def test_networkx_stores_the_transpose_of_the_adjacency(fields):
+    """As the docstrings of from_scipy and from_networkx say."""
+    directed = networkx.DiGraph([(0, 1), (1, 2), (0, 2)])
+    matrix, graph = networkx.to_scipy_sparse_array(directed), Graph.from_networkx(directed, **fields(3))
+    transposed = Graph.from_scipy(matrix.T, **fields(3)).adjacency().toarray()
+    np.testing.assert_array_equal(graph.adjacency().toarray(), transposed)
+    assert (Graph.from_scipy(matrix, **fields(3)).adjacency().toarray() != transposed).any()
+
+
 def test_from_networkx_weights_and_parallel_edges(fields):
     multi = networkx.MultiDiGraph()
     multi.add_edge(0, 1, w=2.0)
