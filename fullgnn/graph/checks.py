@@ -19,14 +19,25 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
-def to_numpy(value: Any, what: str) -> np.ndarray:
-    """Any dense numeric array-like (numpy, torch on any device, nested lists) as a numpy array."""
+def to_array(value: Any, what: str) -> np.ndarray:
+    """Any dense array-like (numpy, torch on any device, nested lists) as a numpy array of its own dtype.
+
+    numpy has no bfloat16: such a tensor becomes float32.
+    """
     if scipy.sparse.issparse(value):
         raise DataError(f"{what} is sparse, and a Graph keeps it dense: pass {what}.toarray()")
     try:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{what} cannot be read as an array: {first_line(error)}") from error
+
+
+def to_numpy(value: Any, what: str) -> np.ndarray:
+    """``to_array`` for numbers and booleans only."""
+    array = to_array(value, what)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} has dtype {array.dtype}: pass real numbers or booleans")
     return array
@@ -144,7 +155,7 @@ def check_masks(masks: dict[str, Any], labelled: np.ndarray | None, num_nodes: i
             raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, not node ids")
         mask = mask.astype(bool, copy=False)
         if labelled is not None and (mask & ~labelled).any():
-            raise DataError(f"{name} contains unlabelled nodes (label -1): take them out of every mask")
+            raise DataError(f"{name} contains unlabelled nodes (label -1 or NaN): take them out of every mask")
         for other, earlier in checked.items():
             if (mask & earlier).any():
                 raise DataError(f"{other} and {name} overlap: a node belongs to one part of the split at most")

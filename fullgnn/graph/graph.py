@@ -48,8 +48,13 @@ class Graph:
     features: np.ndarray = None  # type: ignore[assignment]  # as all fields below: replaced in __post_init__
     """(num_nodes, num_features) float32, or float64 if given so; dense; 0 columns for a graph without features."""
     labels: np.ndarray = None  # type: ignore[assignment]
-    """Classes, (num_nodes,) int64, -1 if unknown; or several labels a node, (num_nodes, c) int8 of 0 and 1, -1 if
-    unknown; or floats of either shape, NaN if unknown. A node whose labels are all unknown is in no mask."""
+    """What the nodes are or have; the dtype of what is passed decides. Integers and booleans (num_nodes,) are classes,
+    counted from 0, -1 if unknown, and are stored as int64. Integers and booleans (num_nodes, c) are several labels a
+    node, 0 or 1, -1 if unknown, and are stored as int8; one-hot rows of classes are classes as ``argmax(axis=1)``.
+    Floats of either shape are values, NaN if unknown, and are stored as float32 or float64; whole ones may stand for
+    classes too. A single column (num_nodes, 1) counts as (num_nodes,). Strings and objects are refused with the numpy
+    call that converts them, such as ``numpy.unique(labels, return_inverse=True)[1]``. A node whose labels are all
+    unknown is in no mask."""
     train_mask: np.ndarray = None  # type: ignore[assignment]
     """(num_nodes,) bool."""
     val_mask: np.ndarray = None  # type: ignore[assignment]

@@ -1,16 +1,29 @@
 """Labels of all nodes of a graph: their check, and what every rank knows of them before it trains."""
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import to_numpy
+from fullgnn.graph.checks import to_array
+
+MAX_CLASSES = 1 << 20
+"""Labels that stand for more classes than this are no classes but other numbers."""
+
+NUMBERED = "numpy.unique(labels, return_inverse=True)[1]"
+"""What an error tells a user to pass in place of labels that are no class numbers."""
 
 
 def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarray, int]:
     """Check the labels of all nodes, and derive the number of classes if ``num_classes`` is 0.
+
+    The dtype says what the labels are: integers and booleans are classes, or in several columns several labels a node,
+    and floats are values. Nothing else is converted: the error names the numpy call to make.
+
+    Raises:
+        DataError: one line that says what is wrong, and what to pass.
 
     Returns:
         the labels as one of
@@ -23,30 +36,32 @@ def check_labels(value: Any, num_nodes: int, num_classes: int) -> tuple[np.ndarr
         raise DataError(f"num_classes is {num_classes}: pass the number of classes, or 0 to derive it from labels")
     if value is None:
         return np.full(num_nodes, -1, np.int64), num_classes
-    labels = to_numpy(value, "labels")
+    labels = _numbers(to_array(value, "labels"))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim not in (1, 2) or len(labels) != num_nodes or 0 in labels.shape[1:]:
-        raise DataError(
-            f"labels has shape {labels.shape} but the graph has {num_nodes} nodes: pass one class per node, or one row"
-            " of 0 and 1 per node"
-        )
+        flat = labels.ndim > 1 and labels.size == num_nodes
+        cure = "numpy.ravel(labels)" if flat else "one class per node, or one row of 0 and 1 per node"
+        raise DataError(f"labels has shape {labels.shape} but the graph has {num_nodes} nodes: pass {cure}")
     if labels.ndim == 2 and num_classes not in (0, labels.shape[1]):
         raise DataError(f"labels has {labels.shape[1]} columns but num_classes is {num_classes}: they must agree")
     if labels.dtype.kind == "f":
         return _check_values(labels), num_classes or _num_classes(labels)
     if not np.can_cast(labels.dtype, np.int64):
-        raise DataError(f"labels has dtype {labels.dtype}: pass integers that fit int64")
+        raise DataError(f"labels has dtype {labels.dtype}: pass numpy.asarray(labels, dtype=numpy.int64)")
     low, high = int(labels.min()), int(labels.max())
     if labels.ndim == 2:
         if low < -1 or high > 1:
             raise DataError(
                 f"labels of {labels.shape[1]} columns hold {low if low < -1 else high}: a column says whether a node"
-                " has this label, 0 or 1 (-1: unknown); pass values to regress as floats"
+                " has this label, 0 or 1 (-1: unknown); to regress numbers, pass numpy.asarray(labels, dtype=float)"
             )
         return labels.astype(np.int8, copy=False), num_classes or labels.shape[1]
     if low < -1:
-        raise DataError(f"label {low} is out of range: classes count from 0, and -1 means unlabelled")
+        raise DataError(
+            f"label {low} is out of range: classes count from 0, and -1 means unlabelled; to number classes, pass"
+            f" {NUMBERED}"
+        )
     if 0 < num_classes <= high:
         raise DataError(f"label {high} is out of range: num_classes={num_classes} allows 0 to {num_classes - 1}")
     return labels.astype(np.int64, copy=False), num_classes or high + 1
@@ -69,12 +84,14 @@ class LabelFacts:
 
     num_classes: int
     columns: int | None = None  # labels of a node; None: one class or value
-    integral: bool = True  # whether all known labels are integers of at least 0
+    integral: bool = True  # whether all known labels are whole numbers of at least 0; classes: below num_classes
     binary: bool = False  # whether all known labels are 0 or 1
     num_train: int = 1  # training nodes
     train_known: tuple[int, ...] = (1,)  # by column, known labels of training nodes
     train_sum: tuple[float, ...] = (0.0,)  # by column, their sum
-    class_counts: tuple[int, ...] = ()  # by class, training nodes; empty unless the labels are one class a node
+    class_counts: tuple[
+        int, ...
+    ] = ()  # by class, training nodes; empty unless the labels are up to MAX_CLASSES classes
 
     @classmethod
     def of(cls, labels: np.ndarray, num_classes: int, train_mask: np.ndarray) -> "LabelFacts":
@@ -82,9 +99,11 @@ class LabelFacts:
         known, columns = is_known(labels), labels.shape[1] if labels.ndim == 2 else None
         values = labels[known]
         integral = bool(labels.dtype.kind != "f" or ((values >= 0) & (values == np.floor(values))).all())
+        if columns is None and integral:
+            integral = bool((values < num_classes).all())
         of_train, known = labels[train_mask], known[train_mask]
         counts: np.ndarray = np.empty(0, np.int64)
-        if columns is None and integral:
+        if columns is None and integral and num_classes <= MAX_CLASSES:
             counts = np.bincount(of_train[known].astype(np.int64), minlength=num_classes)
         shape = len(of_train), columns or 1
         sums = np.where(known, of_train, 0).reshape(shape).sum(axis=0, dtype=np.float64)
@@ -100,9 +119,34 @@ class LabelFacts:
         )
 
 
+def _numbers(labels: np.ndarray) -> np.ndarray:
+    """``labels`` themselves, if they are numbers or booleans.
+
+    Raises:
+        DataError: the numpy call that turns them into numbers.
+    """
+    if labels.dtype.kind in "biuf":
+        return labels
+    if labels.ndim == 0:
+        raise DataError(f"labels is a {type(labels.item()).__name__}: pass a list or an array, one class per node")
+    kinds = {type(label) for label in labels.ravel()} if labels.dtype == object else set()
+    found = f"objects of type {', '.join(sorted(kind.__name__ for kind in kinds))}" if kinds else str(labels.dtype)
+    if labels.dtype.kind in "SUTMm" or kinds and all(issubclass(kind, (str, bytes)) for kind in kinds):
+        found, cure = "dates" if labels.dtype.kind in "Mm" else "text", f"pass {NUMBERED}"
+    elif kinds and all(issubclass(kind, (Integral, np.bool_)) for kind in kinds):
+        cure = "pass numpy.asarray(labels, dtype=int)"
+    elif kinds and all(issubclass(kind, (Real, np.bool_, type(None))) for kind in kinds):
+        cure = "pass numpy.asarray(labels, dtype=float)" + (
+            "; None becomes NaN, unknown" if type(None) in kinds else ""
+        )
+    else:
+        cure = "give each node a class 0, 1, ..., and -1 where it is unknown"
+    raise DataError(f"labels hold {found}, and a Graph keeps numbers: {cure}")
+
+
 def _check_values(labels: np.ndarray) -> np.ndarray:
     if labels.dtype.itemsize > 8:
-        raise DataError(f"labels has dtype {labels.dtype}: convert to float64 or float32 first")
+        raise DataError(f"labels has dtype {labels.dtype}: pass numpy.asarray(labels, dtype=float)")
     labels = labels.astype(np.float64 if labels.dtype.itemsize == 8 else np.float32, copy=False)
     if np.isinf(labels).any():
         raise DataError("labels hold Inf: pass finite values, and NaN where a label is unknown")

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.labels import LabelFacts
+from fullgnn.graph.labels import MAX_CLASSES, NUMBERED, LabelFacts
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.tasks.metrics import UNKNOWN, f1_counts, f1_scores, mean_roc_auc
@@ -43,8 +43,13 @@ def node_classification(
     if labels.columns is None:
         if not labels.integral:
             raise DataError(
-                "task=node_classification takes classes 0, 1, ..., and the labels hold other numbers: choose"
-                " task=node_regression, or number the classes"
+                "task=node_classification takes classes 0, 1, ... (unknown: -1, in floats NaN), and the labels hold"
+                f" other numbers: choose task=node_regression, or number the classes as {NUMBERED}"
+            )
+        if labels.num_classes > MAX_CLASSES:
+            raise DataError(
+                f"task=node_classification takes up to {MAX_CLASSES} classes, and the labels go up to"
+                f" {labels.num_classes - 1}: choose task=node_regression, or number the classes as {NUMBERED}"
             )
         mean_count = labels.num_train / labels.num_classes
         weight = _weights(class_weight, labels, [mean_count / max(1, count) for count in labels.class_counts])

@@ -182,7 +182,13 @@ def test_which_value_is_better() -> None:
     ("labels", "overrides", "message"),
     [
         (None, [], "the graph has no labels"),
-        ([0.5] * 29, [], "choose task=node_regression, or number the classes"),
+        ([0.5] * 29, [], "choose task=node_regression, or number the classes as numpy.unique(labels, "),
+        ([-1.0, 1] * 14 + [0], [], "(unknown: -1, in floats NaN), and the labels hold other numbers"),
+        (
+            [10**12] * 29,
+            [],
+            "up to 1048576 classes, and the labels go up to 1000000000000: choose task=node_regression",
+        ),
         (np.full((29, 2), 0.5), [], "takes 0 or 1 in labels of several columns"),
         (None, ["task=node_regression"], "the graph has no labels"),
         ([0, 1] * 14 + [2], ["task.class_weight=[1,2]"], "has 2 numbers and the graph 3 classes"),
