@@ -70,7 +70,7 @@ BAD_FILES: dict[str, tuple[dict[str, Any], str]] = {
     "mask too long": ({"train_mask": np.ones(13, bool)}, "train_mask has shape (13,) but the graph has 12"),
     "no training node": ({"train_mask": np.zeros(12, bool)}, "dataset graph: train_mask is empty: at least one"),
     "no labels": ({"labels": None}, "dataset graph: the graph has no labels, which this task learns: pass labels"),
-    "pickled objects": ({"labels": np.array([{}] * 12, dtype=object)}, "array 'labels' is damaged"),
+    "pickled objects": ({"labels": np.array([{}] * 12, dtype=object)}, "array 'labels' holds Python objects"),
 }
 
 BAD_VALUES = {

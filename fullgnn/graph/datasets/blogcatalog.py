@@ -39,7 +39,7 @@ def load(name: str, path: str, train_fraction: float, val_fraction: float, seed:
     Arcs are stored as published, in one direction (set ``symmetrize`` for the undirected graph).
 
     Raises:
-        DataError: a file is missing or damaged; the message names it.
+        DataError: a file is missing or has wrong contents; the message names it.
     """
     nodes_file, groups_file, edges_file, members_file = files(path)
     num_nodes, num_groups = _count(nodes_file), _count(groups_file)
@@ -55,7 +55,7 @@ def _count(file: Path) -> int:
     """The number of ids in a file that lists all of them, in any order."""
     ids = _numbers(file, 1)[:, 0]
     if not np.array_equal(np.sort(ids), np.arange(1, len(ids) + 1)):
-        raise DataError(f"{file} must list the ids 1, 2, ... once each: number them again, or fetch the file again")
+        raise DataError(f"{file} must list the ids 1, 2, ... once each: number the ids so, in all four files")
     return len(ids)
 
 
@@ -69,7 +69,10 @@ def _read(file: Path, largest: tuple[int, int]) -> np.ndarray:
     for column, most in zip(pairs.T, largest):
         wrong = column[(column < 1) | (column > most)]
         if len(wrong):
-            raise DataError(f"{file} has the id {wrong[0]}, and ids are 1 to {most}: fetch the file again")
+            raise DataError(
+                f"{file} has the id {wrong[0]}, and ids are 1 to {most}: correct it, or list it in nodes.csv or"
+                " groups.csv"
+            )
     return pairs - 1
 
 
@@ -86,7 +89,7 @@ def _numbers(file: Path, columns: int) -> np.ndarray:
     try:
         found = np.loadtxt(file, dtype=np.int64, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read ({first_line(error)}): fetch the file again") from error
+        raise DataError(f"{file} cannot be read ({first_line(error)}): write integers, separated by commas") from error
     if found.size == 0 or found.shape[1] != columns:
-        raise DataError(f"{file} must have lines of {columns} numbers: fetch the file again")
+        raise DataError(f"{file} must have lines of {columns} numbers, separated by commas: write it again so")
     return found

@@ -46,7 +46,7 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
 
     Raises:
         ConfigError: an unknown format.
-        DataError: a file is missing or damaged; the message names it.
+        DataError: a file is missing or has wrong contents; the message names it.
     """
     if format not in FORMATS:
         raise ConfigError(f"dataset.format={format} is not known: choose one of {', '.join(FORMATS)}")
@@ -76,7 +76,7 @@ def _read_lists(file: Path) -> tuple[np.ndarray, int, int]:
     try:
         numbers = np.array([number for line in lines for number in line], dtype=np.int64)
     except (OverflowError, ValueError) as error:
-        raise DataError(f"{file} must hold integers only ({first_line(error)}): fetch the file again") from error
+        raise DataError(f"{file} must hold integers only ({first_line(error)}): number users and items") from error
     _check_ids(file, numbers, 0)
     counts = np.array([len(line) - 1 for line in lines], dtype=np.int64)
     is_user = np.zeros(len(numbers), bool)
@@ -92,12 +92,12 @@ def _read_triples(file: Path) -> tuple[np.ndarray, int, int]:
         number = next(number for number, row in enumerate(rows, 1) if len(row) != 3)
         raise DataError(
             f"{file} has {len(rows[number - 1])} columns in line {number}, and format=triples has a user, an item and a"
-            " count, separated by tabs: fetch the file again, or set dataset.format=lists"
+            " count, separated by tabs: correct the line, or set dataset.format=lists"
         )
     try:
         pairs = np.array([row[:2] for row in rows], dtype=np.int64).reshape(-1, 2).T
     except (OverflowError, ValueError) as error:
-        raise DataError(f"{file} must hold integers only ({first_line(error)}): fetch the file again") from error
+        raise DataError(f"{file} must hold integers only ({first_line(error)}): number users and items") from error
     _check_ids(file, pairs.ravel(), 1)
     return pairs - 1, _size(pairs[0] - 1), _size(pairs[1] - 1)
 
@@ -109,7 +109,7 @@ def _size(ids: np.ndarray) -> int:
 def _check_ids(file: Path, ids: np.ndarray, first: int) -> None:
     if ids.size and (ids.min() < first or ids.max() >= 2**31 - 1):
         bad = ids.min() if ids.min() < first else ids.max()
-        raise DataError(f"{file} has the id {bad}, and ids count from {first}: fetch the file again")
+        raise DataError(f"{file} has the id {bad}, and ids count from {first}, below 2^31: number the ids so")
 
 
 def _existing(file: Path, key: str) -> Path:
@@ -123,4 +123,4 @@ def _text(file: Path) -> str:
         content = file.read_bytes()
         return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"{file} cannot be read ({first_line(error)}): fetch the file again") from error
+        raise DataError(f"{file} cannot be read ({first_line(error)}): write it again, as ASCII text") from error

@@ -20,10 +20,13 @@ from scipy.sparse import csr_array
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_features, first_line
 from fullgnn.graph.datasets.checksums import SHA256
-from fullgnn.graph.datasets.download import fetch
+from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels
 from fullgnn.graph.node_data import normalize_rows, random_split
+
+WRITE_AGAIN = "write it again, for example with Graph.save"
+"""What a user does with a file of their own that cannot be read."""
 
 URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
 NAMES = (
@@ -53,9 +56,10 @@ def load(
     ``train_fraction``, ``val_fraction`` and ``seed``; the rest is for testing.
     """
     (file,) = files(name, root, path)
-    if path is None:
+    public = path is None and name in NAMES
+    if public:
         fetch(root, [file.name], URL, SHA256)
-    arrays = _Arrays(file)
+    arrays = _Arrays(file, DOWNLOAD_AGAIN if public else WRITE_AGAIN)
     adj = arrays.sparse("adj").T
     features = arrays.sparse("attr").toarray() if "attr_data" in arrays else arrays.optional("attr_matrix")
     given, num_classes = arrays.optional("labels"), arrays["num_classes"] if "num_classes" in arrays else 0
@@ -104,18 +108,16 @@ def files(name: str | None, root: str, path: str | None) -> list[Path]:
 
 
 class _Arrays:
-    """The named arrays of an npz file, each read on first access; its errors name the file."""
+    """The named arrays of an npz file, each read on first access; its errors name the file, and end with ``cure``."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, cure: str) -> None:
+        self.file, self.cure = file, cure
         try:
             arrays = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise DataError(
-                f"{file} is no npz file, or a truncated one ({type(error).__name__}): delete it and fetch it again"
-            ) from error
+            raise DataError(f"{file} is no npz file, or a truncated one ({type(error).__name__}): {cure}") from error
         if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise DataError(f"{file} is a single numpy array: pass an .npz file in the gnn-benchmark layout")
+            raise DataError(f"{file} is a single numpy array, and a graph has several: {cure}")
         self.arrays = arrays
 
     def __contains__(self, key: str) -> bool:
@@ -124,15 +126,18 @@ class _Arrays:
     def __getitem__(self, key: str) -> np.ndarray:
         if key not in self:
             raise DataError(
-                f"{self.file} has no array {key!r}, only {', '.join(self.arrays.files)}: the gnn-benchmark"
-                " layout needs adj_*, attr_* (or attr_matrix) and labels"
+                f"{self.file} has no array {key!r}, only {', '.join(self.arrays.files) or 'none'}: the gnn-benchmark"
+                f" layout needs adj_data, adj_indices, adj_indptr and adj_shape; {self.cure}"
             )
         try:
             return self.arrays[key]
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise DataError(
-                f"{self.file}: array {key!r} is damaged ({first_line(error)}): delete it and fetch it again"
-            ) from error
+            if "allow_pickle" in str(error):
+                raise DataError(
+                    f"{self.file}: array {key!r} holds Python objects, which are never read: save it as numbers, as in"
+                    " numpy.asarray(..., dtype=float)"
+                ) from error
+            raise DataError(f"{self.file}: array {key!r} cannot be read ({first_line(error)}): {self.cure}") from error
 
     def optional(self, key: str) -> np.ndarray | None:
         """The array ``key``; None if the file does not have it."""
@@ -145,7 +150,5 @@ class _Arrays:
             matrix = csr_array((data, indices, indptr), shape=dimensions)
             matrix.check_format(full_check=True)
         except (TypeError, ValueError) as error:
-            raise DataError(
-                f"{self.file}: {prefix}_* is no CSR matrix ({first_line(error)}): write it again"
-            ) from error
+            raise DataError(f"{self.file}: {prefix}_* is no CSR matrix ({first_line(error)}): {self.cure}") from error
         return matrix

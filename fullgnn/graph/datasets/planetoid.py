@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets.checksums import SHA256
-from fullgnn.graph.datasets.download import fetch
+from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 
@@ -59,7 +59,8 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
     rows_agree = allx.shape[0] == len(ally) == test_index.min() and tx.shape[0] == len(ty) == len(test_index)
     columns_agree = tx.shape[1] == allx.shape[1] and y.shape[1:] == ty.shape[1:] == ally.shape[1:] != ()
     if not (rows_agree and columns_agree and len(y) <= len(ally)):
-        raise DataError(f"ind.{name}.* in {root} disagree in size: delete them and run again to download them afresh")
+        cure = "delete them and run again to download them afresh" if name in NAMES else "write them again"
+        raise DataError(f"ind.{name}.* in {root} disagree in size: {cure}")
 
     num_nodes = int(test_index.max()) + 1
     features = np.zeros((num_nodes, allx.shape[1]), dtype=np.float32)
@@ -123,9 +124,9 @@ def _read(path: Path, kind: type) -> Any:
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     except Exception as error:  # a damaged pickle may raise nearly anything
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
     if not isinstance(value, kind):
-        raise DataError(f"{path} holds {type(value).__name__} where {kind.__name__} belongs: delete it and run again")
+        raise DataError(f"{path} holds {type(value).__name__} where {kind.__name__} belongs: {_cure(path.name)}")
     return value
 
 
@@ -133,11 +134,9 @@ def _read_test_index(path: Path) -> np.ndarray:
     try:
         index = np.array(path.read_text().split(), dtype=np.int64)
     except ValueError as error:
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
     if len(index) == 0 or index.min() < 0 or len(np.unique(index)) < len(index):
-        raise DataError(
-            f"{path} must list distinct node ids, one a line: delete it and run again to download it afresh"
-        )
+        raise DataError(f"{path} must list distinct node ids, one a line: {_cure(path.name)}")
     return index
 
 
@@ -149,9 +148,14 @@ def _read_arcs(path: Path) -> np.ndarray:
         counts = np.fromiter(map(len, neighbors.values()), dtype=np.int64)
         targets = np.fromiter(chain.from_iterable(neighbors.values()), dtype=np.int64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
     return np.stack([np.repeat(sources, counts), targets])
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} is damaged ({first_line(error)}): delete it and run again to download it afresh")
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} cannot be read ({first_line(error)}): {_cure(path.name)}")
+
+
+def _cure(file: str) -> str:
+    """What to do with ``ind.<name>.<part>`` if it cannot be used: only public files can be downloaded again."""
+    return DOWNLOAD_AGAIN if file.split(".")[1] in NAMES else "write it again"

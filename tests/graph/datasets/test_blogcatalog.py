@@ -64,3 +64,4 @@ def test_errors_name_the_file(load: Callable[..., Graph], changed: dict[str, str
     with pytest.raises(DataError, match=message) as caught:
         load(changed)
     assert "\n" not in str(caught.value)
+    assert not any(word in str(caught.value) for word in ("fetch", "download", "damaged"))  # the files are the user's

@@ -123,7 +123,7 @@ def test_save_and_load_give_the_identical_graph(weight_dtype, feature_dtype, fie
         ([], dict(adj_shape=np.array([3])), "adj_.* is no CSR matrix"),
         ([], dict(adj_data=np.array([1.0, 2.0, 3.0])), "adj_.* is no CSR matrix"),
         ([], dict(labels=np.array([0, 1])), "labels has shape"),
-        ([], dict(labels=np.array([0, 1, None], dtype=object)), "array 'labels' is damaged .*allow_pickle"),
+        ([], dict(labels=np.array([0, 1, None], dtype=object)), "array 'labels' holds Python objects, .*dtype=float"),
         ([], dict(labels=np.array(["a", "b", "b"])), "labels hold text, and .*pass numpy.unique"),
         ([], dict(num_classes=np.array([2, 2])), "tiny.npz: only .* can be converted"),
         ([], dict(train_mask=np.ones((3, 10), bool)), "train_mask has shape"),
@@ -140,7 +140,7 @@ def test_wrong_contents(drop, changes, message, write, load):
 def test_truncated_file(kept, write, load, tmp_path):
     content = write().read_bytes()
     (tmp_path / "cut.npz").write_bytes(content[: kept if kept >= 1 else int(kept * len(content))])
-    with pytest.raises(DataError, match="cut.npz .*delete it and fetch it again"):
+    with pytest.raises(DataError, match="cut.npz .*write it again, for example with Graph.save"):
         load(path=str(tmp_path / "cut.npz"))
 
 
@@ -150,7 +150,7 @@ def test_flipped_bytes_inside_an_array(load, tmp_path, fields):
     start = content.index(b"attr_matrix.npy") + 400
     content[start : start + 8] = b"\xff" * 8
     (tmp_path / "g.npz").write_bytes(content)
-    with pytest.raises(DataError, match="array 'attr_matrix' is damaged .*CRC"):
+    with pytest.raises(DataError, match="array 'attr_matrix' cannot be read .*CRC.*: write it again"):
         load(path=str(tmp_path / "g.npz"))
 
 
@@ -161,6 +161,23 @@ def test_not_an_npz(load, tmp_path):
         load(path=str(tmp_path / "single.npy"))
     with pytest.raises(DataError, match="no npz file"):
         load(path=str(tmp_path / "text.npz"))
+
+
+def test_only_a_public_file_in_the_root_is_downloaded_again(write, load, tmp_path):
+    """A file of the user's own may have the name of a public one."""
+    content = write().read_bytes()
+    for name in ("cora.npz", "mine.npz"):
+        (tmp_path / name).write_bytes(content[:100])
+    root = str(tmp_path)
+    with pytest.raises(DataError, match="cora.npz is no npz file.*: delete it and run again to download it afresh"):
+        load(name="cora", root=root)
+    for own in (
+        dict(path=f"{root}/cora.npz"),
+        dict(path=f"{root}/cora.npz", name="cora"),
+        dict(name="mine", root=root),
+    ):
+        with pytest.raises(DataError, match="is no npz file.*: write it again, for example with Graph.save"):
+            load(**own)
 
 
 def test_no_file_named(load, tmp_path):

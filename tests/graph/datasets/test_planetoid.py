@@ -147,7 +147,7 @@ def test_every_other_name_is_refused(name, write, load):
 def test_pickled_csr_is_checked(write, load):
     bad = py2_csr(ALLX).replace(py2_array(np.int32([0, 2, 1, 0, 1, 2])), py2_array(np.int32([0, 2, 99, 0, 1, 2])))
     assert bad != py2_csr(ALLX)
-    with pytest.raises(DataError, match="ind.tiny.allx is damaged"):
+    with pytest.raises(DataError, match="ind.tiny.allx cannot be read"):
         load(write(allx=bad))
 
 
@@ -158,7 +158,7 @@ def test_truncated_file(part, kept, write, load):
     path = root / f"ind.tiny.{part}"
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(DataError, match=rf"ind.tiny.{part} is damaged .*: delete it and run again") as error:
+    with pytest.raises(DataError, match=rf"ind.tiny.{part} cannot be read .*: write it again") as error:
         load(root)
     assert "\n" not in str(error.value)
 
@@ -181,8 +181,18 @@ def test_files_that_do_not_fit_together(changes, message, write, load):
 def test_damaged_test_index(text, write, load):
     root = write()
     (root / "ind.tiny.test.index").write_text(text)
-    with pytest.raises(DataError, match="ind.tiny.test.index .*delete it and run again"):
+    with pytest.raises(DataError, match="ind.tiny.test.index .*write it again"):
         load(root)
+
+
+@pytest.mark.parametrize("content, found", [(b"cut", "cannot be read"), (pickle.dumps([]), "holds list where")])
+def test_public_files_are_downloaded_again(content, found, write, load):
+    root = write()
+    for path in list(root.iterdir()):
+        path.rename(root / path.name.replace("tiny", "cora"))
+    (root / "ind.cora.ally").write_bytes(content)
+    with pytest.raises(DataError, match=f"ind.cora.ally {found}.*: delete it and run again to download it afresh"):
+        load(root, name="cora")
 
 
 def test_absent_files(load, tmp_path, monkeypatch):
