@@ -24,7 +24,7 @@ from fullgnn.graph.checks import (
     to_numpy,
 )
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
-from fullgnn.graph.labels import LabelFacts, check_labels, is_labelled
+from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
 
 if TYPE_CHECKING:
@@ -117,6 +117,20 @@ class Graph:
         from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
 
         return is_symmetric(self.indptr, self.indices, self.weight)
+
+    def __repr__(self) -> str:
+        """One line: the name, the sizes, what the labels are, and the split. It reads no edge."""
+        parts = [
+            f"{self.num_nodes} nodes" + ("" if self.num_users is None else f" ({self.num_users} users)"),
+            f"{self.num_edges} stored edges" + ("" if self.weight is None else " with weights"),
+            f"{self.num_features or 'no'} features",
+            describe_labels(self.labels, self.num_classes),
+        ]
+        splits = {"train": self.train_mask, "val": self.val_mask, "test": self.test_mask}
+        parts += [f"{name} {mask.sum()}" for name, mask in splits.items() if mask.any()] or ["no split"]
+        links = {"val_links": self.val_links, "test_links": self.test_links}
+        parts += [f"{name} {pairs.shape[1]}" for name, pairs in links.items() if pairs is not None]
+        return f"Graph({self.name}: {', '.join(parts)})"
 
     @classmethod
     def from_scipy(

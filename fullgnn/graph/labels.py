@@ -78,6 +78,16 @@ def is_known(labels: np.ndarray) -> np.ndarray:
     return ~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0
 
 
+def describe_labels(labels: np.ndarray, num_classes: int) -> str:
+    """What checked ``labels`` are, in a few words."""
+    if not is_known(labels).any():
+        return "no labels"
+    of_columns = "" if labels.ndim == 1 else f"{labels.shape[1]} "
+    if labels.dtype.kind == "f":
+        return f"{of_columns}{labels.dtype} labels{' a node' if of_columns else ''}"
+    return f"{of_columns}labels a node" if of_columns else f"{num_classes} classes"
+
+
 @dataclass(frozen=True)
 class LabelFacts:
     """What every rank knows of the labels of the whole graph. Counts are GLOBAL."""

@@ -281,3 +281,20 @@ def test_replace_checks_again(fields):
     assert replace(graph, name="other").name == "other"
     with pytest.raises(DataError, match="overlap"):
         replace(graph, train_mask=~graph.train_mask)
+
+
+def test_a_graph_prints_as_one_line(fields):
+    def printed(labels=None, **others):
+        return repr(Graph.from_edge_index([[0, 1], [3, 4]], num_nodes=5, labels=labels, **others))
+
+    assert repr(Graph.from_scipy(scipy.sparse.csr_array(PATTERN), name="five", **fields(5))) == (
+        "Graph(five: 5 nodes, 4 stored edges, 2 features, 2 classes, train 1, val 1, test 3)"
+    )
+    assert printed() == "Graph(graph: 5 nodes, 2 stored edges, no features, no labels, no split)"
+    weighted = printed(np.ones(5) / 2, edge_weight=[0.5, 2], num_users=3, test_links=[[2], [4]])
+    assert weighted == (
+        "Graph(graph: 5 nodes (3 users), 2 stored edges with weights, no features, float64 labels, no split,"
+        " test_links 1)"
+    )
+    assert ", 3 labels a node," in printed(np.ones((5, 3), int))
+    assert ", 3 float64 labels a node," in printed(np.ones((5, 3)) / 2)
