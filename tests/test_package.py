@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import fullgnn
 from fullgnn.storage.record import read_record
 from tests.commands import OWN, ROOT, run_command
 
@@ -42,10 +43,21 @@ def test_every_package_has_an_init_file() -> None:
 
 def test_the_wheel_holds_every_module_and_every_data_file(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    kinds = ("*.py", "*.j2", "*.css", "*.mplstyle")
+    kinds = ("*.py", "py.typed", "*.j2", "*.css", "*.mplstyle")
     expected = {str(path.relative_to(ROOT)) for kind in kinds for path in (ROOT / "fullgnn").rglob(kind)}
     expected |= {f"fullgnn/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert expected == {name for name in names if not name.startswith("fullgnn-")}
+    assert "fullgnn/py.typed" in expected  # type checkers read the annotations of an installed fullgnn
+
+
+def test_the_version_is_that_of_the_checkout() -> None:
+    assert fullgnn.__version__ == stated_version()
+
+
+def stated_version() -> str:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser["metadata"]["version"]
 
 
 def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) -> None:
@@ -54,9 +66,10 @@ def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) 
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel]
     subprocess.run(command, check=True, timeout=120)
     env = {**os.environ, "PYTHONPATH": str(site)}
-    where = "import fullgnn, fullgnn.config as c; print(fullgnn.__file__, c.conf_dir())"
+    where = "import fullgnn, fullgnn.config as c; print(fullgnn.__file__, c.conf_dir(), fullgnn.__version__)"
     found = subprocess.run([sys.executable, "-c", where], cwd=cwd, env=env, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [str(site / "fullgnn" / "__init__.py"), str(site / "fullgnn" / "conf")]
+    paths = [str(site / "fullgnn" / "__init__.py"), str(site / "fullgnn" / "conf")]
+    assert found.stdout.split() == [*paths, stated_version()]
 
     arguments = ["runtime.nproc=1", "runtime.device=cpu", "dataset=karate", "train.epochs=2", "run_dir=out"]
     done = run_command(OWN, *arguments, cwd=cwd, env=env)
