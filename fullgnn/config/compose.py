@@ -41,10 +41,12 @@ SCHEMAS: dict[str, type[Config]] = {"config": Config, "minibatch": MinibatchConf
 ConfigStore.instance().store(name="schema", node=Config)
 ConfigStore.instance().store(name="schema_minibatch", node=MinibatchConfig)
 
-_CHOICES = {
+_CHOICES: dict[str, tuple[str | bool, ...]] = {
     "normalization": ("sym", "row", "none"),
     "reorder.scope": ("block", "whole"),
     "optimizations.spmm_order": ("width", "transform", "propagate"),
+    "optimizations.cache_aggregation": ("auto", True, False),
+    "optimizations.loss_rows_only": ("auto", True, False),
     "optimizations.offload": ("auto", "always", "never"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
@@ -112,7 +114,7 @@ def load_config(cfg: DictConfig) -> Config:
         for key, choices in _CHOICES.items():
             value = OmegaConf.select(cfg, key)
             if value not in choices:
-                raise ConfigError(f"{key}={value} is not known: choose one of {', '.join(choices)}")
+                raise ConfigError(_not_a_choice(key, value))
         for key, minimum in _MINIMA.items():
             value = OmegaConf.select(cfg, key)
             if value is not None and not (value >= minimum and math.isfinite(value)):
@@ -182,8 +184,17 @@ def explain(error: Exception, schema: type[Config] = Config) -> str:
 
 
 def _wrong_value(key: str, value: Any, hint: Any) -> str:
+    if key in _CHOICES:
+        return _not_a_choice(key, value)
     wanted, value = _in_words(hint), "null" if value is None else value
     return f"{key}={value} does not fit: it takes {wanted}" if wanted else f"{key}={value} is not possible here"
+
+
+def _not_a_choice(key: str, value: Any) -> str:
+    """Refuse a ``value`` that is none of ``_CHOICES``; both are spelled as in YAML."""
+    spelled: dict[Any, str] = {None: "null", True: "true", False: "false"}
+    choices = ", ".join(str(spelled.get(choice, choice)) for choice in _CHOICES[key])
+    return f"{key}={spelled.get(value, value)} is not known: choose one of {choices}"
 
 
 def _in_words(hint: Any) -> str:

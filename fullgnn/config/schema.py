@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 MISSING: Any = "???"  # OmegaConf's mark for a value that the YAML must give; this file does not import OmegaConf
 
@@ -37,14 +37,15 @@ class OptimizationConfig:
     spmm_order: str = MISSING
     """``width``: in each layer the one of A (H W) and (A H) W that multiplies fewer columns; ``transform``: always
     A (H W); ``propagate``: always (A H) W."""
-    cache_aggregation: bool = MISSING
-    """Compute A @ H0 once: the features do not change."""
+    cache_aggregation: Union[bool, str] = MISSING
+    """Compute A @ H0 once: the features do not change. ``auto``: where the model supports it; true: the same, and the
+    run logs why a model does not."""
     skip_input_gradient: bool = MISSING
     """Do not compute the gradient of the features, which nothing uses."""
     fold_normalization: bool = MISSING
     """Multiply by the 0/1 pattern and scale rows before and after, instead of storing a value for each edge."""
-    loss_rows_only: bool = MISSING
-    """In training, compute the last layer only for the nodes that carry loss."""
+    loss_rows_only: Union[bool, str] = MISSING
+    """In training, compute the last layer only for the nodes that carry loss. ``auto`` and true: as above."""
     offload: str = MISSING
     """Keep A @ H0 in host memory and copy it to the device in chunks of rows, as it is multiplied: ``always``,
     ``never``, or ``auto``: if it would take more than half of a GPU's free memory."""

@@ -20,7 +20,7 @@ def needs_of(model: torch.nn.Module, optimizations: OptimizationConfig) -> Needs
     edges = (getattr(layer, "edge_set", None) for layer in layers)
     return Needs(
         propagations=tuple(dict.fromkeys(one for one in propagations if isinstance(one, Propagation))),
-        loss_rows=optimizations.loss_rows_only,
+        loss_rows=bool(optimizations.loss_rows_only),  # an ``auto`` that is not decided yet counts as true
         edges=tuple(dict.fromkeys(one for one in edges if isinstance(one, EdgeSet))),
         fold=optimizations.fold_normalization,
     )

@@ -7,6 +7,9 @@ from fullgnn.errors import ConfigError
 from fullgnn.nn import NodeEmbedding
 from fullgnn.schemes.block import Block, Input
 
+NORM_OF_ALL_ROWS = "model.norm=batch reads every row of the last layer; set model.norm=layer or null"
+"""A reason in ``Model.disables``."""
+
 
 class Model(torch.nn.Module):
     """A model whose input is the features of the nodes, a trainable vector for each node, or both side by side.
@@ -24,6 +27,8 @@ class Model(torch.nn.Module):
 
     def __init__(self, in_channels: int, embedding_channels: int | None, seed: int):
         super().__init__()
+        self.disables: dict[str, str] = {}
+        """By optimization: why this model does not support it, if it does not, and what to set."""
         self.embedding = None
         if embedding_channels is not None:
             check_at_least_1(embedding_channels=embedding_channels)
@@ -34,6 +39,20 @@ class Model(torch.nn.Module):
                 "the graph has no features: give model.embedding_channels=64, the width of a trainable vector for"
                 " each node, or a dataset with features"
             )
+
+    def why_input_varies(self, dropout: float = 0.0, residual: bool = False) -> str:
+        """Why the first layer reads more than products of A with constant features, and what to set; empty: it does
+        not.
+
+        Args:
+            dropout: the rate of the features.
+            residual: whether the first layer has a skip connection.
+        """
+        if self.embedding is not None:
+            return "the model trains a vector for each node; leave out model.embedding_channels"
+        if dropout:
+            return "dropout changes the features in every epoch; set model.input_dropout=0"
+        return "the first layer adds the features themselves; set model.residual=false" if residual else ""
 
     def with_embedding(self, x: Input, block: Block) -> Input:
         """The (num_sources, ``self.in_channels``) input of the first layer, from the (num_sources, in_channels)

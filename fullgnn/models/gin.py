@@ -5,6 +5,7 @@ from typing import Any
 
 from fullgnn.config.options import takes_options
 from fullgnn.graph import Propagation
+from fullgnn.models.base import NORM_OF_ALL_ROWS
 from fullgnn.models.stack import Stack, StackOptions
 from fullgnn.nn import GINConv
 
@@ -30,3 +31,4 @@ class GIN(Stack):
         conv = partial(GINConv, eps=eps, train_eps=train_eps, norm=chosen.norm, bias=chosen.bias)
         super().__init__(conv, in_channels, out_channels, chosen, propagation=Propagation("none", self_loops=False))
         self.restricts_output = chosen.norm != "batch"  # a norm over all nodes needs all rows of the last layer
+        self.disables["loss_rows_only"] = NORM_OF_ALL_ROWS

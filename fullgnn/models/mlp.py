@@ -26,6 +26,7 @@ class MLP(Stack):
         chosen = StackOptions(**options)
         super().__init__(partial(Linear, bias=chosen.bias), in_channels, out_channels, chosen)
         self.restricts_output = False
+        self.disables["loss_rows_only"] = "an MLP computes the output of every node; leave this key at auto"
         self.num_blocks = self.num_row_blocks = 1  # it names the rows, whose ids the dropout needs
 
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:  # type: ignore[override]  # it never gets A X

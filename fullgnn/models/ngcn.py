@@ -69,6 +69,7 @@ class NGCN(Model):
             self.attention = torch.nn.Parameter(torch.zeros(num_branches))
         rates = dropout if input_dropout is None else input_dropout, dropout
         self.dropout, self.hidden_dropout = (Dropout(rate, index, seed) for index, rate in enumerate(rates))
+        self.disables["cache_aggregation"] = self.why_input_varies(rates[0])
         self.propagation, self.input_powers = Propagation(normalization, self_loops), tuple(range(num_powers))
         self.num_blocks = 2 * (num_powers - 1)
 

@@ -44,6 +44,7 @@ class SGC(Model):
         check_at_least_1(num_hops=num_hops)
         self.propagation = Propagation(normalization, self_loops)
         self.num_blocks, self.input_powers = num_hops, (num_hops,)
+        self.disables["cache_aggregation"] = self.why_input_varies()
         self.linear = Linear(self.in_channels, out_channels, torch.Generator().manual_seed(seed), bias)
 
     @property

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
-from fullgnn.models.base import Model, check_at_least_1, check_rates
+from fullgnn.models.base import NORM_OF_ALL_ROWS, Model, check_at_least_1, check_rates
 from fullgnn.nn import Dropout, Layer, Linear, make_norm
 from fullgnn.schemes.block import Block, Input
 
@@ -111,9 +111,13 @@ class Stack(Model):
             width = hidden * depth if options.jumping_knowledge == "cat" else hidden
             self.joined = Linear(width, out_channels, generator, options.bias)
             self.restricts_output = options.norm != "batch"  # a norm over all nodes needs all rows of the last layer
+            self.disables["loss_rows_only"] = NORM_OF_ALL_ROWS
         self.num_blocks = depth
-        constant = rates[0] == 0 and self.embedding is None and self.layers[0].skip is None
-        self.input_propagation = propagation if constant else None
+        self.input_propagation: Propagation | None = None
+        if propagation is not None:
+            varies = self.why_input_varies(rates[0], options.residual)
+            self.disables["cache_aggregation"] = varies
+            self.input_propagation = None if varies else propagation
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""

@@ -4,14 +4,16 @@ import logging
 from dataclasses import replace
 
 import pytest
+import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine import fit, make_scheme, optimizations, set_up
+from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.models import GCN, MLP
+from fullgnn.models import GAT, GCN, GIN, MLP, NGCN, SGC
 from fullgnn.nn import GCNConv, set_spmm_order
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
@@ -85,28 +87,92 @@ def test_spmm_order_of_a_layer(f: int, g: int) -> None:
         assert conv._order(f, g, needs_input_gradient=True) == (first, g)
 
 
+ASKED = ["optimizations.cache_aggregation=true", "optimizations.loss_rows_only=true"]
+DROPS = "dropout changes the features in every epoch; set model.input_dropout=0"
+TRAINED = "the model trains a vector for each node; leave out model.embedding_channels"
+NORM = "model.norm=batch reads every row of the last layer; set model.norm=layer or null"
+
+
+@pytest.fixture
+def logged(caplog):
+    """Returns the lines that ``applicable`` has logged; a line is logged once in a process."""
+    optimizations._log_once.cache_clear()
+    caplog.set_level(logging.INFO, "fullgnn")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
 @pytest.mark.parametrize(
     ("model", "overrides", "off"),
     [
-        (GCN(4, 2, dropout=0.5), [], ["cache_aggregation"]),
-        (GCN(4, 2, dropout=0.5, input_dropout=0), [], []),
-        (GCN(4, 2, dropout=0), ["optimizations.skip_input_gradient=false"], ["cache_aggregation"]),
-        (MLP(4, 2, dropout=0), [], ["cache_aggregation", "loss_rows_only"]),
-        (GCN(4, 2, dropout=0), ["optimizations.offload=always"], []),
-        (GCN(4, 2, dropout=0.5), ["optimizations.offload=always"], ["cache_aggregation", "offload"]),
-        (GCN(4, 2, dropout=0), ["optimizations.offload=always", "optimizations.cache_aggregation=false"], ["offload"]),
+        (GCN(4, 2, dropout=0.5), [], {"cache_aggregation": DROPS}),
+        (GCN(4, 2, dropout=0.5, input_dropout=0), [], {}),
+        (
+            GCN(4, 2, dropout=0),
+            ["optimizations.skip_input_gradient=false"],
+            {"cache_aggregation": "optimizations.skip_input_gradient=false asks for the gradient of the features; set"},
+        ),
+        (GCN(4, 2, dropout=0, residual=True), [], {"cache_aggregation": "the first layer adds the features"}),
+        (GCN(4, 2, embedding_channels=3), [], {"cache_aggregation": TRAINED}),
+        (SGC(4, 2, embedding_channels=3), [], {"cache_aggregation": TRAINED}),
+        (SGC(4, 2), [], {}),
+        (NGCN(4, 2, dropout=0.5), [], {"cache_aggregation": DROPS}),
+        (GIN(4, 2, dropout=0, norm="batch"), [], {"loss_rows_only": NORM}),
+        (GCN(4, 2, dropout=0, norm="batch", jumping_knowledge="cat"), [], {"loss_rows_only": NORM}),
+        (GAT(4, 2, dropout=0), [], {"cache_aggregation": "the first layer of GAT reads more than products of A with "}),
+        (
+            MLP(4, 2, dropout=0),
+            [],
+            {
+                "cache_aggregation": "the first layer of MLP reads more than products of A with the features; leave",
+                "loss_rows_only": "an MLP computes the output of every node; leave this key at auto",
+            },
+        ),
+        (torch.nn.Linear(4, 2), [], {"cache_aggregation": "the first", "loss_rows_only": "Linear computes"}),
     ],
 )
-def test_what_does_not_hold_is_turned_off_with_a_line(model, overrides, off, caplog) -> None:
-    caplog.set_level(logging.INFO, "fullgnn")
-    optimizations = applicable(config(*overrides).optimizations, model)
-    asked = config(*overrides).optimizations
-    for option, when_off in (("cache_aggregation", False), ("loss_rows_only", False), ("offload", "never")):
-        if option != "offload" or asked.offload == "always":
-            assert getattr(optimizations, option) == (when_off if option in off else getattr(asked, option))
-    assert [record.getMessage().split()[0] for record in caplog.records] == [
-        f"optimizations.{option}" for option in off
-    ]
+def test_what_a_model_does_not_support_is_off_and_told_only_if_it_was_asked_for(model, overrides, off, logged) -> None:
+    by_default = config(*overrides).optimizations
+    assert by_default.cache_aggregation == by_default.loss_rows_only == "auto"
+    applied = applicable(by_default, model)
+    assert logged() == []
+    for option in ("cache_aggregation", "loss_rows_only"):
+        assert getattr(applied, option) is (option not in off)
+    for _ in range(2):  # the planner asks before the run does
+        assert applicable(config(*ASKED, *overrides).optimizations, model) == applied
+    lines = [f"optimizations.{option} is disabled: {reason}" for option, reason in off.items()]
+    assert len(logged()) == len(lines) and all(map(str.startswith, logged(), lines)), logged()
+    assert applicable(applied, model) == applied
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "why"),
+    [
+        (GCN(4, 2, dropout=0), [], None),
+        (GCN(4, 2, dropout=0.5), [], DROPS),
+        (GCN(4, 2, dropout=0), ["optimizations.cache_aggregation=false"], "set optimizations.cache_aggregation=auto"),
+    ],
+)
+def test_an_offload_that_was_asked_for_needs_a_cached_product(model, overrides, why, logged) -> None:
+    assert applicable(config(*overrides).optimizations, model).offload == ("never" if why else "auto")
+    assert logged() == []
+    applied = applicable(config("optimizations.offload=always", *overrides).optimizations, model)
+    line = "optimizations.offload is disabled: only A H0 can stay on the host, and it is not cached: "
+    assert (applied.offload, logged()) == (("never", [line + why]) if why else ("always", []))
+
+
+def test_a_task_may_read_every_row(logged) -> None:
+    cfg = config("optimizations.loss_rows_only=true").optimizations
+    assert applicable(cfg, GCN(4, 2, dropout=0), every_row=True).loss_rows_only is False
+    line = "optimizations.loss_rows_only is disabled: the task reads the output of every node; leave this key at auto"
+    assert logged() == [line]
+
+
+@pytest.mark.parametrize(
+    "overrides", [[], ["model=mlp"], ["model=gat"], ["dataset=lastfm", "task=link_ranking", "model=lightgcn"]]
+)
+def test_a_default_run_says_nothing_of_optimizations(overrides, logged) -> None:
+    with_supported_optimizations(config(*overrides))
+    assert logged() == []
 
 
 def applied_work(world: World, cfg: Config) -> bool:
