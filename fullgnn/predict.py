@@ -41,6 +41,7 @@ from fullgnn.distributed import (
     init_world,
     launch_workers,
     under_torchrun,
+    warn_of_crowding,
 )
 from fullgnn.distributed.command import help_with_keys, run_as_rank, run_command
 from fullgnn.engine import (
@@ -185,6 +186,7 @@ def start(request: Request, arguments: list[str]) -> None:
     torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
     check_request(request)
     nproc = default_nproc(request.runtime)
+    warn_of_crowding(nproc, request.runtime)
     if can_fork():
         fork_workers(run_as_rank, run_rank, request, nproc=nproc, runtime=request.runtime)
     else:

@@ -190,7 +190,8 @@ def test_one_rank_speaks(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple
         assert done.output.count("karate, 34 nodes, 190 non-zeros; gcn, 1.5d, p=4 r=2, rcm (block)") == 1
         for rank in range(4):
             assert done.output.count(f"peak memory, rank {rank} ") == 1
-        assert "arning" not in re.sub("(?m)^W.*$", "", done.output)  # lines that begin with W are torchrun's
+        # Lines that begin with W are torchrun's; the machine may have fewer cores than the run has ranks.
+        assert "arning" not in re.sub("(?m)^W.*$|^warning: 4 ranks share .*$", "", done.output)
 
 
 def test_the_closing_table_says_whether_the_graph_is_directed(by_own_ranks: tuple[Finished, Path]) -> None:

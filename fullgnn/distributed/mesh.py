@@ -1,5 +1,6 @@
 """Turn torchrun's environment into a device, a process group and a named mesh."""
 
+import functools
 import logging
 import os
 from collections.abc import Iterator
@@ -168,7 +169,31 @@ def default_nproc(runtime: RuntimeConfig) -> int:
 
 def num_threads(runtime: RuntimeConfig, local_size: int) -> int:
     """CPU threads of each of ``local_size`` processes: ``runtime.threads``, or an equal part of the cores."""
-    return runtime.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
+    return runtime.threads or max(1, num_cores() // local_size)
+
+
+def num_cores() -> int:
+    """CPU cores on which this process may run."""
+    return len(os.sched_getaffinity(0))
+
+
+def warn_of_crowding(nproc: int, runtime: RuntimeConfig) -> None:
+    """Log a warning if ``nproc`` ranks that compute on the CPU outnumber its cores. Called before the ranks start."""
+    if nproc > num_cores() and _resolve(runtime, nproc)[0] == "cpu":
+        _warn_once(nproc, num_cores())
+
+
+@functools.cache
+def _warn_once(nproc: int, cores: int) -> None:
+    """One warning for all jobs of a sweep."""
+    log.warning(
+        "%d ranks share %s: they take turns, so that an epoch takes longer than with %d, and each of them needs memory;"
+        " set runtime.nproc=%d or less",
+        nproc,
+        "one core" if cores == 1 else f"{cores} cores",
+        cores,
+        cores,
+    )
 
 
 def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNNError | None]:

@@ -18,7 +18,15 @@ from omegaconf import DictConfig
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import SCHEMAS, explain, is_user_error, load_config
 from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
-from fullgnn.distributed import can_fork, default_nproc, fork_workers, launch_workers, report_bug, under_torchrun
+from fullgnn.distributed import (
+    can_fork,
+    default_nproc,
+    fork_workers,
+    launch_workers,
+    report_bug,
+    under_torchrun,
+    warn_of_crowding,
+)
 from fullgnn.distributed.command import fail, run_as_rank
 from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
@@ -64,6 +72,7 @@ class TrainingCommand:
         check_run_dir(cfg)
         check_dataset(cfg.dataset)
         nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
+        warn_of_crowding(nproc, cfg.runtime)
         if fork:
             fork_workers(run_as_rank, self.run, cfg, nproc=nproc, runtime=cfg.runtime)
         else:

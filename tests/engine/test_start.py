@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fullgnn import train, train_minibatch
+from fullgnn.distributed import mesh
 from fullgnn.engine import command
 from fullgnn.engine.optimizers import make_optimizer, without_compiler
 from fullgnn.errors import DataError
@@ -49,6 +50,38 @@ def test_a_missing_file_of_the_dataset_is_found_before_ranks_start(way: str, tmp
         with pytest.raises(DataError, match="no file .*missing.npz: set dataset.path"):
             module.start(cfg, given, fork=way == "fork_workers")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "cores", "warned"),
+    [
+        (
+            ["runtime.nproc=100"],
+            2,
+            "100 ranks share 2 cores: they take turns, so that an epoch takes longer than with 2, ",
+        ),
+        (["runtime.nproc=2"], 1, "2 ranks share one core: they take turns"),
+        (["runtime.nproc=2"], 2, None),
+        ([], 1, None),
+        (["runtime.nproc=100", "runtime.dry_run=true", "world_size=200"], 2, None),  # one rank runs
+    ],
+)
+def test_more_ranks_than_cores_are_told_before_they_start(
+    overrides: list[str], cores: int, warned: str | None, tmp_path: Path, monkeypatch, caplog
+) -> None:
+    """Once, also in a sweep, whose jobs one process starts."""
+    mesh._warn_once.cache_clear()
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    seen = []
+    for way in ("fork_workers", "launch_workers"):
+        monkeypatch.setattr(command, way, lambda *_, **__: seen.append(list(caplog.messages)))
+    monkeypatch.setattr(command, "read_record", lambda _: None)
+    cfg = config("dataset=karate", "runtime.device=cpu", f"run_dir={tmp_path / 'run'}", *overrides)
+    for fork in (False, True):
+        train.start(cfg, [], fork=fork)
+    assert seen[0] == seen[1] == caplog.messages
+    assert len(caplog.messages) == (warned is not None)
+    assert all(line.startswith(warned) and line.endswith(f"runtime.nproc={cores} or less") for line in caplog.messages)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
