@@ -2,8 +2,9 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fullgnn.config import Config
 from fullgnn.distributed import StopRequest, World, from_rank0
@@ -12,6 +13,7 @@ from fullgnn.engine.evaluate import predict
 from fullgnn.engine.fit import EpochOutput, FitResult
 from fullgnn.engine.job import Job
 from fullgnn.engine.resume import how_to_resume
+from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
 from fullgnn.storage.record import RunFolder
@@ -47,14 +49,22 @@ def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: S
 
 
 def write_predictions(job: Job, result: FitResult, folder: RunFolder | None) -> None:
-    """Write what the model of the best epoch predicts for all nodes. Every rank calls it.
+    """Write what the model of the best epoch predicts for all nodes, whose rows arrive part by part.
+
+    Every rank calls it.
 
     Args:
         folder: on rank 0.
     """
-    if result.best is None:
+    if result.best is None or job.preparation is None:
         return
     job.model.load_state_dict(result.best.model)
-    output = job.scheme.gather(predict(job.model, job.graph))
-    if folder is not None and output is not None:
-        folder.write_predictions(job.task.prediction(output).numpy(), output.numpy())
+    output = predict(job.model, job.graph)
+    rows = {"prediction": job.task.prediction(output), "logits": output}
+    with ExitStack() as stack:
+        place = Path()
+        if folder is not None:
+            place = Path(stack.enter_context(TemporaryDirectory(dir=folder.path, prefix=".predictions-")))
+        write_rows(job.scheme, place, rows, job.preparation.facts.num_nodes)
+        if folder is not None:
+            folder.write_predictions({name: place / f"{name}.npy" for name in rows})

@@ -2,6 +2,7 @@
 
 import json
 import math
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -160,12 +161,16 @@ class RunFolder:
         """Write ``structure.npz`` with the ``arrays`` of a ``Structure``."""
         self._write_arrays("structure", arrays)
 
-    def write_predictions(self, prediction: np.ndarray, output: np.ndarray) -> None:
+    def write_predictions(self, files: Mapping[str, Path]) -> None:
         """Write ``predictions.npz``, in which row i is node i.
 
-        It holds ``prediction``, see ``Task.prediction``, and the model's output ``logits`` (num_nodes, num_outputs).
+        Args:
+            files: a .npy for ``prediction``, see ``Task.prediction``, and one for the model's output ``logits``
+                (num_nodes, num_outputs). They are copied, not read into memory.
         """
-        self._write_arrays("predictions", {"prediction": prediction, "logits": output})
+        with replacing(self.path / "predictions.npz") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            for name, file in files.items():
+                archive.write(file, f"{name}.npy")
 
     def write_record(self, record: RunRecord) -> None:
         write_text(self.path / "record.json", strict_json(asdict(record), indent=2) + "\n")

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,20 +31,27 @@ def test_numbers_that_are_not_finite_become_null(tmp_path) -> None:
     }
 
 
-def test_predictions_are_written_with_the_output(tmp_path) -> None:
-    folder = RunFolder(str(tmp_path), "")
-    folder.write_predictions(np.array([1, 0]), np.array([[0.1, 0.9], [3.0, -1.0]], np.float32))
+def npy_files(folder: Path, **arrays: np.ndarray) -> dict[str, Path]:
+    found = {name: folder / f"{name}.npy" for name in arrays}
+    for name, array in arrays.items():
+        np.save(found[name], array)
+    return found
+
+
+def test_predictions_are_written_with_the_output(tmp_path, tmp_path_factory) -> None:
+    folder, output = RunFolder(str(tmp_path), ""), np.array([[0.1, 0.9], [3.0, -1.0]], np.float32)
+    folder.write_predictions(npy_files(tmp_path_factory.mktemp("rows"), prediction=np.array([1, 0]), logits=output))
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
         assert arrays["prediction"].tolist() == [1, 0]
         assert arrays["logits"].dtype == np.float32
     assert not list(tmp_path.glob("*tmp*"))
 
 
-def test_a_resumed_run_keeps_what_came_before_its_checkpoint(tmp_path) -> None:
+def test_a_resumed_run_keeps_what_came_before_its_checkpoint(tmp_path, tmp_path_factory) -> None:
     first = RunFolder(str(tmp_path), "seed: 0")
     for epoch in range(1, 6):
         first.add_epoch(EpochRecord(epoch, 1 / epoch, Cost(), None))
-    first.write_predictions(np.ones(1), np.ones((1, 2)))
+    first.write_predictions(npy_files(tmp_path_factory.mktemp("rows"), prediction=np.ones(1)))
     with open(tmp_path / "epochs.jsonl", "a") as file:
         file.write('{"epoch": 2, "lo')  # an interrupted run leaves such a line
     kept = ("checkpoints/epoch_000003/shard", "tensorboard/events.out.tfevents.1.host", "predictions_mine.npz")
