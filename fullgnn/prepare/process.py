@@ -69,7 +69,8 @@ class _OwnProcess(HostWork):
                 " more of it (python -m fullgnn.prepare), in a runtime.cache_dir that this machine reads"
             ) from error
         if kind == "bug":
-            raise RuntimeError(f"the preparation of the graph failed:\n{value}")
+            error, where = value
+            raise error from _Remote(where)
         if kind == "error":
             raise value
         return value
@@ -105,6 +106,13 @@ class _OwnProcess(HostWork):
             self._connection, self._wait = Connection(here.detach()), process.wait
         self._connection.send_bytes(pickle.dumps((_find_modules, (sys.path,))))
         self._connection.recv_bytes()
+
+
+class _Remote(Exception):
+    """Where an error was raised in the other process."""
+
+    def __str__(self) -> str:
+        return f"in the process that prepares the graph\n{self.args[0]}"
 
 
 @contextmanager
@@ -154,9 +162,18 @@ def _serve(connection: Connection) -> None:
             answer = "value", function(*args)
         except FullGNNError as error:
             answer = "error", error
-        except Exception:
-            answer = "bug", traceback.format_exc()
+        except Exception as error:
+            where = "".join(traceback.format_tb(error.__traceback__))
+            answer = "bug", (_picklable(error), where)
         connection.send_bytes(pickle.dumps(answer))
+
+
+def _picklable(error: Exception) -> Exception:
+    """``error``, or one with its text if it cannot be sent."""
+    try:
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

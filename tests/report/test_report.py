@@ -66,7 +66,7 @@ def two_runs(ranks, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path
     """Two real runs that differ in their order and seed, on one page."""
     folder = tmp_path_factory.mktemp("report")
     runs = [folder / "plain", folder / "ordered"]
-    common = ["dataset=karate", "train.epochs=20", "train.eval_every=5", "scheme=1d"]
+    common = ["dataset=karate", "train.epochs=20", "train.eval_every=5", "scheme=1d", "train.statistics=true"]
     ranks(2)(trained, [*common, f"run_dir={runs[0]}"])
     ranks(2)(trained, [*common, "reorder=rcm", "seed=1", f"run_dir={runs[1]}"])
     return runs, page_of(*runs, out=folder / "page"), folder / "page"
