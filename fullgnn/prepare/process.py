@@ -69,8 +69,8 @@ class _OwnProcess(HostWork):
                 " more of it (python -m fullgnn.prepare), in a runtime.cache_dir that this machine reads"
             ) from error
         if kind == "bug":
-            error, where = value
-            raise error from _Remote(where)
+            bug, where = value
+            raise bug from _Remote(where)
         if kind == "error":
             raise value
         return value
