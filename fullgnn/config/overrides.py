@@ -1,12 +1,16 @@
-"""Rewrite overrides: from the command line for Hydra, and from a job for its ranks."""
+"""Rewrite overrides: from the command line for Hydra, from a job for its ranks, and from values of Python."""
 
 import logging
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+
+from fullgnn.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -83,5 +87,58 @@ def worker_arguments(launcher: HydraConf, run_dir: str) -> list[str]:
 
 
 def quote(text: str) -> str:
-    """Quote ``text`` as one value of Hydra's override grammar."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Quote ``text`` as one value of Hydra's override grammar, where a backslash is special before a quote only."""
+    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: 2 * found[1] + found[2].replace("'", r"\'"), text) + "'"
+
+
+def as_overrides(settings: Iterable[str | Mapping[str, Any]]) -> list[str]:
+    """Settings given in Python as overrides.
+
+    A string is an override already. A mapping has keys, such as ``train.epochs``, and their values. A group, which is a
+    key without a dot, has its choice, a string, or a mapping of its own keys. In such a mapping ``name`` is the choice,
+    except in ``dataset``, where it names the graph:
+
+        {"model": {"name": "sage", "hidden_channels": 64}, "train.epochs": 50}
+
+    Raises:
+        ConfigError: a setting or a value has a type that no key takes.
+    """
+    overrides = []
+    for one in settings:
+        if isinstance(one, str):
+            overrides.append(one)
+            continue
+        if not isinstance(one, Mapping):
+            raise ConfigError(
+                f"a setting has the type {type(one).__name__}: write it as 'train.epochs=50' or {{'train.epochs': 50}}"
+            )
+        for key, value in one.items():
+            in_group = isinstance(value, Mapping) and "." not in key
+            keys = {_key_below(key, name): below for name, below in value.items()} if in_group else {key: value}
+            overrides += [f"{name}={_as_value(name, below)}" for name, below in keys.items()]
+    return overrides
+
+
+def _key_below(group: str, name: str) -> str:
+    return group if name == "name" and group != "dataset" else f"{group}.{name}"
+
+
+def _as_value(key: str, value: Any) -> str:
+    """``value`` in Hydra's override grammar: null, true, a number, a quoted text, a list or a mapping."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # of numpy and torch
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (str, os.PathLike)):
+        return quote(str(value))
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return f"[{','.join(_as_value(key, one) for one in value)}]"
+    if isinstance(value, Mapping) and all(re.fullmatch(r"[\w./-]+", str(name)) for name in value):
+        return f"{{{','.join(f'{name}:{_as_value(key, below)}' for name, below in value.items())}}}"
+    raise ConfigError(
+        f"{key} has a value of the type {type(value).__name__}: give a number, a text, True or False, None, or a list"
+        " or a mapping of these"
+    )

@@ -1,9 +1,14 @@
-"""Keys below a swept group are composed in the jobs of the sweep, where the choice that has these keys is known."""
+"""Keys below a swept group are composed in the jobs of the sweep, which know the choice; settings given in Python."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fullgnn.config.overrides import defer_keys_of_swept_groups
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import as_overrides, defer_keys_of_swept_groups, quote
+from fullgnn.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -34,3 +39,58 @@ def test_a_key_below_a_swept_group_becomes_a_sweep_of_one(flag: str, value: str)
     (job_value,) = held.sweep_string_iterator()
     plain = parser.parse_override(f"dataset.root={value}")
     assert parser.parse_override(f"dataset.root={job_value}").value() == plain.value()
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "it's", "a, b = {c}", "null", "7", "", "a\\b", "a\\'b", "end\\", "\\\\\\", "'", "line\n", "a\\\n"]
+)
+def test_a_quoted_text_is_read_as_it_is(text: str) -> None:
+    assert OverridesParser.create().parse_override(f"run_dir={quote(text)}").value() == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides"),
+    [
+        (["train.epochs=50", "~schedule"], ["train.epochs=50", "~schedule"]),
+        ([{"train.epochs": 50, "scheme": "1d"}], ["train.epochs=50", "scheme='1d'"]),
+        ([{"train": {"epochs": 50, "clip_norm": None}}], ["train.epochs=50", "train.clip_norm=null"]),
+        ([{"model": {"name": "sage", "dropout": 0.5}}], ["model='sage'", "model.dropout=0.5"]),
+        ([{"dataset": {"name": "mine", "symmetrize": True}}], ["dataset.name='mine'", "dataset.symmetrize=true"]),
+        ([{"seed": np.int64(3)}, {"optimizer": {"lr": 1e-5}}], ["seed=3", "optimizer.lr=1e-05"]),
+        ([{"optimizer.betas": (0.5, np.float64(0.25))}], ["optimizer.betas=[0.5,0.25]"]),
+        ([{"task.class_weight": np.array([1, 2])}], ["task.class_weight=[1,2]"]),
+        ([{"train": {"weight_decay_of": {"layers.0": 0.5}}}], ["train.weight_decay_of={layers.0:0.5}"]),
+        ([{"run_dir": Path("a b")}, {}, {"train": {}}], ["run_dir='a b'"]),
+    ],
+)
+def test_settings_of_python_become_overrides(settings: list, overrides: list[str]) -> None:
+    assert as_overrides(settings) == overrides
+
+
+def test_settings_of_python_are_composed_with_their_values() -> None:
+    settings = {
+        "model": {"name": "sage", "hidden_channels": 8},
+        "scheme": "1.5d",
+        "train": {"clip_norm": None, "weight_decay_of": {"layers.0": 0.5}},
+        "task.metrics": ["macro_f1", "accuracy"],
+        "run_dir": "it's \\ here",
+    }
+    cfg = load_config(compose(*as_overrides([settings, {"seed": 7}])))
+    assert (cfg.model["name"], cfg.model["hidden_channels"], cfg.scheme["name"]) == ("sage", 8, "1.5d")
+    assert cfg.train.clip_norm is None and cfg.train.weight_decay_of == {"layers.0": 0.5}
+    assert cfg.task["metrics"] == ["macro_f1", "accuracy"] and cfg.run_dir == "it's \\ here" and cfg.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (7, "a setting has the type int: write it as 'train.epochs=50'"),
+        ({"train": {"epochs": object()}}, "train.epochs has a value of the type object: give a number"),
+        ({"task.metrics": [b"accuracy"]}, "task.metrics has a value of the type bytes"),
+        ({"train.weight_decay_of": {"a b": 1}}, "train.weight_decay_of has a value of the type dict"),
+    ],
+)
+def test_what_no_key_takes_is_one_line(setting: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        as_overrides([setting])
+    assert "\n" not in str(error.value)
