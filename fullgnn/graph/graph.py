@@ -26,6 +26,7 @@ from fullgnn.graph.checks import (
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
+from fullgnn.graph.pyg import pyg_fields
 
 if TYPE_CHECKING:
     import networkx
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 class Graph:
     """A graph with its node data. Row ``i`` of the adjacency lists the nodes that ``i`` reads from.
 
-    Most callers use one of the constructors ``from_scipy``, ``from_edge_index`` and ``from_networkx``. The fields
-    are validated, converted where that is safe, never written to, and kept as read-only views: an array whose dtype
-    fits is shared with the caller rather than copied. Features, labels and masks may be left out (None): which of them
-    are needed depends on the task and on the model.
+    Most callers use one of the constructors ``from_scipy``, ``from_edge_index``, ``from_networkx`` and ``from_pyg``.
+    The fields are validated, converted where that is safe, never written to, and kept as read-only views: an array
+    whose dtype fits is shared with the caller rather than copied. Features, labels and masks may be left out (None):
+    which of them are needed depends on the task and on the model.
     """
 
     indptr: np.ndarray
@@ -291,6 +292,24 @@ class Graph:
             val_links=val_links,
             test_links=test_links,
         )
+
+    @classmethod
+    def from_pyg(cls, data: Any, *, num_classes: int = 0, name: str = "graph") -> Graph:
+        """Graph of a ``torch_geometric.data.Data``, or of another object with its attributes.
+
+        Taken are ``edge_index`` (2, E), where an arc u -> v makes v read from u, as in PyG; ``x`` (num_nodes, F) as the
+        features; ``y`` as the labels; ``train_mask``, ``val_mask`` and ``test_mask``; ``num_nodes``, if there is no
+        ``x``; and as weights ``edge_weight`` (E,) or, without it, an ``edge_attr`` (E,) or (E, 1). Each of them but
+        ``edge_index`` may be absent or None. Nothing else is read; an ``edge_attr`` of several columns is not, and a
+        warning is logged. Repeated arcs merge into one, and their weights are added.
+
+        Args:
+            num_classes, name: see the fields of ``Graph``.
+
+        Raises:
+            DataError: one line that says which attribute is wrong, and what to set.
+        """
+        return cls.from_edge_index(**pyg_fields(data), num_classes=num_classes, name=name)
 
     def label_facts(self) -> LabelFacts:
         """What every rank knows of the labels of this graph."""

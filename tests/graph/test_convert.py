@@ -1,0 +1,115 @@
+"""Graphs of other libraries as Graphs. PyTorch Geometric is optional, so most tests read a stand-in for its Data."""
+
+import logging
+import warnings
+from types import SimpleNamespace
+
+import networkx
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from fullgnn.errors import DataError
+from fullgnn.graph import Graph
+from fullgnn.graph.convert import as_graph
+
+ARCS = torch.tensor([[0, 1, 2, 2], [1, 2, 3, 0]])
+NODE = torch.arange(4)
+EXPECTED = np.zeros((4, 4))
+EXPECTED[[1, 2, 3, 0], [0, 1, 2, 2]] = [1, 2, 3, 4]  # each target reads from its source
+WEIGHT = torch.tensor([1.0, 2, 3, 4])
+
+
+def data(**changes):
+    sound = dict(
+        edge_index=ARCS, x=torch.eye(4), y=NODE % 2, train_mask=NODE < 2, val_mask=NODE == 2, test_mask=NODE > 2
+    )
+    return SimpleNamespace(**{**sound, **changes})
+
+
+def test_a_pyg_data_keeps_its_arcs_features_labels_and_split():
+    graph = Graph.from_pyg(data(), name="mine", num_classes=3)
+    np.testing.assert_array_equal(graph.adjacency().toarray(), EXPECTED != 0)
+    np.testing.assert_array_equal(graph.features, np.eye(4))
+    assert graph.labels.tolist() == [0, 1, 0, 1] and graph.num_classes == 3 and graph.name == "mine"
+    assert [np.flatnonzero(mask).tolist() for mask in (graph.train_mask, graph.val_mask, graph.test_mask)] == [
+        *([0, 1], [2], [3])
+    ]
+    assert graph.weight is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict(edge_weight=WEIGHT),
+        dict(edge_attr=WEIGHT),
+        dict(edge_attr=WEIGHT[:, None]),
+        dict(edge_weight=WEIGHT, edge_attr=torch.ones(4, 3)),
+        dict(edge_weight=WEIGHT, edge_attr=2 * WEIGHT),
+    ],
+)
+def test_weights_of_a_pyg_data(given, caplog):
+    np.testing.assert_array_equal(Graph.from_pyg(data(**given)).adjacency().toarray(), EXPECTED)
+    assert not caplog.records
+
+
+def test_edge_attributes_of_several_columns_are_not_read(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("fullgnn"), "propagate", True)
+    assert Graph.from_pyg(data(edge_attr=torch.ones(4, 3))).weight is None
+    assert "edge_attr has shape (4, 3), and a Graph has one weight an edge: edge_attr is not read" in caplog.text
+
+
+def test_a_pyg_data_of_edges_alone():
+    graph = Graph.from_pyg(SimpleNamespace(edge_index=ARCS, num_nodes=6))
+    assert repr(graph) == "Graph(graph: 6 nodes, 4 stored edges, no features, no labels, no split)"
+    with pytest.raises(DataError, match="pass features or num_nodes"):
+        Graph.from_pyg(SimpleNamespace(edge_index=ARCS))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(edge_index=None), "has no edge_index: set it, or leave out the transform"),
+        (dict(edge_types=[("user", "likes", "item")]), r"pass data.to_homogeneous\(\)"),
+        (dict(train_mask=(NODE < 2)[:, None].repeat(1, 10)), r"train_mask has 10 columns: .* train_mask\[:, 0\]"),
+        (dict(y=torch.tensor([1])), r"labels has shape \(1,\) but the graph has 4 nodes"),
+        (dict(edge_weight=WEIGHT[:2]), "edge_weight has shape"),
+    ],
+)
+def test_mistakes_in_a_pyg_data(changes, message):
+    with pytest.raises(DataError, match=message) as error:
+        as_graph(data(**changes))
+    assert "\n" not in str(error.value)
+
+
+def test_real_data_of_pyg():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch_geometric warns of extensions that are not installed
+        pyg = pytest.importorskip("torch_geometric.data")
+    graph = as_graph(pyg.Data(**vars(data(y=NODE[:, None] % 2, edge_attr=WEIGHT[:, None]))))
+    np.testing.assert_array_equal(graph.adjacency().toarray(), EXPECTED)
+    assert graph.labels.tolist() == [0, 1, 0, 1] and graph.train_mask.sum() == 2
+    assert as_graph(pyg.Data(edge_index=ARCS, num_nodes=6)).num_nodes == 6
+    with pytest.raises(DataError, match="HeteroData .*to_homogeneous"):
+        as_graph(pyg.HeteroData())
+    with pytest.raises(DataError, match="has no edge_index"):
+        as_graph(pyg.Data(x=torch.eye(4)))
+
+
+def test_graphs_of_networkx_and_scipy_have_edges_only(fields):
+    directed = networkx.DiGraph([("b", "a"), ("a", "c")], name="letters")
+    directed.nodes["a"]["x"] = 7
+    graph = as_graph(directed)
+    assert repr(graph) == "Graph(letters: 3 nodes, 2 stored edges, no features, no labels, no split)"
+    np.testing.assert_array_equal(graph.adjacency().toarray(), Graph.from_networkx(directed).adjacency().toarray())
+    assert as_graph(networkx.path_graph(3)).name == "graph"
+    dense = np.array([[0, 2.5], [0, 0]])
+    np.testing.assert_array_equal(as_graph(scipy.sparse.coo_matrix(dense)).adjacency().toarray(), dense)
+    assert as_graph(graph) is graph
+
+
+@pytest.mark.parametrize("value", [np.eye(3), ARCS, None, "cora", {0: [1]}])
+def test_anything_else_is_refused_with_what_is_taken(value):
+    with pytest.raises(DataError, match=f"^{type(value).__name__} is no type of a graph: pass a fullgnn.Graph, "):
+        as_graph(value)
