@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 import yaml
 
-from fullgnn.api import train_graph
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine.summary import closing_table
 from fullgnn.errors import ConfigError
-from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
@@ -391,8 +389,8 @@ graph = fullgnn.Graph.from_edge_index(
     train_mask=nodes < 20,
     name="my 'ring', directed",
 )
-options = ["dataset.symmetrize=true", "train.epochs=3", "runtime.device=cpu", "run_dir=out"]
-record = fullgnn.train_graph(graph, {nproc}*options)
+settings = {"dataset.symmetrize": True, "train": {"epochs": 3}}
+record = fullgnn.train_graph(graph, {nproc}settings, runtime={"device": "cpu"}, run_dir="out")
 if int(__import__("os").environ.get("RANK", 0)) == 0:
     print("RECORD", record.dataset, record.num_edges, record.world_size, record.final_loss)
 """
@@ -466,12 +464,3 @@ def test_a_torchrun_script_trains_several_times(tmp_path: Path) -> None:
     assert all(done.output.count(f"RANK {rank} ends well") == 1 for rank in range(2)), done.output
     for run_dir in ("first", "second"):
         assert read_record(tmp_path / run_dir).world_size == 2
-
-
-def test_train_graph_refuses_a_second_dataset() -> None:
-    graph = karate.load(train_per_class=4, num_val=8, seed=0)
-    assert isinstance(graph, Graph)
-    with pytest.raises(ConfigError, match="train_graph has its graph already: remove dataset=cora"):
-        train_graph(graph, "dataset=cora")
-    with pytest.raises(ConfigError, match="did you mean train.epochs"):
-        train_graph(graph, "train.epoch=3")
