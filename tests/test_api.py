@@ -1,5 +1,6 @@
 """train_graph: which graphs it takes, and in which ways the keys of a run are given. ``test_train.py`` starts runs."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from fullgnn.config import Config
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate
+from tests.commands import ROOT
 
 LINKS = {"task": "link_prediction", "model": {"embedding_channels": 4}}
 
@@ -49,6 +51,22 @@ def test_strings_mappings_and_keywords_give_the_same_run(started: list) -> None:
         cfg.dataset.pop("path")
     assert configs[0].train.epochs == 5 and configs[0].model["name"] == "sage" and configs[0].scheme["name"] == "1.5d"
     assert configs[1:] == configs[:1] * 3
+
+
+def test_the_example_of_the_readme(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    configs: list[Config] = []
+
+    def start(cfg: Config, overrides: list[str]) -> SimpleNamespace:
+        configs.append(cfg)
+        return SimpleNamespace(test_accuracy=0.5, epoch_time_ms={"median": 2.0})
+
+    monkeypatch.setattr(api, "start", start)
+    _, _, section = (ROOT / "README.md").read_text().partition("## Your own graph\n\n```python\n")
+    code = section.partition("```")[0]
+    exec(code, {})
+    shown = re.findall(r"print\(graph\)  # (.*)", code)
+    assert capsys.readouterr().out.splitlines() == [*shown, "0.5 2.0"]
+    assert (configs[0].train.epochs, configs[0].runtime.nproc, configs[0].reorder.name) == (50, 2, "metis")
 
 
 def test_the_later_value_holds(started: list) -> None:
