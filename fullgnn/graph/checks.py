@@ -148,7 +148,7 @@ def check_masks(masks: dict[str, Any], labelled: np.ndarray | None, num_nodes: i
     for name, value in masks.items():
         mask = np.zeros(num_nodes, bool) if value is None else to_numpy(value, name)
         if mask.ndim == 2 and len(mask) == num_nodes:
-            raise DataError(f"{name} has {mask.shape[1]} columns: pass one of them, such as {name}[:, 0]")
+            raise DataError(f"{name} has shape {mask.shape}, a split a column: pass one column, such as {name}[:, 0]")
         if mask.shape != (num_nodes,):
             raise DataError(
                 f"{name} has shape {mask.shape} but the graph has {num_nodes} nodes: pass one bool per node"

@@ -171,6 +171,10 @@ MISTAKES = {
     "unlabelled in test": (dict(labels=[0, 1, 0, -1]), "test_mask contains unlabelled"),
     "num_classes negative": (dict(num_classes=-1), "num_classes is -1"),
     "mask short": (dict(val_mask=[True]), r"val_mask has shape \(1,\) but the graph has 4 nodes"),
+    "mask of columns": (
+        dict(val_mask=np.zeros((4, 10), bool)),
+        r"shape \(4, 10\), .* pass one column, such as val_mask\[:, 0\]",
+    ),
     "mask of ids": (dict(test_mask=[0, 1, 2, 3]), "not node ids"),
     "masks overlap": (dict(val_mask=[True, False, False, False]), "train_mask and val_mask overlap"),
     "masks overlap at test": (dict(val_mask=[False, False, True, False]), "val_mask and test_mask overlap"),
