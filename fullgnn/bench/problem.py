@@ -11,7 +11,7 @@ from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.bench.models import MODELS
 from fullgnn.config import Config, build
 from fullgnn.errors import UnsupportedError
-from fullgnn.graph import Graph, is_symmetric, load_dataset
+from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.workloads import WORKLOADS, load_workload
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import NodeEmbedding
@@ -83,7 +83,7 @@ def load_graph(cfg: BenchConfig) -> Graph:
         UnsupportedError: the graph is directed or weighted, which the methods would treat differently.
     """
     graph = load_workload(cfg.graph, cfg.cache_dir) if cfg.graph in WORKLOADS else load_dataset(run_config(cfg).dataset)
-    if graph.weight is not None or not is_symmetric(graph.adjacency(np.int8)):
+    if graph.weight is not None or not graph.is_symmetric:
         raise UnsupportedError(
             f"graph={cfg.graph} is directed or weighted, and the peers do not agree on that: "
             "take another, or overrides=['dataset.symmetrize=true']"

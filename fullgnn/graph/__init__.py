@@ -10,7 +10,6 @@ from fullgnn.graph.normalize import (
     is_symmetric,
     normalized_entries,
     row_sums,
-    transpose,
     with_self_loops,
 )
 
@@ -28,6 +27,5 @@ __all__ = [
     "normalized_entries",
     "rmat",
     "row_sums",
-    "transpose",
     "with_self_loops",
 ]

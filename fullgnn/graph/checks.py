@@ -125,15 +125,20 @@ def check_features(value: Any, num_nodes: int) -> np.ndarray:
     return features
 
 
-def check_range(features: np.ndarray, dtype: Any) -> None:
-    """Refuse features that would become infinite as ``dtype``."""
+def check_range(features: np.ndarray, dtype: Any, node_id: np.ndarray | None = None) -> None:
+    """Refuse features that would become infinite as ``dtype``.
+
+    Args:
+        node_id: (num_rows,) the node of each row, for messages; None: its number.
+    """
     if np.can_cast(features.dtype, dtype) or not features.size:
         return
     limit = np.finfo(dtype).max
     if max(-features.min(), features.max()) > limit:
-        node, column = np.argwhere(np.abs(features) > limit)[0]
+        row, column = np.argwhere(np.abs(features) > limit)[0]
+        node = row if node_id is None else node_id[row]
         raise DataError(
-            f"feature {column} of node {node} is {features[node, column]:g}, beyond {np.dtype(dtype)}: scale the"
+            f"feature {column} of node {node} is {features[row, column]:g}, beyond {np.dtype(dtype)}: scale the"
             " features, or set runtime.dtype=float64"
         )
 

@@ -91,12 +91,6 @@ class LinkPairs:
         return cls(facts, lists(train), lists(val), lists(test), lists(both[0], loops), lists(*both, loops))
 
 
-def link_facts(graph: Graph) -> LinkFacts:
-    """The facts of ``LinkPairs.of`` without the pairs."""
-    symmetric = graph.num_users is None and stores_both_directions(graph)
-    return LinkFacts(graph.num_nodes, graph.num_users, *(len(one[0]) for one in _split(graph, symmetric)))
-
-
 def _split(graph: Graph, symmetric: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The training, validation and test pairs, each (2, number of pairs) int64."""
     train = train_pairs(graph, symmetric)
@@ -121,9 +115,9 @@ def train_pairs(graph: Graph, symmetric: bool) -> np.ndarray:
 
 def stores_both_directions(graph: Graph) -> bool:
     """Whether each stored arc is stored in both directions; weights do not count."""
-    adj = graph.adjacency(np.int8)
-    reverse = adj.T.tocsr()
-    return np.array_equal(adj.indptr, reverse.indptr) and np.array_equal(adj.indices, reverse.indices)
+    from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
+
+    return is_symmetric(graph.indptr, graph.indices, None)
 
 
 def hold_out(graph: Graph, val_fraction: float, test_fraction: float, seed: int) -> Graph:

@@ -248,14 +248,9 @@ def is_symmetric(adj: Any) -> bool:
     if not adj.has_canonical_format:
         adj = adj.copy()
         adj.sum_duplicates()
-    return transpose(adj) is None
+    from fullgnn.graph._structure_cpu import is_symmetric as compiled  # imported here, since it imports numba
 
-
-def transpose(adj: csr_array) -> csr_array | None:
-    """The transpose of a canonical CSR matrix, or None where the two are equal to the bit."""
-    transposed = adj.T.tocsr()  # a counting sort, so its rows come out sorted
-    equal = all(np.array_equal(getattr(adj, key), getattr(transposed, key)) for key in ("indptr", "indices", "data"))
-    return None if equal else transposed
+    return compiled(adj.indptr, adj.indices, adj.data)
 
 
 def _row_blocks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:

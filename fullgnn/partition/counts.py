@@ -1,5 +1,7 @@
 """Measure the quality of a node order and its blocks: bandwidth, edge cut, entries, halo rows and balance."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from scipy import sparse
 
@@ -53,15 +55,16 @@ def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray
     return np.flatnonzero(is_read)
 
 
-def rows_read(adj: sparse.csr_array, partition: Partition) -> np.ndarray:
+def rows_read(columns: Iterable[np.ndarray], partition: Partition) -> np.ndarray:
     """(num_parts, num_parts) int64: entry ``[i, j]`` counts the rows of part j that block row i reads.
 
     These are the distinct columns of block (i, j). Off the diagonal they are the halo rows that rank i must
     receive from rank j for one product; a broadcast would send all of part j.
+
+    Args:
+        columns: for each block row, the columns that :func:`columns_read` returns.
     """
-    _check_fits(adj, partition, partition)
-    reads = [columns_read(adj, partition.slice(part)) for part in range(partition.num_parts)]
-    return np.stack([np.diff(np.searchsorted(columns, partition.bounds)) for columns in reads])
+    return np.stack([np.diff(np.searchsorted(of_row, partition.bounds)) for of_row in columns])
 
 
 def off_diagonal_share(nnz: np.ndarray) -> float:

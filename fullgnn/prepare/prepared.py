@@ -6,7 +6,7 @@ normalisation belong to the model, and are added by the ranks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -119,10 +119,6 @@ class PreparedGraph:
     def train_mask(self) -> np.ndarray:
         """(num_nodes,) bool, in the new order."""
         return np.concatenate([part.masks[0] for part in self.parts()])
-
-    def named(self, key: str) -> "PreparedGraph":
-        """The same graph with the ``key``."""
-        return replace(self, key=key)
 
 
 class LazyArrays(Mapping[str, np.ndarray]):

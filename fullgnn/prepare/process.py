@@ -55,10 +55,10 @@ class _OwnProcess(HostWork):
         Raises:
             UnsupportedError: the process has been killed.
         """
-        if self._connection is None:
-            self._start()
-        assert self._connection is not None
         try:
+            if self._connection is None:
+                self._start()
+            assert self._connection is not None
             self._connection.send_bytes(pickle.dumps((function, args)))
             kind, value = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
@@ -172,7 +172,7 @@ def _picklable(error: Exception) -> Exception:
     """``error``, or one with its text if it cannot be sent."""
     try:
         return pickle.loads(pickle.dumps(error))
-    except Exception:
+    except Exception:  # a class of a user's module may raise anything here
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 

@@ -7,6 +7,7 @@
 Without a cache the folder is temporary, and one process that is alone has no folder at all.
 """
 
+import json
 import logging
 import shutil
 import tempfile
@@ -112,11 +113,11 @@ def prepare_folder(cfg: Config, num_parts: int, temporary: Path, graph: Graph | 
     key = key or _key_of_arrays(cfg, num_parts, cache, graph)
     if found := _kept(cache, key):
         return found, True
-    prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s).named(key)
+    prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
     used = prepared.facts.methods.partition, prepared.facts.methods.reorder
     if cache.folder is None or used != (name_of(build(cfg.partition)), name_of(build(cfg.reorder.method))):
         return write_folder(prepared, temporary), False
-    return write_folder(prepared, cache.folder / KIND / key), False
+    return write_folder(replace(prepared, key=key), cache.folder / KIND / key), False
 
 
 def _opened(path: Path, was_kept: bool) -> PreparedGraph:
@@ -139,19 +140,12 @@ def arranged(cfg: Config, num_parts: int, graph: Graph | None = None) -> Prepare
 
 def loaded_dataset(node: dict[str, Any]) -> Graph:
     """The graph of a ``dataset`` node. This process keeps it until it has been prepared."""
-    return _loaded(_Node(node))
-
-
-class _Node(dict):
-    """A dataset node that ``lru_cache`` can compare."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return 0
+    return _loaded(json.dumps(node))
 
 
 @lru_cache(maxsize=1)
-def _loaded(node: _Node) -> Graph:
-    return load_dataset(node)
+def _loaded(node: str) -> Graph:
+    return load_dataset(json.loads(node))
 
 
 def _graph(cfg: Config, graph: Graph | None) -> Graph:

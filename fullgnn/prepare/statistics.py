@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, vstack
 
 from fullgnn.graph import with_self_loops
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
-from fullgnn.partition.counts import off_diagonal_share
+from fullgnn.partition.counts import halo_share, off_diagonal_share, rows_read
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.reorder.structure import Structure, cells
@@ -33,12 +33,8 @@ def needed_row_ratio(prepared: PreparedGraph) -> float | None:
     facts = prepared.facts
     if facts.num_parts == 1:
         return None
-    read = 0
-    for number, part in enumerate(prepared.parts()):
-        rows, own = part.arrays["reads"], facts.partition.slice(number)
-        first, last = np.searchsorted(rows, (own.start, own.stop))
-        read += len(rows) - int(last - first)
-    return read / max(1, (facts.num_parts - 1) * facts.num_nodes)
+    read = rows_read((part.arrays["reads"] for part in prepared.parts()), facts.partition)
+    return halo_share(read, facts.num_nodes)
 
 
 def count_statistics(prepared: PreparedGraph, self_loops: bool) -> Statistics:

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullgnn.graph import Graph
 from fullgnn.partition import Partition
-from fullgnn.partition.counts import block_nnz
 
 MAX_CELLS = 64
 """Cells along each side of the map."""
@@ -39,8 +37,3 @@ class Structure:
 def cells(num_nodes: int) -> Partition:
     """The nodes cut into cells whose sizes differ by one at most."""
     return Partition.equal(num_nodes, min(num_nodes, MAX_CELLS))
-
-
-def cell_nnz(graph: Graph) -> np.ndarray:
-    """(cells, cells) int64, the stored non-zeros of ``graph`` by cell of row and of column."""
-    return block_nnz(graph.adjacency(bool), cells(graph.num_nodes))

@@ -3,6 +3,7 @@
 import inspect
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -31,6 +32,7 @@ from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Scheme
+from fullgnn.storage.cache import Cache
 from fullgnn.tasks import takes_links
 from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
@@ -118,8 +120,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     """
     check_sampled(cfg)
     scheme = make_scheme(cfg, world, meter)
-    given = graph
-    graph = from_rank0(lambda: load_dataset(cfg.dataset) if given is None else given)
+    graph = from_rank0(partial(_load, cfg, graph))
     facts = broadcast_object(None if graph is None else NodeFacts.of(graph))
     learner = make_learner(cfg, facts, world.device)
     model, task = learner.model, cast(NodeTask, learner.task)
@@ -139,6 +140,11 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
     return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts)
+
+
+def _load(cfg: MinibatchConfig, graph: Graph | None) -> Graph:
+    Cache(cfg.runtime.cache_dir).check()
+    return load_dataset(cfg.dataset) if graph is None else graph
 
 
 def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int) -> tuple[Sampler, torch.device]:

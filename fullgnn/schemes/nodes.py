@@ -7,7 +7,7 @@ holds.
 import numpy as np
 import torch
 
-from fullgnn.errors import DataError
+from fullgnn.graph.checks import check_range
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LISTS, Part
@@ -30,26 +30,13 @@ def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
     """
     pairs = _pair_arrays(part, rows) if needs.pairs else {}
     features, node_id = part.features[rows], part.node_id[rows]
-    _check_range(features, numpy_dtype(needs.dtype), node_id)
+    check_range(features, numpy_dtype(needs.dtype), node_id)
     return pairs | {
         "node_id": np.array(node_id),
         "features": features.astype(numpy_dtype(needs.dtype), copy=False),
         "labels": np.array(part.labels[rows]),
         "masks": np.array(part.masks[:, rows]),
     }
-
-
-def _check_range(features: np.ndarray, dtype: np.dtype, node_id: np.ndarray) -> None:
-    """Refuse features that would become infinite as ``dtype``."""
-    if np.can_cast(features.dtype, dtype) or not features.size:
-        return
-    limit = np.finfo(dtype).max
-    if max(-features.min(), features.max()) > limit:
-        row, column = np.argwhere(np.abs(features) > limit)[0]
-        raise DataError(
-            f"feature {column} of node {node_id[row]} is {features[row, column]:g}, beyond {dtype}: scale the"
-            " features, or set runtime.dtype=float64"
-        )
 
 
 def _pair_arrays(part: Part, rows: slice) -> Arrays:

@@ -3,9 +3,11 @@
 import gc
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -64,6 +66,21 @@ def test_damage_of_one_part_is_one_error_on_every_rank(ranks, tmp_path: Path) ->
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
     messages = ranks(2)(damaged, cfg, str(file))
     assert messages[0] == messages[1] and f"{file} (checksum): delete the folder {path}" in messages[0]
+
+
+def without_metis(world: World, cfg: Config) -> tuple[str, str, Path | None]:
+    """The order that was used, and the key and the folder of the prepared graph."""
+    with mock.patch.dict(sys.modules, {"pymetis": None}):
+        about = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device))).preparation
+    assert about is not None
+    return about.facts.methods.reorder, about.key, about.folder
+
+
+def test_an_order_that_takes_the_place_of_another_is_not_kept(ranks, tmp_path: Path) -> None:
+    metis = ["reorder=metis", "reorder.cluster_size=5"]
+    cfg = config("dataset=karate", "scheme=1d", *metis, f"runtime.cache_dir={tmp_path}")
+    assert ranks(2)(without_metis, cfg) == [("rcm", "", None)] * 2
+    assert not list(tmp_path.glob("prepared/*")) and not list(tmp_path.glob("aggregation/*"))
 
 
 def sizes_that_stay(world: World, cfg: Config, graph: Graph | None) -> int:
