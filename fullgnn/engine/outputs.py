@@ -13,7 +13,7 @@ from fullgnn.engine.evaluate import predict
 from fullgnn.engine.fit import EpochOutput, FitResult
 from fullgnn.engine.job import Job
 from fullgnn.engine.resume import how_to_resume
-from fullgnn.engine.row_files import write_rows
+from fullgnn.engine.row_files import write_rows, writing_to
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
 from fullgnn.storage.record import RunFolder
@@ -62,9 +62,13 @@ def write_predictions(job: Job, result: FitResult, folder: RunFolder | None) -> 
     output = predict(job.model, job.graph)
     rows = {"prediction": job.task.prediction(output), "logits": output}
     with ExitStack() as stack:
-        place = Path()
-        if folder is not None:
-            place = Path(stack.enter_context(TemporaryDirectory(dir=folder.path, prefix=".predictions-")))
+
+        def make_place() -> Path:
+            assert folder is not None  # on rank 0
+            with writing_to(folder.path):
+                return Path(stack.enter_context(TemporaryDirectory(dir=folder.path, prefix=".predictions-")))
+
+        place = from_rank0(make_place) or Path()
         write_rows(job.scheme, place, rows, job.preparation.facts.num_nodes)
         if folder is not None:
             folder.write_predictions({name: place / f"{name}.npy" for name in rows})

@@ -99,9 +99,7 @@ class LabelFacts:
     num_train: int = 1  # training nodes
     train_known: tuple[int, ...] = (1,)  # by column, known labels of training nodes
     train_sum: tuple[float, ...] = (0.0,)  # by column, their sum
-    class_counts: tuple[
-        int, ...
-    ] = ()  # by class, training nodes; empty unless the labels are up to MAX_CLASSES classes
+    class_counts: tuple[int, ...] = ()  # by class, training nodes; empty unless these are MAX_CLASSES classes at most
 
     @classmethod
     def of(cls, labels: np.ndarray, num_classes: int, train_mask: np.ndarray) -> "LabelFacts":

@@ -39,6 +39,9 @@ class HostWork:
         """Return ``function(*args)``. In another process, all of them are pickled."""
         return function(*args)
 
+    def close(self) -> None:
+        """Let the process end, if it is another one, so that its memory is free. May be called repeatedly."""
+
 
 class _OwnProcess(HostWork):
     """Calls functions in another process of this machine."""
@@ -76,10 +79,11 @@ class _OwnProcess(HostWork):
         return value
 
     def close(self) -> None:
-        """Let the process end."""
+        """See ``HostWork.close``."""
         if self._connection is not None:
             self._connection.close()
             self._wait()
+            self._connection = None
 
     def _fork(self) -> None:
         here, there = multiprocessing.Pipe()

@@ -59,7 +59,7 @@ def prepared_graph(
     Every rank calls it, and leaves the block together with the others or with the same error.
 
     Args:
-        work: on rank 0, where the whole graph is loaded; None: in this process.
+        work: on rank 0, where the whole graph is loaded, and which is closed then; None: in this process.
         graph: on rank 0, the graph that replaces ``cfg.dataset``.
 
     Raises:
@@ -68,8 +68,10 @@ def prepared_graph(
     if world.size == 1 or world.dry:
         yield prepare_here(cfg, num_parts, graph)
         return
+    work = work or HostWork()
     with temporary_places() as places:
-        made = from_rank0(lambda: (work or HostWork()).call(prepare_folder, cfg, num_parts, places.new(), graph))
+        made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph))
+        work.close()
         _loaded.cache_clear()
         path, was_kept = broadcast_object(made)
         path = _on_this_machine(world, path, places)
@@ -131,10 +133,11 @@ def _opened(path: Path, was_kept: bool) -> PreparedGraph:
 
 def arranged(cfg: Config, num_parts: int, graph: Graph | None = None) -> PreparedGraph:
     """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, in the memory of this process."""
-    begin = time.perf_counter()
+    begin, given = time.perf_counter(), graph
     graph = _graph(cfg, graph)
     load_time_s, cache = time.perf_counter() - begin, Cache(cfg.runtime.cache_dir)
-    _loaded.cache_clear()
+    if given is None:
+        _loaded.cache_clear()
     return arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
 
 

@@ -19,7 +19,7 @@ from fullgnn.engine import make_scheme, set_up
 from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.prepare import process, source
-from fullgnn.prepare.process import host_work
+from fullgnn.prepare.process import HostWork, host_work
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
@@ -136,6 +136,38 @@ def test_functions_run_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch
 
 def _divide_by(number: int) -> float:
     return 1 / number
+
+
+class _Remembers(HostWork):
+    """Counts how often it is closed."""
+
+    times = 0
+
+    def close(self) -> None:
+        self.times += 1
+
+
+def closed(world: World, cfg: Config) -> int:
+    work = _Remembers()
+    with prepared_graph(cfg, world, world.size, work):
+        return work.times
+
+
+def test_the_process_has_ended_before_a_rank_reads_its_part(ranks) -> None:
+    assert ranks(2)(closed, config("dataset=karate", "scheme=1d")) == [1, 1]
+
+
+def test_a_graph_that_was_looked_at_is_not_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    load = source.load_dataset
+    monkeypatch.setattr(source, "load_dataset", lambda node: loaded.append(node["name"]) or load(node))
+    cfg = config("dataset=karate", "scheme=1d")
+    graph = source.loaded_dataset(cfg.dataset)
+    for num_parts in (1, 2):
+        source.arranged(cfg, num_parts, graph)  # as a planner does
+    assert source.loaded_dataset(cfg.dataset) is graph
+    source.arranged(cfg, 2)
+    assert loaded == ["karate"] and source.loaded_dataset(cfg.dataset) is not graph
 
 
 def _refuse(text: str) -> None:
