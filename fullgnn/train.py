@@ -115,7 +115,7 @@ def train_and_report(
     if folder is not None:
         folder.write_record(record)
         comparison = "" if record.predicted is None else f"\n{comparison_table(record)}"
-        log.info("\n%s%s\n%s", closing_table(record), comparison, folder.path)
+        log.info("\n%s%s\n%s", closing_table(record, cfg.train.table == "full"), comparison, folder.path)
     return record
 
 

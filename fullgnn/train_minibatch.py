@@ -122,7 +122,7 @@ def train_and_report(
         write_predictions(full, result, folder)
     if folder is not None:
         folder.write_record(record)
-        log.info("\n%s\n%s", sampling_table(record), folder.path)
+        log.info("\n%s\n%s", sampling_table(record, cfg.train.table == "full"), folder.path)
     return record
 
 

@@ -56,6 +56,7 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
 _MINIMA = {
     "train.epochs": 1,
     "train.eval_every": 0,
+    "train.table": ("short", "full"),
     "train.patience": 0,
     "train.checkpoint_every": 0,
     "train.checkpoint_every_batches": 0,

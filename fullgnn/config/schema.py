@@ -76,6 +76,8 @@ class TrainConfig:
     """Count where the non-zeros are, for the record and for reports: ``tile_density`` and ``structure.npz``."""
     tensorboard: bool = MISSING
     """Write TensorBoard event files of the epochs."""
+    table: str = MISSING
+    """The table at the end of a run: ``short``, or ``full``, with all measurements."""
 
 
 @dataclass

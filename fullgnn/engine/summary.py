@@ -15,7 +15,7 @@ from fullgnn.prepare.statistics import edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost
-from fullgnn.telemetry.table import format_table, num_bytes, percent
+from fullgnn.telemetry.table import format_table, num_bytes, percent, shares
 
 PHASES = ("spmm", "comm", "dense", "other")
 """The parts of an epoch."""
@@ -190,25 +190,43 @@ def _by_collective(ranks: Sequence[RankSummary] | Sequence[Cost]) -> dict[str, l
     return {name: [float(rank.bytes_received.get(name, 0)) for rank in ranks] for name in collectives}
 
 
-def closing_table(record: RunRecord) -> str:
-    """The closing table of a run: its configuration, times by phase, traffic, memory and accuracy."""
+def closing_table(record: RunRecord, full: bool = False) -> str:
+    """The closing table of a run: epoch time, the shares of its phases, traffic, memory and accuracy.
+
+    The phases are parts of their own sum, since the medians of parts need not add up to the median of the whole.
+
+    Args:
+        full: whether it has all measurements, not only the eight that describe a run.
+    """
     median = record.epoch_time_ms["median"]
-    replayed = record.cuda_graph == REPLAYED  # then the phases are fractions of other epochs, which ran eagerly
-    whole = sum(getattr(record, f"{phase}_time_ms") for phase in PHASES) if replayed else median
-    whole = whole or 1.0  # a resumed run may have had nothing left to train
+    replayed = record.cuda_graph == REPLAYED  # then the phases are those of other epochs, which ran eagerly
     trained = record.epochs - (record.resumed_after or 0)
     measured = trained - EAGER_EPOCHS if replayed else max(1, trained - 1)
-    labels = ("SpMM", "communication (exposed)", "dense", "other")
-    rows: list[Sequence[str]] = [
-        (f"epoch, median of {measured}{' replayed' if replayed else ''}", f"{median:.2f} ms", ""),
-        *(
-            (
-                f"  {label}",
-                f"{getattr(record, f'{phase}_time_ms'):.2f} ms",
-                f"{100 * getattr(record, f'{phase}_time_ms') / whole:.0f} %",
-            )
-            for phase, label in zip(PHASES, labels)
-        ),
+    epoch = (f"epoch, median of {measured}{' replayed' if replayed else ''}", f"{median:.2f} ms")
+    times = [getattr(record, f"{phase}_time_ms") for phase in PHASES]
+    phases = zip(("SpMM", "communication (exposed)", "dense", "other"), times, shares(times))
+    if full:
+        rows: list[Sequence[str]] = [(*epoch, "")]
+        rows += [(f"  {label}", f"{time:.2f} ms", share) for label, time, share in phases]
+        rows += [*_measurements(record), *metric_rows(record)]
+    else:
+        received = num_bytes(sum(record.comm_bytes_per_epoch.values()))
+        rows = [epoch, *((f"  {label}", share) for label, _, share in phases)]
+        rows += [("received per rank and epoch", received), memory_row(record), *best_metric_row(record)]
+    title = (
+        f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros{'' if record.symmetric else ', directed'};"
+        f" {record.model}, {record.scheme}, "
+        f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope})"
+    )
+    if record.dry_run_rank is not None:
+        title = f"rank {record.dry_run_rank} of {record.world_size}, simulated: {title}"
+    return title + "\n" + format_table(("", "value", "share") if full else ("", "value"), rows)
+
+
+def _measurements(record: RunRecord) -> list[Sequence[str]]:
+    """The rows of the full table between the times and the metrics. What is None was not measured."""
+    densities = record.tile_density or {}
+    return [
         *(
             (f"received per rank and epoch, {name}", num_bytes(count), "")
             for name, count in record.comm_bytes_per_epoch.items()
@@ -219,38 +237,59 @@ def closing_table(record: RunRecord) -> str:
         ("  if every stage waits for all ranks", f"{record.stage_imbalance:.3f}", ""),
         ("edge cut", percent(record.edge_cut), ""),
         ("needed rows", percent(record.needed_row_ratio), ""),
-        *(
-            (f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(fraction))
-            for density, fraction in (record.tile_density or {}).items()
-        ),
+        *((f"non-zeros in 32 x 32 tiles filled {density} %", "", percent(densities[density])) for density in densities),
+        *([] if densities else [("non-zeros by density of 32 x 32 tiles", "", "-")]),
         ("communication hidden", percent(record.comm_hidden), ""),
-        *(
-            (f"peak memory, rank {rank}", num_bytes(count), "")
-            for rank, count in enumerate(record.peak_memory_bytes_per_rank)
-        ),
+        *memory_rows(record),
         ("peak tensor memory, largest rank", num_bytes(record.peak_tensor_bytes), ""),
-        *metric_rows(record),
     ]
-    title = (
-        f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros{'' if record.symmetric else ', directed'};"
-        f" {record.model}, {record.scheme}, "
-        f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope})"
-    )
+
+
+def memory_rows(record: RunRecord) -> list[Sequence[str]]:
+    """The peak memory of every process."""
+    first = record.dry_run_rank or 0
+    return [
+        (f"peak memory, rank {rank}", num_bytes(count), "")
+        for rank, count in enumerate(record.peak_memory_bytes_per_rank, first)
+    ]
+
+
+def memory_row(record: RunRecord) -> tuple[str, str]:
+    """The memory that limits the size of a run: of tensors on a GPU and in a dry run, of the process on a CPU."""
     if record.dry_run_rank is not None:
-        title = f"dry run of rank {record.dry_run_rank}, which learns nothing: {title}"
-    return title + "\n" + format_table(("", "value", "share"), rows)
+        return f"peak tensor memory, rank {record.dry_run_rank}", num_bytes(record.peak_tensor_bytes)
+    if record.device != "cpu":
+        return "peak GPU memory, largest rank", num_bytes(record.peak_tensor_bytes)
+    return "peak memory, largest rank", num_bytes(record.peak_memory_bytes)
+
+
+def best_metric_row(record: RunRecord) -> list[tuple[str, str]]:
+    """The first metric of the test nodes, or else of the validation nodes, at the best epoch; none in a dry run."""
+    if record.dry_run_rank is not None:
+        return []
+    name = _metric_names(record)[0]
+    test, val = (record.metrics.get(f"{split}_{name}") for split in ("test", "val"))
+    split, value = ("validation", val) if test is None and val is not None else ("test", test)
+    how = "" if val is None else " (best validation)"
+    return [(f"{split} {name} at epoch {record.best_epoch}{how}", _metric(name, value))]
 
 
 def metric_rows(record: RunRecord) -> list[Sequence[str]]:
-    """The metrics at the best epoch; without any, as in a dry run, the rows of an accuracy."""
-    names = [name.removeprefix("val_") for name in record.metrics if name.startswith("val_")] or ["accuracy"]
+    """The metrics at the best epoch; none in a dry run."""
     rows: list[Sequence[str]] = []
-    for number, name in enumerate(names):
-        values = (record.metrics.get(f"{split}_{name}") for split in ("train", "val", "test"))
-        train, val, test = (percent(value) if name == "accuracy" else _number(value) for value in values)
+    for number, name in enumerate(_metric_names(record) if record.dry_run_rank is None else []):
+        train, val, test = (_metric(name, record.metrics.get(f"{split}_{name}")) for split in ("train", "val", "test"))
         rows.append((f"{name} at epoch {record.best_epoch}: train", train, ""))
         rows += [("  validation (best)" if number == 0 else "  validation", val, ""), ("  test", test, "")]
     return rows
+
+
+def _metric_names(record: RunRecord) -> list[str]:
+    return [name.removeprefix("val_") for name in record.metrics if name.startswith("val_")] or ["accuracy"]
+
+
+def _metric(name: str, value: float | None) -> str:
+    return percent(value) if name == "accuracy" else _number(value)
 
 
 def _number(value: float | None) -> str:

@@ -1,6 +1,6 @@
 """What the record of a run says of its sampling."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,15 +8,18 @@ import numpy as np
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import all_gather_objects
 from fullgnn.engine import FitResult
-from fullgnn.engine.summary import metric_rows
+from fullgnn.engine.summary import best_metric_row, memory_row, memory_rows, metric_rows
 from fullgnn.sampling.loader import Loader
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.meter import Cost
-from fullgnn.telemetry.table import format_table, num_bytes, percent
+from fullgnn.telemetry.table import format_table, num_bytes, shares
 
 STEPS = ("sample", "gather", "pack", "wait", "load", "forward", "backward", "comm", "update")
 """The steps of a batch, in order. With workers, the first three are their time, and ``wait`` is what a rank waits for
 them."""
+
+IN_WORKERS = ("sample", "gather", "pack")
+"""The steps that workers do, if there are any."""
 
 COUNTS = ("sampled_edges", "input_rows", "fetched_bytes")
 
@@ -45,28 +48,60 @@ def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) ->
     }
 
 
-def sampling_table(record: RunRecord) -> str:
-    """What a run of sampled training cost, and its metrics on the full graph."""
+def sampling_table(record: RunRecord, full: bool = False) -> str:
+    """What a run of sampled training cost, and its metrics on the full graph.
+
+    Args:
+        full: whether it has all measurements, not only the eight that describe a run.
+    """
     found, median = record.sampling, record.epoch_time_ms["median"]
     assert found is not None
-    rows: list[Sequence[str]] = [
-        (f"epoch, median of {max(1, record.epochs - 1)}", f"{median:.2f} ms", ""),
-        *((f"  {step}", f"{ms:.2f} ms", percent(ms / median)) for step, ms in found["time_ms"].items() if ms),
-        ("batches of an epoch", str(found["num_batches"]), ""),
-        ("drawn edges of an epoch", f"{found['sampled_edges']:.0f}", ""),
-        ("rows of features that were read", f"{found['input_rows']:.0f}", ""),
-        ("features that were fetched from the host", num_bytes(int(found["fetched_bytes"])), ""),
-        *(
-            (f"peak memory, rank {rank}", num_bytes(count), "")
-            for rank, count in enumerate(record.peak_memory_bytes_per_rank)
-        ),
-        *metric_rows(record),
-    ]
     title = (
         f"{record.dataset}, {record.num_nodes} nodes, {record.num_edges} edges; {record.model},"
         f" {found['sampler']['name']}, p={record.world_size}; evaluated on the full graph"
     )
+    epoch = (f"epoch, median of {max(1, record.epochs - 1)}", f"{median:.2f} ms")
+    times = _parts(found["time_ms"], median)
+    if not full:
+        phases = _phases(times)
+        short = [epoch, *((f"  {phase}", share) for phase, share in zip(phases, shares([*phases.values()])))]
+        short += [("batches of an epoch", str(found["num_batches"])), memory_row(record), *best_metric_row(record)]
+        return title + "\n" + format_table(("", "value"), short)
+    elsewhere = {step: ms for step, ms in found["time_ms"].items() if ms and step not in times}
+    rows: list[Sequence[str]] = [
+        (*epoch, ""),
+        *(
+            (f"  {step}", f"{ms:.2f} ms", share)
+            for (step, ms), share in zip(times.items(), shares([*times.values()]))
+            if ms
+        ),
+        *((f"{step}, in the workers meanwhile", f"{ms:.2f} ms", "") for step, ms in elsewhere.items()),
+        ("batches of an epoch", str(found["num_batches"]), ""),
+        ("drawn edges of an epoch", f"{found['sampled_edges']:.0f}", ""),
+        ("rows of features that were read", f"{found['input_rows']:.0f}", ""),
+        ("features that were fetched from the host", num_bytes(int(found["fetched_bytes"])), ""),
+        *memory_rows(record),
+        *metric_rows(record),
+    ]
     return title + "\n" + format_table(("", "value", "share"), rows)
+
+
+def _parts(time_ms: Mapping[str, float], epoch_ms: float) -> dict[str, float]:
+    """The steps of an epoch, and ``other``. Those of the workers are no part of an epoch, which waits for them."""
+    steps = [step for step in STEPS if not (time_ms["wait"] and step in IN_WORKERS)]
+    parts = {step: time_ms[step] for step in steps}
+    return parts | {"other": max(0.0, epoch_ms - sum(parts.values()))}
+
+
+def _phases(parts: Mapping[str, float]) -> dict[str, float]:
+    """The ``parts`` of an epoch, joined to four."""
+    phases = {
+        "waiting for batches" if parts.get("wait") else "making batches": (*IN_WORKERS, "wait", "load"),
+        "forward and backward": ("forward", "backward"),
+        "communication": ("comm",),
+        "update and other": ("update", "other"),
+    }
+    return {phase: sum(parts.get(step, 0.0) for step in steps) for phase, steps in phases.items()}
 
 
 def _median(numbers: Iterable[float]) -> float:

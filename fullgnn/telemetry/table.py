@@ -1,5 +1,6 @@
 """Format text tables, which are also Markdown, and the numbers in them."""
 
+import math
 from collections.abc import Sequence
 
 import tabulate
@@ -22,6 +23,20 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f} %"
+
+
+def shares(parts: Sequence[float]) -> list[str]:
+    """Each part as a percentage of the sum of all of them, rounded so that the percentages add up to 100 %."""
+    sizes = [max(0.0, part) for part in parts]
+    whole = sum(sizes)
+    if not whole:
+        return ["-"] * len(sizes)
+    exact = [100 * size / whole for size in sizes]
+    rounded = [math.floor(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda index: rounded[index] - exact[index])
+    for index in by_remainder[: 100 - sum(rounded)]:
+        rounded[index] += 1
+    return [f"{share} %" for share in rounded]
 
 
 def num_bytes(count: float) -> str:

@@ -545,7 +545,7 @@ def recorded(world: World, cfg: Config, fails: dict[int, str]) -> tuple[Any, str
     replay = Replay(lambda: StandIn(calls, fails, world.rank))
     with mock.patch("fullgnn.train.replay_for", lambda choice, world: replay):
         record = run_on(world, cfg)
-    return record, summary.closing_table(record)
+    return record, summary.closing_table(record, full=True)
 
 
 def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from fullgnn.report.sweep import sweep_table
-from fullgnn.telemetry.table import format_table, num_bytes, percent
+from fullgnn.telemetry.table import format_table, num_bytes, percent, shares
 
 
 def test_columns_align() -> None:
@@ -28,6 +28,21 @@ def test_sizes(count: float, text: str) -> None:
 
 def test_shares() -> None:
     assert (percent(0.81249), percent(None)) == ("81.25 %", "-")
+
+
+@pytest.mark.parametrize(
+    ("parts", "texts"),
+    [
+        ([1, 1, 1], ["34 %", "33 %", "33 %"]),
+        ([0.5, 0.25, 0.25, 0], ["50 %", "25 %", "25 %", "0 %"]),
+        ([2, 2, 2, 1], ["29 %", "29 %", "28 %", "14 %"]),
+        ([3, -1], ["100 %", "0 %"]),
+        ([0, 0], ["-", "-"]),
+        ([], []),
+    ],
+)
+def test_shares_of_a_whole_add_up(parts: list[float], texts: list[str]) -> None:
+    assert shares(parts) == texts
 
 
 def row(overrides: str, **changes: object) -> dict:
