@@ -38,6 +38,14 @@ OPEN_GROUPS = (
 SCHEMAS: dict[str, type[Config]] = {"config": Config, "minibatch": MinibatchConfig}
 """The files of ``conf/`` that describe a run, and their schemas."""
 
+
+def _in_dry_run(dry: Any, real: Any, *, _root_: DictConfig) -> Any:
+    """In a YAML, ``${in_dry_run:3,200}`` is 3 in a dry run and 200 otherwise."""
+    return dry if OmegaConf.select(_root_, "runtime.dry_run", default=False) else real
+
+
+OmegaConf.register_new_resolver("in_dry_run", _in_dry_run, replace=True)
+
 ConfigStore.instance().store(name="schema", node=Config)
 ConfigStore.instance().store(name="schema_minibatch", node=MinibatchConfig)
 
@@ -48,6 +56,7 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
     "optimizations.cache_aggregation": ("auto", True, False),
     "optimizations.loss_rows_only": ("auto", True, False),
     "optimizations.offload": ("auto", "always", "never"),
+    "train.table": ("short", "full"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
     "runtime.dtype": ("float32", "float64"),
@@ -56,7 +65,6 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
 _MINIMA = {
     "train.epochs": 1,
     "train.eval_every": 0,
-    "train.table": ("short", "full"),
     "train.patience": 0,
     "train.checkpoint_every": 0,
     "train.checkpoint_every_batches": 0,

@@ -76,7 +76,7 @@ def check_updates(cfg: DictConfig) -> None:
             if isinstance(number, (int, float)) and not fits(number):
                 raise ConfigError(f"{key}={value} is out of range: it must be {words}")
     warmup = cfg.schedule.get("warmup_epochs", 0)
-    if warmup > cfg.train.epochs:
+    if warmup > cfg.train.epochs and not cfg.runtime.dry_run:  # a dry run has few epochs
         raise ConfigError(
             f"schedule.warmup_epochs={warmup} is longer than the training: train.epochs={cfg.train.epochs}"
         )

@@ -16,28 +16,32 @@ class Progress:
         epochs: number of planned epochs.
         visible: whether this rank shows it.
         first: the first epoch; a resumed run begins later than at 1.
+        simulated: the one rank that a dry run simulates. Every line names it, and has neither the loss nor the metrics,
+            which mean nothing there. Empty: a real run.
     """
 
-    def __init__(self, epochs: int, visible: bool, first: int = 1):
-        self._epochs, self._visible, self._first = epochs, visible, first
+    def __init__(self, epochs: int, visible: bool, first: int = 1, simulated: str = ""):
+        self._epochs, self._visible, self._first, self._simulated = epochs, visible, first, simulated
         self._metrics = ""
         self._bar = None
         if visible and sys.stderr.isatty():
             from tqdm import tqdm  # imported here, since this module must load without tqdm
 
-            self._bar = tqdm(total=epochs, initial=first - 1, desc="epoch", unit="ep", dynamic_ncols=True)
+            self._bar = tqdm(total=epochs, initial=first - 1, desc=simulated or "epoch", unit="ep", dynamic_ncols=True)
 
     def add_epoch(self, record: EpochRecord) -> None:
         if not self._visible:
             return
         if record.metrics is not None:
             self._metrics = _main_metric(record.metrics)
-        line = f"loss {record.loss:.4f}  {self._metrics}  {record.cost.time_ms['epoch']:.1f} ms/epoch"
+        time = f"{record.cost.time_ms['epoch']:.1f} ms/epoch"
+        line = time if self._simulated else f"loss {record.loss:.4f}  {self._metrics}  {time}"
         if self._bar is not None:
             self._bar.set_postfix_str(line, refresh=False)
             self._bar.update()
         elif record.epoch in (self._first, self._epochs) or record.epoch % max(1, self._epochs // 10) == 0:
-            log.info("epoch %d/%d  %s", record.epoch, self._epochs, line)
+            rank = f"{self._simulated}: " if self._simulated else ""
+            log.info("%sepoch %d/%d  %s", rank, record.epoch, self._epochs, line)
 
     def close(self) -> None:
         if self._bar is not None:

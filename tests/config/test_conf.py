@@ -259,5 +259,20 @@ def test_a_wrong_configuration_of_sampled_training_is_one_line(overrides: str) -
     assert str(caught.value).startswith(WRONG_SAMPLED[overrides]) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "epochs"),
+    [
+        ([], 3),
+        (["train.epochs=7"], 7),
+        (["experiment=cora-sgc"], 100),
+        (["schedule=cosine", "schedule.warmup_epochs=10"], 3),  # no error: these are the settings of the real job
+    ],
+)
+def test_a_dry_run_has_three_epochs_unless_they_are_given(overrides: list[str], epochs: int) -> None:
+    assert load_config(compose("runtime.dry_run=true", "world_size=8", *overrides)).train.epochs == epochs
+    if not overrides:
+        assert load_config(compose()).train.epochs == 200
+
+
 def test_conf_is_the_folder_beside_the_package() -> None:
     assert conf_dir() == Path(__file__).resolve().parents[2] / "conf"

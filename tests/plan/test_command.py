@@ -1,6 +1,7 @@
 """``python -m fullgnn.plan`` and the dry run of ``python -m fullgnn.train``."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -103,8 +104,13 @@ def test_unknown_hardware_is_one_line(tmp_path: Path) -> None:
 
 def test_a_dry_run_of_a_large_job(tmp_path: Path) -> None:
     dry = ["runtime.dry_run=true", "world_size=12", "rank=7"]
-    done = run_command(OWN, "dataset=karate", *dry, "train.epochs=2", f"run_dir={tmp_path}", cwd=tmp_path)
+    done = run_command(OWN, "dataset=karate", *dry, f"run_dir={tmp_path}", cwd=tmp_path)
     assert done.status == 0, done.output
+    assert [line for line in done.output.splitlines() if "epoch 3/3" in line] == re.findall(
+        r"(?m)^rank 7 of 12, simulated: epoch 3/3  [\d.]+ ms/epoch$", done.output
+    )
+    assert "\nrank 7 of 12, simulated: karate, 34 nodes" in done.output
+    assert "loss" not in done.output and "accuracy" not in done.output
     record = read_record(tmp_path)
     assert (record.world_size, record.dry_run_rank, len(record.ranks)) == (12, 7, 1)
     assert record.final_loss is None and record.test_accuracy is None

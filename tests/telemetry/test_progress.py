@@ -41,6 +41,12 @@ def test_metrics_of_other_tasks_are_named(heard: pytest.LogCaptureFixture) -> No
     assert heard.messages == ["epoch 1/1  loss 0.5000  micro_f1: train 0.7500  val 0.5000  test -  12.3 ms/epoch"]
 
 
+def test_a_dry_run_shows_its_rank_and_no_loss(heard: pytest.LogCaptureFixture) -> None:
+    progress = Progress(1, visible=True, simulated="rank 3 of 8, simulated")
+    progress.add_epoch(record(1, 1.0, 0.5, 0.25))
+    assert heard.messages == ["rank 3 of 8, simulated: epoch 1/1  12.3 ms/epoch"]
+
+
 def test_one_line_on_a_terminal(heard: pytest.LogCaptureFixture, monkeypatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -55,6 +61,12 @@ def test_one_line_on_a_terminal(heard: pytest.LogCaptureFixture, monkeypatch) ->
     assert heard.messages == []
     assert "\r" in terminal.getvalue() and "2/2" in terminal.getvalue()
     assert "test 50.00 %  12.3 ms/epoch" in terminal.getvalue()
+    dry = Progress(1, visible=True, simulated="rank 3 of 8, simulated")
+    dry.add_epoch(record(1, 0.5, 0.5, 0.5))
+    dry.close()
+    lines = terminal.getvalue().split("\r")
+    assert lines[-1].startswith("rank 3 of 8, simulated: 100%") and "12.3 ms/epoch" in lines[-1]
+    assert not any("loss" in line for line in lines if "simulated" in line)
 
 
 def test_other_ranks_are_silent(heard: pytest.LogCaptureFixture, capsys) -> None:
