@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
+import fullgnn
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine.summary import closing_table
@@ -22,7 +23,7 @@ from fullgnn.graph.datasets import karate
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
 from tests.cases import config
-from tests.commands import OWN, Finished, run_command, torchrun
+from tests.commands import OWN, Finished, environment, run_command, torchrun
 
 RECORD_KEYS = """
     dataset num_nodes num_edges nnz num_features num_classes model scheme world_size replication reorder reorder_scope
@@ -357,8 +358,31 @@ def test_the_configuration_can_be_printed(tmp_path: Path) -> None:
     assert done.status == 0
     assert yaml.safe_load(done.output)["model"]["hidden_channels"] == 5
     helped = run_command(OWN, "--help", cwd=tmp_path)
-    assert helped.status == 0 and "dataset: archaea-like, blogcatalog, citeseer, cora" in helped.output
+    assert helped.status == 0 and "  dataset     archaea-like, blogcatalog, citeseer, cora, digits*" in helped.output
+    assert helped.output.count("    python -m fullgnn.train ") + helped.output.count("    torchrun ") == 4
+    version = run_command(OWN, "--version", cwd=tmp_path)
+    assert version.status == 0 and version.output == f"fullgnn {fullgnn.__version__}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tab_completion_of_bash(tmp_path: Path) -> None:
+    """Hydra completes a command of one word, such as the one that pip installs, and not ``python -m``."""
+    program = tmp_path / "fullgnn-train"
+    program.write_text(f"#!{sys.executable}\nfrom fullgnn.train import main\nmain()\n")
+    program.chmod(0o755)
+    line = "fullgnn-train dataset=karate scheme=1"
+    script = f"""
+        eval "$(fullgnn-train -sc install=bash)"
+        complete -p fullgnn-train
+        COMP_LINE="{line}" COMP_POINT={len(line)} COMP_CWORD=2
+        hydra_bash_completion
+        echo "${{COMPREPLY[@]}}"
+    """
+    env = environment()
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    done = run_command(["bash", "-c", script], cwd=tmp_path, env=env)
+    assert done.status == 0 and "-F hydra_bash_completion fullgnn-train" in done.output
+    assert done.output.splitlines()[-1] == "scheme=1.5d scheme=1d"
 
 
 def test_a_folder_of_ones_own_adds_choices(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+import fullgnn
 from fullgnn.config import conf_dir
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
 from fullgnn.distributed.store import under_torchrun
@@ -20,13 +21,12 @@ log = logging.getLogger(__name__)
 def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]) -> None:
     """The ``main`` of a command: call ``run`` with the command's arguments.
 
-    ``-h`` and ``--help`` print ``help_text()`` instead. A user error ends the process with a message of one line and
+    ``--help`` and ``--version`` are answered instead. A user error ends the process with a message of one line and
     status 1, on every rank; a bug ends the process with a traceback.
     """
     setup_logging(int(os.environ.get("RANK", 0)))
     arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print(help_text())
+    if answers(arguments, help_text):
         return
     try:
         if flags := [argument for argument in arguments if argument.startswith("-")]:
@@ -40,6 +40,18 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
         if under_torchrun():
             report_bug(error)
         raise
+
+
+def answers(arguments: list[str], help_text: Callable[[], str]) -> bool:
+    """Print, on rank 0, ``help_text()`` for ``-h`` or ``--help``, or the version for ``--version``.
+
+    Returns:
+        whether the ``arguments`` ask for one of the two; the command then has nothing else to do.
+    """
+    asked = next((flag for flag in arguments if flag in ("-h", "--help", "--version")), None)
+    if asked is not None and int(os.environ.get("RANK", 0)) == 0:
+        print(f"fullgnn {fullgnn.__version__}" if asked == "--version" else help_text())
+    return asked is not None
 
 
 def run_as_rank(run: Callable[..., object], *args: object) -> None:

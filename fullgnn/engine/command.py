@@ -1,5 +1,6 @@
 """Run a training from the command line: as a rank of torchrun, as a job with ranks of its own, or as a sweep."""
 
+import inspect
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from omegaconf import DictConfig
 
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import SCHEMAS, explain, is_user_error, load_config
+from fullgnn.config.help import training_help
 from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
 from fullgnn.distributed import (
     can_fork,
@@ -27,7 +29,7 @@ from fullgnn.distributed import (
     under_torchrun,
     warn_of_crowding,
 )
-from fullgnn.distributed.command import fail, run_as_rank
+from fullgnn.distributed.command import answers, fail, run_as_rank
 from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine.checks import check_preparation
@@ -79,9 +81,19 @@ class TrainingCommand:
             launch_workers(["-m", self.module, *overrides], nproc, cfg.runtime)
         return read_record(Path(cfg.run_dir))
 
+    def help(self) -> str:
+        """What ``--help`` prints."""
+        description = getattr(inspect.getmodule(self.run), "__doc__", None) or ""
+        return training_help(self.module, self.config_name, description, sys.argv[1:])
+
     def main(self) -> None:
-        """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
+        """Run the command line, or print the help or the version.
+
+        A user error ends it with one line and status 1, a bug with its traceback.
+        """
         setup_logging(int(os.environ.get("RANK", 0)))
+        if answers(sys.argv[1:], self.help):
+            return
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
         sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
         if under_torchrun():
