@@ -2,9 +2,13 @@
 
 import csv
 import logging
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ValueType
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -14,6 +18,7 @@ from fullgnn.distributed import under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.report.metrics import show_as, split_of
+from fullgnn.report.spread import merged, shown
 from fullgnn.storage.atomic import replacing
 from fullgnn.storage.folder import TABLE_FILE, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunRecord
@@ -27,7 +32,10 @@ COLUMNS = """
     spmm_columns_per_epoch edge_cut needed_row_ratio nnz_imbalance peak_memory_bytes reorder_time_s final_loss
     val_accuracy test_accuracy final_test_accuracy error run_dir
 """.split()
-"""The first columns of ``sweep.csv``; those of other metrics than the accuracy follow."""
+"""The fixed columns of ``sweep.csv``. Those of the swept keys stand behind ``overrides``, those of other metrics than
+the accuracy at the end."""
+MAX_ERROR = 60
+"""Characters of an error in the table on the screen; ``sweep.csv`` has the whole of it."""
 MEASURED = {
     "epoch ms": ("epoch_time_ms", "{:.2f}".format),
     "SpMM ms": ("spmm_time_ms", "{:.2f}".format),
@@ -50,6 +58,7 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
+        self._swept: list[str] = []
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
@@ -58,6 +67,7 @@ class SweepReport(Callback):
             prepare_sweep(_csv_path(config).parent, config.overwrite, resuming=config.resume == "auto")
         except ConfigError as error:
             fail(error)
+        self._swept = swept_keys(list(config.hydra.overrides.task))
         self._write(config)  # an empty table, to know now whether the folder can be written
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -82,11 +92,13 @@ class SweepReport(Callback):
         else:
             kind = "" if isinstance(outcome, FullGNNError) else f"{type(outcome).__name__}: "
             row |= {"status": "failed", "error": kind + " ".join(str(outcome).split())}
+        row |= _swept_values(self._swept, job_return.overrides or [], row)
         self._rows.append(row)
         self._write(config)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        log.info("\n%s\n%s", sweep_table(self._rows), _csv_path(config))
+        tables = filter(None, (sweep_table(self._rows), seeds_table(self._rows)))
+        log.info("\n%s\n%s", "\n\n".join(tables), _csv_path(config))
         if others := jobs_beside(_csv_path(config).parent, {row["job"] for row in self._rows}):
             log.warning(
                 "folders of an earlier sweep that had more jobs, which are not in the table: %s", ", ".join(others)
@@ -101,7 +113,7 @@ class SweepReport(Callback):
         path = _csv_path(config)
         try:
             with replacing(path) as temporary, open(temporary, "w", newline="") as file:
-                writer = csv.DictWriter(file, [*COLUMNS, *_other_metrics(self._rows)], restval="")
+                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
                 writer.writeheader()
                 writer.writerows(self._rows)
         except OSError as error:
@@ -112,8 +124,38 @@ def _csv_path(config: DictConfig) -> Path:
     return Path(str(config.hydra.sweep.dir)).absolute() / TABLE_FILE
 
 
+def swept_keys(arguments: Sequence[str]) -> list[str]:
+    """The keys to which the command line gives several values."""
+    return [
+        override.key_or_group
+        for override in OverridesParser.create().parse_overrides(list(arguments))
+        if override.is_sweep_override()
+        and (override.value_type is ValueType.GLOB_CHOICE_SWEEP or len(list(override.sweep_string_iterator())) > 1)
+    ]
+
+
+def _swept_values(keys: Sequence[str], overrides: Sequence[str], row: dict[str, Any]) -> dict[str, Any]:
+    """The values of the swept ``keys`` in one job, as the command line gives them.
+
+    Where the record of the job says otherwise in a fixed column, as that of ``kernel=auto`` does, its value moves to a
+    column such as ``kernel_used``.
+    """
+    given = {key.lstrip("+").partition("@")[0]: value for key, _, value in (one.partition("=") for one in overrides)}
+    values: dict[str, Any] = {key: given[key] for key in keys if key in given and key != "run_dir"}
+    used = {f"{key}_used": row[key] for key in values if key in row and str(row[key]) != values[key]}
+    return values | used
+
+
+def _columns(swept: Sequence[str], rows: list[dict[str, Any]]) -> list[str]:
+    behind = COLUMNS.index("overrides") + 1
+    keys = [key for key in swept if key not in COLUMNS]
+    keys += [name for name in dict.fromkeys(name for row in rows for name in row) if name.endswith("_used")]
+    others = [name for name in _other_metrics(rows) if name not in keys]
+    return [*COLUMNS[:behind], *keys, *COLUMNS[behind:], *others]
+
+
 def _other_metrics(rows: list[dict[str, Any]]) -> list[str]:
-    """The metrics of the jobs that have no fixed column."""
+    """What the jobs have beside the fixed columns: mostly metrics."""
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in COLUMNS]
 
 
@@ -125,11 +167,38 @@ def sweep_table(rows: list[dict[str, Any]]) -> str:
     """
     names = distinguishing([row["overrides"].split(" ") for row in rows])
     measured = _measured(rows)
+    failed = any(row["status"] == "failed" for row in rows)
     cells = [
-        [name, row["status"], *(_cell(row, column, show) for column, show in measured.values())]
+        [
+            name,
+            row["status"],
+            *(_cell(row, column, show) for column, show in measured.values()),
+            *([textwrap.shorten(row.get("error") or "", MAX_ERROR, placeholder=" ...")] if failed else []),
+        ]
         for name, row in zip(names, rows)
     ]
-    return format_table(["job", "status", *measured], cells)
+    return format_table(["job", "status", *measured, *(["error"] if failed else [])], cells)
+
+
+def seeds_table(rows: list[dict[str, Any]]) -> str:
+    """One line for the finished jobs that differ in the seed alone: means and standard deviations.
+
+    It is empty unless two jobs do.
+    """
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["status"] == "ok":
+            same = tuple(one for one in row["overrides"].split(" ") if not one.startswith("seed="))
+            groups.setdefault(same, []).append(row)
+    if not any(len(jobs) > 1 for jobs in groups.values()):
+        return ""
+    names = distinguishing([list(same) for same in groups]) if len(groups) > 1 else ["all jobs"]
+    measured = _measured(rows)
+    cells = []
+    for name, jobs in zip(names, groups.values()):
+        means = merged([{column: job.get(column) for column, _ in measured.values()} for job in jobs])
+        cells.append([name, str(len(jobs)), *(shown(means[column], show, "-") for column, show in measured.values())])
+    return format_table(["mean ± std", "seeds", *measured], cells)
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:

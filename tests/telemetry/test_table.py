@@ -58,7 +58,7 @@ def row(overrides: str, **changes: object) -> dict:
 
 def test_a_job_is_named_by_what_sets_it_apart() -> None:
     lines = sweep_table([row("seed=0 optimizer.lr=1"), row("seed=1 optimizer.lr=1", status="failed")]).splitlines()
-    assert lines[2].startswith("| seed=0 |     ok |") and lines[2].endswith("|   - | 50.00 % |")
+    assert lines[2].startswith("| seed=0 |     ok |") and lines[2].endswith("|   - | 50.00 % |       |")
     assert lines[3].startswith("| seed=1 | failed |") and "1.00" not in lines[3]
     assert len({len(line) for line in lines}) == 1
 
@@ -77,9 +77,9 @@ def test_another_metric_takes_the_place_of_an_accuracy_that_no_job_has() -> None
     jobs = [row("seed=0", test_accuracy=None) | scores, row("seed=1", test_accuracy=None)]
     jobs.append({"overrides": "seed=2", "status": "failed", "error": "out of memory"})
     header, _, *lines = sweep_table(jobs).splitlines()
-    assert [cell.strip() for cell in header.split("|")[-3:-1]] == ["val micro_f1", "test micro_f1"]
-    cells = [[cell.strip() for cell in line.split("|")[-3:-1]] for line in lines]
-    assert cells == [["0.812346", "-"], ["-", "-"], ["-", "-"]]
+    assert [cell.strip() for cell in header.split("|")[-4:-1]] == ["val micro_f1", "test micro_f1", "error"]
+    cells = [[cell.strip() for cell in line.split("|")[-4:-1]] for line in lines]
+    assert cells == [["0.812346", "-", ""], ["-", "-", ""], ["-", "-", "out of memory"]]
     assert "accuracy" not in header
     assert sweep_table([row("seed=0") | scores]) == sweep_table([row("seed=0")])  # it has an accuracy of the test nodes
 
