@@ -108,8 +108,9 @@ def test_on_a_phone_and_on_a_screen(
 def test_on_paper_it_is_light_whatever_the_screen_is(page: Path) -> None:
     browse(page.parent, DARK, f"--print-to-pdf={page.parent / 'page.pdf'}", f"file://{page}")
     content = (page.parent / "page.pdf").read_bytes()
-    pattern = rb"/Subtype /Image\s.*?/Filter /FlateDecode.*?stream\r?\n(.*?)\r?\nendstream"
-    pictures = [np.frombuffer(zlib.decompress(found), np.uint8) for found in re.findall(pattern, content, re.DOTALL)]
+    pattern = rb"/Subtype /Image\s.*?/Filter /FlateDecode.*?/Length (\d+).*?stream\r?\n"
+    starts = [(found.end(), int(found[1])) for found in re.finditer(pattern, content, re.DOTALL)]
+    pictures = [np.frombuffer(zlib.decompress(content[at : at + length]), np.uint8) for at, length in starts]
     assert len(pictures) == num_pictures(page) and all(picture.mean() > 128 for picture in pictures)
     assert len(re.findall(rb"/Type /Page\b", content)) > 3
 
