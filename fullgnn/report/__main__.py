@@ -2,9 +2,12 @@
 
     python -m fullgnn.report RUN_DIR...
     python -m fullgnn.report runs/orders out=runs/orders_page
+    python -m fullgnn.report runs
 
-RUN_DIR is the run_dir of a run, finished or not, or of a sweep, which stands for its finished jobs. The page is
-report.html, its plots are in report_figures/, and nothing else is needed to read it. They are written to
+RUN_DIR is the run_dir of a run, finished or not, or of a sweep, which stands for its finished jobs; or a folder that
+holds some of them, up to three levels below it: other folders in it are skipped. Runs that differ in the seed alone
+are shown as one, by their mean and standard deviation. The page is report.html, its plots are in report_figures/, and
+nothing else is needed to read it. They are written to
 
     out=FOLDER        this folder
                       without it: RUN_DIR if there is one, runs/report_<time> if there are several
@@ -34,11 +37,11 @@ def report(arguments: list[str]) -> Path:
         raise UnsupportedError("a report needs the package matplotlib: pip install matplotlib")
     from fullgnn.report.page import write_page  # needs matplotlib
 
-    runs, left_out = read_runs([Path(folder) for folder in folders])
+    runs, found = read_runs([Path(folder) for folder in folders])
     time = f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder = Path(out or (folders[0] if len(folders) == 1 else f"runs/report_{time}")).absolute()
     try:
-        return write_page(runs, left_out, folder)
+        return write_page(runs, found, folder)
     except OSError as error:
         raise ConfigError(f"out={folder} cannot be written ({error.strerror}): choose another folder") from error
 

@@ -7,22 +7,20 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from fullgnn.report.content import num_ranks
+from fullgnn.report.folders import FIGURES, Found
 from fullgnn.report.plots import RUN_COLORS, write_images
 from fullgnn.report.runs import Run
 from fullgnn.report.sections import sections
 from fullgnn.storage.atomic import write_text
 
-FIGURES = "report_figures"
-"""Folder of the PNG files, beside the page."""
 
-
-def write_page(runs: list[Run], left_out: list[str], folder: Path) -> Path:
+def write_page(runs: list[Run], found: Found, folder: Path) -> Path:
     """Write ``report.html`` and its figures to ``folder``, and return the path of the page.
 
     PNG files of an earlier report are removed.
 
     Args:
-        left_out: what the page does not show, a sentence each.
+        found: what else the folders of the report hold: jobs that have failed, and what the page does not show.
 
     Raises:
         OSError: the folder cannot be written.
@@ -41,8 +39,9 @@ def write_page(runs: list[Run], left_out: list[str], folder: Path) -> Path:
     text = environment.get_template("page.html.j2").render(
         runs=runs,
         colors=RUN_COLORS,
-        left_out=left_out,
-        sections=sections(runs),
+        num_runs=sum(len(run.paths) for run in runs),
+        left_out=found.left_out,
+        sections=sections(runs, found.failures),
         origins=origins,
     )
     write_text(folder / "report.html", text)

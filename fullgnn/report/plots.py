@@ -1,11 +1,13 @@
-"""Plots of the page: curves, bars and maps, each drawn for light and for dark paper, as files and inside the page."""
+"""Plots of the page, each drawn for light and for dark paper, as a file and inside the page: curves and bars.
+
+``maps.py`` draws the maps.
+"""
 
 import base64
 import io
-import math
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +17,12 @@ import numpy as np
 from matplotlib import rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
-from fullgnn.reorder.structure import Structure
 from fullgnn.report.runs import Run
+from fullgnn.report.spread import std
 
 STYLES = Path(__file__).parent  # folder of the style sheets
 LIGHT = rc_params_from_file(STYLES / "light.mplstyle", use_default_template=False)
@@ -48,12 +50,11 @@ PART_COLORS = {
 }
 """Colours of the phases, the collectives and the steps of a batch: the light scheme of Tol (2021), for areas on light
 and dark paper."""
-BORDER_COLOR = "#D55E00"
 DPI = 200
+NUM_COLORS = 64
+"""Colours of the palette of a plot: a few, their shades at the edges of lines, and those of a map."""
 WIDE = (4.6, 3.1)
 """Width and height of bars and curves, in inches. A page of usual width shows an inch as one inch."""
-SQUARE = (4.6, 5.0)
-"""Width and height of a map, in inches."""
 STEPS = [1, 2, 2.5, 5, 10]
 """Steps between ticks, times a power of ten."""
 MAX_NAME = 50
@@ -89,14 +90,23 @@ def write_images(folder: Path, plot: Plot) -> list[dict[str, str]]:
     """
     images = []
     for theme, suffix in (("light", ""), ("dark", "_dark")):
-        content = io.BytesIO()
         with drawn(plot, theme) as figure:
-            figure.savefig(content, format="png", metadata={"Software": None})
-        (folder / f"{plot.name}{suffix}.png").write_bytes(content.getvalue())
+            content = _png(figure)
+        (folder / f"{plot.name}{suffix}.png").write_bytes(content)
         width, height = (str(round(96 * inches)) for inches in figure.get_size_inches())  # with its legend
-        source = "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
+        source = "data:image/png;base64," + base64.b64encode(content).decode()
         images.append({"src": source, "alt": plot.alt, "width": width, "height": height, "class": theme})
     return images
+
+
+def _png(figure: Figure) -> bytes:
+    """The figure as a PNG file with a palette, which takes about a third of the bytes of one with full colours."""
+    whole, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(whole, format="png")
+    image = Image.open(whole).convert("RGB")
+    image = image.quantize(NUM_COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    image.save(small, "png", optimize=True, dpi=(DPI, DPI))
+    return small.getvalue()
 
 
 @contextmanager
@@ -116,26 +126,95 @@ def drawn(plot: Plot, theme: str) -> Iterator[Figure]:
         yield figure
 
 
-def curves(axes: Axes, series: Mapping[Run, Mapping[int, float]], in_percent: bool) -> None:
-    """Lines over the epochs.
+def curves(axes: Axes, series: Mapping[Run, Mapping[int, float]], in_percent: bool, labels: Mapping[Run, str]) -> None:
+    """Lines over the epochs. A line of means has a band of one standard deviation above and below it.
 
     Args:
         series: the value at each epoch; nan leaves a gap.
         in_percent: the values are shares.
+        labels: texts of the legend; empty: there is no legend.
     """
+    factor = 100 if in_percent else 1
     for above, (run, points) in zip(range(len(series))[::-1], series.items()):
+        epochs, line = list(points), [factor * at for at in points.values()]
+        around = [factor * std(at) for at in points.values()]
         axes.plot(
-            list(points),
-            [100 * at if in_percent else at for at in points.values()],
+            epochs,
+            line,
             color=f"C{run.position}",
-            linestyle=DASHES[run.position // len(RUN_COLORS) % len(DASHES)],
-            linewidth=1.3 + 1.5 * above / len(series),  # curves that agree are seen beneath each other
+            linestyle=_dashes(run.position),
+            linewidth=1.3 + 1.5 * above / len(series),  # curves that are close are seen beneath each other
             marker="o" if len(points) == 1 else None,
-            label=_label(run, series),
+            label=_wrapped(labels[run]) if run in labels else None,
         )
+        if any(around):
+            low, high = np.subtract(line, around), np.add(line, around)
+            axes.fill_between(epochs, low, high, color=f"C{run.position}", alpha=0.2, linewidth=0)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
     axes.set(xlabel="epoch", ylabel="%" if in_percent else "")
+    axes.grid(axis="y")
+
+
+def by_run(
+    axes: Axes,
+    runs: Sequence[Run],
+    parts: Mapping[str, Sequence[float]],
+    unit: str,
+    ranges: Sequence[tuple[float, float]] = (),
+) -> None:
+    """A horizontal bar for each run, the first one at the top, with the names of the runs at their left.
+
+    Args:
+        parts: the lengths of each part; one part has the colours of the runs, several have their own.
+        ranges: for each run the ends of a whisker; empty: there are none.
+    """
+    places, base = np.arange(len(runs)), np.zeros(len(runs))
+    for name, values in parts.items():
+        color = [f"C{run.position}" for run in runs] if len(parts) == 1 else _color_of_part(name)
+        axes.barh(places, values, 0.62, base, color=color, label=name if len(parts) > 1 else None)
+        base = base + np.asarray(values, float)
+    if ranges:
+        whiskers = np.abs(np.transpose(ranges) - base)
+        axes.errorbar(base, places, xerr=whiskers, fmt="none", ecolor=rcParams["text.color"], capsize=2.5, elinewidth=1)
+    axes.set_yticks(places, [_shortened(run.label) for run in runs])
+    axes.set(ylim=(len(runs) - 0.4, -0.6), xlabel=unit)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def size_by_run(runs: Sequence[Run]) -> tuple[float, float]:
+    """Width and height of ``by_run``, in inches."""
+    lines = sum(_shortened(run.label).count("\n") for run in runs)
+    return WIDE[0], 0.9 + 0.3 * len(runs) + 0.16 * lines
+
+
+def speed_up(axes: Axes, series: Mapping[str, Mapping[int, tuple[float, float, float]]]) -> None:
+    """Lines of the speed-up against the number of ranks, both on logarithmic scales, beside the ideal one.
+
+    Args:
+        series: by name; for each number of ranks the speed-up and the ends of a whisker.
+    """
+    counts = sorted({count for points in series.values() for count in points})
+    axes.plot(
+        [counts[0], counts[-1]], [1, counts[-1] / counts[0]], color=rcParams["axes.edgecolor"], dashes=(4, 3),
+        linewidth=1, label="ideal",
+    )  # fmt: skip
+    for k, (name, points) in enumerate(series.items()):
+        middle, low, high = np.transpose([points[count] for count in sorted(points)])
+        whiskers = [middle - low, high - middle]
+        axes.errorbar(
+            sorted(points), middle, yerr=whiskers, color=f"C{k}", linestyle=_dashes(k), marker="o", markersize=4,
+            capsize=2.5, elinewidth=1, label=_wrapped(name),
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(counts, list(map(str, counts)))
+    axes.yaxis.set_major_formatter(lambda factor, _: f"{factor:.3g}")
+    axes.minorticks_off()
+    axes.set(xlabel="ranks, p", ylabel="speed-up")
     axes.grid(axis="y")
 
 
@@ -147,24 +226,25 @@ def stacked(axes: Axes, axis: Axis, parts: Mapping[str, Sequence[float]], top: f
     """
     width, base = _prepare_bars(axes, axis), np.zeros(len(axis.labels))
     for name, values in parts.items():
-        color = PART_COLORS.get(name, rcParams["axes.labelcolor"])
-        axes.bar(range(len(values)), values, width, base, color=color, label=name)
+        axes.bar(range(len(values)), values, width, base, color=_color_of_part(name), label=name)
         base = base + np.asarray(values, float)
     axes.set_ylim(0, 1.05 * top or 1)
 
 
-def grouped(axes: Axes, axis: Axis, series: Mapping[Run, Sequence[float]]) -> None:
+def grouped(axes: Axes, axis: Axis, series: Mapping[Run, Sequence[float]], labels: Mapping[Run, str]) -> None:
     """Bars of several runs beside each other at each label.
 
     Args:
         series: a value for each label, or for the first of them.
+        labels: texts of the legend; empty: there is no legend.
     """
     width = _prepare_bars(axes, axis)
     if len(series) > 1:
         width = 0.8 / len(series)
     for k, (run, values) in enumerate(series.items()):
         at = np.arange(len(values)) + (k - (len(series) - 1) / 2) * width
-        axes.bar(at, values, width, color=f"C{run.position}", label=_label(run, series))
+        label = _wrapped(labels[run]) if run in labels else None
+        axes.bar(at, values, width, color=f"C{run.position}", label=label)
     axes.set_ylim(bottom=0)
 
 
@@ -179,56 +259,22 @@ def _prepare_bars(axes: Axes, axis: Axis) -> float:
     return 0.8 if num_bars > 8 else 0.1 + 0.06 * num_bars
 
 
-def density_map(axes: Axes, structure: Structure, density: np.ndarray, limits: tuple[float, float]) -> None:
-    """Shares of non-zeros by cell on a logarithmic scale, with the borders of the block rows.
-
-    Args:
-        density: (cells, cells); 0 has the colour of the paper.
-        limits: ends of the scale, both above 0.
-    """
-    bounds, parts = structure.cell_bounds, structure.part_bounds
-    mesh = axes.pcolormesh(bounds, bounds, np.ma.masked_equal(density, 0), norm=LogNorm(*limits))
-    for bound in parts[1:-1]:
-        for draw_line in (axes.axhline, axes.axvline):
-            draw_line(bound, color=BORDER_COLOR, linewidth=min(0.9, 8 / len(parts)))
-    _square(axes, int(bounds[-1]))
-    axes.set(xlabel="column", ylabel="row")
-    ticks = _logarithmic_ticks(*limits)
-    _add_scale(axes, mesh, ticks, lambda share, _: f"{100 * share:.3g} %", "stored share of a cell")
-
-
-def block_map(axes: Axes, nnz: np.ndarray) -> None:
-    """Counts by block, of which the numbers are in the blocks while there is room.
-
-    Args:
-        nnz: (parts, parts) integers.
-    """
-    num_parts, norm = len(nnz), Normalize(0, max(int(nnz.max(initial=0)), 1))
-    density = matplotlib.colormaps[rcParams["image.cmap"]]
-    soft = ListedColormap(density(np.linspace(0, 0.75, 256)))  # the areas are few and large
-    mesh = axes.pcolormesh(nnz, cmap=soft, norm=norm, edgecolors=rcParams["axes.facecolor"], linewidth=1)
-    if num_parts <= 6:
-        for (row, column), count in np.ndenumerate(nnz):
-            ink = "#1c1c1c" if _luminance(soft(norm(count))) > 0.4 else "#ffffff"
-            axes.text(column + 0.5, row + 0.5, _si(count), ha="center", va="center", color=ink, fontsize=9)
-    _square(axes, num_parts)
-    marks = np.unique(np.linspace(0, num_parts - 1, min(num_parts, 8)).astype(int))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(marks + 0.5, [str(mark) for mark in marks])
-    axes.tick_params(length=0)
-    axes.set(xlabel="block column", ylabel="block row")
-    ticks = MaxNLocator(4, steps=STEPS).tick_values(*mesh.get_clim())
-    _add_scale(axes, mesh, ticks, lambda count, _: _si(count), "non-zeros")
-
-
 def _wrapped(name: str) -> str:
     """A long name in several lines."""
     return textwrap.fill(name, MAX_NAME)
 
 
-def _label(run: Run, series: Collection[Run]) -> str | None:
-    """Name of a run in the legend; a single run needs no legend."""
-    return _wrapped(run.name) if len(series) > 1 else None
+def _shortened(name: str) -> str:
+    """A name beside a bar: at most three lines, which leave room for the bar."""
+    return "\n".join(textwrap.wrap(name, MAX_NAME // 2, max_lines=3, placeholder=" …"))
+
+
+def _dashes(position: int) -> str:
+    return DASHES[position // len(RUN_COLORS) % len(DASHES)]
+
+
+def _color_of_part(name: str) -> str:
+    return PART_COLORS.get(name, rcParams["axes.labelcolor"])
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:
@@ -236,53 +282,8 @@ def _add_legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         longest = max(map(len, labels))
-        columns = 1 if longest > 22 else 2 if longest > 12 else 4
+        columns = 1 if longest > 24 else 2 if longest > 12 else 4
         lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
         width, height = figure.get_size_inches()
         figure.set_size_inches(width, height + LEGEND_LINE * (lines - 1))
         figure.legend(handles, labels, loc="outside lower left", ncols=columns, columnspacing=1.2)
-
-
-def _square(axes: Axes, size: int) -> None:
-    """Axes of a map, with row 0 at the top."""
-    axes.set(aspect="equal", xlim=(0, size), ylim=(size, 0))
-    axes.spines[:].set_visible(False)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(4, integer=True, steps=STEPS))
-        axis.set_major_formatter(lambda node, _: _si(node))
-
-
-def _add_scale(axes: Axes, mesh: Any, ticks: Sequence[float], show: Callable[[float, float], str], label: str) -> None:
-    """The colour scale, below a map."""
-    low, high = mesh.get_clim()
-    bar = axes.figure.colorbar(mesh, ax=axes, location="bottom", shrink=0.7, aspect=35, pad=0.03, label=label)
-    bar.set_ticks([tick for tick in ticks if low <= tick <= high])
-    bar.ax.xaxis.set_major_formatter(show)
-    bar.ax.minorticks_off()
-    bar.ax.tick_params(length=2)
-    bar.ax.spines[:].set_visible(False)
-
-
-def _logarithmic_ticks(low: float, high: float) -> list[float]:
-    """About four round numbers between ``low`` and ``high``."""
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
-        rounds = (digit * 10.0**exponent for exponent in exponents for digit in digits)
-        ticks = [tick for tick in rounds if low <= tick <= high]
-        if len(ticks) >= 3:
-            break
-    return ticks[:: -(-len(ticks) // 4)]
-
-
-def _si(count: float) -> str:
-    """``12.3 k``, three digits."""
-    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if abs(count) >= factor:
-            return f"{count / factor:.3g}{unit}"
-    return f"{count:.3g}"
-
-
-def _luminance(color: tuple[float, ...]) -> float:
-    """Relative luminance of an sRGB colour, by the definition of WCAG 2."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
-    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))

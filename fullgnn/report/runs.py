@@ -1,40 +1,43 @@
-"""The runs of a report, read from their folders."""
+"""The runs of a report, read from their folders. Runs that differ in the seed alone become one."""
 
-import csv
 import json
-import zipfile
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+import logging
+import re
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from fullgnn.errors import ConfigError
 from fullgnn.reorder.structure import Structure
-from fullgnn.report.sweep import distinguishing
-from fullgnn.storage.folder import TABLE_FILE
+from fullgnn.report.folders import GIVE, Found, find_runs, reading
+from fullgnn.report.spread import merged
 from fullgnn.storage.record import read_epochs
 
-GIVE = "give the run_dir of a run or of a sweep"
-DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, KeyError, AttributeError, EOFError)
-DAMAGE += (csv.Error, zipfile.BadZipFile, YAMLError, OmegaConfBaseException)
-"""What the readers of a damaged file raise."""
+log = logging.getLogger(__name__)
+
+FOLDER_KEYS = ("run_dir", "overwrite", "resume")
+"""Keys of the configuration that say where a run writes, not what it computes."""
+SEED = "seed"
+MACHINE = ("world_size", "device", "hardware", "versions", "git_commit")
+"""Fields of the record that may differ where the configurations do not."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one run has left behind. What it did not write is empty."""
+    """What one run has left behind. What it did not write is empty.
+
+    It may stand for several runs that differ in the seed alone. Its numbers that differ are then a ``Mean``, and its
+    ``config`` and ``structure`` are those of the first run.
+    """
 
     position: int  # on the page, from 0
     name: str  # different from that of any other run of the report
+    label: str  # the name in a plot: shorter, and still different
     prefix: str  # of headings: the name with a colon; empty if there is one run
-    path: Path
+    paths: tuple[Path, ...]  # a folder for each seed
     config: str  # text of config.yaml
     settings: dict[str, str]  # the dotted keys of config.yaml, and their values as YAML writes them
     record: dict[str, Any]  # record.json, perhaps of an older version; empty: the run has not finished
@@ -42,64 +45,53 @@ class Run:
     structure: Structure | None
     notes: tuple[str, ...]  # sentences: what the reader of the page should know about this run
 
+    @property
+    def folder(self) -> str:
+        """The folder; several folders of one parent as a shell would expand them."""
+        if len(self.paths) == 1:
+            return str(self.paths[0])
+        parents = {path.parent for path in self.paths}
+        if len(parents) > 1:
+            return ", ".join(map(str, self.paths))
+        return f"{parents.pop()}/{{{','.join(path.name for path in self.paths)}}}"
 
-def read_runs(folders: list[Path]) -> tuple[list[Run], list[str]]:
-    """The runs in ``folders``, in this order, each once; and what is missing, a sentence each.
 
-    A folder is that of a run, finished or not, or of a sweep, which stands for its finished jobs.
+def read_runs(folders: list[Path]) -> tuple[list[Run], Found]:
+    """The runs in ``folders``, see ``find_runs``, in this order; runs that differ in the seed alone are one.
+
+    One line is logged about folders that hold no run.
 
     Raises:
-        ConfigError: a folder is neither, or a file in it is damaged.
+        ConfigError: a folder holds no run, or a file of a run that the user has named is damaged.
     """
-    names: dict[Path, str] = {}
-    left_out: list[str] = []
-    for folder in folders:
-        if (folder / TABLE_FILE).is_file():
-            jobs, unfinished = _read_sweep(folder)
-            for path, name in jobs.items():
-                names.setdefault(path, name)
-            left_out += [f"Job {job} of {folder} has not finished and is left out." for job in unfinished]
-        elif (folder / "record.json").is_file() or (folder / "epochs.jsonl").is_file():
-            names.setdefault(folder.absolute(), folder.absolute().name)
-        else:
-            raise ConfigError(_no_run(folder))
-    for longer in (lambda path, name: f"{path.parent.name}/{name}", lambda path, name: str(path)):
-        count = Counter(names.values())
-        names = {path: longer(path, name) if count[name] > 1 else name for path, name in names.items()}
-    runs = [
-        _read(path, position, name, f"{name}: " if len(names) > 1 else "")
-        for position, (path, name) in enumerate(names.items())
-    ]
-    return runs, left_out
+    found = find_runs(folders)
+    runs = []
+    for path, place in found.places.items():
+        try:
+            runs.append(_read(path, place.name))
+        except ConfigError as error:
+            if place.asked_for:
+                raise
+            found.skipped.append(str(error).partition(": ")[0])
+    if found.skipped:
+        log.info("skipped, since they are no runs: %s", ", ".join(found.skipped))
+    if not runs:
+        raise ConfigError(f"no run in {', '.join(map(str, folders))} can be read: {GIVE}")
+    groups = _by_seed(runs)
+    shown = [_of_seeds(group, groups) for group in groups]
+    prefixes = [f"{run.name}: " if len(shown) > 1 else "" for run in shown]
+    labels = _labels([run.name for run in shown])
+    return [
+        replace(run, position=position, prefix=prefix, label=label)
+        for position, (run, prefix, label) in enumerate(zip(shown, prefixes, labels))
+    ], found
 
 
-def _no_run(folder: Path) -> str:
-    """What is wrong with a folder that holds no run, and what to give instead."""
-    if not folder.is_dir():
-        return f"{folder} is no folder: {GIVE}"
-    if list(folder.glob("*/record.json")):
-        return f"{folder} is not a run but holds some: give {folder / '*'}"
-    return f"{folder} holds no run (no record.json, epochs.jsonl or sweep.csv): {GIVE}"
-
-
-def _read_sweep(folder: Path) -> tuple[dict[Path, str], list[str]]:
-    """The folders and the names of its finished jobs; the numbers of its other jobs."""
-    with _reading(folder / TABLE_FILE, "give the folders of the jobs instead"):
-        with open(folder / TABLE_FILE, newline="") as file:
-            overrides = {row["job"]: row["overrides"].split(" ") for row in csv.DictReader(file)}
-    finished = [job for job in overrides if (folder / job / "record.json").is_file()]
-    if not finished:
-        raise ConfigError(f"no job of the sweep {folder} has finished: give the folder of a run, or wait for one")
-    names = distinguishing([overrides[job] for job in finished]) if len(finished) > 1 else [""]
-    jobs = {(folder / job).absolute(): name or f"{folder.name}/{job}" for job, name in zip(finished, names)}
-    return jobs, [job for job in overrides if job not in finished]
-
-
-def _read(path: Path, position: int, name: str, prefix: str) -> Run:
+def _read(path: Path, name: str) -> Run:
     record: dict[str, Any] = {}
     file = path / "record.json"
     if file.is_file():
-        with _reading(file, "leave this run out, or train it again"):
+        with reading(file, "leave this run out, or train it again"):
             record = json.loads(file.read_text())
         if not isinstance(record, dict) or not isinstance(record.get("epoch_time_ms"), dict):
             raise ConfigError(f"{file} is not of a training run: {GIVE}")
@@ -110,23 +102,22 @@ def _read(path: Path, position: int, name: str, prefix: str) -> Run:
     if damaged:
         notes.append(f"A line of epochs.jsonl is damaged: what follows epoch {len(epochs)} is left out.")
     file = path / "config.yaml"
-    with _reading(file):
+    with reading(file):
         config = file.read_text() if file.is_file() else ""
         settings = _flat(OmegaConf.to_container(OmegaConf.create(config), resolve=False))
     file, structure = path / "structure.npz", None
     if file.is_file():
-        with _reading(file), np.load(file, allow_pickle=False) as arrays:
+        with reading(file), np.load(file, allow_pickle=False) as arrays:
             structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
-    return Run(position, name, prefix, path, config, settings, record, epochs, structure, tuple(notes))
+    return Run(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes))
 
 
-@contextmanager
-def _reading(path: Path, advice: str = "remove it, or leave this run out") -> Iterator[None]:
-    """Turn damage of the file ``path``, read inside the ``with`` block, into an error in one line."""
-    try:
-        yield
-    except DAMAGE as error:
-        raise ConfigError(f"{path} cannot be read: {advice}") from error
+def _labels(names: list[str]) -> list[str]:
+    """Names without the words that all of them share, and of a dotted key its last part: ``nproc=2 scheme=1d``."""
+    words = [name.split(" ") for name in names]
+    shared = set.intersection(*map(set, words)) if len(names) > 1 else set()
+    labels = [" ".join(re.sub(r"^(\w+\.)+(?=\w+=)", "", word) for word in one if word not in shared) for one in words]
+    return labels if all(labels) and len(set(labels)) == len(labels) else names
 
 
 def _flat(node: Any, prefix: str = "") -> dict[str, str]:
@@ -137,3 +128,70 @@ def _flat(node: Any, prefix: str = "") -> dict[str, str]:
     for name, child in node.items():
         leaves |= _flat(child, f"{prefix}.{name}" if prefix else str(name))
     return leaves
+
+
+def settings_without(run: Run, *keys: str) -> dict[str, str]:
+    """The configuration of a run without where it writes, its seed, and ``keys`` with all keys below them."""
+    left_out = (*FOLDER_KEYS, SEED, *keys)
+    return {
+        key: value
+        for key, value in run.settings.items()
+        if not any(key == one or key.startswith(f"{one}.") for one in left_out)
+    }
+
+
+def _by_seed(runs: list[Run]) -> list[list[Run]]:
+    """Groups of finished runs that differ in the seed alone, each in the place of its first run.
+
+    Where a seed occurs twice among them, as before and after a change of the code, the runs of one folder form a
+    group. A run that has not finished stays alone, and so do runs of one seed.
+    """
+    together: dict[object, list[Run]] = {}
+    for run in runs:
+        machine = [run.record.get(key) for key in MACHINE]
+        same = repr((sorted(settings_without(run).items()), machine))
+        together.setdefault(same if run.record and SEED in run.settings else run, []).append(run)
+    groups = []
+    for group in together.values():
+        apart: dict[Path, list[Run]] = {}
+        for run in group:
+            apart.setdefault(run.paths[0].parent, []).append(run)
+        for candidate in [group] if _distinct_seeds(group) else apart.values():
+            groups += [candidate] if _distinct_seeds(candidate) else [[run] for run in candidate]
+    return sorted(groups, key=lambda group: runs.index(group[0]))
+
+
+def _distinct_seeds(group: list[Run]) -> bool:
+    return len({run.settings.get(SEED) for run in group}) == len(group)
+
+
+def _of_seeds(group: list[Run], groups: list[list[Run]]) -> Run:
+    """One run in place of a ``group`` of runs that differ in the seed."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    seeds = ", ".join(run.settings[SEED] for run in group)
+    name = _name_of(group)
+    if any(name == (_name_of(one) if len(one) > 1 else one[0].name) for one in groups if one is not group):
+        name = f"{first.name} … {group[-1].name}"
+    by_epoch: dict[int, list[dict[str, Any]]] = {}
+    for run in group:
+        for line in run.epochs:
+            by_epoch.setdefault(line["epoch"], []).append(line)
+    return replace(
+        first,
+        name=f"{name} ({len(group)} seeds)",
+        paths=tuple(run.paths[0] for run in group),
+        settings=first.settings | {SEED: seeds},
+        record=merged([run.record for run in group]) | {SEED: seeds},
+        epochs=[merged(lines) for _, lines in sorted(by_epoch.items()) if len(lines) == len(group)],
+        notes=(*dict.fromkeys(note for run in group for note in run.notes), f"Means over the seeds {seeds}."),
+    )
+
+
+def _name_of(group: list[Run]) -> str:
+    """What the names of a group have in common besides the seed; the first and the last name where they differ more."""
+    names = [" ".join(word for word in run.name.split(" ") if not word.startswith("seed=")) for run in group]
+    if len(set(names)) > 1:
+        return f"{group[0].name} … {group[-1].name}"
+    return names[0].rstrip(": ") or group[0].paths[0].parent.name

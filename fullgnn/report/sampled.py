@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from fullgnn.report.content import COUNT, RATIO, Block, Table, missing, shown
-from fullgnn.report.plots import Axis, Plot, stacked
+from fullgnn.report.content import COUNT, RATIO, Block, Table, missing
+from fullgnn.report.plots import Plot, by_run, size_by_run
 from fullgnn.report.runs import Run
+from fullgnn.report.spread import shown
 
 STEPS = {
     "sample": "sample",
@@ -37,8 +38,8 @@ def sampled_training(runs: list[Run]) -> Iterator[Block]:
     names, wholes = [run.name for run in found], [sum(stack.values()) for stack in stacks]
     lengths = "; ".join(f"{name} {whole:.2f} ms" for name, whole in zip(names, wholes))
     alt = f"Time of an epoch of sampled training by the steps of its batches: {lengths}."
-    data = {"axis": Axis(names, "", "ms"), "parts": parts, "top": max(wholes)}
-    yield "plot", Plot("steps", "time of an epoch by step", alt, stacked, data)
+    data = {"runs": list(found), "parts": parts, "unit": "ms"}
+    yield "plot", Plot("steps", "time of an epoch by step", alt, by_run, data, size_by_run(list(found)))
     times = [[f"{name}, ms", *(shown(one["time_ms"].get(step), RATIO) for one in found.values())]
              for step, name in STEPS.items()]  # fmt: skip
     counts = [[label, *(shown(one.get(key), COUNT) for one in found.values())] for key, label in COUNTS.items()]

@@ -1,189 +1,42 @@
 """The sections of the page. The page shows the plots of a section first, then its other blocks in their order."""
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from fullgnn.report import metrics
-from fullgnn.report.content import COUNT, NOTHING, RATIO, Block, Show, Table, missing, num_ranks, shown, unit
-from fullgnn.report.plots import SQUARE, Axis, Plot, block_map, curves, density_map, grouped, stacked
+from fullgnn.report.content import COUNT, RATIO, Block, Show, Table, in_words, missing
+from fullgnn.report.epoch_time import epoch_time
+from fullgnn.report.folders import Failure
+from fullgnn.report.losses import loss_and_metrics, loss_title
+from fullgnn.report.nonzeros import adjacency, blocks, tile_density
+from fullgnn.report.plots import Axis, Plot, stacked
+from fullgnn.report.ranks import PHASE_NAMES, bytes_by_collective, memory, time_by_phase
 from fullgnn.report.runs import Run
 from fullgnn.report.sampled import sampled_training
+from fullgnn.report.spread import NOTHING, shown
 from fullgnn.report.summary import summary
-from fullgnn.telemetry.table import percent
-
-PHASE_NAMES = {"spmm": "SpMM", "comm": "communication", "dense": "dense", "other": "other"}
-BYTE_UNITS = ("B", "kB", "MB", "GB")
-NNZ_UNITS = ("non-zeros", "thousand", "million", "thousand million")
-
-Spent = Mapping[Run, Sequence[Mapping[str, float]]]
-"""What each rank of a run spent, by heading: first the whole, then its parts, the same ones on all ranks of a run."""
 
 
-def loss_and_metrics(runs: list[Run]) -> Iterator[Block]:
-    """One plot for each quantity, with the curves of all runs."""
-    columns: dict[str, tuple[dict[int, float], Show]] = {}  # of the table, by heading
-    names = metrics.metrics_in(line for run in runs for line in run.epochs)
-    for key in ("loss", *(f"{split}_{name}" for name in names for split in metrics.SPLITS)):
-        title = "training loss" if key == "loss" else metrics.title(key)
-        show = metrics.show_as(key)
-        lines: dict[Run, dict[int, float]] = {}
-        for run in runs:
-            recorded = {line["epoch"]: line[key] for line in run.epochs if key in line}
-            # null is a loss that was not finite, or the metric of a split without nodes
-            points = {epoch: math.nan if value is None else float(value) for epoch, value in recorded.items()}
-            if not all(map(math.isnan, points.values())):
-                lines[run] = points
-                columns[run.prefix + title] = points, show
-        if lines:
-            texts = {run.name: [shown(value, show) for value in points.values()] for run, points in lines.items()}
-            ends = "; ".join(f"{name} from {values[0]} to {values[-1]}" for name, values in texts.items())
-            data = {"series": lines, "in_percent": metrics.is_accuracy(key)}
-            file, alt = re.sub(r"[^\w.@-]", "_", key), f"{title[:1].upper()}{title[1:]} by epoch: {ends}."
-            yield "plot", Plot(file, title, alt, curves, data)
-    epochs = sorted({epoch for points, _ in columns.values() for epoch in points})
-    if epochs:
-        rows = [[str(at), *(shown(points.get(at), show) for points, show in columns.values())] for at in epochs]
-        yield "numbers", Table(f"{_loss_title(runs)} by epoch", ["epoch", *columns], rows)
-    yield from missing(runs, [run for run in runs if run.epochs], "epochs.jsonl")
-
-
-def _loss_title(runs: list[Run]) -> str:
-    """Title of the section of the curves; there may be metrics other than the accuracy."""
-    names = metrics.metrics_in(line for run in runs for line in run.epochs)
-    return "Loss and accuracy" if set(names) <= {"accuracy"} else "Loss and metrics"
-
-
-def time_by_phase(runs: list[Run]) -> Iterator[Block]:
-    columns = {"epoch": "epoch", **PHASE_NAMES}
-    spent = {
-        run: [{name: rank["time_ms"][phase] for phase, name in columns.items()} for rank in ranks]
-        for run, ranks in _ranks(runs, "time_ms").items()
-    }
-    table = Table("Milliseconds of an epoch by rank", ["", *columns.values()], [])
-    yield from _parts_by_rank("time", "time of an epoch", spent, ("ms",), table, RATIO)
-    yield from missing(runs, spent, "what each rank spent")
-
-
-def bytes_by_collective(runs: list[Run]) -> Iterator[Block]:
-    received = {
-        run: [rank["bytes_received"] for rank in ranks] for run, ranks in _ranks(runs, "bytes_received").items()
-    }
-    names = sorted({name for ranks in received.values() for rank in ranks for name in rank})
-    spent = {}
-    for run, ranks in received.items():
-        used = [name for name in names if any(rank.get(name) for rank in ranks)]
-        spent[run] = [{"all": sum(rank.values()), **{name: rank.get(name, 0) for name in used}} for rank in ranks]
-        if not used:
-            yield "paragraph", f"{run.prefix}Nothing arrived: there is one rank."
-    table = Table("Bytes received in an epoch by rank", ["", "all", *names], [])
-    yield from _parts_by_rank("bytes", "received in an epoch", spent, BYTE_UNITS, table, COUNT)
-    yield from missing(runs, spent, "what each rank received")
-
-
-def _parts_by_rank(
-    name: str, title: str, spent: Spent, units: Sequence[str], table: Table, show: Show
-) -> Iterator[Block]:
-    """A plot for each run that spent anything, runs of one dataset on one scale, and the ``table`` of all runs."""
-    tops: dict[Any, float] = {}
-    for run, ranks in spent.items():
-        highest = max(sum(list(rank.values())[1:]) for rank in ranks)
-        tops[run.record.get("dataset")] = max(tops.get(run.record.get("dataset"), 0), highest)
-    for run, ranks in spent.items():
-        whole, *parts = ranks[0]
-        if parts:
-            top = tops[run.record.get("dataset")]
-            scale, unit_name = unit(top, units)
-            heights = {part: [rank[part] / scale for rank in ranks] for part in parts}
-            most = f"{max(rank[whole] for rank in ranks) / scale:.2f} {unit_name}"
-            alt = f"{run.name}: {title}, by part, on {num_ranks(len(ranks))}; {most} at most."
-            data = {"axis": Axis(_ordinals(ranks), "rank", unit_name), "parts": heights, "top": top / scale}
-            yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, stacked, data)
-    rows = [
-        [f"{run.prefix}rank {k}", *(show(rank.get(column, 0)) for column in table.header[1:])]
-        for run, ranks in spent.items()
-        for k, rank in enumerate(ranks)
-    ]
-    if rows:
-        yield "numbers", table._replace(rows=rows)
-
-
-def adjacency(runs: list[Run]) -> Iterator[Block]:
-    """For each run two maps on one scale, and their numbers."""
-    structures = {run: run.structure for run in runs if run.structure}
-    for run, structure in structures.items():
-        bounds, num_parts = structure.cell_bounds, len(structure.part_bounds) - 1
-        area = np.outer(np.diff(bounds), np.diff(bounds))
-        maps = {"before": structure.cell_nnz_before, "after": structure.cell_nnz_after}
-        density = np.concatenate([(nnz / area)[nnz > 0] for nnz in maps.values()])
-        limits = (density.min() / 1.5, density.max()) if len(density) else (0.1, 1.0)  # the least still has a colour
-        for when, nnz in maps.items():
-            on_diagonal = percent(float(np.trace(nnz) / max(nnz.sum(), 1)))
-            alt = (
-                f"{run.name}: density of the adjacency {when} ordering, in {len(nnz)} by {len(nnz)} cells; "
-                f"{on_diagonal} of the non-zeros are in cells on the diagonal; {num_parts} block rows."
-            )
-            data = {"structure": structure, "density": nnz / area, "limits": limits}
-            name, title = f"density_{run.position}_{when}", f"{run.prefix}{when} ordering"
-            yield "plot", Plot(name, title, alt, density_map, data, SQUARE)
-            first = list(map(str, bounds[:-1]))
-            yield "numbers", _matrix(f"{run.prefix}Non-zeros by cell {when} ordering", "", first, nnz)
-    yield from missing(runs, structures, "structure.npz")
-
-
-def blocks(runs: list[Run]) -> Iterator[Block]:
-    """A map for each run, and bars of all runs side by side at each rank."""
-    blocks = {run: run.structure.block_nnz for run in runs if run.structure}
-    for run, nnz in blocks.items():
-        alt = f"{run.name}: non-zeros of {len(nnz)} by {len(nnz)} blocks, {COUNT(nnz.min())} to {COUNT(nnz.max())}."
-        title = f"{run.prefix}non-zeros by block"
-        yield "plot", Plot(f"blocks_{run.position}", title, alt, block_map, {"nnz": nnz}, SQUARE)
-        yield "numbers", _matrix(f"{run.prefix}Non-zeros by block", "row / column", _ordinals(nnz), nnz)
-    ranks = _ranks(runs, "nnz")
-    yield from _by_rank(ranks, "nnz", "non-zeros by rank", "Non-zeros that a rank multiplies in one product", NNZ_UNITS)
-    yield from missing(runs, blocks, "structure.npz")
-    yield from missing(runs, ranks, "the non-zeros of each rank")
-
-
-def tile_density(runs: list[Run]) -> Iterator[Block]:
-    """Bars of all runs side by side at each density."""
-    found = {run: run.record["tile_density"] for run in runs if run.record.get("tile_density")}
-    bins = list(dict.fromkeys(name for shares in found.values() for name in shares))
-    if found:
-        most = {run.name: max((share, name) for name, share in shares.items()) for run, shares in found.items()}
-        fullest = "; ".join(f"{run} has most, {percent(share)}, at {name} %" for run, (share, name) in most.items())
-        series = {run: [100 * shares.get(name, 0) for name in bins] for run, shares in found.items()}
-        data = {"axis": Axis(bins, "% of the tile", "% of the non-zeros"), "series": series}
-        alt = f"Non-zeros by the density of their tile: {fullest}."
-        yield "plot", Plot("tiles", "non-zeros by density of their tile", alt, grouped, data)
-        rows = [[run.name, *(percent(shares.get(name)) for name in bins)] for run, shares in found.items()]
-        caption = "Share of the non-zeros by the density of their tile, in per cent"
-        yield "numbers", Table(caption, ["", *bins], rows)
-    yield from missing(runs, found, "tile densities")
-
-
-def memory(runs: list[Run]) -> Iterator[Block]:
-    """Bars of all runs side by side at each rank."""
-    kinds = {"peak_memory_bytes": "peak of the process", "peak_tensor_bytes": "peak of tensors"}
-    ranks = _ranks(runs, *kinds)
-    for key, title in kinds.items():
-        yield from _by_rank(ranks, key, title, f"Bytes, {title}", BYTE_UNITS)
-    yield from missing(runs, ranks, "the memory of each rank")
+def failed_jobs(failures: list[Failure]) -> Iterator[Block]:
+    """The errors of the jobs of sweeps that have failed; jobs with the same error share it."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for failure in failures:
+        job = f"job {failure.job}" + (f" ({failure.overrides})" if failure.overrides else "")
+        together.setdefault((str(failure.sweep), failure.error), []).append(job)
+    for (sweep, error), jobs in together.items():
+        yield "error", (f"{sweep}: {in_words(jobs)} failed.", error)
 
 
 def predicted_and_measured(runs: list[Run]) -> Iterator[Block]:
     """What the planner expected of each run that asked it."""
+    unasked = [run for run in runs if run.record and not run.record.get("predicted")]
     for run in runs:
-        expected = run.record.get("predicted")
         if not run.record:
             yield "paragraph", f"{run.prefix}Not recorded: the run has not finished."
-        elif not expected:
-            yield "paragraph", f"{run.prefix}No prediction was made for this run: scheme=auto asks the planner for one."
-        else:
-            yield from _prediction(run, expected)
+        elif run not in unasked:
+            yield from _prediction(run, run.record["predicted"])
+    if unasked:
+        whose = f" for {in_words([run.name for run in unasked])}" if len(runs) > 1 else " for this run"
+        yield "paragraph", f"No prediction was made{whose}: scheme=auto asks the planner for one."
 
 
 def _prediction(run: Run, expected: Mapping[str, Any]) -> Iterator[Block]:
@@ -214,53 +67,21 @@ def _prediction(run: Run, expected: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def configuration(runs: list[Run]) -> Iterator[Block]:
-    """``config.yaml`` of each run as it is."""
+    """``config.yaml`` of each run as it is; of several seeds, that of the first."""
     for run in runs:
         if run.config:
-            yield "listing", (run.name if run.prefix else "", run.config)
+            others = f", of {run.paths[0].name}: the others differ in the seed" if len(run.paths) > 1 else ""
+            yield "listing", (f"{run.name}{others}" if run.prefix else "", run.config)
     yield from missing(runs, [run for run in runs if run.config], "config.yaml")
 
 
-def _ranks(runs: list[Run], *keys: str) -> dict[Run, list[dict[str, Any]]]:
-    """What each rank recorded, of the runs that recorded ``keys`` of every rank; see docs/record.md."""
-    found = {run: run.record.get("ranks") or [] for run in runs}
-    return {run: ranks for run, ranks in found.items() if ranks and all(key in rank for rank in ranks for key in keys)}
-
-
-def _by_rank(
-    ranks: Mapping[Run, Sequence[Mapping[str, Any]]], key: str, title: str, caption: str, units: Sequence[str]
-) -> Iterator[Block]:
-    """A plot and a table of one number of each rank, all runs side by side."""
-    if not ranks:
-        return
-    values = {run: [rank[key] for rank in of_run] for run, of_run in ranks.items()}
-    scale, unit_name = unit(max(map(max, values.values())), units)
-    series = {run: [value / scale for value in of_run] for run, of_run in values.items()}
-    labels = _ordinals(max(values.values(), key=len))
-    ranges = "; ".join(f"{run.name} {COUNT(min(of_run))} to {COUNT(max(of_run))}" for run, of_run in values.items())
-    data = {"axis": Axis(labels, "rank", unit_name), "series": series}
-    yield "plot", Plot(key.removesuffix("_bytes"), title, f"{title.capitalize()} by rank: {ranges}.", grouped, data)
-    rows = [
-        [f"rank {k}", *(COUNT(of_run[k]) if k < len(of_run) else NOTHING for of_run in values.values())]
-        for k in range(len(labels))
-    ]
-    yield "numbers", Table(caption, ["", *(run.name for run in values)], rows)
-
-
-def _matrix(caption: str, corner: str, labels: list[str], counts: np.ndarray) -> Table:
-    """The numbers of a map."""
-    return Table(caption, [corner, *labels], [[label, *map(COUNT, row)] for label, row in zip(labels, counts)])
-
-
-def _ordinals(items: Sequence[Any] | np.ndarray) -> list[str]:
-    return list(map(str, range(len(items))))
-
-
-def sections(runs: list[Run]) -> dict[str, list[Block]]:
+def sections(runs: list[Run], failures: list[Failure]) -> dict[str, list[Block]]:
     """The blocks of each section, by its title, in the order of the page."""
     make: dict[str, Callable[[list[Run]], Iterator[Block]]] = {
         "Summary": summary,
-        _loss_title(runs): loss_and_metrics,
+        **({"Failed jobs": lambda _: failed_jobs(failures)} if failures else {}),
+        loss_title(runs): loss_and_metrics,
+        **({"Epoch time": epoch_time} if len(runs) > 1 else {}),
         "Time by phase": time_by_phase,
         **({"Sampled training": sampled_training} if any(run.record.get("sampling") for run in runs) else {}),
         "Bytes by collective": bytes_by_collective,

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from fullgnn.report import metrics
-from fullgnn.report.content import COUNT, DIGITS, NOTHING, RATIO, Block, Show, Table, missing
-from fullgnn.report.runs import Run
+from fullgnn.report.content import COUNT, DIGITS, RATIO, Block, Show, Table, in_words, missing
+from fullgnn.report.noise import Noise, best
+from fullgnn.report.runs import FOLDER_KEYS, Run
+from fullgnn.report.spread import NOTHING, shown
 from fullgnn.telemetry.table import num_bytes, percent
 
 MILLISECONDS: Show = "{:.3f} ms".format
@@ -19,6 +21,7 @@ class Quantity(NamedTuple):
     key: str  # of record.json
     show: Show = str
     best: Callable[[Sequence[float]], float] | None = None  # ``min`` or ``max``; None: no value is better
+    noise: Noise = "sample"
 
 
 SETUP = (
@@ -42,25 +45,25 @@ SETUP = (
     Quantity("seed", "seed"),
 )
 RESULTS = (
-    Quantity("epochs", "epochs"),
-    Quantity("epoch, median", "epoch_time_ms.median", MILLISECONDS, min),
+    Quantity("epochs", "epochs", DIGITS),
+    Quantity("epoch, median", "epoch_time_ms.median", MILLISECONDS, min, "clock"),
     Quantity("epoch, 20th percentile", "epoch_time_ms.p20", MILLISECONDS),
     Quantity("epoch, 80th percentile", "epoch_time_ms.p80", MILLISECONDS),
-    Quantity("SpMM", "spmm_time_ms", MILLISECONDS, min),
-    Quantity("communication, exposed", "comm_time_ms", MILLISECONDS, min),
-    Quantity("dense", "dense_time_ms", MILLISECONDS, min),
-    Quantity("other", "other_time_ms", MILLISECONDS, min),
-    Quantity("communication hidden", "comm_hidden", percent, max),
+    Quantity("SpMM", "spmm_time_ms", MILLISECONDS, min, "clock"),
+    Quantity("communication, exposed", "comm_time_ms", MILLISECONDS, min, "clock"),
+    Quantity("dense", "dense_time_ms", MILLISECONDS, min, "clock"),
+    Quantity("other", "other_time_ms", MILLISECONDS, min, "clock"),
+    Quantity("communication hidden", "comm_hidden", percent, max, "clock"),
     Quantity("received, rank and epoch", "comm_bytes_per_epoch", lambda received: num_bytes(sum(received.values()))),
-    Quantity("non-zeros, max / mean", "nnz_imbalance", RATIO, min),
-    Quantity("the same, if every stage waits for all ranks", "stage_imbalance", RATIO, min),
-    Quantity("edge cut", "edge_cut", percent, min),
-    Quantity("needed rows", "needed_row_ratio", percent, min),
+    Quantity("non-zeros, max / mean", "nnz_imbalance", RATIO, min, "count"),
+    Quantity("the same, if every stage waits for all ranks", "stage_imbalance", RATIO, min, "count"),
+    Quantity("edge cut", "edge_cut", percent, min, "count"),
+    Quantity("needed rows", "needed_row_ratio", percent, min, "count"),
     Quantity("peak memory, process", "peak_memory_bytes", num_bytes, min),
-    Quantity("peak memory, tensors", "peak_tensor_bytes", num_bytes, min),
-    Quantity("set-up", "setup_time_s", SECONDS, min),
+    Quantity("peak memory, tensors", "peak_tensor_bytes", num_bytes, min, "count"),
+    Quantity("set-up", "setup_time_s", SECONDS),
     Quantity("last training loss", "final_loss", DIGITS, min),
-    Quantity("best epoch", "best_epoch"),
+    Quantity("best epoch", "best_epoch", "{:.4g}".format),
 )
 ACCURACIES = (
     Quantity("train accuracy, best epoch", "train_accuracy", percent, max),
@@ -68,8 +71,13 @@ ACCURACIES = (
     Quantity("test accuracy, best epoch", "test_accuracy", percent, max),
     Quantity("test accuracy, last epoch", "final_test_accuracy", percent, max),
 )
-FOLDER_KEYS = ("run_dir", "overwrite", "resume")
-"""Keys of the configuration that say where a run writes, not what it computes."""
+
+BOLD = (
+    "Bold: the best of a row, where its range overlaps with no other. The epoch time ranges from its 20th to its 80th "
+    "percentile, other times as far in proportion; a mean over seeds, one standard deviation up and down. A loss, an "
+    "accuracy or the memory of a process is taken as known to half a per cent where there is one seed."
+)
+"""What is bold, in words; see ``noise.py``."""
 
 
 def summary(runs: list[Run]) -> Iterator[Block]:
@@ -97,7 +105,11 @@ def summary(runs: list[Run]) -> Iterator[Block]:
         if not differing:
             yield "note", "The configurations differ in nothing but run_dir."
     if comparable:
-        yield "note", "The best of a row is bold."
+        yield "note", BOLD
+    uncounted = [run.name for run in runs if run.record and run.record.get("edge_cut", 0) is None]
+    if uncounted:
+        whose = f" of {in_words(uncounted)}" if len(runs) > 1 else ""
+        yield "note", f"Not counted: edge cut and needed rows{whose} (train.statistics=true counts them)."
     yield from missing(runs, [run for run in runs if run.record], "record.json")
 
 
@@ -130,12 +142,14 @@ def differences(runs: list[Run]) -> list[list[str]]:
 
 
 def _cells(quantity: Quantity, records: list[dict[str, Any]], comparable: bool) -> list[str]:
-    """The quantity in each record, the best in bold where the runs are comparable."""
+    """The quantity in each record, the best in bold where the runs are comparable; see ``noise.py``."""
     values = [record.get(quantity.key) for record in records]
-    known = [value for value in values if isinstance(value, (int, float))]
-    best = quantity.best(known) if quantity.best and comparable and len(set(known)) > 1 else None
-    texts = [NOTHING if value in (None, "") else quantity.show(value) for value in values]
-    return [
-        Markup("<b>{}</b>").format(text) if best is not None and value == best else text
-        for value, text in zip(values, texts)
-    ]
+    texts = [_text(quantity, value) for value in values]
+    found = best(values, texts, records, quantity.noise, quantity.best) if quantity.best and comparable else None
+    return [Markup("<b>{}</b>").format(text) if k == found else text for k, text in enumerate(texts)]
+
+
+def _text(quantity: Quantity, value: Any) -> str:
+    if value in (None, ""):
+        return NOTHING
+    return shown(value, quantity.show) if isinstance(value, float) else quantity.show(value)

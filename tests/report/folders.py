@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.reorder.structure import Structure
+from fullgnn.report.__main__ import report
 
 EPOCHS = 4
 
@@ -89,6 +90,18 @@ def write_run(
     return folder
 
 
+def sweep(folder: Path, statuses: list[str]) -> Path:
+    """A folder of a sweep over seeds, whose jobs ended with these statuses."""
+    folder.mkdir()
+    lines = ["job,status,overrides,error"]
+    for job, status in enumerate(statuses):
+        lines.append(f"{job},{status},seed={job} optimizer.lr=1,{'out of memory' if status == 'failed' else ''}")
+        if status == "ok":
+            write_run(folder / str(job), record())
+    (folder / "sweep.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
 @dataclass
 class Section:
     text: str = ""
@@ -145,3 +158,13 @@ class Page(HTMLParser):
             self._rows[-1][-1] += data
         if "b" in self._open:
             self.bold.append(data)
+
+
+def page_of(*folders: Path, out: Path | None = None) -> Page:
+    """The page about the runs in ``folders``."""
+    return Page(report([*map(str, folders), *([f"out={out}"] if out else [])]).read_text())
+
+
+def numbers(section: Section, caption: str) -> dict[str, list[str]]:
+    """The cells of a table by the heading of their row; headings of groups of rows are left out."""
+    return {row[0]: row[1:] for row in section.tables[caption][1:] if len(row) > 1}

@@ -11,27 +11,30 @@ from typing import Any  # noqa: E402
 from matplotlib import rc_params_from_file  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.colors import LogNorm, to_hex, to_rgb  # noqa: E402
+from PIL import Image  # noqa: E402
 
-from fullgnn.reorder.structure import Structure  # noqa: E402
+from fullgnn.report.maps import block_map, density_map  # noqa: E402
 from fullgnn.report.plots import (  # noqa: E402
     MAX_NAME,
     RUN_COLORS,
     STYLES,
     Axis,
     Plot,
-    block_map,
+    by_run,
     curves,
-    density_map,
     drawn,
     grouped,
+    size_by_run,
+    speed_up,
     stacked,
     write_images,
 )
 from fullgnn.report.runs import Run  # noqa: E402
+from fullgnn.report.spread import Mean  # noqa: E402
 
 
 def run(position: int, name: str) -> Run:
-    return Run(position, name, f"{name}: ", Path(name), "", {}, {}, [], None, ())
+    return Run(position, name, name, f"{name}: ", (Path(name),), "", {}, {}, [], None, ())
 
 
 def axes_of(draw: Any, *data: Any, title: str = "", theme: str = "light") -> Axes:
@@ -45,6 +48,10 @@ def run_colors(theme: str) -> list[tuple[float, ...]]:
     return [to_rgb(color) for color in sheet["axes.prop_cycle"].by_key()["color"]]
 
 
+def names(series: dict[Run, Any]) -> dict[Run, str]:
+    return {run: run.label for run in series}
+
+
 def legend(axes: Axes) -> list[str]:
     return [text.get_text() for one in axes.figure.legends for text in one.get_texts()]
 
@@ -52,7 +59,7 @@ def legend(axes: Axes) -> list[str]:
 @pytest.mark.parametrize("in_percent", [False, True])
 def test_curves(in_percent: bool) -> None:
     series = {run(0, "first"): {1: 0.5, 2: np.nan, 3: 0.25}, run(7, "last"): {2: 1.0}}
-    axes = axes_of(curves, series, in_percent, title="loss")
+    axes = axes_of(curves, series, in_percent, names(series), title="loss")
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3], [2]]
     factor = 100 if in_percent else 1
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.5 * factor, np.nan, 0.25 * factor])
@@ -63,7 +70,44 @@ def test_curves(in_percent: bool) -> None:
 
 
 def test_one_curve_needs_no_legend() -> None:
-    assert legend(axes_of(curves, {run(0, "only"): {1: 0.5, 2: 0.25}}, False)) == []
+    assert legend(axes_of(curves, {run(0, "only"): {1: 0.5, 2: 0.25}}, False, {})) == []
+
+
+def test_means_have_a_band() -> None:
+    series = {run(0, "seeds"): {1: Mean([0.25, 0.75]), 2: Mean([0.5, 0.5, 0.5])}, run(1, "alone"): {1: 0.5, 2: 0.25}}
+    axes = axes_of(curves, series, True, names(series))
+    (band,) = axes.collections
+    heights = {x: sorted({y for at, y in band.get_paths()[0].vertices if at == x}) for x in (1, 2)}
+    spread = 100 * np.std([0.25, 0.75], ddof=1)
+    np.testing.assert_allclose(heights[1], [50 - spread, 50 + spread])
+    assert heights[2] == [50]
+
+
+def test_bars_of_runs_lie_beside_their_names() -> None:
+    runs = [run(0, "a"), run(7, "a long name " * 12)]
+    axes = axes_of(by_run, runs, {"epoch": [4.0, 2.0]}, "ms", [(3.0, 6.0), (1.5, 2.5)])
+    assert [bar.get_width() for bar in axes.patches] == [4, 2]
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 2 and axes.get_xlabel() == "ms"
+    (whiskers,) = [found for found in axes.collections if hasattr(found, "get_segments")]
+    np.testing.assert_allclose([segment[:, 0] for segment in whiskers.get_segments()], [(3, 6), (1.5, 2.5)])
+    first, second = [text.get_text() for text in axes.get_yticklabels()]
+    assert first == "a" and second.startswith("a long name") and second.endswith("…") and second.count("\n") == 2
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first run is at the top
+    parts = axes_of(by_run, runs, {"SpMM": [1.0, 2.0], "dense": [3.0, 1.0]}, "ms")
+    assert [(bar.get_x(), bar.get_width()) for bar in parts.patches] == [(0, 1), (0, 2), (1, 3), (2, 1)]
+    assert legend(parts) == ["SpMM", "dense"]
+    assert size_by_run(runs)[1] > size_by_run(runs[:1])[1]
+
+
+def test_speed_up_stands_beside_the_ideal() -> None:
+    series = {"1d": {4: (3.0, 2.5, 3.5), 1: (1.0, 0.9, 1.1)}, "1.5d": {2: (1.5, 1.25, 1.75)}}
+    axes = axes_of(speed_up, series)
+    ideal, *_ = axes.lines
+    assert (list(ideal.get_xdata()), list(ideal.get_ydata())) == ([1, 4], [1, 4])
+    assert legend(axes) == ["ideal", "1d", "1.5d"]
+    lines = {found.get_label(): found.lines[0] for found in axes.containers}
+    assert (list(lines["1d"].get_xdata()), list(lines["1d"].get_ydata())) == ([1, 4], [1, 3])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
 
 
 def test_stacked_bars_stand_on_each_other() -> None:
@@ -77,7 +121,7 @@ def test_stacked_bars_stand_on_each_other() -> None:
 
 def test_grouped_bars_of_a_label_stand_beside_each_other() -> None:
     series = {run(0, "a"): [4.0, 2.0], run(1, "b"): [1.0, 3.0, 5.0]}
-    axes = axes_of(grouped, Axis(["0", "1", "2"], "rank", "M"), series)
+    axes = axes_of(grouped, Axis(["0", "1", "2"], "rank", "M"), series, names(series))
     bars = sorted((bar.get_x(), bar.get_height()) for bar in axes.patches)
     assert [height for _, height in bars] == [4, 1, 2, 3, 5]
     edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
@@ -88,7 +132,7 @@ def test_a_plot_grows_with_its_legend() -> None:
     heights = []
     for num_runs in (2, 12):
         series = {run(k, f"a name that takes a line, {k}"): {1: 0.5, 2: 0.25} for k in range(num_runs)}
-        axes = axes_of(curves, series, False)
+        axes = axes_of(curves, series, False, names(series))
         heights.append(axes.get_position().height * axes.figure.get_size_inches()[1])
     assert heights[1] == pytest.approx(heights[0], rel=0.15)
 
@@ -102,7 +146,7 @@ def test_many_bars_have_few_labels() -> None:
 def test_density_map() -> None:
     bounds, parts = np.array([0, 3, 6, 8]), np.array([0, 4, 4, 8])
     density = np.array([[0.5, 0.0, 0.01], [0.0, 0.1, 0.0], [0.0, 0.0, 1.0]])
-    axes = axes_of(density_map, Structure(bounds, density, density, parts, density), density, (0.01, 1.0))
+    axes = axes_of(density_map, bounds, density, (0.01, 1.0), parts)
     (mesh,) = axes.collections
     shown = mesh.get_array()
     assert np.array_equal(shown.filled(0), density) and np.array_equal(shown.mask, density == 0)
@@ -130,7 +174,8 @@ def test_block_map(theme: str) -> None:
 
 def test_long_names_are_wrapped_and_whole() -> None:
     name = "scheme=1.5d " * 10 + "reorder=none"
-    axes = axes_of(curves, {run(0, name): {1: 1.0}, run(1, "b"): {1: 0.5}}, False, title=f"{name}: training loss")
+    series = {run(0, name): {1: 1.0}, run(1, "b"): {1: 0.5}}
+    axes = axes_of(curves, series, False, names(series), title=f"{name}: training loss")
     *lines, last = axes.get_title(loc="left").splitlines()
     assert " ".join(lines) == name and last == "training loss" and max(map(len, lines)) <= MAX_NAME
     assert legend(axes) == ["\n".join(lines), "b"]
@@ -143,12 +188,13 @@ def test_colours_on_dark_paper_are_lighter() -> None:
 
 
 def test_a_picture_is_written_for_light_and_for_dark(tmp_path) -> None:
-    data = {"series": {run(0, "$a$ & \\b"): {1: 1.0, 2: 0.5}}, "in_percent": False}
+    data = {"series": {run(0, "$a$ & \\b"): {1: 1.0, 2: 0.5}}, "in_percent": False, "labels": {}}
     images = write_images(tmp_path, Plot("loss", "loss", "what it says", curves, data, (2, 1)))
     papers = {"loss.png": "#ffffff", "loss_dark.png": "#14171a"}
     assert {path.name for path in tmp_path.iterdir()} == papers.keys()
     for name, paper in papers.items():
         pixels = matplotlib.image.imread(tmp_path / name)
         assert pixels.shape[:2] == (200, 400) and to_hex(pixels[0, 0]) == paper
+        assert Image.open(tmp_path / name).mode == "P"  # a palette: a third of the bytes
     assert [image["class"] for image in images] == ["light", "dark"]
     assert all((image["alt"], image["width"], image["height"]) == ("what it says", "192", "96") for image in images)

@@ -11,15 +11,13 @@ import pytest
 
 from fullgnn.distributed import World
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.report import page as page_module
 from fullgnn.report.__main__ import parse, report
-from fullgnn.report.plots import Plot
 from fullgnn.report.runs import read_runs
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import run_command
-from tests.report.folders import EPOCHS, Page, Section, record, structure, write_run
+from tests.report.folders import EPOCHS, Page, numbers, page_of, record, structure, sweep, write_run
 
 pytest.importorskip("matplotlib")
 
@@ -27,6 +25,7 @@ COMMAND = [sys.executable, "-m", "fullgnn.report"]
 SECTIONS = [
     "Summary",
     "Loss and accuracy",
+    "Epoch time",
     "Time by phase",
     "Bytes by collective",
     "Adjacency",
@@ -36,25 +35,6 @@ SECTIONS = [
     "Predicted and measured",
     "Configuration",
 ]
-
-
-def page_of(*folders: Path, out: Path | None = None) -> Page:
-    return Page(report([*map(str, folders), *([f"out={out}"] if out else [])]).read_text())
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves images empty, for tests of the rest of a page: drawing takes most of the time of a report."""
-
-    def two_images(folder: Path, plot: Plot) -> list[dict[str, str]]:
-        return [{"src": "", "alt": plot.alt, "class": theme} for theme in ("light", "dark")]
-
-    monkeypatch.setattr(page_module, "write_images", two_images)
-
-
-def numbers(section: Section, caption: str) -> dict[str, list[str]]:
-    """The cells of a table by the heading of their row."""
-    return {row[0]: row[1:] for row in section.tables[caption][1:]}
 
 
 def trained(world: World, overrides: list[str]) -> RunRecord:
@@ -85,12 +65,12 @@ def test_every_section_is_filled(two_runs) -> None:
     _, page, _ = two_runs
     assert list(page.sections) == ["", *SECTIONS]
     counts = {name: len(page.sections[name].images) // 2 for name in SECTIONS}
-    assert counts == dict(zip(SECTIONS, (0, 4, 2, 2, 4, 3, 1, 2, 0, 0)))
+    assert counts == dict(zip(SECTIONS, (0, 4, 1, 2, 2, 3, 2, 1, 2, 0, 0)))
     for name in set(SECTIONS) - {"Predicted and measured", "Configuration"}:
         assert page.sections[name].tables, name
     assert "Not recorded" not in "".join(section.text for section in page.sections.values())
     predicted = page.sections["Predicted and measured"].text
-    assert predicted.count("No prediction was made for this run: scheme=auto asks the planner for one.") == 2
+    assert "No prediction was made for plain and ordered: scheme=auto asks the planner for one." in predicted
 
 
 def test_nothing_is_fetched_and_every_picture_is_a_file_too(two_runs) -> None:
@@ -146,11 +126,11 @@ def test_the_tables_have_the_numbers_of_the_files(two_runs) -> None:
 
     for run in runs:
         with np.load(run / "structure.npz") as arrays:
-            for when in ("before", "after"):
-                cells = numbers(page.sections["Adjacency"], f"{run.name}: Non-zeros by cell {when} ordering")
+            for when, prefix in (("before", ""), ("after", f"{run.name}: ")):  # runs share the map of their dataset
+                cells = numbers(page.sections["Adjacency"], f"{prefix}Non-zeros by cell {when} ordering")
                 shown = np.array([[int(cell) for cell in row] for row in cells.values()])
                 assert shown.shape == (34, 34) and np.array_equal(shown, arrays[f"cell_nnz_{when}"])
-            blocks = numbers(page.sections["Non-zeros per block"], f"{run.name}: Non-zeros by block")
+            blocks = numbers(page.sections["Non-zeros per block"], "Non-zeros by block")  # RCM orders inside the parts
             assert [[int(cell) for cell in row] for row in blocks.values()] == arrays["block_nnz"].tolist()
 
 
@@ -240,10 +220,15 @@ def test_runs_of_several_tasks_share_a_page(undrawn, tmp_path: Path) -> None:
     third = write_run(tmp_path / "c", scored("roc_auc", 0.5, 0.75, 0.25), metric="roc_auc")
     page = page_of(first, second, third, out=tmp_path / "page")
     header, *rows = page.sections["Loss and metrics"].tables["Loss and metrics by epoch"]
-    assert header[4:] == ["a: train accuracy", "a: test accuracy"] + [
-        f"{run}: {split} roc_auc" for split in ("train", "test") for run in ("b", "c")
+    assert header == [
+        "epoch",
+        "all runs: training loss",
+        "a: train accuracy",
+        "a: test accuracy",
+        "b and c: train roc_auc",
+        "b and c: test roc_auc",
     ]
-    assert rows[1][4:] == ["50.00 %", "25.00 %", "0.5", "0.5", "0.25", "0.25"]
+    assert rows[1] == ["2", "0.5", "50.00 %", "25.00 %", "0.5", "0.25"]
     results = {row[0]: row[1:] for row in page.sections["Summary"].tables["The runs side by side"] if len(row) > 1}
     assert results["test accuracy, best epoch"] == ["75.00 %", "–", "–"]
     assert results["validation roc_auc, best epoch"] == ["–", "0.5", "0.75"]
@@ -323,7 +308,9 @@ def test_a_run_that_has_not_finished_is_shown_as_far_as_it_came(tmp_path: Path) 
     page = page_of(unfinished, write_run(tmp_path / "whole", record()), out=tmp_path / "page")
     assert "It has not finished: there is no record.json, and the curves end with epoch 4." in page.sections[""].text
     assert "A line of epochs.jsonl is damaged: what follows epoch 4 is left out." in page.sections[""].text
-    assert "killed: training loss" in page.sections["Loss and accuracy"].tables["Loss and accuracy by epoch"][0]
+    assert (
+        "killed and whole: training loss" in page.sections["Loss and accuracy"].tables["Loss and accuracy by epoch"][0]
+    )
     missing = {
         "Summary": "record.json",
         "Time by phase": "what each rank spent",
@@ -352,26 +339,15 @@ def test_a_record_of_an_earlier_version_is_shown(tmp_path: Path) -> None:
     assert "No prediction was made for this run" in page.sections["Predicted and measured"].text
 
 
-def sweep(folder: Path, statuses: list[str]) -> Path:
-    folder.mkdir()
-    lines = ["job,status,overrides"]
-    for job, status in enumerate(statuses):
-        lines.append(f"{job},{status},seed={job} optimizer.lr=1")
-        if status == "ok":
-            write_run(folder / str(job), record())
-    (folder / "sweep.csv").write_text("\n".join(lines) + "\n")
-    return folder
-
-
 def test_a_sweep_stands_for_its_finished_jobs(undrawn, tmp_path: Path) -> None:
     folder = sweep(tmp_path / "sweep", ["ok"] * 11 + ["failed", "ok"])
     page = page_of(folder)
     assert (folder / "report.html").exists()
     names = [f"seed={job}" for job in range(13) if job != 11]
     assert page.sections["Summary"].tables["The runs side by side"][0] == ["", *names]
-    assert "Job 11 of" in page.sections[""].text
-    runs, left_out = read_runs([folder, folder / "3"])  # folder/3 is given twice
-    assert [run.name for run in runs] == names and len(left_out) == 1
+    assert "job 11 (seed=11) failed." in page.sections["Failed jobs"].text
+    runs, found = read_runs([folder, folder / "3"])  # folder/3 is given twice
+    assert [run.name for run in runs] == names and len(found.failures) == 1
 
 
 def test_runs_have_names_that_tell_them_apart(tmp_path: Path) -> None:
@@ -391,13 +367,16 @@ def damaged(folder: Path, name: str, content: str) -> Path:
     ("make", "message"),
     [
         (lambda at: at / "nowhere", "nowhere is no folder: give the run_dir of a run or of a sweep"),
-        (lambda at: at, "holds no run .no record.json, epochs.jsonl or sweep.csv.: give the run_dir"),
-        (lambda at: write_run(at / "run", record()).parent, r"is not a run but holds some: give .*/\*"),
+        (lambda at: at, r"holds no run \(no record.json, epochs.jsonl or sweep.csv in or below it\): give the"),
+        (lambda at: write_run(at / "some" / "run", {"op": "spmm"}).parent, "no run in .*/some can be read: give the"),
         (lambda at: write_run(at / "run", {"op": "spmm"}), "record.json is not of a training run: give the run_dir"),
         (lambda at: damaged(at / "run", "record.json", '{"da'), "record.json cannot be read: leave this run out"),
         (lambda at: damaged(at / "run", "config.yaml", "a: [1"), "config.yaml cannot be read: remove it"),
         (lambda at: damaged(at / "run", "structure.npz", "PK"), "structure.npz cannot be read: remove it"),
-        (lambda at: sweep(at / "sweep", ["failed"]), "no job of the sweep .* has finished: give the folder of a run"),
+        (
+            lambda at: sweep(at / "sweep", ["failed"]),
+            "no job of the sweep .* has finished .job 0 failed: out of memory.: give the",
+        ),
         (lambda at: damaged(at / "run", "sweep.csv", "nonsense\n1"), "sweep.csv cannot be read: give the folders"),
     ],
 )
@@ -446,7 +425,7 @@ def test_the_command(tmp_path: Path) -> None:
     (page,) = (tmp_path / "runs").glob("report_*/report.html")
     assert done.output.strip() == str(page)
     wrong = run_command(COMMAND, "missing", cwd=tmp_path)
-    line = "error: missing is no folder: give the run_dir of a run or of a sweep"
+    line = "error: missing is no folder: give the run_dir of a run or of a sweep, or a folder that holds some"
     assert (wrong.status, wrong.output.strip()) == (1, line)
     unknown = run_command(COMMAND, "a", "--out", cwd=tmp_path)
     assert unknown.status == 1 and unknown.output.startswith("error: --out is not known")

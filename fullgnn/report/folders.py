@@ -1,0 +1,179 @@
+"""Which runs a report is about: the folders that are named, and the runs and sweeps below them."""
+
+import csv
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from fullgnn.errors import ConfigError
+from fullgnn.report.sweep import distinguishing
+from fullgnn.storage.folder import TABLE_FILE
+
+GIVE = "give the run_dir of a run or of a sweep, or a folder that holds some"
+DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, KeyError, AttributeError, EOFError)
+DAMAGE += (csv.Error, zipfile.BadZipFile, YAMLError, OmegaConfBaseException)
+"""What the readers of a damaged file raise."""
+DEPTH = 3
+"""How many folders below a named one are searched for runs."""
+FIGURES = "report_figures"
+"""Folder of the PNG files of a report, beside its page."""
+
+
+class Place(NamedTuple):
+    """A folder that holds a run."""
+
+    name: str
+    sweep: str  # name of the folder of its sweep; empty: it is not a job of a sweep
+    asked_for: bool  # whether the user has named it, or its sweep; else it was found below a folder
+
+
+class Failure(NamedTuple):
+    """A job of a sweep that has failed."""
+
+    sweep: Path
+    job: str
+    overrides: str  # those that only some jobs of the sweep have
+    error: str
+
+
+@dataclass
+class Found:
+    """What the folders of a report hold."""
+
+    places: dict[Path, Place] = field(default_factory=dict)  # by absolute path, in the order of the page
+    failures: list[Failure] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # what the page does not show, a sentence each
+    skipped: list[str] = field(default_factory=list)  # folders that hold no run, perhaps with a reason
+
+
+def find_runs(folders: list[Path]) -> Found:
+    """The runs in ``folders``, in this order, each once, with names that tell them apart.
+
+    A folder is that of a run, finished or not, of a sweep, which stands for its finished jobs, or one that holds such
+    folders, up to ``DEPTH`` levels below it.
+
+    Raises:
+        ConfigError: a folder holds no run, or ``sweep.csv`` in it is damaged.
+    """
+    found = Found()
+    for folder in folders:
+        if _is_sweep(folder):
+            if not _add_sweep(found, folder, asked_for=True):
+                failed = [one for one in found.failures if one.sweep == folder]
+                told = f" (job {failed[0].job} failed: {failed[0].error})" if failed else ""
+                raise ConfigError(
+                    f"no job of the sweep {folder} has finished{told}: give the folder of a run, or wait for one"
+                )
+        elif _is_run(folder):
+            _add(found, folder, Place(folder.absolute().name, "", True))
+        elif not folder.is_dir():
+            raise ConfigError(f"{folder} is no folder: {GIVE}")
+        else:
+            _add_below(found, folder)
+    _tell_apart(found.places)
+    return found
+
+
+def _add(found: Found, folder: Path, place: Place) -> None:
+    """Add a run unless it is there already."""
+    there = found.places.setdefault(folder.absolute(), place)
+    if place.asked_for:
+        found.places[folder.absolute()] = there._replace(asked_for=True)
+
+
+def _is_sweep(folder: Path) -> bool:
+    return (folder / TABLE_FILE).is_file()
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "record.json").is_file() or (folder / "epochs.jsonl").is_file()
+
+
+def _add_below(found: Found, folder: Path) -> None:
+    """Add the runs and sweeps below ``folder``; its subfolders without any are skipped."""
+    before = len(found.places)
+    for child in _subfolders(folder):
+        below = list(_runs_and_sweeps(child, DEPTH - 1))
+        for one in below:
+            if not _is_sweep(one):
+                _add(found, one, Place(one.relative_to(folder).as_posix(), "", False))
+                continue
+            try:
+                _add_sweep(found, one, asked_for=False)
+            except ConfigError as error:
+                found.skipped.append(str(error).partition(": ")[0])
+        if not below:
+            found.skipped.append(child.name)
+    if len(found.places) == before:
+        raise ConfigError(f"{folder} holds no run (no record.json, epochs.jsonl or sweep.csv in or below it): {GIVE}")
+
+
+def _runs_and_sweeps(folder: Path, depth: int) -> Iterator[Path]:
+    """``folder`` itself if it is a run or a sweep, or those up to ``depth`` levels below it."""
+    if _is_sweep(folder) or _is_run(folder):
+        yield folder
+    elif depth:
+        for child in _subfolders(folder):
+            yield from _runs_and_sweeps(child, depth - 1)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """The folders in ``folder`` that may hold runs, by their names; numbers by their values."""
+    try:
+        children = [child for child in folder.iterdir() if child.is_dir()]
+    except OSError:
+        return []
+    named = [child for child in children if not child.name.startswith(".") and child.name != FIGURES]
+    return sorted(named, key=lambda child: child.name.zfill(12) if child.name.isdigit() else child.name)
+
+
+def _add_sweep(found: Found, folder: Path, asked_for: bool) -> bool:
+    """Add the finished jobs of a sweep, and those that have failed; return whether any has finished."""
+    with reading(folder / TABLE_FILE, "give the folders of the jobs instead"):
+        with open(folder / TABLE_FILE, newline="") as file:
+            rows = {row["job"]: row for row in csv.DictReader(file)}
+        overrides = {job: row["overrides"].split(" ") for job, row in rows.items()}
+    finished = [job for job in rows if (folder / job / "record.json").is_file()]
+    names = dict(zip(finished, distinguishing([overrides[job] for job in finished]))) if len(finished) > 1 else {}
+    sweep = folder.absolute().name
+    for job in finished:
+        _add(found, folder / job, Place(names.get(job) or f"{sweep}/{job}", sweep, asked_for))
+    told = dict(zip(overrides, distinguishing(list(overrides.values()))))
+    for job in rows:
+        if job in finished:
+            continue
+        if rows[job].get("status") == "failed":
+            error = rows[job].get("error") or "sweep.csv does not say why"
+            found.failures.append(Failure(folder, job, told[job], error))
+        else:
+            found.left_out.append(f"Job {job} of {folder} has not finished and is left out.")
+    return bool(finished)
+
+
+def _tell_apart(places: dict[Path, Place]) -> None:
+    """Make the names of runs distinct: jobs get the name of their sweep where there are other runs, then of parents."""
+    if len({place.sweep or path for path, place in places.items()}) > 1:
+        for path, place in places.items():
+            if place.sweep and not place.name.startswith(f"{place.sweep}/"):
+                places[path] = place._replace(name=f"{place.sweep}: {place.name}")
+    for longer in (lambda path, name: f"{path.parent.name}/{name}", lambda path, name: str(path)):
+        count = Counter(place.name for place in places.values())
+        for path, place in places.items():
+            if count[place.name] > 1:
+                places[path] = place._replace(name=longer(path, place.name))
+
+
+@contextmanager
+def reading(path: Path, advice: str = "remove it, or leave this run out") -> Iterator[None]:
+    """Turn damage of the file ``path``, read inside the ``with`` block, into an error in one line."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise ConfigError(f"{path} cannot be read: {advice}") from error

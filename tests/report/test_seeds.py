@@ -1,0 +1,101 @@
+"""Runs that differ in the seed alone are one on the page, with a mean, a standard deviation and a band."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullgnn.report.runs import read_runs
+from fullgnn.report.spread import Mean
+from tests.report.folders import numbers, page_of, record, structure, write_run
+
+pytest.importorskip("matplotlib")
+
+
+def seeded(folder: Path, seed: int, lr: float = 0.1, run: str = "", **changes: Any) -> Path:
+    told = record(seed=seed, epoch_time_ms={"median": 10.0 + seed, "p20": 9.0 + seed, "p80": 12.0 + seed}, **changes)
+    told |= {"final_loss": 0.25 + seed / 8, "test_accuracy": 0.5 + seed / 4}
+    path = write_run(folder / (run or f"lr{lr}_s{seed}"), told, f"seed: {seed}\noptimizer: {{lr: {lr}}}\n", structure())
+    lines = [json.loads(line) for line in (path / "epochs.jsonl").read_text().splitlines()]
+    (path / "epochs.jsonl").write_text(
+        "".join(json.dumps(one | {"loss": one["loss"] + seed * lr}) + "\n" for one in lines)
+    )
+    return path
+
+
+def test_seeds_are_one_run(undrawn, tmp_path: Path) -> None:
+    paths = [seeded(tmp_path, seed, lr) for lr in (0.1, 0.2) for seed in (0, 1)]
+    runs, _ = read_runs(paths)
+    assert [run.name for run in runs] == [f"lr{lr}_s0 … lr{lr}_s1 (2 seeds)" for lr in (0.1, 0.2)]
+    assert runs[1].folder == f"{tmp_path}/{{lr0.2_s0,lr0.2_s1}}" and runs[0].position == 0
+    page = page_of(*paths, out=tmp_path / "page")
+    assert "4 runs side by side" in page.sections[""].text and "Means over the seeds 0, 1." in page.sections[""].text
+    results = numbers(page.sections["Summary"], "The runs side by side")
+    assert results["optimizer.lr"] == ["0.1", "0.2"] and results["seed"] == ["0, 1", "0, 1"]
+    assert results["epoch, median"] == ["10.500 ± 0.707 ms"] * 2
+    assert results["last training loss"] == ["0.3125 ± 0.0883883"] * 2
+    assert results["test accuracy, best epoch"] == ["62.50 ± 17.68 %"] * 2 and results["SpMM"] == ["5.000 ms"] * 2
+    by_epoch = page.sections["Loss and accuracy"].tables["Loss and accuracy by epoch"]
+    assert by_epoch[1][1:3] == ["1.05 ± 0.0707107", "1.1 ± 0.141421"]
+    assert "Bands: the mean over the seeds" in page.sections["Loss and accuracy"].text
+    images = {name: len(section.images) // 2 for name, section in page.sections.items()}
+    assert (images["Time by phase"], images["Bytes by collective"], images["Loss and accuracy"]) == (2, 2, 3)
+    assert (
+        page.sections["Configuration"].text.count("seed: 0") == 2
+        and "seed: 1" not in page.sections["Configuration"].text
+    )
+
+
+def test_a_sweep_over_seeds_alone_is_one_run(undrawn, tmp_path: Path) -> None:
+    folder = tmp_path / "cora"
+    for job in range(3):
+        seeded(folder, job, run=str(job))
+    (folder / "sweep.csv").write_text("job,status,overrides\n" + "".join(f"{k},ok,seed={k} lr=1\n" for k in range(3)))
+    (run,), _ = read_runs([folder])
+    assert (run.name, run.prefix) == ("cora (3 seeds)", "")
+    loss = run.epochs[0]["loss"]
+    assert (
+        isinstance(loss, Mean)
+        and loss == pytest.approx(1.1)
+        and loss.std == pytest.approx(np.std([0, 0.1, 0.2], ddof=1))
+    )
+    page = page_of(folder)
+    assert numbers(page.sections["Summary"], "Result")["epoch, median"] == ["11.000 ± 1.000 ms"]
+
+
+def test_a_sweep_over_seeds_and_more_is_named_by_the_rest(tmp_path: Path) -> None:
+    folder, rows = tmp_path / "sweep", ["job,status,overrides"]
+    for job, (seed, lr) in enumerate((seed, lr) for seed in (0, 1) for lr in (0.1, 0.2)):
+        seeded(folder, seed, lr, run=str(job))
+        rows.append(f"{job},ok,seed={seed} optimizer.lr={lr}")
+    (folder / "sweep.csv").write_text("\n".join(rows) + "\n")
+    runs, _ = read_runs([folder])
+    assert [run.name for run in runs] == ["optimizer.lr=0.1 (2 seeds)", "optimizer.lr=0.2 (2 seeds)"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"world_size": 4}, {"device": "cuda"}, {"git_commit": "def"}, {"hardware": {"gpu": "another"}}]
+)
+def test_runs_that_differ_in_more_than_the_seed_stay_apart(tmp_path: Path, change: dict[str, Any]) -> None:
+    runs, _ = read_runs([seeded(tmp_path, 0), seeded(tmp_path, 1, **change)])
+    assert [run.name for run in runs] == ["lr0.1_s0", "lr0.1_s1"]
+
+
+def test_runs_of_one_seed_stay_apart_and_seeds_that_repeat_go_by_folder(tmp_path: Path) -> None:
+    before = [seeded(tmp_path / "before", seed) for seed in (0, 1)]
+    after = [seeded(tmp_path / "after", seed) for seed in (0, 1)]
+    runs, _ = read_runs([before[0], after[0]])
+    assert [run.name for run in runs] == ["before/lr0.1_s0", "after/lr0.1_s0"]
+    runs, _ = read_runs([*before, *after])
+    assert [[path.parent.name for path in run.paths] for run in runs] == [["before"] * 2, ["after"] * 2]
+    assert len({run.name for run in runs}) == 2
+
+
+def test_a_seed_that_has_not_finished_stays_apart(undrawn, tmp_path: Path) -> None:
+    paths = [seeded(tmp_path, seed) for seed in (0, 1, 2)]
+    (paths[1] / "record.json").unlink()
+    runs, _ = read_runs(paths)
+    assert [(run.name, len(run.paths)) for run in runs] == [("lr0.1_s0 … lr0.1_s2 (2 seeds)", 2), ("lr0.1_s1", 1)]
+    assert "It has not finished" in page_of(*paths, out=tmp_path / "page").sections[""].text
