@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array, eye_array
+from scipy.sparse import csr_array
 
 from fullgnn.errors import ConfigError, DataError
 
@@ -231,13 +231,12 @@ def with_self_loops(matrix: csr_array, first: int = 0) -> csr_array:
     Args:
         first: the column of the diagonal in the first row.
     """
-    if not matrix.shape[0]:
-        return matrix
-    diagonal = matrix.diagonal(k=first)
-    if diagonal.any():
-        off = diags_array(diagonal, offsets=first, shape=matrix.shape, format="csr", dtype=matrix.dtype)
-        matrix = matrix - off  # a - a is exactly 0, and scipy drops it
-    return matrix + eye_array(*matrix.shape, k=first, format="csr", dtype=matrix.dtype)
+    from fullgnn.graph._submatrix_cpu import with_diagonal  # imported here, since it imports numba
+
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return with_diagonal(matrix, first)
 
 
 def is_symmetric(adj: Any) -> bool:

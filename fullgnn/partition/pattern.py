@@ -7,15 +7,28 @@ from scipy import sparse
 def undirected(adj: sparse.csr_array) -> sparse.csr_array:
     """The pattern of ``A + A^T`` without self-loops: (n, n) boolean CSR, rows sorted, no entry twice.
 
-    Every stored entry is an edge, whatever its value. The transpose tells whether ``adj`` is symmetric; if it is,
-    the sum (half of the work) is skipped.
+    Every stored entry is an edge, whatever its value. If ``adj`` is symmetric, its transpose is not made.
     """
-    num_nodes = adj.shape[0]
-    row = np.repeat(np.arange(num_nodes, dtype=adj.indices.dtype), np.diff(adj.indptr))
-    edge = row != adj.indices
-    entries = (np.ones(np.count_nonzero(edge), dtype=bool), (row[edge], adj.indices[edge]))
-    pattern = sparse.coo_array(entries, shape=adj.shape).tocsr()  # sorted, duplicates merged
-    reverse = pattern.T.tocsr()
-    if np.array_equal(pattern.indptr, reverse.indptr) and np.array_equal(pattern.indices, reverse.indices):
+    from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
+
+    if not adj.has_canonical_format:
+        adj = adj.copy()
+        adj.sum_duplicates()
+    pattern = _without_diagonal(
+        sparse.csr_array((np.ones(len(adj.indices), bool), adj.indices, adj.indptr), shape=adj.shape)
+    )
+    if is_symmetric(pattern.indptr, pattern.indices, None):
         return pattern
-    return pattern + reverse
+    return pattern + pattern.T.tocsr()
+
+
+def _without_diagonal(pattern: sparse.csr_array) -> sparse.csr_array:
+    pattern.has_canonical_format = True
+    if not pattern.diagonal().any():
+        return pattern
+    row = np.repeat(np.arange(pattern.shape[0], dtype=pattern.indices.dtype), np.diff(pattern.indptr))
+    edge = row != pattern.indices
+    indptr = np.concatenate([[0], np.cumsum(edge)])[pattern.indptr].astype(pattern.indptr.dtype)
+    found = sparse.csr_array((pattern.data[edge], pattern.indices[edge], indptr), shape=pattern.shape)
+    found.has_canonical_format = True
+    return found

@@ -21,7 +21,7 @@ from fullgnn.graph.csr import csr_from_arrays
 from fullgnn.graph.links import LinkPairs
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
-from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows
+from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows, TakenRows
 from fullgnn.reorder import two_level
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.reorder.two_level import NodeOrder, UsedMethods
@@ -91,14 +91,15 @@ class _Arranged:
     links: LinkPairs | None
 
     def __post_init__(self) -> None:
+        from fullgnn.graph._structure_cpu import is_symmetric, permuted  # imported here, since it imports numba
+
         graph, perm = self.graph, self.order.perm
-        symmetric = graph.is_symmetric
         if np.array_equal(perm, np.arange(len(perm))):
             self.rows = StoredRows(graph.indptr, graph.indices, graph.weight)
         else:
-            from fullgnn.graph._structure_cpu import permuted  # imported here, since it imports numba
-
             self.rows = StoredRows(*permuted(graph.indptr, graph.indices, graph.weight, perm))
+        # In the new order the rows that are compared lie near each other.
+        symmetric = is_symmetric(self.rows.indptr, self.rows.indices, self.rows.weight)
         self.columns = None if symmetric else _transposed(self.rows)
         self._reads: dict[str, list[np.ndarray]] = {"reads": [], "reads_train": [], "columns_reads": []}
 
@@ -128,9 +129,9 @@ class _Arranged:
         """The part ``number``, whose arrays are views or made when they are asked for."""
         graph, nodes = self.graph, self.order.perm[self.order.partition.slice(number)]
         masks = graph.train_mask, graph.val_mask, graph.test_mask
-        make: dict[str, Callable[[], np.ndarray]] = {
+        make: dict[str, Callable[[], Any]] = {
             "node_id": lambda: nodes,
-            "features": lambda: graph.features[nodes],
+            "features": lambda: TakenRows(graph.features, nodes),
             "labels": lambda: graph.labels[nodes],
             "masks": lambda: np.stack([mask[nodes] for mask in masks]),
         }

@@ -8,7 +8,10 @@ changed. A file is compared with its checksum when it is first read.
 """
 
 import errno
+import io
+import itertools
 import json
+import math
 import os
 import shutil
 import uuid
@@ -21,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.kernels.support.threads import parallel_for
 from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.prepared import LazyArrays, Part, PreparedGraph
+from fullgnn.prepare.prepared import LazyArrays, Part, PreparedGraph, TakenRows
 
 FORMAT = 1
 """Version of the format: increase it when the files, or what they mean, change."""
@@ -41,12 +45,17 @@ def write_folder(prepared: PreparedGraph, path: Path) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         temporary.mkdir(parents=True)
-        files = {}
-        for number in range(prepared.facts.num_parts):
-            part, folder = prepared.part(number), temporary / f"part_{number}"
-            folder.mkdir()
-            for name in part.arrays:
-                files[f"part_{number}/{name}.npy"] = _write(folder / f"{name}.npy", part.arrays[name])
+        parts = [part.arrays for part in prepared.parts()]
+        for number in range(len(parts)):
+            (temporary / f"part_{number}").mkdir()
+        files: dict[str, list[int]] = {}
+
+        def write(place: tuple[int, str]) -> None:
+            number, name = place
+            file = f"part_{number}/{name}.npy"
+            files[file] = _write(temporary / file, parts[number][name])
+
+        parallel_for(write, ((number, name) for number, arrays in enumerate(parts) for name in arrays))
         about = {"format": FORMAT, "key": prepared.key, "facts": prepared.facts.to_json(), "files": files}
         (temporary / LAYOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
         try:
@@ -106,11 +115,23 @@ def read_layout(path: Path) -> dict[str, Any]:
     return about
 
 
-def _write(file: Path, array: np.ndarray) -> list[int]:
-    """Write ``array``; returns the size and the checksum of the file."""
-    with file.open("wb") as stream:
-        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
-    return [file.stat().st_size, _checksum(file)]
+def _write(file: Path, array: np.ndarray | TakenRows) -> list[int]:
+    """Write ``array``, some rows at a time; returns the size and the checksum of the file."""
+    header = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(header, about)
+    size, checksum = 0, 0
+    row_bytes = max(1, math.prod(array.shape[1:]) * array.dtype.itemsize)
+    step = max(1, _BLOCK // row_bytes)
+    pieces = (np.ascontiguousarray(array[first : first + step]) for first in range(0, array.shape[0], step))
+    with file.open("wb", buffering=0) as stream:
+        for piece in itertools.chain([np.frombuffer(header.getvalue(), np.uint8)], pieces):
+            rest = piece.reshape(-1).view(np.uint8).data
+            checksum = zlib.crc32(rest, checksum)
+            size += len(rest)
+            while len(rest):
+                rest = rest[stream.write(rest) :]
+    return [size, checksum]
 
 
 def _checksum(file: Path) -> int:

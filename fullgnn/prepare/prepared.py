@@ -8,6 +8,7 @@ normalisation belong to the model, and are added by the ranks.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,7 +16,28 @@ from scipy.sparse import csr_array
 from fullgnn.graph.links import Lists
 from fullgnn.prepare.facts import GraphFacts
 
-Arrays = Mapping[str, np.ndarray]
+
+@dataclass(frozen=True, eq=False)
+class TakenRows:
+    """Some rows of an array, of which a slice is an array: not all of them need to be in memory at once."""
+
+    array: np.ndarray
+    index: np.ndarray  # (num_rows,) int64
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.index), *self.array.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.array[self.index[rows]]
+
+
+Arrays = Mapping[str, Any]
+"""By name, a NumPy array, or ``TakenRows`` of one."""
 
 SHARED = ("node_id", "masks", "reads", "reads_train", "columns_reads")
 """Names of the arrays of a part that ranks with other parts read too.
@@ -74,7 +96,7 @@ class Part:
         return self._rows("columns_") if "columns_indptr" in self.arrays else None
 
     @property
-    def features(self) -> np.ndarray:
+    def features(self) -> np.ndarray | TakenRows:
         """(num_rows, num_features) float32 or float64."""
         return self.arrays["features"]
 
@@ -121,17 +143,17 @@ class PreparedGraph:
         return np.concatenate([part.masks[0] for part in self.parts()])
 
 
-class LazyArrays(Mapping[str, np.ndarray]):
+class LazyArrays(Mapping[str, Any]):
     """Arrays by name, each made when it is asked for.
 
     Args:
         make: makes the array of each name.
     """
 
-    def __init__(self, make: Mapping[str, Callable[[], np.ndarray]]):
+    def __init__(self, make: Mapping[str, Callable[[], Any]]):
         self._make = make
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> Any:
         return self._make[name]()
 
     def __iter__(self) -> Iterator[str]:

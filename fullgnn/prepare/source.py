@@ -69,6 +69,8 @@ def prepared_graph(
         yield prepare_here(cfg, num_parts, graph)
         return
     work = work or HostWork()
+    if world.rank:
+        import fullgnn.graph._submatrix_cpu  # noqa: F401  imports numba, which takes a while, as long as rank 0 works
     with temporary_places() as places:
         made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph))
         work.close()

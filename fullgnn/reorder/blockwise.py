@@ -61,9 +61,12 @@ def _diagonal_block(adj: sparse.csr_array, cut: Cut, part: int) -> sparse.csr_ar
     nodes = cut.perm[cut.partition.slice(part)]  # ascending, as Cut checks
     if nodes.size == adj.shape[0]:
         return adj
-    if nodes.size > 0 and nodes[-1] - nodes[0] == nodes.size - 1:  # consecutive: a slice is much cheaper
-        return adj[nodes[0] : nodes[-1] + 1, nodes[0] : nodes[-1] + 1]
-    return adj[nodes][:, nodes]
+    from fullgnn.graph._submatrix_cpu import cut_columns, rows_of, select  # imported here, since it imports numba
+
+    if nodes.size > 0 and nodes[-1] - nodes[0] == nodes.size - 1:  # consecutive: only the ends of rows are looked for
+        consecutive = slice(int(nodes[0]), int(nodes[-1]) + 1)
+        return cut_columns(rows_of(adj, consecutive), [consecutive])[0]
+    return select(adj, nodes, nodes)
 
 
 def base_function(method: Callable) -> Callable:

@@ -155,12 +155,14 @@ class BlockBuilder:
         """
         if name in ("adj", "adj_t"):
             return make(name)
+        from fullgnn.graph._submatrix_cpu import select  # imported here, since it imports numba
+
         mask, rows, part = self._arrays["train_mask"], self._layout.rows, self._context.part
         if name == "loss":
             local = np.flatnonzero(mask[rows.block(part)])
-            return [matrix[local] for matrix in make("adj")]
+            return [select(matrix, rows=local) for matrix in make("adj")]
         sources = [rows.block(source) for source in self._sources(name)]
-        return [matrix[:, np.flatnonzero(mask[source])] for matrix, source in zip(make("adj_t"), sources)]
+        return [select(matrix, columns=np.flatnonzero(mask[source])) for matrix, source in zip(make("adj_t"), sources)]
 
     def _entries(self, name: str, propagation: Propagation) -> list[csr_array]:
         """The blocks of A (``adj``) or A^T (``adj_t``): its pattern if the normalisation is folded."""

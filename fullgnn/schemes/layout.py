@@ -141,13 +141,16 @@ def rank_arrays(
         arrays["train_mask"] = source.train_mask()
     if not (needs.propagations or needs.edges):
         return arrays
+    from fullgnn.graph._submatrix_cpu import cut_columns  # imported here, since it imports numba
+
     for name, stored in {"adj": part.rows, "adj_t": part.columns}.items():
         if stored is None:
             continue
         block_row, product = stored.matrix(facts.num_nodes), layout.products[name]
-        for stage in product.stages[replica]:
-            columns = layout.rows.block(product.source(number, stage))
-            cut = block_row[:, columns] if grid.num_parts > 1 else block_row
+        stages = sorted(product.stages[replica], key=lambda stage: product.source(number, stage))
+        ranges = [layout.rows.block(product.source(number, stage)) for stage in stages]
+        blocks = cut_columns(block_row, ranges) if grid.num_parts > 1 else [block_row]
+        for stage, cut in zip(stages, blocks):
             arrays[f"{name}.{stage}.indptr"] = cut.indptr.astype(np.int32, copy=False)
             arrays[f"{name}.{stage}.indices"] = cut.indices.astype(np.int32, copy=False)
             if layout.weighted:

@@ -56,7 +56,12 @@ class StepPlan:
         Returns:
             (m, num_rows), whose columns are in the order in which the rows arrive.
         """
-        chosen = [_take_columns(matrices[stage], columns) for stage, columns in self.columns]
+        from fullgnn.graph._submatrix_cpu import select  # imported here, since it imports numba
+
+        chosen = [
+            matrices[stage] if columns is None else select(matrices[stage], columns=columns)
+            for stage, columns in self.columns
+        ]
         return chosen[0] if len(chosen) == 1 else csr_array(hstack(chosen, format="csr"))
 
 
@@ -158,17 +163,3 @@ class StepPlans:
 
     def _tensor(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(index).to(self._device)
-
-
-def _take_columns(matrix: csr_array, columns: np.ndarray | None) -> csr_array:
-    """The ascending ``columns`` of ``matrix``, renumbered from 0; None: all."""
-    if columns is None:
-        return matrix
-    number = np.full(matrix.shape[1], -1, np.int32)
-    number[columns] = np.arange(len(columns), dtype=np.int32)
-    indices, shape = number[matrix.indices], (matrix.shape[0], len(columns))
-    kept = indices >= 0
-    if kept.all():
-        return csr_array((matrix.data, indices, matrix.indptr), shape=shape)
-    indptr = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
-    return csr_array((matrix.data[kept], indices[kept], indptr.astype(np.int32)), shape=shape)

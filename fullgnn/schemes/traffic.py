@@ -223,10 +223,10 @@ class Halos:
 
         def joined(part: int) -> np.ndarray:
             rows, block = self.rows(part), self.in_rows.block(part)
-            own = np.arange(block.start, block.stop, dtype=np.int32)
             first, stop = np.searchsorted(rows, (block.start, block.stop))
-            if mask is not None:
-                own = np.union1d(own[mask[block]], rows[first:stop])
+            has = np.ones(block.stop - block.start, bool) if mask is None else mask[block].copy()
+            has[rows[first:stop] - block.start] = True
+            own = np.flatnonzero(has).astype(np.int32) + np.int32(block.start)
             return np.concatenate([rows[:first], own, rows[stop:]])
 
         return Halos(joined, self.in_rows)

@@ -132,20 +132,25 @@ def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callab
             new_starts: (new_num_blocks * num_rows + 2,) zeros; the last element is meaningless afterwards.
         """
         for row in range(num_rows):
+            new_block, end = 0, new_width  # of the new block, which ascends with the columns of a row
             for block in range(num_blocks):
                 for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
-                    new_block = (np.intp(columns[edge]) + block * width) // new_width
+                    column = np.intp(columns[edge]) + block * width
+                    while column >= end:
+                        new_block, end = new_block + 1, end + new_width
                     new_starts[new_block * num_rows + row + 2] += 1
         for k in range(2, len(new_starts)):
             new_starts[k] += new_starts[k - 1]
         for row in range(num_rows):
+            new_block, end = 0, new_width
             for block in range(num_blocks):
                 for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
                     column = np.intp(columns[edge]) + block * width
-                    new_block = column // new_width
+                    while column >= end:
+                        new_block, end = new_block + 1, end + new_width
                     # Place of the next edge of this row and block; at the end, the start of the next row's edges.
                     next_place = new_block * num_rows + row + 1
-                    new_columns[new_starts[next_place]] = column - new_block * new_width
+                    new_columns[new_starts[next_place]] = column - end + new_width
                     if values is not None:
                         new_values[new_starts[next_place]] = values[edge]
                     new_starts[next_place] += 1

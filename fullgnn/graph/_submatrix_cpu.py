@@ -1,0 +1,193 @@
+"""Compiled loops that take parts of a sparse matrix, or complete its diagonal. Importing this module imports numba.
+
+scipy does the same with one thread and several passes; these loops are most of what a rank does before its first epoch.
+"""
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+from scipy.sparse import csr_array
+
+from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import compiled
+
+PIECES = 64
+"""Into how many pieces the rows are cut for the threads."""
+
+
+def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:
+    """The matrices of some ranges of the columns, whose columns count from the start of their range.
+
+    Args:
+        matrix: (m, n), canonical.
+        ranges: disjoint and ascending.
+    """
+    indptr, indices, data = _arrays(matrix)
+    bounds = np.array([(one.start, one.stop) for one in ranges], np.int64).reshape(-1, 2)
+    starts = np.zeros((len(ranges), matrix.shape[0] + 1), np.int64)
+    pieces = even_slices(matrix.shape[0], PIECES)
+    parallel_for(lambda rows: _count_columns(indptr, indices, bounds, starts, rows.start, rows.stop), pieces)
+    np.cumsum(starts, axis=1, out=starts)
+    found = []
+    for (first, stop), new_starts in zip(bounds.tolist(), starts):
+        columns = np.empty(new_starts[-1], np.int32)
+        values = np.empty(new_starts[-1], data.dtype)
+        new = new_starts, columns, values
+
+        def copy(rows: slice, first: int = first, new: tuple[np.ndarray, ...] = new) -> None:
+            _copy_columns(indptr, indices, data, first, *new, rows.start, rows.stop)
+
+        parallel_for(copy, pieces)
+        found.append(_csr(matrix.dtype, *new, (matrix.shape[0], stop - first)))
+    return found
+
+
+def rows_of(matrix: csr_array, rows: slice) -> csr_array:
+    """Consecutive ``rows`` of a canonical ``matrix``, whose arrays are views."""
+    indptr = matrix.indptr[rows.start : rows.stop + 1]
+    edges = slice(int(indptr[0]), int(indptr[-1]))
+    new = indptr - indptr[0], matrix.indices[edges], matrix.data[edges]
+    return _csr(matrix.dtype, *new, (len(indptr) - 1, matrix.shape[1]))
+
+
+def select(matrix: csr_array, rows: np.ndarray | None = None, columns: np.ndarray | None = None) -> csr_array:
+    """The matrix of some ``rows`` and some ``columns``, both renumbered from 0.
+
+    Args:
+        matrix: (m, n), canonical.
+        rows: distinct; None: all.
+        columns: ascending; None: all.
+    """
+    if columns is None:
+        columns = np.arange(matrix.shape[1])
+    indptr, indices, data = _arrays(matrix)
+    rows = np.arange(matrix.shape[0]) if rows is None else rows.astype(np.int64, copy=False)
+    number = np.full(matrix.shape[1], -1, np.int32)
+    number[columns] = np.arange(len(columns), dtype=np.int32)
+    starts = np.zeros(len(rows) + 1, np.int64)
+    pieces = even_slices(len(rows), PIECES)
+    parallel_for(lambda some: _count_selected(indptr, indices, rows, number, starts, some.start, some.stop), pieces)
+    np.cumsum(starts, out=starts)
+    new = starts, np.empty(starts[-1], np.int32), np.empty(starts[-1], data.dtype)
+    parallel_for(lambda some: _copy_selected(indptr, indices, data, rows, number, *new, some.start, some.stop), pieces)
+    return _csr(matrix.dtype, *new, (len(rows), len(columns)))
+
+
+def with_diagonal(matrix: csr_array, first: int) -> csr_array:
+    """``matrix`` with exactly 1 at every place (i, first + i).
+
+    Args:
+        matrix: (m, n), canonical.
+    """
+    indptr, indices, data = _arrays(matrix)
+    one = np.ones(1, matrix.dtype).view(data.dtype)
+    starts = np.zeros(matrix.shape[0] + 1, np.int64)
+    pieces = even_slices(matrix.shape[0], PIECES)
+    num_columns = matrix.shape[1]
+    parallel_for(
+        lambda rows: _count_with_diagonal(indptr, indices, first, num_columns, starts, rows.start, rows.stop), pieces
+    )
+    np.cumsum(starts, out=starts)
+    new = starts, np.empty(starts[-1], np.int32), np.empty(starts[-1], data.dtype)
+    parallel_for(
+        lambda rows: _copy_with_diagonal(indptr, indices, data, first, num_columns, one, *new, rows.start, rows.stop),
+        pieces,
+    )
+    return _csr(matrix.dtype, *new, matrix.shape)
+
+
+def _arrays(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row starts, columns and entries, whose bits alone count: few types are compiled."""
+    data = np.ascontiguousarray(matrix.data)
+    return (
+        matrix.indptr.astype(np.int64, copy=False),
+        matrix.indices.astype(np.int32, copy=False),
+        data.view(f"i{data.itemsize}"),
+    )
+
+
+def _csr(
+    dtype: np.dtype, indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]
+) -> csr_array:
+    narrow = indptr.astype(np.int32) if len(indices) < 2**31 else indptr
+    found = csr_array((data.view(dtype), indices, narrow), shape=shape)
+    found.has_canonical_format = True  # spares scipy a pass over the indices
+    return found
+
+
+@numba.njit(nogil=True)
+def first_from(indices, first, stop, column):
+    """The first of the edges ``first`` to ``stop``, whose columns ascend, with at least this ``column``."""
+    while first < stop:
+        middle = (first + stop) // 2
+        if indices[middle] < column:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
+
+
+@compiled()
+def _count_columns(indptr, indices, bounds, starts, begin, end):
+    for row in range(begin, end):
+        for part in range(len(bounds)):
+            first = first_from(indices, indptr[row], indptr[row + 1], bounds[part, 0])
+            starts[part, row + 1] = first_from(indices, first, indptr[row + 1], bounds[part, 1]) - first
+
+
+@compiled()
+def _copy_columns(indptr, indices, data, first, starts, columns, values, begin, end):
+    for row in range(begin, end):
+        shift = first_from(indices, indptr[row], indptr[row + 1], first) - starts[row]
+        for edge in range(starts[row], starts[row + 1]):
+            columns[edge] = indices[edge + shift] - first
+            values[edge] = data[edge + shift]
+
+
+@compiled()
+def _count_selected(indptr, indices, rows, number, starts, begin, end):
+    for row in range(begin, end):
+        found = 0
+        for edge in range(indptr[rows[row]], indptr[rows[row] + 1]):
+            found += number[indices[edge]] >= 0
+        starts[row + 1] = found
+
+
+@compiled()
+def _copy_selected(indptr, indices, data, rows, number, starts, columns, values, begin, end):
+    for row in range(begin, end):
+        place = starts[row]
+        for edge in range(indptr[rows[row]], indptr[rows[row] + 1]):
+            column = number[indices[edge]]
+            if column >= 0:
+                columns[place] = column
+                values[place] = data[edge]
+                place += 1
+
+
+@compiled()
+def _count_with_diagonal(indptr, indices, first, num_columns, starts, begin, end):
+    for row in range(begin, end):
+        start, stop, diagonal = indptr[row], indptr[row + 1], first + row
+        place = first_from(indices, start, stop, diagonal)
+        is_stored = place < stop and indices[place] == diagonal
+        starts[row + 1] = stop - start + (0 <= diagonal < num_columns and not is_stored)
+
+
+@compiled()
+def _copy_with_diagonal(indptr, indices, data, first, num_columns, one, starts, columns, values, begin, end):
+    for row in range(begin, end):
+        place, diagonal = starts[row], first + row
+        missing = 0 <= diagonal < num_columns
+        for edge in range(indptr[row], indptr[row + 1]):
+            if missing and indices[edge] >= diagonal:
+                missing = False
+                columns[place], values[place] = diagonal, one[0]
+                place += 1
+                if indices[edge] == diagonal:
+                    continue
+            columns[place], values[place] = indices[edge], data[edge]
+            place += 1
+        if missing:
+            columns[place], values[place] = diagonal, one[0]
