@@ -22,7 +22,8 @@ def is_symmetric(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray | N
     sums = np.empty(len(pieces), np.uint64)
 
     def add(piece: int) -> None:
-        sums[piece] = _skew_sum(indptr, indices, bits, pieces[piece].start, pieces[piece].stop)
+        rows = pieces[piece]
+        _skew_sum(indptr, indices, bits, rows.start, rows.stop, sums[piece : piece + 1])
 
     parallel_for(add, range(len(pieces)))
     return int(sums.sum()) == 0  # modulo 2^64
@@ -83,8 +84,8 @@ def count_rows(
 
 
 @compiled()
-def _skew_sum(indptr, indices, bits, begin, end):
-    """The sum of the hashes of the entries above the diagonal, minus that of those below it."""
+def _skew_sum(indptr, indices, bits, begin, end, sums):
+    """Write to ``sums`` the sum of the hashes of the entries above the diagonal, minus that of those below it."""
     total = np.uint64(0)
     for row in range(begin, end):
         for edge in range(indptr[row], indptr[row + 1]):
@@ -95,7 +96,7 @@ def _skew_sum(indptr, indices, bits, begin, end):
             elif column < row:
                 entry = _mixed(np.uint64(column) << np.uint64(32) | np.uint64(row))
                 total -= entry if len(bits) == 0 else _mixed(entry ^ np.uint64(bits[edge]))
-    return total
+    sums[0] = total
 
 
 @numba.njit(nogil=True)

@@ -75,9 +75,19 @@ class HostArrays:
     def repeat(self, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
         return np.repeat(values, counts)
 
+    def draw(
+        self, cumulative: np.ndarray, base: np.ndarray, width: np.ndarray, counts: np.ndarray, count: int
+    ) -> np.ndarray:
+        """Draw ``counts`` nodes of each group in proportion to their expected degrees, ``count`` altogether."""
+        from fullgnn.graph._keys_cpu import nodes_at  # imported here, since it imports numba
+
+        return nodes_at(cumulative, base, width, counts, self.random(count))
+
     def distinct(self, keys: np.ndarray) -> np.ndarray:
-        """Return the distinct values of ``keys`` in ascending order; sorts ``keys`` in place."""
-        keys.sort()
+        """Return the distinct values of ``keys`` in ascending order; may sort ``keys`` in place."""
+        from fullgnn.graph._keys_cpu import sort_keys  # imported here, since it imports numba
+
+        keys = sort_keys(keys)
         new = np.ones(len(keys), dtype=bool)
         np.not_equal(keys[1:], keys[:-1], out=new[1:])
         return keys[new]
@@ -228,16 +238,12 @@ def _sample_level(
     keys: list[Any] = []
     placed = xp.zeros_like(quota)
 
-    def draw(missing: Any, count: int) -> Any:
-        position = ops.repeat(base, missing) + ops.random(count) * ops.repeat(width, missing)
-        return node_at(xp, cumulative, position)
-
     for _ in range(SAMPLING_ROUNDS):
         missing = quota - placed
         count = int(missing.sum())
         if count == 0:
             break
-        first, second = draw(missing, count), draw(missing, count)
+        first, second = (ops.draw(cumulative, base, width, missing, count) for _ in range(2))
         apart = child[first] != child[second]
         first, second = first[apart], second[apart]
         keys.append(_new_keys(ops, xp.minimum(first, second) * num_nodes + xp.maximum(first, second), keys))
@@ -246,18 +252,21 @@ def _sample_level(
 
 
 def _fill_uniformly(ops: Any, num_nodes: int, keys: list[Any], total: int, symmetric: bool) -> list[Any]:
-    """Draw uniformly random new pairs until ``keys`` has ``total``; the density is limited, so most pairs are new."""
+    """Draw uniformly random new pairs until there are ``total``; the density is limited, so most pairs are new.
+
+    Args:
+        keys: sorted arrays, which have no key in common.
+    """
     xp = ops.xp
-    merged = ops.distinct(xp.concatenate(keys))
     extra: list[Any] = []
-    need = total - len(merged)
+    need = total - sum(map(len, keys))
     while need > 0:
         first, second = ops.integers(num_nodes, size=(2, need))
         apart = first != second
         first, second = first[apart], second[apart]
         if symmetric:
             first, second = xp.minimum(first, second), xp.maximum(first, second)
-        extra.append(_new_keys(ops, first * num_nodes + second, [merged, *extra]))
+        extra.append(_new_keys(ops, first * num_nodes + second, [*keys, *extra]))
         need -= len(extra[-1])
     return extra
 
@@ -292,6 +301,10 @@ def _rmat_entries(
 
 def split_keys(keys: Any, num_nodes: int) -> tuple[Any, Any]:
     """The two nodes of each pair."""
+    if isinstance(keys, np.ndarray):
+        from fullgnn.graph import _keys_cpu  # imported here, since it imports numba
+
+        return _keys_cpu.split_keys(keys, num_nodes)
     first = keys // num_nodes
     return first, keys - first * num_nodes
 
@@ -303,7 +316,9 @@ def in_both_directions(keys: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def csr_from_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return indptr and indices of distinct keys, which may be in any order; sorts ``keys`` in place."""
-    keys.sort()
+    """Return indptr and indices of distinct keys, which may be in any order; may sort ``keys`` in place."""
+    from fullgnn.graph._keys_cpu import columns_of, sort_keys  # imported here, since it imports numba
+
+    keys = sort_keys(keys)
     indptr = np.searchsorted(keys, np.arange(num_nodes + 1) * num_nodes)
-    return indptr, (keys % num_nodes).astype(np.int32)
+    return indptr, columns_of(keys, indptr)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.graph.generate import block_model, split_keys
+from fullgnn.graph.generate import block_model, node_at, split_keys
 from fullgnn.kernels.spmm import LocalCSR
 
 
@@ -61,6 +61,10 @@ class DeviceArrays:
 
     def repeat(self, values: Tensor, counts: Tensor) -> Tensor:
         return torch.repeat_interleave(values, counts)
+
+    def draw(self, cumulative: Tensor, base: Tensor, width: Tensor, counts: Tensor, count: int) -> Tensor:
+        position = self.repeat(base, counts) + self.random(count) * self.repeat(width, counts)
+        return node_at(torch, cumulative, position)
 
     def distinct(self, keys: Tensor) -> Tensor:
         return torch.unique_consecutive(keys.sort().values)

@@ -108,7 +108,7 @@ def prepare_folder(cfg: Config, num_parts: int, temporary: Path, graph: Graph | 
     """
     cache = Cache(cfg.runtime.cache_dir)
     cache.check()
-    key = "" if graph is not None else _key_of_files(cfg, num_parts, cache)
+    key = "" if graph is not None else key_of_files(cfg, num_parts, cache)
     if found := _kept(cache, key):
         return found, True
     begin = time.perf_counter()
@@ -169,8 +169,9 @@ def _kept(cache: Cache, key: str) -> Path | None:
     return path
 
 
-def _key_of_files(cfg: Config, num_parts: int, cache: Cache) -> str:
-    """The key of a graph that is known by its configuration and files; empty if its loader does not name the files."""
+def key_of_files(cfg: Config, num_parts: int, cache: Cache) -> str:
+    """The key of a prepared graph that is known by its configuration and files; empty if its loader does not name the
+    files, or the ``cache`` has no folder."""
     files = dataset_files(cfg.dataset)
     if cache.folder is None or files is None:
         return ""
