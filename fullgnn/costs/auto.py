@@ -20,6 +20,7 @@ from fullgnn.prepare.process import HostWork
 from fullgnn.prepare.source import loaded_dataset
 from fullgnn.schemes import OneAndHalfD, Scheme
 from fullgnn.schemes.options import SchemeOptions, replications
+from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.table import num_bytes
 
@@ -30,7 +31,9 @@ GPU_PROFILE = "h200x8"
 
 
 @takes_options(SchemeOptions)
-def undecided(world: World, kernel: Kernel, meter: Meter, hardware: str = "auto", **options: Any) -> NoReturn:
+def undecided(
+    world: World, kernel: Kernel, meter: Meter, hardware: str = "auto", remeasure: bool = False, **options: Any
+) -> NoReturn:
     """The target of ``conf/scheme/auto.yaml``: a scheme that is not chosen yet."""
     raise ConfigError("scheme=auto is for training, where it is chosen: name a scheme here, as scheme=1d")
 
@@ -56,7 +59,7 @@ def planned(cfg: Config, world: World, work: HostWork) -> Planned:
     check_plannable(cfg)
     name = cfg.scheme["hardware"]
     if name == "auto":
-        hardware = measured_hardware(world, cfg.runtime)
+        hardware = measured_hardware(world, cfg.runtime, cfg.scheme["remeasure"])
     else:
         hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
     replication = broadcast_object(from_rank0(lambda: work.call(_choose, cfg, world.size, hardware)))
@@ -120,19 +123,33 @@ def choose(found: list[Option]) -> Option:
 
 
 def _choose(cfg: Config, world_size: int, hardware: Hardware) -> int:
-    """The replication."""
+    """The replication. The log says why it is chosen."""
     candidates = replications(world_size)
     if len(candidates) == 1:
+        ranks = "one rank" if world_size == 1 else f"{world_size} ranks"
+        log.info("scheme=auto: scheme=1d, the only choice of %s: r replicas of a block row need r^2 ranks", ranks)
         return candidates[0]
     runs = {(cfg.reorder.name, cfg.kernel["name"]): with_supported_optimizations(_with_replication(cfg, 1))}
-    search = Search(runs, loaded_dataset(cfg.dataset), lambda _: hardware)
-    chosen = choose(search.options([world_size], [cfg.scheme["exchange"]], candidates))
-    log.info("scheme=auto: %s, predicted %.2f ms an epoch", chosen.overrides, chosen.prediction.epoch_time_ms)
+    cache = Cache(cfg.runtime.cache_dir)
+    search = Search(runs, lambda: loaded_dataset(cfg.dataset), lambda _: hardware, cache)
+    found = search.options([world_size], [cfg.scheme["exchange"]], candidates)
+    chosen = choose(found)
+    others = [f"{_name(one)} {_cost(one)}" for one in found if one is not chosen]
+    log.info("scheme=auto: %s, predicted %s; %s", _name(chosen), _cost(chosen), ", ".join(others))
     return chosen.replication
+
+
+def _name(option: Option) -> str:
+    return "scheme=1d" if option.replication == 1 else f"scheme=1.5d scheme.replication={option.replication}"
+
+
+def _cost(option: Option) -> str:
+    fits = "" if option.prediction.fits else " and does not fit"
+    return f"{option.prediction.epoch_time_ms:.1f} ms an epoch{fits}"
 
 
 def _with_replication(cfg: Config, replication: int) -> Config:
     """``cfg`` with 1D or 1.5D."""
-    scheme: dict[str, Any] = {key: value for key, value in cfg.scheme.items() if key != "hardware"}
+    scheme: dict[str, Any] = {key: value for key, value in cfg.scheme.items() if key not in ("hardware", "remeasure")}
     kind = {"_target_": "fullgnn.schemes.one_and_half_d", "name": "1d" if replication == 1 else "1.5d"}
     return replace(cfg, scheme=scheme | kind | {"replication": replication})

@@ -133,18 +133,22 @@ class Hardware:
         return link
 
 
-def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware:
+def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1, remeasure: bool = False) -> Hardware:
     """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
     ``auto`` is this machine with ``nproc`` ranks. It is measured once, by ranks that are started for it, in 10 to 20
     seconds. The ranks of a job call ``measure.measured_hardware`` instead.
+
+    Args:
+        remeasure: whether ``auto`` is measured also if a profile is kept, which is replaced.
 
     Raises:
         ConfigError: there is no such profile, or it is wrong.
         WorkerError: it could not be measured.
     """
     if name == "auto":
-        return cached_hardware(runtime, nproc) or _measured_by_new_ranks(runtime, nproc)
+        kept = None if remeasure else cached_hardware(runtime, nproc)
+        return kept or _measured_by_new_ranks(runtime, nproc)
     if not name.endswith(".yaml") and name not in choices("hardware"):
         known = ", ".join(["auto", *choices("hardware")])
         raise ConfigError(f"hardware={name} is not known: choose one of {known}, or a .yaml")
@@ -156,13 +160,31 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1) -> Hardware
 
 
 def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int) -> Hardware:
-    log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, nproc))
+    log.info("hardware=auto: measuring this machine, 10 to 20 s, for %s", cache_path(runtime, nproc))
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         path = Path(folder) / "hardware.yaml"
         launch_workers(["-m", "fullgnn.costs.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
         found = read_hardware(path)
     keep_hardware(found, runtime, nproc)
     return found
+
+
+BUSY = ", while it was busy"
+"""The end of the source of a profile that was measured beside other work."""
+
+
+def warn_if_busy(hardware: Hardware, cure: str) -> None:
+    """Log a warning if a profile was measured beside other work.
+
+    Args:
+        cure: the key that measures it again.
+    """
+    if hardware.source.endswith(BUSY):
+        log.warning(
+            "hardware=auto was measured while this machine was busy, so predicted times may be too long: on a quiet"
+            " machine, measure it again with %s",
+            cure,
+        )
 
 
 def cached_hardware(runtime: RuntimeConfig, nproc: int = 1) -> Hardware | None:

@@ -31,16 +31,19 @@ from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.costs.hardware import (
+    BUSY,
     EDGE_ROW_BYTES,
     Hardware,
     Link,
     cache_path,
     cached_hardware,
     keep_hardware,
+    warn_if_busy,
     write_hardware,
 )
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, init_world
 from fullgnn.distributed.command import run_command
+from fullgnn.engine.memory import forget_peak_process_bytes
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.kernels.dense.dense import matmul
@@ -82,15 +85,22 @@ class Sizes:
     """Shortest time of a round, in which the work is repeated."""
 
 
-def measured_hardware(world: World, runtime: RuntimeConfig) -> Hardware:
+def measured_hardware(world: World, runtime: RuntimeConfig, remeasure: bool = False) -> Hardware:
     """This machine's profile inside a job: the one that was kept, or one that is measured and kept now. Called on every
-    rank."""
-    found = broadcast_object(cached_hardware(runtime, world.size) if world.rank == 0 else None)
+    rank. The memory of measuring does not count in the peak of the process.
+
+    Args:
+        remeasure: whether it is measured also if a profile is kept, which is replaced.
+    """
+    found = broadcast_object(cached_hardware(runtime, world.size) if world.rank == 0 and not remeasure else None)
     if found is None:
-        log.info("hardware=auto: measuring this machine, for %s", cache_path(runtime, world.size))
+        log.info("hardware=auto: measuring this machine, 10 to 20 s, for %s", cache_path(runtime, world.size))
         found = measure(world)
         if world.rank == 0:
             keep_hardware(found, runtime, world.size)
+        forget_peak_process_bytes()
+    if world.rank == 0:
+        warn_if_busy(found, "scheme.remeasure=true")
     return found
 
 
@@ -117,15 +127,12 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     edge_gather = {table: _edge_gather_rate(clock, world, table, sizes.num_edges // 4) for table in tables}
     busy = clock.spread > BUSY_SPREAD
     if busy and world.rank == 0:
-        log.warning(
-            "the machine is busy (one work took %.1f times as long as it can): delete the profile to measure it again",
-            clock.spread,
-        )
+        log.warning("the machine is busy: one work took %.1f times as long as it can", clock.spread)
     here = machine.hardware(device)
     processor, ranks = here["gpu"] or here["cpu"], f"{world.size} ranks x {torch.get_num_threads()} threads"
     found = Hardware(
         name="auto",
-        source=f"measured on {processor}, {ranks}, {date.today()}" + (", while it was busy" if busy else ""),
+        source=f"measured on {processor}, {ranks}, {date.today()}" + (BUSY if busy else ""),
         device=device.type,
         ranks_per_node=world.size,
         memory_bytes=memory_bytes,

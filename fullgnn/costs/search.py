@@ -1,13 +1,15 @@
 """Every way to run one graph on so many ranks, predicted."""
 
-import logging
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 
 from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.kept import keep_job, key_of_job, load_job
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
 from fullgnn.graph import Graph
@@ -16,14 +18,14 @@ from fullgnn.prepare.source import arranged
 from fullgnn.prepare.statistics import block_rows
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.options import replications
-
-log = logging.getLogger(__name__)
+from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.progress import counted
 
 MAX_RANKS = 1 << 11
 """Most ranks in the search for the smallest job that fits: a plan has tables of (block rows)^2."""
 
-LOCALITY_ROWS = 1 << 20
-"""Rows of a large matrix that the cache model reads."""
+LOCALITY_READS = 1 << 24
+"""About how many non-zeros of a large matrix the cache model reads."""
 
 SCALING_SIZES = [1 << k for k in range(11)]
 SCALING_REPLICATIONS = [1, 2, 4, 8, 16]
@@ -60,8 +62,9 @@ class Search:
     """What is searched: runs of one graph, on one kind of machine."""
 
     runs: dict[tuple[str, str], Config]  # by order and kernel
-    graph: Graph | GraphStatistics  # only its numbers: it is taken to be random
+    graph: Callable[[], Graph] | GraphStatistics  # only its numbers: it is taken to be random
     hardware_for: Callable[[int], Hardware]  # the profile for a number of ranks
+    cache: Cache = Cache(None)  # keeps planned jobs of datasets
     _prepared: dict[tuple[str, int], tuple[PreparedGraph, float]] = field(default_factory=dict)
 
     def options(
@@ -73,15 +76,19 @@ class Search:
             chosen_replications: None: every replication that leaves each replica a stage.
         """
         grids = [(size, r) for size in world_sizes for r in chosen_replications or replications(size) if size % r == 0]
-        found = []
-        for (order, kernel), cfg in self.runs.items():
-            for size, r in sorted(grids, key=lambda grid: grid[0] // grid[1]):  # few block rows first
-                hardware = self.hardware_for(size)
-                for exchange in exchanges if size > 1 else exchanges[:1]:
-                    run = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": r})
-                    job = replace(self._job(run, size, hardware), local=size <= hardware.ranks_per_node)
-                    found.append(Option(size, r, exchange, order, kernel, predict(job, hardware)))
-        return found
+        grids.sort(key=lambda grid: grid[0] // grid[1])  # few block rows first
+        wanted = [
+            (order, kernel, size, r, exchange)
+            for (order, kernel), (size, r) in itertools.product(self.runs, grids)
+            for exchange in (exchanges if size > 1 else exchanges[:1])
+        ]
+        return [self._option(*one) for one in counted(wanted, "options")]
+
+    def _option(self, order: str, kernel: str, size: int, replication: int, exchange: str) -> Option:
+        cfg, hardware = self.runs[order, kernel], self.hardware_for(size)
+        run = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
+        job = replace(self._job(run, size, hardware), local=size <= hardware.ranks_per_node)
+        return Option(size, replication, exchange, order, kernel, predict(job, hardware))
 
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
@@ -112,13 +119,23 @@ class Search:
         """The job of a run; a graph is prepared once for each order and number of block rows."""
         if isinstance(self.graph, GraphStatistics):
             return estimated_job(cfg, world_size, self.graph)
+        key = key_of_job(cfg, world_size, hardware.near_bytes, self.cache)
+        job = load_job(cfg, world_size, key, self.cache)
+        if job is None:
+            job = counted_job(cfg, world_size, *self._arranged(cfg, world_size, self.graph, hardware))
+            keep_job(job, key, self.cache)
+        return job
+
+    def _arranged(
+        self, cfg: Config, world_size: int, graph: Callable[[], Graph], hardware: Hardware
+    ) -> tuple[PreparedGraph, float]:
+        """The graph in the order of a run, and its ``locality``."""
         key = cfg.reorder.name, world_size // cfg.scheme["replication"]
         if key not in self._prepared:
             self._prepared.clear()  # one graph at a time: they may be large
-            prepared = arranged(cfg, key[1], self.graph)
-            log.info("%s, %s, %d block rows: prepared", self.graph.name, prepared.facts.methods.reorder, key[1])
+            prepared = arranged(cfg, key[1], graph())
             self._prepared[key] = prepared, locality(prepared, cfg, hardware.near_bytes)
-        return counted_job(cfg, world_size, *self._prepared[key])
+        return self._prepared[key]
 
 
 def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
@@ -129,13 +146,13 @@ def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
     by_chance = min(1.0, capacity / num_nodes)
     if by_chance == 1:
         return 0.0
-    hits, reads, rows_left = 0.0, 0, LOCALITY_ROWS
+    hits, reads = 0.0, 0
     for matrix in block_rows(prepared, cfg.self_loops):
-        num_rows = min(rows_left, matrix.shape[0])
+        num_rows = min(matrix.shape[0], int(np.searchsorted(matrix.indptr, LOCALITY_READS - reads)))
         num_reads = int(matrix.indptr[num_rows])
         hits += num_reads * hit_rate(matrix.indptr, matrix.indices, num_nodes, capacity, rows=slice(0, num_rows))
-        reads, rows_left = reads + num_reads, rows_left - num_rows
-        if not rows_left:
+        reads += num_reads
+        if reads >= LOCALITY_READS:
             break
     found = hits / max(1, reads)
     return max(0.0, (found - by_chance) / (1 - by_chance))

@@ -5,7 +5,8 @@
     python -m fullgnn.plan dataset=cora hardware=auto nproc=1,2 orders=none,rcm exchanges=auto,broadcast
     python -m fullgnn.plan scaling=true num_nodes=111059956 num_edges=3200000000 num_features=128 num_classes=172
 
-A dataset is loaded and counted; a graph given by its numbers is taken to be random. Other keys are those of the run.
+A dataset is loaded and counted once, and the counts are kept; a graph given by its numbers is taken to be random. Other
+keys are those of the run. hardware=auto is measured once; hardware.remeasure=true measures it again.
 """
 
 import functools
@@ -18,15 +19,16 @@ from dataclasses import asdict, replace
 import torch
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy
 from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
-from fullgnn.plan.config import load_plan
+from fullgnn.plan.config import load_plan, run_keys
 from fullgnn.plan.page import page, scaling_page
 from fullgnn.storage.atomic import write_text
+from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import strict_json
 
 log = logging.getLogger("fullgnn.plan")
@@ -39,8 +41,9 @@ def run(arguments: list[str]) -> None:
     command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
     cfg = next(iter(runs.values()))
     check_plannable(cfg)
-    hardware_for = profiles(plan.hardware, cfg.runtime)
-    search = Search(runs, graph or load_dataset(cfg.dataset), hardware_for)
+    hardware_for = profiles(plan.hardware, cfg.runtime, plan.remeasure)
+    cache = Cache(DEFAULT_CACHE if cfg.runtime.cache_dir is None else cfg.runtime.cache_dir)
+    search = Search(runs, graph or functools.cache(lambda: load_dataset(cfg.dataset)), hardware_for, cache)
     if plan.scaling:
         found = search.scaling()
         text = scaling_page(found, hardware_for(1), command)
@@ -50,24 +53,32 @@ def run(arguments: list[str]) -> None:
             raise ConfigError(f"replications={plan.replications} divide none of nproc={plan.nproc}")
         chosen = best(found)
         fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
-        text = page(found, chosen, fallback, hardware_for(max(plan.nproc)), command)
+        text = page(found, chosen, fallback, hardware_for(max(plan.nproc)), command, run_keys(arguments))
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
     write_text(folder / "plan.md", text + "\n")
     write_text(folder / "plan.json", strict_json(rows, indent=2) + "\n")
     log.info("\n%s\n%s", text, os.path.abspath(folder))
 
 
-def profiles(name: str, runtime: RuntimeConfig) -> Callable[[int], Hardware]:
+def profiles(name: str, runtime: RuntimeConfig, remeasure: bool = False) -> Callable[[int], Hardware]:
     """The profile ``name`` for any number of ranks.
 
     ``auto`` is measured with as many ranks as there are cores or GPUs, at most. If there are more ranks, each is taken
     to be as fast and as well connected as those measured, and to have an equal part of the memory.
+
+    Args:
+        remeasure: whether ``auto`` is measured now, also if a profile is kept.
     """
     if name != "auto":
         return functools.cache(lambda world_size: load_hardware(name, runtime))
     num_gpus = torch.cuda.device_count() if runtime.device != "cpu" else 0
     places = num_gpus or len(os.sched_getaffinity(0))
-    measured = functools.cache(functools.partial(load_hardware, name, runtime))
+
+    @functools.cache
+    def measured(num_ranks: int) -> Hardware:
+        found = load_hardware(name, runtime, num_ranks, remeasure)
+        warn_if_busy(found, "hardware.remeasure=true")
+        return found
 
     def hardware_for(world_size: int) -> Hardware:
         found = measured(min(world_size, places))

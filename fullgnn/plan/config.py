@@ -36,6 +36,7 @@ class PlanConfig:
     num_users: Optional[int] = MISSING
     symmetric: bool = MISSING
     scaling: bool = MISSING
+    remeasure: bool = MISSING
     out: str = MISSING
 
 
@@ -52,7 +53,8 @@ def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], C
     Raises:
         ConfigError: one line that names the key, what is wrong with it and what it may be.
     """
-    own_keys = {field.name for field in fields(PlanConfig)}
+    own_keys = _own_keys()
+    arguments = [argument.replace("hardware.remeasure=", "remeasure=", 1) for argument in arguments]
     own = [_listed(argument) for argument in arguments if _key(argument) in own_keys]
     # Hydra takes the name of a profile for a choice of the group ``hardware``, and would load that file in its place.
     named = [argument for argument in own if argument.startswith("hardware=")]
@@ -72,6 +74,15 @@ def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], C
     if "dataset" in map(_key, others):
         raise ConfigError("dataset=... and num_nodes=... both describe a graph: leave out one of them")
     return plan, runs, _graph(plan, run)
+
+
+def run_keys(arguments: list[str]) -> list[str]:
+    """Those of the ``arguments`` that are keys of a run."""
+    return [one for one in arguments if _key(one) not in _own_keys() | {"hardware.remeasure"}]
+
+
+def _own_keys() -> set[str]:
+    return {field.name for field in fields(PlanConfig)}
 
 
 def _key(argument: str) -> str:

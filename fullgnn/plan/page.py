@@ -1,32 +1,57 @@
 """Plans as Markdown."""
 
+import shlex
+import textwrap
+from collections.abc import Sequence
+
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.search import Option
 from fullgnn.telemetry.table import format_table, num_bytes
 
+WIDTH = 120
+"""Most characters of a line of the page, but for those of commands."""
 
-def page(found: list[Option], chosen: Option | None, fallback: Option | None, hardware: Hardware, command: str) -> str:
-    """Every option, by number of ranks and predicted time; the best is marked.
+
+def page(
+    found: list[Option],
+    chosen: Option | None,
+    fallback: Option | None,
+    hardware: Hardware,
+    command: str,
+    run_keys: Sequence[str] = (),
+) -> str:
+    """Every option, by number of ranks and predicted time; the best is marked. Equal options share a line,
+    as the exchange ``any``.
 
     Args:
         chosen: the best option that fits; None: no option fits.
         fallback: then, the smallest job that was found to fit.
+        run_keys: keys of the run on the planner's command line.
     """
-    collectives = sorted({name for option in found for name in option.prediction.comm_bytes_per_epoch})
     ranked = sorted(found, key=lambda option: (option.world_size, option.prediction.epoch_time_ms))
-    rows = [_cells(option, collectives) | {"": "best" if option is chosen else ""} for option in ranked]
+    rows: dict[tuple[object, ...], list[Option]] = {}
+    for option in ranked:
+        others = [getattr(option, key) for key in ("world_size", "replication", *_CHOICES)]
+        rows.setdefault((*others, *_numbers(option).values()), []).append(option)
+    cells = [
+        _names(same, ranked) | _numbers(same[0]) | {"": "best" if chosen in same else ""} for same in rows.values()
+    ]
     if chosen is not None:
-        verdict = f"Best: {chosen.overrides}"
+        verdict = f"Best: {train_command(chosen, run_keys)}"
     elif fallback is not None:
-        verdict = f"Nothing fits. The smallest that was found to: {fallback.overrides}"
+        verdict = f"Nothing fits. The smallest that was found to: {train_command(fallback, run_keys)}"
     else:
         verdict = "Nothing fits, on any number of ranks that was tried: choose a machine with more memory."
+    alone = "".join(f"; {key} {getattr(ranked[0], key)}" for key in _CHOICES if not _differ(ranked, key))
     lines = [
-        f"Planned, not measured: one training epoch on {hardware.name} ({hardware.source}).",
-        f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; bytes are what a rank receives, the "
-        "mean; comm is what is not hidden.",
+        *textwrap.wrap(f"Planned, not measured: one epoch on {hardware.name} ({hardware.source}){alone}.", WIDTH),
+        *textwrap.wrap(
+            f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; * does not fit. Received is the"
+            " mean of the ranks. spmm, comm (what is not hidden) and dense are parts of the epoch, in ms.",
+            WIDTH,
+        ),
         "",
-        format_table(list(rows[0]), [list(row.values()) for row in rows]),
+        format_table(list(cells[0]), [list(row.values()) for row in cells]),
         "",
         verdict,
         f"Command: {command}",
@@ -34,21 +59,42 @@ def page(found: list[Option], chosen: Option | None, fallback: Option | None, ha
     return "\n".join(lines)
 
 
-def _cells(option: Option, collectives: list[str]) -> dict[str, str]:
-    """A line of the page, by heading."""
+_CHOICES = ("order", "kernel")
+"""What most plans do not vary, and is no column then."""
+
+
+def train_command(option: Option, run_keys: Sequence[str]) -> str:
+    """The command that runs ``option``, with what differs from the ``run_keys`` and the defaults."""
+    defaults = ("scheme.exchange=auto", "kernel=auto", "reorder=none")
+    chosen = [key for key in option.overrides.split() if key not in defaults]
+    replaced = {key.partition("=")[0] for key in option.overrides.split()}
+    kept = [key for key in run_keys if key.partition("=")[0] not in replaced]
+    return shlex.join(["python", "-m", "fullgnn.train", *kept, *chosen])
+
+
+def _names(same: list[Option], ranked: list[Option]) -> dict[str, str]:
+    """What the options of a line are called, by heading."""
+    first = same[0]
+    replicas = "" if first.replication == 1 else f" r={first.replication}"
+    varied = {key: getattr(first, key) for key in _CHOICES if _differ(ranked, key)}
+    exchanges = dict.fromkeys(option.exchange for option in same)
+    exchange = "any" if len(exchanges) > 1 and len(exchanges) == len({option.exchange for option in ranked}) else ""
+    exchange = exchange or ", ".join(exchanges)
+    return {"p": str(first.world_size), "scheme": f"{first.scheme}{replicas}", "exchange": exchange, **varied}
+
+
+def _differ(options: list[Option], key: str) -> bool:
+    return len({getattr(option, key) for option in options}) > 1
+
+
+def _numbers(option: Option) -> dict[str, str]:
+    """The numbers of a line, by heading."""
     predicted = option.prediction
     return {
-        "p": str(option.world_size),
-        "scheme": option.scheme,
-        "r": str(option.replication),
-        "exchange": option.exchange,
-        "order": option.order,
-        "kernel": option.kernel,
-        "memory a rank": num_bytes(predicted.peak_tensor_bytes),
-        "fits": "yes" if predicted.fits else "no",
-        **{f"{name} a rank": num_bytes(predicted.comm_bytes_per_epoch.get(name, 0)) for name in collectives},
+        "memory": num_bytes(predicted.peak_tensor_bytes) + ("" if predicted.fits else " *"),
+        "received": num_bytes(sum(predicted.comm_bytes_per_epoch.values())),
         "epoch ms": f"{predicted.epoch_time_ms:.2f}",
-        **{f"{phase} ms": f"{ms:.2f}" for phase, ms in predicted.time_ms.items()},
+        **{phase: f"{predicted.time_ms[phase]:.2f}" for phase in ("spmm", "comm", "dense")},
     }
 
 

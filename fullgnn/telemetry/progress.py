@@ -2,11 +2,35 @@
 
 import logging
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.table import percent
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
+
+LINE_EVERY_S = 5.0
+"""Seconds between two lines of ``counted`` where there is no terminal."""
+
+
+def counted(items: Sequence[T], what: str) -> Iterator[T]:
+    """Yield the ``items``, and show how many of them are done: a bar on a terminal, else a line from time to time."""
+    if sys.stderr.isatty():
+        from tqdm import tqdm  # imported here, since this module must load without tqdm
+
+        yield from tqdm(items, desc=what, dynamic_ncols=True, leave=False)
+        return
+    begin = shown = time.monotonic()
+    for number, item in enumerate(items):
+        now = time.monotonic()
+        if number and now - shown > LINE_EVERY_S:
+            log.info("%d of %d %s after %.0f s", number, len(items), what, now - begin)
+            shown = now
+        yield item
 
 
 class Progress:

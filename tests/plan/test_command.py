@@ -3,12 +3,16 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fullgnn.costs.hardware import load_hardware
+from fullgnn.config import RuntimeConfig
+from fullgnn.costs import hardware
+from fullgnn.costs.hardware import load_hardware, write_hardware
 from fullgnn.errors import ConfigError
+from fullgnn.plan import __main__ as plan
 from fullgnn.plan.__main__ import run
 from fullgnn.plan.config import load_plan
 from fullgnn.storage.record import read_record
@@ -16,6 +20,12 @@ from tests.cases import config
 from tests.commands import OWN, run_command
 
 NUMBERS = ["num_nodes=1000000", "num_edges=20000000", "num_features=100", "num_classes=40", "hardware=h200x8"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of today is not read from what another version has kept."""
+    monkeypatch.setattr(plan, "DEFAULT_CACHE", str(tmp_path / "cache"))
 
 
 def planned(tmp_path: Path, *arguments: str) -> tuple[str, list[dict]]:
@@ -51,6 +61,69 @@ def test_orders_and_kernels_of_a_dataset(tmp_path: Path) -> None:
     text, options = planned(tmp_path, *arguments)
     pairs = {(option["order"], option["kernel"]) for option in options}
     assert pairs == {("none", "torch"), ("none", "csr"), ("rcm", "torch"), ("rcm", "csr")}
+
+
+KARATE = ["dataset=karate", "hardware=h200x8", "nproc=1,2,4"]
+
+
+def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = planned(tmp_path, *KARATE)
+
+    def not_again(node: dict) -> None:
+        raise AssertionError("the graph is loaded again")
+
+    monkeypatch.setattr(plan, "load_dataset", not_again)
+    assert planned(tmp_path, *KARATE) == first
+    for changed in ("model.hidden_channels=3", "reorder=rcm", "self_loops=false", "dataset.num_val=4"):
+        with pytest.raises(AssertionError, match="loaded again"):
+            planned(tmp_path, *KARATE, changed)
+
+
+def test_lines_are_short_and_equal_options_share_one(tmp_path: Path) -> None:
+    text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4,8", "kernels=auto,torch")
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert max(map(len, table)) <= 120 and max(len(line) for line in text.splitlines()[:6]) <= 120
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[2:]]
+    found = {
+        (p, int(f"1 {scheme}".split("=")[-1].split()[0]), exchange, kernel)
+        for p, scheme, exchanges, kernel, *_ in cells
+        for exchange in ("auto,broadcast" if exchanges == "any" else exchanges).split(",")
+    }
+    keys = "world_size", "replication", "exchange", "kernel"
+    assert found == {(str(one[keys[0]]), *(one[key] for key in keys[1:])) for one in options}
+    assert len(cells) < len(options)
+
+
+def test_the_command_of_the_best_trains(tmp_path: Path) -> None:
+    text, options = planned(tmp_path, *KARATE, "orders=rcm", "exchanges=broadcast", "model.hidden_channels=8", "seed=3")
+    (line,) = [line for line in text.splitlines() if line.startswith("Best: ")]
+    command = line.removeprefix("Best: ")
+    assert command.startswith("python -m fullgnn.train dataset=karate model.hidden_channels=8 seed=3 scheme=1")
+    assert "reorder=rcm" in command and "scheme.exchange=broadcast" in command and "nproc=1,2" not in command
+    done = run_command(
+        [sys.executable, *command.split()[1:]], "train.epochs=1", f"run_dir={tmp_path}/run", cwd=tmp_path
+    )
+    assert done.status == 0, done.output
+
+
+def test_a_profile_of_a_busy_machine_warns_until_it_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet = load_hardware("h200x8", config().runtime)
+    busy, measured = replace(quiet, source="measured today, while it was busy", ranks_per_node=1), []
+
+    def launch(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> None:
+        measured.append(nproc)
+        write_hardware(busy if len(measured) == 1 else replace(busy, source="measured today"), Path(arguments[2]))
+
+    monkeypatch.setattr(hardware, "launch_workers", launch)
+    auto = ["dataset=karate", "nproc=1", f"runtime.cache_dir={tmp_path}/profiles"]
+    warnings = []
+    for arguments in ([], [], ["hardware.remeasure=true"], []):
+        caplog.clear()
+        planned(tmp_path, *auto, *arguments)
+        warnings.append("hardware.remeasure=true" in caplog.text)
+    assert warnings == [True, True, False, False] and measured == [1, 1]
 
 
 def test_nothing_fits_names_the_smallest_that_does(tmp_path: Path) -> None:
@@ -115,6 +188,15 @@ def test_a_dry_run_of_a_large_job(tmp_path: Path) -> None:
     assert (record.world_size, record.dry_run_rank, len(record.ranks)) == (12, 7, 1)
     assert record.final_loss is None and record.test_accuracy is None
     assert record.comm_bytes_per_epoch["exchange"] > 0 and record.peak_tensor_bytes > 0
+
+
+def test_auto_says_what_it_chose_and_why(tmp_path: Path) -> None:
+    arguments = ["dataset=karate", "scheme=auto", "scheme.hardware=h200x8", "train.epochs=1", f"run_dir={tmp_path}"]
+    done = run_command(OWN, *arguments, "runtime.nproc=4", cwd=tmp_path)
+    times = r"predicted [\d.]+ ms an epoch; scheme=1(d|\.5d scheme\.replication=2) [\d.]+ ms an epoch"
+    assert done.status == 0 and re.search(rf"scheme=auto: scheme=1(d|\.5d scheme\.replication=2), {times}", done.output)
+    done = run_command(OWN, *arguments, "runtime.nproc=2", "overwrite=true", cwd=tmp_path)
+    assert done.status == 0 and "scheme=auto: scheme=1d, the only choice of 2 ranks" in done.output
 
 
 def test_auto_is_recorded_with_what_was_expected(tmp_path: Path) -> None:

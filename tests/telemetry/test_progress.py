@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from fullgnn.telemetry import progress as progress_module
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Cost
-from fullgnn.telemetry.progress import Progress
+from fullgnn.telemetry.progress import Progress, counted
 
 
 def record(epoch: int, *accuracies: float | None, metric: str = "accuracy") -> EpochRecord:
@@ -39,6 +40,13 @@ def test_lines_in_a_file(heard: pytest.LogCaptureFixture, epochs: int, shown: li
 def test_metrics_of_other_tasks_are_named(heard: pytest.LogCaptureFixture) -> None:
     Progress(1, visible=True).add_epoch(record(1, 0.75, 0.5, None, metric="micro_f1"))
     assert heard.messages == ["epoch 1/1  loss 0.5000  micro_f1: train 0.7500  val 0.5000  test -  12.3 ms/epoch"]
+
+
+def test_items_that_take_long_are_counted(heard: pytest.LogCaptureFixture, monkeypatch) -> None:
+    times = iter([0.0, 0.0, 3.0, 7.0, 8.0, 20.0])
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: next(times))
+    assert [*counted([1, 2, 3, 4, 5], "options")] == [1, 2, 3, 4, 5]
+    assert heard.messages == ["2 of 5 options after 7 s", "4 of 5 options after 20 s"]
 
 
 def test_a_dry_run_shows_its_rank_and_no_loss(heard: pytest.LogCaptureFixture) -> None:

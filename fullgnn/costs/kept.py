@@ -1,0 +1,84 @@
+"""Planned jobs of datasets, which are kept: the same plan needs the graph once.
+
+What is kept of a job are the numbers that were counted: a table of its block rows for each product.
+"""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fullgnn.config import Config
+from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedProduct
+from fullgnn.prepare.source import key_of_files
+from fullgnn.schemes.options import SchemeOptions
+from fullgnn.schemes.rows import RowDistribution
+from fullgnn.storage.cache import Cache
+
+KIND = "plan"
+"""Folder, in the cache, of planned jobs."""
+
+FORMAT = 1
+"""Increase it when what is counted changes, or how it is kept."""
+
+
+def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> str:
+    """The key of a job on a dataset; empty if the dataset does not name its files, or nothing is kept.
+
+    Args:
+        near_bytes: see ``Hardware``; the cache for which the order of the nodes was judged.
+    """
+    graph = key_of_files(cfg, world_size // cfg.scheme["replication"], cache)
+    if not graph:
+        return ""
+    return cache.key(
+        plan_format=FORMAT,
+        graph=graph,
+        world_size=world_size,
+        near_bytes=near_bytes,
+        scheme=cfg.scheme,
+        model=cfg.model,
+        task=cfg.task,
+        normalization=cfg.normalization,
+        self_loops=cfg.self_loops,
+        optimizations=asdict(cfg.optimizations),
+        dtype=cfg.runtime.dtype,
+    )
+
+
+def load_job(cfg: Config, world_size: int, key: str, cache: Cache) -> PlannedJob | None:
+    """The job that was kept under ``key``; None if there is none."""
+    arrays = cache.load(KIND, key) if key else None
+    if arrays is None:
+        return None
+    about = json.loads(str(arrays["about"]))
+    products = {
+        name: PlannedProduct(
+            RowDistribution(arrays[f"{name}.in_rows"]),
+            RowDistribution(arrays[f"{name}.out_rows"]),
+            one["stages"],
+            one["stage_order"],
+            arrays[f"{name}.transports"],
+            one["whole"],
+            arrays[f"{name}.nnz"],
+            arrays.get(f"{name}.halo"),
+        )
+        for name, one in about["products"].items()
+    }
+    grid = SchemeOptions.of(cfg.scheme).grid(world_size)
+    return PlannedJob(cfg, GraphStatistics(**about["graph"]), grid, RowDistribution(arrays["rows"]), products)
+
+
+def keep_job(job: PlannedJob, key: str, cache: Cache) -> None:
+    """Keep a job under ``key``. One that finds links is not kept."""
+    if not key or job.links is not None:
+        return
+    arrays, products = {"rows": job.rows.bounds}, dict[str, dict[str, Any]]()
+    for name, one in job.products.items():
+        products[name] = {"stages": one.stages, "stage_order": one.stage_order, "whole": one.whole}
+        tables = {"in_rows": one.in_rows.bounds, "out_rows": one.out_rows.bounds, "halo": one.halo}
+        tables |= {"transports": one.transports, "nnz": one.nnz}
+        arrays |= {f"{name}.{key}": table for key, table in tables.items() if table is not None}
+    about = json.dumps({"graph": asdict(job.graph), "products": products})
+    cache.store(KIND, key, arrays | {"about": np.array(about)})
