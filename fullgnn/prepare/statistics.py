@@ -1,7 +1,12 @@
-"""Where the non-zeros of a prepared graph are, for the record, the report and the planner: sums over its parts."""
+"""Where the non-zeros of a prepared graph are, for the record, the report and the planner: sums over its parts.
 
+What a report counts of a prepared graph is kept beside it in the cache, as ``statistics/<key>.npz``.
+"""
+
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,8 +16,15 @@ from fullgnn.graph import with_self_loops
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.partition.counts import halo_share, off_diagonal_share, rows_read
 from fullgnn.prepare.facts import GraphFacts
+from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.reorder.structure import Structure, cells
+from fullgnn.storage.cache import Cache
+
+log = logging.getLogger(__name__)
+
+KIND = "statistics"
+"""Folder, in the cache, of the statistics of prepared graphs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +33,16 @@ class Statistics:
 
     tile_density: dict[str, float]  # see ``RunRecord``
     structure: Structure
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """The statistics as arrays, from which ``from_arrays`` makes them again."""
+        return {"tile_density": np.array(list(self.tile_density.values())), **vars(self.structure)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Statistics":
+        """The statistics of which ``to_arrays`` has made ``arrays``."""
+        shares = dict(zip(DENSITY_BINS, arrays["tile_density"].tolist(), strict=True))
+        return cls(shares, Structure(**{field.name: arrays[field.name] for field in fields(Structure)}))
 
 
 def edge_cut(facts: GraphFacts, self_loops: bool) -> float:
@@ -35,6 +57,24 @@ def needed_row_ratio(prepared: PreparedGraph) -> float | None:
         return None
     read = rows_read((part.arrays["reads"] for part in prepared.parts()), facts.partition)
     return halo_share(read, facts.num_nodes)
+
+
+def kept_statistics(folder: Path, self_loops: bool) -> Statistics:
+    """The statistics of the prepared graph in a ``folder`` of a cache. They are counted once, and kept in that cache.
+
+    Raises:
+        DataError: the folder is missing or damaged.
+    """
+    cache = Cache(str(folder.parent.parent))
+    key = cache.key(prepared=folder.name, self_loops=self_loops)
+    if arrays := cache.load(KIND, key):
+        return Statistics.from_arrays(arrays)
+    prepared = open_folder(folder)
+    name, num_edges = prepared.facts.nodes.name, prepared.facts.num_edges
+    log.info("counting where the %d non-zeros of %s are, once for all reports: %s", num_edges, name, folder)
+    statistics = count_statistics(prepared, self_loops)
+    cache.store(KIND, key, statistics.to_arrays())
+    return statistics
 
 
 def count_statistics(prepared: PreparedGraph, self_loops: bool) -> Statistics:
