@@ -25,6 +25,10 @@ class Table(NamedTuple):
     rows: Cells | Mapping[str, Cells]  # or several groups of rows, by their headings
 
 
+COUNTED_BY = (
+    "train.statistics=true counts them in the run, and the report counts them of a finished run with runtime.cache_dir"
+)
+"""How the statistics of a graph come to the page."""
 MANY = 6
 """The most runs that have a plot by rank each, and the most maps of a kind."""
 COUNT: Show = "{:,.0f}".format
@@ -65,25 +69,27 @@ def alike(items: Mapping[Run, T], same: Callable[[T, T], bool]) -> dict[Run, lis
     return kinds
 
 
-def _counts(run: Run, field: str) -> bool:
-    """Whether a run counts the statistics of its graph, by a ``field`` of its record that is null if it does not."""
-    return run.record.get(field, 0) is not None and run.settings.get("train.statistics") != "false"
-
-
 def missing(runs: Sequence[Run], present: Collection[Run], what: str, counted: str = "") -> Iterator[Block]:
     """Paragraphs that name the runs without ``what``, if there are any.
 
     Args:
         counted: a field of the record that is null where the statistics of the graph were not counted: a run of which
-            it is null is told what counts them.
+            it is null is told what counts them, and why the report could not.
     """
-    without = [run for run in runs if run not in present]
-    uncounted = [run for run in without if counted and not _counts(run, counted)]
-    unrecorded = [run for run in without if run not in uncounted]
-    for verb, named, cure in (
-        ("Not recorded", unrecorded, ""),
-        ("Not counted", uncounted, " (train.statistics=true counts them)"),
-    ):
-        if named:
-            whose = f" of {', '.join(run.name for run in named)}" if len(runs) > 1 else ""
-            yield "paragraph", f"{verb}: {what}{whose}{cure}."
+    named: dict[str, list[Run]] = {}
+    for run in runs:
+        if run not in present:
+            named.setdefault(_how_to_count(run, counted) if counted else "", []).append(run)
+    for cure, without in sorted(named.items()):
+        whose = f" of {', '.join(run.name for run in without)}" if len(runs) > 1 else ""
+        yield "paragraph", f"Not counted: {what}{whose} ({cure})." if cure else f"Not recorded: {what}{whose}."
+
+
+def _how_to_count(run: Run, field: str) -> str:
+    """What counts the statistics of a run's graph; empty if the run counts them, but has not recorded them.
+
+    Args:
+        field: of the record, which is null if the run does not count them.
+    """
+    asked = run.record.get(field, 0) is not None and run.settings.get("train.statistics") != "false"
+    return "" if asked and not run.uncounted else "; ".join(filter(None, (run.uncounted, COUNTED_BY)))

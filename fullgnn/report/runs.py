@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
 from fullgnn.report.spread import merged
+from fullgnn.report.statistics import Count, count, statistics_of_run
 from fullgnn.storage.record import read_epochs
 
 log = logging.getLogger(__name__)
@@ -40,10 +42,12 @@ class Run:
     paths: tuple[Path, ...]  # a folder for each seed
     config: str  # text of config.yaml
     settings: dict[str, str]  # the dotted keys of config.yaml, and their values as YAML writes them
-    record: dict[str, Any]  # record.json, perhaps of an older version; empty: the run has not finished
+    record: dict[str, Any]  # record.json, perhaps of an older version, with the tile density that the report has
+    # counted; empty: the run has not finished
     epochs: list[dict[str, Any]]  # epochs.jsonl, up to the first line that cannot be read
     structure: Structure | None
     notes: tuple[str, ...]  # sentences: what the reader of the page should know about this run
+    uncounted: str = ""  # why its statistics cannot be counted from its prepared graph; empty: they are, or it has none
 
     @property
     def folder(self) -> str:
@@ -59,7 +63,8 @@ class Run:
 def read_runs(folders: list[Path]) -> tuple[list[Run], Found]:
     """The runs in ``folders``, see ``find_runs``, in this order; runs that differ in the seed alone are one.
 
-    One line is logged about folders that hold no run.
+    Statistics that a run has not counted are counted, once for all runs of one prepared graph. One line is logged about
+    folders that hold no run.
 
     Raises:
         ConfigError: a folder holds no run, or a file of a run that the user has named is damaged.
@@ -77,7 +82,8 @@ def read_runs(folders: list[Path]) -> tuple[list[Run], Found]:
         log.info("skipped, since they are no runs: %s", ", ".join(found.skipped))
     if not runs:
         raise ConfigError(f"no run in {', '.join(map(str, folders))} can be read: {GIVE}")
-    groups = _by_seed(runs)
+    count_once = cache(count)
+    groups = _by_seed([_with_statistics(run, count_once) for run in runs])
     shown = [_of_seeds(group, groups) for group in groups]
     prefixes = [f"{run.name}: " if len(shown) > 1 else "" for run in shown]
     labels = _labels([run.name for run in shown])
@@ -110,6 +116,18 @@ def _read(path: Path, name: str) -> Run:
         with reading(file), np.load(file, allow_pickle=False) as arrays:
             structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
     return Run(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes))
+
+
+def _with_statistics(run: Run, count: Count) -> Run:
+    """``run`` with the statistics that it has not counted."""
+    density = run.record.get("tile_density")
+    if density and run.structure:
+        return run
+    found = statistics_of_run(run.record, run.settings, count)
+    if isinstance(found, str):
+        return replace(run, uncounted=found)
+    record = run.record | {"tile_density": density or found.tile_density}
+    return replace(run, record=record, structure=run.structure or found.structure)
 
 
 def _labels(names: list[str]) -> list[str]:
@@ -186,6 +204,7 @@ def _of_seeds(group: list[Run], groups: list[list[Run]]) -> Run:
         record=merged([run.record for run in group]) | {SEED: seeds},
         epochs=[merged(lines) for _, lines in sorted(by_epoch.items()) if len(lines) == len(group)],
         notes=(*dict.fromkeys(note for run in group for note in run.notes), f"Means over the seeds {seeds}."),
+        uncounted=next((run.uncounted for run in group if run.uncounted), ""),
     )
 
 

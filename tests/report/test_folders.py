@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fullgnn.errors import ConfigError
+from fullgnn.report.content import COUNTED_BY
 from fullgnn.report.runs import read_runs
 from tests.commands import run_command
 from tests.report.folders import page_of, record, sweep, write_run
@@ -98,6 +99,7 @@ def test_what_was_not_counted_is_said_and_how_to_count_it(undrawn, tmp_path: Pat
     page = page_of(bare)
     cure = "(train.statistics=true counts them)."
     assert f"Not counted: edge cut and needed rows {cure}" in page.sections["Summary"].text
+    cure = f"({COUNTED_BY})."
     assert f"Not counted: structure.npz {cure}" in page.sections["Adjacency"].text
     assert f"Not counted: tile densities {cure}" in page.sections["Tile density"].text
     assert "Not recorded" not in "".join(section.text for section in page.sections.values())
