@@ -73,7 +73,8 @@ class TrainConfig:
     save_predictions: bool = MISSING
     """Write ``predictions.npz`` with the classes and logits of the best-validation epoch."""
     statistics: bool = MISSING
-    """Count where the non-zeros are, for the record and for reports: ``tile_density`` and ``structure.npz``."""
+    """Count in the run where the non-zeros are: ``tile_density`` and ``structure.npz``. false: a report counts it from
+    the prepared graph, if ``runtime.cache_dir`` keeps one."""
     tensorboard: bool = MISSING
     """Write TensorBoard event files of the epochs."""
     table: str = MISSING
