@@ -26,6 +26,7 @@ from fullgnn.reorder import two_level
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.reorder.two_level import NodeOrder, UsedMethods
 from fullgnn.storage.cache import Cache
+from fullgnn.telemetry.phases import announce
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ def cut(
         begin: when the preparation began, by ``time.perf_counter``; None: now.
     """
     begin = time.perf_counter() if begin is None else begin
+    block_rows = f"{order.partition.num_parts} block row{'s' if order.partition.num_parts > 1 else ''}"
+    announce(f"{graph.name}: the graph is cut into {block_rows}", graph.num_edges, ["cutting"])
     whole = _Arranged(graph, order, links)
     counts = whole.counted()
     facts = GraphFacts(
@@ -201,6 +204,8 @@ def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder
         )
         used = UsedMethods(name_of(partitioner), name_of(method), int(stored["num_blocks"]))
         return NodeOrder(stored["perm"], Partition(stored["bounds"]), used)
+    works = f"partition={name_of(partitioner)}", f"reorder={name_of(method)}"
+    announce(f"{graph.name}: the nodes are ordered ({', '.join(works)})", graph.num_edges, works)
     order = two_level(
         graph.adjacency(np.float32),
         graph.train_mask,

@@ -6,6 +6,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph.generate import hierarchical_sbm
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import node_data
+from fullgnn.telemetry.phases import announce
 
 
 def files() -> list[Path]:
@@ -39,6 +40,7 @@ def load(
     num_scaled, num_entries = scaled_sizes(num_nodes, num_edges, scale, degree_scale)
     if num_scaled < max(num_classes, 2):
         raise ConfigError(f"scale={scale:g} leaves {num_scaled} nodes for {num_classes} classes: raise dataset.scale")
+    announce(f"{name}: {num_entries} non-zeros are generated", num_entries, ["generating"])
     graph = hierarchical_sbm(num_scaled, num_entries, num_classes, global_share, seed)
     data = node_data(
         graph.groups[0],
