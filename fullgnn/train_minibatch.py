@@ -1,6 +1,6 @@
 """Train a GNN on samples of a graph, over any number of processes, and evaluate it exactly on the full graph.
 
-    python -m fullgnn.train_minibatch dataset=pubmed sampler.fanouts=[25,10]
+    python -m fullgnn.train_minibatch dataset=pubmed 'sampler.fanouts=[25,10]'
     python -m fullgnn.train_minibatch runtime.nproc=2 loader.batch_size=512 train.epochs=5
     torchrun --nproc-per-node 4 -m fullgnn.train_minibatch model=gat
 

@@ -1,8 +1,8 @@
 """Measure one operation.
 
-    python -m fullgnn.bench op=spmm graph=products-mini widths=[16,64] threads=2
-    python -m fullgnn.bench op=epoch presets=[full,hetu] nproc=2 threads=1
-    python -m fullgnn.bench op=sampling graph=products-mini fanouts=[15,10,5]
+    python -m fullgnn.bench op=spmm graph=products-mini 'widths=[16,64]' threads=2
+    python -m fullgnn.bench op=epoch 'presets=[full,hetu]' nproc=2 threads=1
+    python -m fullgnn.bench op=sampling graph=products-mini 'fanouts=[15,10,5]'
     torchrun --nproc-per-node 2 -m fullgnn.bench op=collectives
 
 Without torchrun the command starts its ranks itself, each of them this same command. ``conf/bench.yaml`` explains

@@ -1,7 +1,7 @@
 """Reproduce tables and figures of the paper.
 
     python -m fullgnn.reproduce target=table2
-    python -m fullgnn.reproduce target=[fig5,fig8] datasets=[reddit-like] device=cpu
+    python -m fullgnn.reproduce 'target=[fig5,fig8]' 'datasets=[reddit-like]' device=cpu
     python -m fullgnn.reproduce target=all out=runs/paper
 
 Each target leaves a Markdown page, a CSV, a PNG and ``record.json`` in ``out``, by default a new folder of

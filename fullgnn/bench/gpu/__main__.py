@@ -1,11 +1,11 @@
 """Check, measure and compare on this machine's GPU, with three commands of minutes.
 
-    ./launch/gpu_bench --part checks   --out h200                             # 2.5 minutes
-    ./launch/gpu_bench --part products --out h200                             # 9.3 minutes; leaves h200/tuning.yaml
-    ./launch/gpu_bench --part epochs   --out h200 --tuning h200/tuning.yaml   # 9.3 minutes
-    ./launch/gpu_bench --out h200                                             # all three
+    ./launch/gpu_bench --part checks --out h200
+    ./launch/gpu_bench --part products --out h200
+    ./launch/gpu_bench --part epochs --out h200 --tuning h200/tuning.yaml
 
-Without a GPU it refuses; TRITON_INTERPRET=1 ./launch/gpu_bench --toy runs all of it on tiny graphs, and times nothing.
+They take 2.5, 9.3 and 9.3 minutes; the second leaves h200/tuning.yaml. Without --part all three run. Without a GPU it
+refuses; TRITON_INTERPRET=1 ./launch/gpu_bench --toy runs all of it on tiny graphs, and times nothing.
 """
 
 import argparse
