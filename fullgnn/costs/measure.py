@@ -50,7 +50,7 @@ from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.edges.attention import attend
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
-from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.kernels.support.process import keep_freed_memory, return_freed_memory
 from fullgnn.tasks.draws import TRAINING, draw, stream_key
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
@@ -98,6 +98,7 @@ def measured_hardware(world: World, runtime: RuntimeConfig, remeasure: bool = Fa
         found = measure(world)
         if world.rank == 0:
             keep_hardware(found, runtime, world.size)
+        return_freed_memory()
         forget_peak_process_bytes()
     if world.rank == 0:
         warn_if_busy(found, "scheme.remeasure=true")

@@ -23,7 +23,7 @@ from fullgnn.nn import set_spmm_order
 from fullgnn.prepare.facts import GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import prepared_graph
-from fullgnn.prepare.statistics import Statistics, count_statistics, needed_row_ratio
+from fullgnn.prepare.statistics import Statistics, needed_row_ratio, statistics_of
 from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import LinkTask, Task, build_task, takes_links
@@ -156,7 +156,7 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
     place_rows(model, sharded.block.source_id)
     statistics = None
     if cfg.train.statistics:
-        statistics = broadcast_object(from_rank0(lambda: count_statistics(prepared, cfg.self_loops)))
+        statistics = broadcast_object(from_rank0(lambda: statistics_of(prepared, cfg.self_loops)))
     folder, ratio = prepared.folder if prepared.key else None, needed_row_ratio(prepared)
     about = Preparation(prepared.facts, prepared.key, folder, ratio, statistics)
     return Job(model, sharded, task, scheme, optimizations, about)

@@ -1,6 +1,6 @@
 """Where the non-zeros of a prepared graph are, for the record, the report and the planner: sums over its parts.
 
-What a report counts of a prepared graph is kept beside it in the cache, as ``statistics/<key>.npz``.
+What is counted of a prepared graph in a cache is kept beside it, as ``statistics/<key>.npz``.
 """
 
 import logging
@@ -59,6 +59,13 @@ def needed_row_ratio(prepared: PreparedGraph) -> float | None:
     return halo_share(read, facts.num_nodes)
 
 
+def statistics_of(prepared: PreparedGraph, self_loops: bool) -> Statistics:
+    """The statistics of a prepared graph; of one that is kept in a cache, they are counted once."""
+    if prepared.key and prepared.folder is not None:
+        return kept_statistics(prepared.folder, self_loops)
+    return count_statistics(prepared, self_loops)
+
+
 def kept_statistics(folder: Path, self_loops: bool) -> Statistics:
     """The statistics of the prepared graph in a ``folder`` of a cache. They are counted once, and kept in that cache.
 
@@ -71,7 +78,7 @@ def kept_statistics(folder: Path, self_loops: bool) -> Statistics:
         return Statistics.from_arrays(arrays)
     prepared = open_folder(folder)
     name, num_edges = prepared.facts.nodes.name, prepared.facts.num_edges
-    log.info("counting where the %d non-zeros of %s are, once for all reports: %s", num_edges, name, folder)
+    log.info("counting where the %d non-zeros of %s are, once for all runs and reports: %s", num_edges, name, folder)
     statistics = count_statistics(prepared, self_loops)
     cache.store(KIND, key, statistics.to_arrays())
     return statistics

@@ -16,6 +16,7 @@ from fullgnn.costs import hardware, measure
 from fullgnn.costs.hardware import Hardware, Link, cached_hardware, load_hardware
 from fullgnn.costs.measure import Sizes, line, measured_hardware, random_pattern
 from fullgnn.distributed import Axis, World, can_share_memory, launch_workers
+from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.meter import Meter
@@ -97,6 +98,27 @@ def test_ranks_of_a_job_measure_once(ranks, tmp_path: Path) -> None:
     results = ranks(2)(kept, runtime(tmp_path))
     assert results[0][0] == 1
     assert all(result == (1, *[results[0][1]] * 3) for result in results)
+
+
+def peaks(world: World, runtime: RuntimeConfig) -> tuple[int, int]:
+    """The peak memory of the process before and after a measurement that takes 400 MB of it."""
+
+    def measured(world: World) -> Hardware:
+        torch.ones(100_000_000)
+        return original(world, TINY)
+
+    original, measure.measure = measure.measure, measured
+    before = peak_process_bytes()
+    try:
+        measured_hardware(world, runtime)
+    finally:
+        measure.measure = original
+    return before, peak_process_bytes()
+
+
+def test_measuring_is_not_in_the_peak_of_the_process(ranks, tmp_path: Path) -> None:
+    for before, after in ranks(2)(peaks, runtime(tmp_path)):
+        assert after < before + 200_000_000
 
 
 def timed(world: World) -> float:

@@ -130,7 +130,7 @@ def test_runs_of_one_graph_are_counted_once(
         first = page_of(*runs, out=tmp_path / "page")
     assert counted == [(graph, True), (graph, False)]
     told = [one.getMessage() for one in caplog.records]
-    assert told == [f"counting where the 156 non-zeros of karate are, once for all reports: {graph}"] * 2
+    assert told == [f"counting where the 156 non-zeros of karate are, once for all runs and reports: {graph}"] * 2
     assert lines_of(first) == [] and all(first.sections[name].tables for name in SECTIONS)
     alts = {image["alt"] for image in first.sections["Non-zeros per block"].images}
     assert {"a and b: non-zeros of 2 by 2 blocks, 20 to 77.", "c: non-zeros of 2 by 2 blocks, 20 to 60."} < alts

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from contextlib import suppress
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # parameters of glibc's mallopt
 
@@ -20,3 +21,10 @@ def keep_freed_memory() -> bool:
         return False
     settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 1 << 26}
     return all([mallopt(parameter, value) for parameter, value in settings.items()])
+
+
+def return_freed_memory() -> None:
+    """Return memory that is kept and not used to the system, where that is possible."""
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
