@@ -65,8 +65,6 @@ def cut(
         begin: when the preparation began, by ``time.perf_counter``; None: now.
     """
     begin = time.perf_counter() if begin is None else begin
-    block_rows = f"{order.partition.num_parts} block row{'s' if order.partition.num_parts > 1 else ''}"
-    announce(f"{graph.name}: the graph is cut into {block_rows}", graph.num_edges, ["cutting"])
     whole = _Arranged(graph, order, links)
     counts = whole.counted()
     facts = GraphFacts(

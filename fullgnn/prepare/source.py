@@ -41,6 +41,7 @@ from fullgnn.reorder import degree, none, rcm, slashburn
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks.build import held_out, takes_links
+from fullgnn.telemetry.phases import announce
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ def prepare_folder(cfg: Config, num_parts: int, temporary: Path, graph: Graph | 
     if found := _kept(cache, key):
         return found, True
     prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
+    announce(f"{graph.name}: {num_parts} parts are written, and their blocks built", graph.num_edges, ["writing"])
     used = prepared.facts.methods.partition, prepared.facts.methods.reorder
     if cache.folder is None or used != (name_of(build(cfg.partition)), name_of(build(cfg.reorder.method))):
         return write_folder(prepared, temporary), False

@@ -130,9 +130,11 @@ def test_the_slowest_rank_counts(ranks) -> None:
         assert 0.012 <= seconds < 0.5
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_a_busy_machine_is_told_by_its_times(monkeypatch, caplog, busy: bool) -> None:
-    times = iter([9.0, 1.0, 1.0, *[1.3 if busy else 1.2] * 8])  # warm-up, repeats, rounds
+@pytest.mark.parametrize(("spread", "cores", "busy"), [(1.2, 64, False), (1.3, 64, True), (1.3, 0, False)])
+def test_a_busy_machine_is_told_by_its_times(monkeypatch, caplog, spread: float, cores: int, busy: bool) -> None:
+    """Where ranks take turns on too few cores, each work takes longer on any machine."""
+    monkeypatch.setattr(measure, "num_cores", lambda: cores)
+    times = iter([9.0, 1.0, 1.0, *[spread] * 8])  # warm-up, repeats, rounds
     monkeypatch.setattr(JobClock, "_round_ms", lambda self, work, repeats: next(times, 1.0))
     found = measure.measure(ALONE, TINY)
     assert found.source.endswith(", while it was busy") == busy
