@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.config import Config
-from fullgnn.costs.auto import planned, predicted_run, with_fetch
 from fullgnn.distributed import (
     StopRequest,
     World,
@@ -40,6 +39,7 @@ from fullgnn.engine import (
 from fullgnn.engine.checkpoints import Checkpoints, restore
 from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions
+from fullgnn.engine.planner import planner_of
 from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.prepare.facts import NodeFacts
@@ -154,14 +154,15 @@ def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoi
 
     Every rank calls it.
     """
-    cfg, hardware = planned(cfg, world, work)
+    planner = planner_of(cfg, world)
+    cfg = planner.with_scheme(cfg, world, work)
     scheme = make_scheme(cfg, world, meter)
     with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
         facts = prepared.facts.nodes
         learner = make_learner(cfg, facts, world.device)
-        cfg = with_fetch(cfg, world, scheme, prepared, hardware)
+        cfg = planner.with_fetch(cfg, world, scheme, prepared)
         job = distribute(cfg, world, scheme, learner, prepared)
-        predicted = None if hardware is None else predicted_run(cfg, job, prepared, world, hardware)
+        predicted = planner.predicted(cfg, world, job, prepared)
     job = with_input(job, cfg, world)
     state = TrainState(job.model, cfg)
     if not broadcast_object([checkpoint is not None])[0]:

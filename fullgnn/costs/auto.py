@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from fullgnn.config import Config
 from fullgnn.config.options import takes_options
@@ -13,6 +13,7 @@ from fullgnn.costs.search import Option, Search, best, locality
 from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.job import Job, with_supported_optimizations
+from fullgnn.engine.planner import Planner
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.prepare.prepared import PreparedGraph
@@ -38,74 +39,68 @@ def undecided(
     raise ConfigError("scheme=auto is for training, where it is chosen: name a scheme here, as scheme=1d")
 
 
-class Planned(NamedTuple):
-    """The scheme of a run."""
+class CostPlanner(Planner):
+    """Predicts what each choice costs, and takes the cheapest."""
 
-    cfg: Config  # has a scheme
-    hardware: Hardware | None  # that the scheme was chosen for; None: the user chose it
+    def __init__(self) -> None:
+        self._hardware: Hardware | None = None  # that the scheme was chosen for; None: the user chose it
 
+    def with_scheme(self, cfg: Config, world: World, work: HostWork) -> Config:
+        """See ``Planner``.
 
-def planned(cfg: Config, world: World, work: HostWork) -> Planned:
-    """``cfg`` with a scheme; called on every rank, the same on each.
+        ``scheme=auto`` becomes the scheme with the lowest predicted time among those that fit; if none does, the one
+        that needs least memory, with a warning. The order is the run's own, and is computed for each number of block
+        rows.
+        """
+        if cfg.scheme["name"] != "auto":
+            return cfg
+        check_plannable(cfg)
+        name = cfg.scheme["hardware"]
+        if name == "auto":
+            hardware = measured_hardware(world, cfg.runtime, cfg.scheme["remeasure"])
+        else:
+            hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
+        self._hardware = hardware
+        replication = broadcast_object(from_rank0(lambda: work.call(_choose, cfg, world.size, hardware)))
+        return _with_replication(cfg, replication)
 
-    ``scheme=auto`` becomes the scheme with the lowest predicted time among those that fit; if none does, the one that
-    needs least memory, with a warning. The order is the run's own, and is computed for each number of block rows.
+    def with_fetch(self, cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph) -> Config:
+        """See ``Planner``.
 
-    Args:
-        work: on rank 0, where the whole graph is looked at.
-    """
-    if cfg.scheme["name"] != "auto":
-        return Planned(cfg, None)
-    check_plannable(cfg)
-    name = cfg.scheme["hardware"]
-    if name == "auto":
-        hardware = measured_hardware(world, cfg.runtime, cfg.scheme["remeasure"])
-    else:
-        hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
-    replication = broadcast_object(from_rank0(lambda: work.call(_choose, cfg, world.size, hardware)))
-    return Planned(_with_replication(cfg, replication), hardware)
+        A deterministic run keeps the stages, since a choice by measured times could differ from run to run. On GPUs
+        that have not been measured ``GPU_PROFILE`` counts; on CPUs that have not, the rows arrive in stages.
+        """
+        if not isinstance(scheme, OneAndHalfD) or cfg.scheme["fetch"] != "auto":
+            return cfg
+        decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
+        decided = decided or why_unplannable(cfg) != ""
+        if decided or (self._hardware is None and world.device.type != "cuda"):
+            return cfg
 
+        def choice() -> str:
+            local = world.size == world.local_size
+            run = with_supported_optimizations(cfg)
+            job = replace(counted_job(run, world.size, prepared), local=local)
+            return predict(job, self._hardware or load_hardware(GPU_PROFILE, cfg.runtime)).fetch
 
-def with_fetch(cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph, hardware: Hardware | None) -> Config:
-    """Let the planner choose how rows arrive where the user has left it to the planner; see ``SchemeOptions.fetch``.
+        fetch = broadcast_object(from_rank0(choice))
+        log.info("scheme.fetch=auto: %s", fetch)
+        scheme.set_fetch(fetch)
+        return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": fetch})
 
-    Every rank calls it and gets the same ``cfg``; the choice is also set on ``scheme``. A deterministic run keeps the
-    stages, since a choice by measured times could differ from run to run.
+    def predicted(self, cfg: Config, world: World, job: Job, prepared: PreparedGraph) -> dict[str, Any] | None:
+        """See ``Planner``."""
+        if (hardware := self._hardware) is None:
+            return None
 
-    Args:
-        hardware: the profile that ``scheme=auto`` has measured; None: on GPUs ``GPU_PROFILE`` counts, and on CPUs the
-            rows arrive in stages.
-    """
-    if not isinstance(scheme, OneAndHalfD) or cfg.scheme["fetch"] != "auto":
-        return cfg
-    decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
-    decided = decided or why_unplannable(cfg) != ""
-    if decided or (hardware is None and world.device.type != "cuda"):
-        return cfg
+        def prediction() -> dict[str, Any]:
+            run, local = replace(cfg, optimizations=job.optimizations), world.size == world.local_size
+            counted = counted_job(run, world.size, prepared, locality(prepared, run, hardware.near_bytes))
+            found = predict(replace(counted, local=local), hardware)
+            kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes")
+            return {key: asdict(found)[key] for key in kept} | {"epoch_time_ms": found.epoch_time_ms}
 
-    def choice() -> str:
-        local = world.size == world.local_size
-        run = with_supported_optimizations(cfg)
-        job = replace(counted_job(run, world.size, prepared), local=local)
-        return predict(job, hardware or load_hardware(GPU_PROFILE, cfg.runtime)).fetch
-
-    fetch = broadcast_object(from_rank0(choice))
-    log.info("scheme.fetch=auto: %s", fetch)
-    scheme.set_fetch(fetch)
-    return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": fetch})
-
-
-def predicted_run(cfg: Config, job: Job, prepared: PreparedGraph, world: World, hardware: Hardware) -> dict[str, Any]:
-    """``RunRecord.predicted`` of a run, from its own blocks; called on every rank, the same on all."""
-
-    def prediction() -> dict[str, Any]:
-        run, local = replace(cfg, optimizations=job.optimizations), world.size == world.local_size
-        counted = counted_job(run, world.size, prepared, locality(prepared, run, hardware.near_bytes))
-        found = predict(replace(counted, local=local), hardware)
-        kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes")
-        return {key: asdict(found)[key] for key in kept} | {"epoch_time_ms": found.epoch_time_ms}
-
-    return broadcast_object(from_rank0(prediction))
+        return broadcast_object(from_rank0(prediction))
 
 
 def choose(found: list[Option]) -> Option:
