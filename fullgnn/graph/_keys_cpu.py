@@ -2,11 +2,8 @@
 
 import numpy as np
 
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
-
-PIECES = 64
-"""Into how many pieces an array is cut for the threads."""
 
 BUCKETS = 1 << 10
 """Into how many buckets keys are put before each bucket is sorted: one fits into a cache."""

@@ -3,19 +3,16 @@
 import numba
 import numpy as np
 
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
-
-PIECES = 64
-"""Into how many pieces the rows are cut for the threads."""
 
 
 def is_symmetric(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray | None) -> bool:
     """Whether a square CSR matrix without duplicates equals its transpose, in pattern and weights to the bit.
 
     The entries above the diagonal and those below it, mirrored, are compared as sets: by the sum of a 64-bit hash of
-    each, in one pass. Different sets have equal sums with probability 2^-64; patterns
-    that differ in one entry never have.
+    each, in one pass. Different sets have equal sums with probability 2^-64; patterns that differ in one entry never
+    have.
     """
     bits = np.empty(0, np.uint32) if weight is None else weight.view(f"u{weight.itemsize}")
     pieces = even_slices(len(indptr) - 1, PIECES)

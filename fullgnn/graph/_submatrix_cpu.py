@@ -9,11 +9,8 @@ import numba
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
-
-PIECES = 64
-"""Into how many pieces the rows are cut for the threads."""
 
 
 def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:

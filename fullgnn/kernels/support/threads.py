@@ -10,6 +10,9 @@ import torch
 
 Task = TypeVar("Task")
 
+PIECES = 64
+"""Into how many pieces a large array is cut for the threads, which take one after the other."""
+
 
 def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
     """Call ``function(task)`` for every task, on as many threads as torch may use.
