@@ -73,7 +73,7 @@ def _reports_first() -> bool:
         return True
 
 
-def wait_for_others(timeout_s: float = 5.0) -> None:
+def wait_for_others(timeout_s: float = 10.0) -> None:
     """Wait, for at most ``timeout_s``, until every rank is about to fail.
 
     The launcher ends all ranks as soon as one exits. Thanks to this wait, each rank logs its error before that.
