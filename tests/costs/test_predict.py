@@ -243,6 +243,7 @@ def test_memory_of_models_that_read_edges_is_that_of_the_run(model: str) -> None
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.05)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (2, 1), (4, 2)])
 @pytest.mark.parametrize("loss_rows", ["true", "false"])
 def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows: str) -> None:

@@ -141,6 +141,7 @@ def assert_the_same_training(one: Outcome, other: Outcome) -> None:
         assert torch.equal(tensor, other.result.best.model[name])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize(
     "overrides",
@@ -599,6 +600,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     return waits.seen, waits.total
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize(
     "overrides",

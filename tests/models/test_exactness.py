@@ -197,6 +197,7 @@ def test_the_rows_of_other_ranks_live_for_a_stage(ranks) -> None:
         assert rank["kept"] <= max(rank["num_own"], heads * width)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS)
 def test_a_step_equals_the_dense_block(

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.colors import LogNorm, to_hex, to_rgb  # noqa: E402
 from PIL import Image  # noqa: E402
 
+from fullgnn.report import plots  # noqa: E402
 from fullgnn.report.maps import block_map, density_map  # noqa: E402
 from fullgnn.report.plots import (  # noqa: E402
     MAX_NAME,
@@ -194,7 +195,7 @@ def test_a_picture_is_written_for_light_and_for_dark(tmp_path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == papers.keys()
     for name, paper in papers.items():
         pixels = matplotlib.image.imread(tmp_path / name)
-        assert pixels.shape[:2] == (200, 400) and to_hex(pixels[0, 0]) == paper
+        assert pixels.shape[:2] == (plots.DPI, 2 * plots.DPI) and to_hex(pixels[0, 0]) == paper
         assert Image.open(tmp_path / name).mode == "P"  # a palette: a third of the bytes
     assert [image["class"] for image in images] == ["light", "dark"]
     assert all((image["alt"], image["width"], image["height"]) == ("what it says", "192", "96") for image in images)

@@ -15,6 +15,11 @@ pytest.importorskip("matplotlib")
 NUM_RUNS, NUM_EPOCHS, NUM_NODES = 20, 200, 23_296
 
 
+@pytest.fixture
+def coarse() -> None:
+    """Pictures are as large as a user's."""
+
+
 def busy_run(folder: Path, position: int) -> None:
     """A run of ``1, 2, 4 or 8`` ranks whose curves, orders and tiles are its own."""
     rng, p = np.random.default_rng(position), 2 ** (position % 4)

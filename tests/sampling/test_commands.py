@@ -57,6 +57,7 @@ def descendants(pid: int) -> dict[int, int]:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", ["own", "torchrun"])
 def test_a_killed_worker_is_named_within_five_seconds(tmp_path: Path, way: str) -> None:
     line = [*COMMAND, "runtime.nproc=2"] if way == "own" else [*torchrun(2), "-m", "fullgnn.train_minibatch"]

@@ -19,6 +19,7 @@ def triton(triton_on_cpu: None) -> None:
     """Without a GPU, Triton's interpreter runs the kernels."""
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_training_is_that_of_the_host(tmp_path: Path, graph_files: dict[str, Path], kind: str, model: str) -> None:  # noqa: F811

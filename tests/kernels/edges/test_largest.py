@@ -95,6 +95,7 @@ def test_empty_blocks(n: int, m: int, path: str) -> None:
         assert torch.equal(of_x.cpu(), mask.sum(0)[:, None].expand(m, 3).float())
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("ids", IDS)
 @pytest.mark.parametrize("merged", [False, True])
 def test_ties_go_to_the_lowest_id_across_stages(merged: bool, ids: tuple[int, int], path: str) -> None:

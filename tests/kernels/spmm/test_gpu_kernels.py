@@ -124,7 +124,7 @@ def check(kernel: Kernel, mask: np.ndarray, weighted: bool, dtype: torch.dtype, 
     assert torch.equal(frame.double().cpu(), expected_frame), (width, number)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_product(name: str, matrix: str) -> None:
@@ -140,7 +140,7 @@ def test_every_width(name: str, every_case: bool) -> None:
     elif every_case:
         widths = [*range(1, 129), 256, 602, 700]
     elif name in EVERY_KIND:
-        widths = [1, 5, 8, 17, 41, 64, 100, 129, 602]
+        widths = [1, 17, 64, 129, 602]
     else:
         pytest.skip("with --all")
     for number, width in enumerate(widths):
