@@ -12,7 +12,7 @@ from tests.gpu_code.commands import output_of
 from tests.gpu_code.variants import CAPABILITIES, gpu_modules
 from tests.triton_device import needs_triton
 
-pytestmark = needs_triton
+pytestmark = [needs_triton, pytest.mark.timeout(600)]  # with --all, hundreds of variants are compiled
 
 
 def test_whoever_trains_on_a_cpu_imports_no_triton() -> None:
