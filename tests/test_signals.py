@@ -110,8 +110,8 @@ def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep
             assert (run.run_dir / "sweep.csv").read_text().count(",ok,") == 1
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize(("way", "name"), [("forked", "SIGTERM"), ("launched", "SIGINT"), ("torchrun", "SIGTERM")])
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("way", "name"), [("torchrun", "SIGTERM"), ("forked", "SIGTERM"), ("launched", "SIGINT")])
 def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path: Path, way: str, name: str) -> None:
     with training(tmp_path, WAYS[way], LONG, "train.eval_every=100") as run:
         begin = time.monotonic()

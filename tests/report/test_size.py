@@ -56,6 +56,7 @@ def busy_run(folder: Path, position: int) -> None:
     (run / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.mark.sample(0)
 def test_a_page_of_twenty_runs_is_small(tmp_path: Path) -> None:
     for position in range(NUM_RUNS):
         busy_run(tmp_path, position)

@@ -20,14 +20,16 @@ def losses(run_dir: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (run_dir / "epochs.jsonl").read_text().splitlines()]
 
 
-def test_torchrun_and_own_ranks_make_the_same_run(tmp_path: Path) -> None:
+def test_torchrun_and_own_ranks_make_the_same_run(tmp_path: Path, every_case: bool) -> None:
     keys = [*KEYS, "train.epochs=3", "loader.num_workers=1"]
     own = run_command(COMMAND, *keys, "runtime.nproc=2", "run_dir=own", cwd=tmp_path)
     assert own.status == 0, own.output
     assert "evaluated on the full graph" in own.output
-    launched = run_command(torchrun(2), "-m", "fullgnn.train_minibatch", *keys, "run_dir=torchrun", cwd=tmp_path)
-    assert launched.status == 0, launched.output
-    assert losses(tmp_path / "own") == losses(tmp_path / "torchrun") and len(losses(tmp_path / "own")) == 3
+    assert len(losses(tmp_path / "own")) == 3
+    if every_case:
+        launched = run_command(torchrun(2), "-m", "fullgnn.train_minibatch", *keys, "run_dir=torchrun", cwd=tmp_path)
+        assert launched.status == 0, launched.output
+        assert losses(tmp_path / "own") == losses(tmp_path / "torchrun")
     record = json.loads((tmp_path / "own" / "record.json").read_text())
     assert record["sampling"]["num_batches"] > 1 and record["sampling"]["sampled_edges"] > 0
     assert record["metrics"].keys() >= {"val_accuracy", "test_accuracy"}
