@@ -277,6 +277,7 @@ def test_the_command_itself_refuses(tmp_path: Path, arguments: list[str], expect
     done = run_command(OWN, *arguments, cwd=tmp_path)
     assert_refused(done, expected, 1)
     assert "Traceback" not in done.output
+    assert not list(tmp_path.rglob("sweep.csv")), "the corrected command would be refused"
 
 
 def test_ranks_on_the_cpu_refuse_nccl_and_a_folder_that_is_a_file(tmp_path: Path) -> None:

@@ -68,7 +68,6 @@ class SweepReport(Callback):
         except ConfigError as error:
             fail(error)
         self._swept = swept_keys(list(config.hydra.overrides.task))
-        self._write(config)  # an empty table, to know now whether the folder can be written
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         if config.hydra.mode == RunMode.MULTIRUN:

@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 from fullgnn.errors import ConfigError
@@ -95,10 +94,10 @@ def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = Fa
         jobs = _job_folders(folder)
         tables = [TABLE_FILE] if (folder / TABLE_FILE).is_file() else []
         used = [] if overwrite else [job.name for job in jobs if run_files(job)]
-        told = [name for name in tables if _has_rows(folder / name)]
-    if not overwrite and not resuming and (told or used):
-        raise ConfigError(_refusal(path, "sweep", [*told, *used]))
+    if not overwrite and not resuming and (tables or used):
+        raise ConfigError(_refusal(path, "sweep", [*tables, *used]))
     with _accessing(path, "written"):
+        _check_writable(folder)
         for job in jobs if overwrite else ():
             remove_run(job)
             if not any(job.iterdir()):  # also that of a job that failed before it wrote anything
@@ -110,12 +109,6 @@ def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = Fa
 def jobs_beside(path: str | Path, jobs: Collection[int]) -> list[str]:
     """The folders of jobs in the folder of a sweep which are not among its ``jobs``; an earlier sweep has left them."""
     return [job.name for job in _job_folders(Path(path)) if int(job.name) not in jobs and run_files(job)]
-
-
-def _has_rows(table: Path) -> bool:
-    """Whether a job stands in the ``table`` below its heading. A sweep that was refused has left the heading alone."""
-    with open(table) as file:
-        return len(list(islice(file, 2))) > 1
 
 
 def _check_writable(folder: Path) -> None:
