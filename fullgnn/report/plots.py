@@ -101,8 +101,9 @@ def write_images(folder: Path, plot: Plot) -> list[dict[str, str]]:
 
 def _png(figure: Figure) -> bytes:
     """The figure as a PNG file with a palette, which takes about a third of the bytes of one with full colours."""
-    figure.canvas.draw()  # once, while savefig lays the figure out and draws it twice
-    image = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # once, while savefig lays the figure out and draws it twice
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     image = image.quantize(NUM_COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     file = io.BytesIO()
     image.save(file, "png", optimize=True, dpi=(DPI, DPI))
@@ -118,7 +119,6 @@ def drawn(plot: Plot, theme: str) -> Iterator[Figure]:
     with matplotlib.style.context([STYLES / "plots.mplstyle", STYLES / f"{theme}.mplstyle"]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the name is whole in the page's text
         figure = Figure(plot.size, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
         axes, title = figure.add_subplot(), plot.title
         axes.set_title("\n".join(map(_wrapped, title.rsplit(": ", 1))) if len(title) > MAX_NAME else title)
         plot.draw(axes, **plot.data)
