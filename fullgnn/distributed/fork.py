@@ -40,6 +40,9 @@ def fork_workers(function: Callable[..., object], *args: object, nproc: int, run
         assert process.pid is not None
         return Rank(process.pid, lambda: process.exitcode)
 
+    from fullgnn.kernels.support.vectors import ready_compiler  # imports numba
+
+    ready_compiler()
     run_ranks(start, nproc, runtime)
 
 

@@ -86,6 +86,9 @@ class _OwnProcess(HostWork):
             self._connection = None
 
     def _fork(self) -> None:
+        from fullgnn.kernels.support.vectors import ready_compiler  # imports numba
+
+        ready_compiler()
         here, there = multiprocessing.Pipe()
 
         def serve_there() -> None:

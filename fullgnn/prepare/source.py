@@ -71,7 +71,9 @@ def prepared_graph(
         return
     work = work or HostWork()
     if world.rank:
-        import fullgnn.graph._submatrix_cpu  # noqa: F401  imports numba, which takes a while, as long as rank 0 works
+        from fullgnn.kernels.support.vectors import ready_compiler  # imports numba
+
+        ready_compiler()  # takes a while, as long as rank 0 works
     with temporary_places() as places:
         made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph))
         work.close()

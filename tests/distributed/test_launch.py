@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 import torch
 
@@ -92,10 +93,18 @@ def sums_in_several_threads(size: int) -> None:
     assert torch.ones(size).sum() == size
 
 
-def test_torch_computes_in_several_threads_of_a_fork() -> None:
-    """A process that may fork has started no OpenMP threads, for which its forks would wait forever."""
+def compiles_without_imports() -> None:
+    before = set(sys.modules)
+    assert numba.njit(lambda: 1)() == 1
+    assert not [name for name in set(sys.modules) - before if name.startswith(("numba.np.", "numba.cpython."))]
+
+
+@pytest.mark.parametrize("work", ["sums_in_several_threads, 10**6", "compiles_without_imports"])
+def test_a_fork_computes_in_several_threads_and_its_compiler_is_ready(work: str) -> None:
+    """A process that may fork has started no OpenMP threads, for which its forks would wait forever, and its forks need
+    not wait for numba, which imports what it can compile before it compiles for the first time."""
     run = "from tests.distributed.test_launch import *; torch.set_num_threads(1); torch.ones(10**6).sum()"
-    check = "assert can_fork(); fork_workers(sums_in_several_threads, 10**6, nproc=2, runtime=runtime())"
+    check = f"assert can_fork(); fork_workers({work}, nproc=2, runtime=runtime())"
     done = run_command([sys.executable, "-c", f"{run}; {check}"], cwd=ROOT)
     assert done.status == 0, done.output
 

@@ -21,6 +21,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 
 I32 = ir.IntType(32)
@@ -347,6 +348,16 @@ def each_vector(
     for k in range(lines.num_vectors):
         result = builder.insert_value(result, function(*(builder.extract_value(row, k) for row in rows)), k)
     return result
+
+
+def ready_compiler() -> None:
+    """Let numba register what it can compile. It does so before the first function that it compiles, or loads, in a
+    process, which takes about a second; forks of a process that has called this function need no such second.
+
+    No thread is started.
+    """
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
