@@ -143,22 +143,27 @@ def _checksum(file: Path) -> int:
 
 
 def _reader(path: Path, name: str, files: Mapping[str, list[int]]) -> Callable[[], np.ndarray]:
-    """Maps the array of a file. Writing to the array does not change the file."""
+    """Reads the array of a small file, and maps that of another one. Writing to the array does not change the file."""
+    file, (size, checksum) = path / name, files[name]
+
+    def compare(num_bytes: int, found: int) -> None:
+        if (num_bytes, found) != (size, checksum):
+            raise _damaged(file, f"{num_bytes} bytes instead of {size}" if num_bytes != size else "checksum")
 
     @cache
     def check() -> None:
-        file, (size, checksum) = path / name, files[name]
-        try:
-            found = os.path.getsize(file), _checksum(file)
-        except OSError as error:
-            raise _damaged(file, error.strerror or str(error)) from error
-        if found != (size, checksum):
-            raise _damaged(file, f"{found[0]} bytes instead of {size}" if found[0] != size else "checksum")
+        compare(os.path.getsize(file), _checksum(file))
 
     def read() -> np.ndarray:
-        check()
-        mapped = "c" if files[name][0] > _SMALL else None
-        return np.load(path / name, mmap_mode=mapped, allow_pickle=False).view(np.ndarray)  # type: ignore[arg-type]
+        try:
+            if size > _SMALL:
+                check()
+                return np.load(file, mmap_mode="c", allow_pickle=False).view(np.ndarray)
+            content = file.read_bytes()
+        except OSError as error:
+            raise _damaged(file, error.strerror or str(error)) from error
+        compare(len(content), zlib.crc32(content))
+        return np.load(io.BytesIO(content), allow_pickle=False)
 
     return read
 
