@@ -16,10 +16,6 @@ TIMEOUT_S = 150
 OWN = [sys.executable, "-m", "fullgnn.train"]
 """The command that starts its own ranks."""
 
-PRELOADED = ("scipy.sparse.csgraph", "networkx", "numba", "hydra.main", "torch.distributed.run", "fullgnn.train")
-"""Modules that are imported once, in the process from which commands and ranks of tests are forked. Nothing else runs
-in that process, so that a fork behaves like a new process that has imported these modules."""
-
 
 def torchrun(nproc: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}"]
@@ -44,9 +40,12 @@ def environment(*folders: Path) -> dict[str, str]:
 
 
 def forkserver() -> ForkServerContext:
-    """A context that starts processes as forks of a process that has imported ``PRELOADED``."""
+    """A context that starts processes as forks of a process that has imported ``preloaded.py``.
+
+    Nothing else runs in that process, so that a fork behaves like a new process that has imported these modules.
+    """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED])
+    context.set_forkserver_preload(["tests.preloaded"])
     return context
 
 

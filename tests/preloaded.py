@@ -1,0 +1,11 @@
+"""What is imported and made ready once for all commands and ranks of tests, see ``commands.forkserver``."""
+
+import hydra.main  # noqa: F401
+import networkx  # noqa: F401
+import scipy.sparse.csgraph  # noqa: F401
+import torch.distributed.run  # noqa: F401
+
+import fullgnn.train  # noqa: F401
+from fullgnn.kernels.support.vectors import ready_compiler
+
+ready_compiler()
