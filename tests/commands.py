@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -49,6 +50,50 @@ def forkserver() -> ForkServerContext:
     return context
 
 
+class Forked:
+    """A command that runs as a fork, with those methods of ``subprocess.Popen`` that tests need."""
+
+    def __init__(self, line: list[str], cwd: Path, output: str, first: Callable[[], object] | None = None):
+        self._process = forkserver().Process(target=_run_module, args=(line, cwd, environment(), output, first))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def start_command(
+    command: list[str], *arguments: str, cwd: Path, log: Path, first: Callable[[], object] | None = None
+) -> Forked | subprocess.Popen[bytes]:
+    """Start ``command arguments...`` in ``cwd`` and a session of its own; its output goes to ``log``.
+
+    A command ``python -m module`` is forked, as ``run_command`` does.
+
+    Args:
+        first: called in the new process before the command.
+    """
+    line = [*command, *arguments]
+    if line[:2] == [sys.executable, "-m"]:
+        return Forked(line[2:], cwd, str(log), first)
+    with log.open("w") as output:
+        return subprocess.Popen(
+            line, cwd=cwd, env=environment(), stdout=output, stderr=output, start_new_session=True, preexec_fn=first
+        )
+
+
 def run_command(command: list[str], *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Finished:
     """Run ``command arguments...`` in ``cwd`` to its end.
 
@@ -58,12 +103,13 @@ def run_command(command: list[str], *arguments: str, cwd: Path, env: dict[str, s
     line = [*command, *arguments]
     with tempfile.NamedTemporaryFile("r+") as output:
         if line[:2] == [sys.executable, "-m"] and env is None:
-            process = forkserver().Process(target=_run_module, args=(line[2:], cwd, environment(), output.name))
-            process.start()
-            process.join(TIMEOUT_S)
-            status = process.exitcode
-            process.kill()
-            assert status is not None, f"{line} did not end in {TIMEOUT_S} s:\n{output.read()}"
+            process = Forked(line[2:], cwd, output.name)
+            try:
+                status = process.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{line} did not end in {TIMEOUT_S} s:\n{output.read()}") from None
+            finally:
+                process.kill()
         else:
             env = environment() if env is None else env
             status = subprocess.run(line, cwd=cwd, env=env, stdout=output, stderr=output, timeout=TIMEOUT_S).returncode
@@ -71,8 +117,13 @@ def run_command(command: list[str], *arguments: str, cwd: Path, env: dict[str, s
         return Finished(status, output.read())
 
 
-def _run_module(line: list[str], cwd: Path, env: dict[str, str], output: str) -> None:
-    """Run ``python -m line...`` in this new process."""
+def _run_module(
+    line: list[str], cwd: Path, env: dict[str, str], output: str, first: Callable[[], object] | None
+) -> None:
+    """Run ``python -m line...`` in this new process, after ``first()``."""
+    os.setsid()
+    if first is not None:
+        first()
     with open(output, "a") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())

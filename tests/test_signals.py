@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import OWN, environment, run_command, torchrun
+from tests.commands import OWN, Forked, run_command, start_command, torchrun
 
 # The command as it runs where a GPU is visible: it starts new processes, not forks.
 LAUNCHED = [
@@ -31,7 +31,7 @@ WAYS = {"forked": OWN, "launched": LAUNCHED, "torchrun": TORCHRUN}
 class Training:
     """A training in progress, on two ranks."""
 
-    process: subprocess.Popen
+    process: Forked | subprocess.Popen[bytes]
     run_dir: Path
     log: Path
 
@@ -48,19 +48,17 @@ class Training:
 
 @contextmanager
 def training(
-    folder: Path, command: list[str], *arguments: str, job: str = "", preexec: Callable[[], object] | None = None
+    folder: Path, command: list[str], *arguments: str, job: str = "", first: Callable[[], object] | None = None
 ) -> Iterator[Training]:
     """Start a training and wait for its first epoch. At the end of the block nothing of it runs any more.
 
     Args:
         job: folder, below that of the run, in which the epochs are written.
+        first: called in the process of the command before it.
     """
     run_dir = folder / "run"
-    line = [*command, *arguments, "runtime.nproc=2", "runtime.device=cpu", "dataset=karate", f"run_dir={run_dir}"]
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen(
-            line, cwd=folder, env=environment(), stdout=log, stderr=log, start_new_session=True, preexec_fn=preexec
-        )
+    arguments = (*arguments, "runtime.nproc=2", "runtime.device=cpu", "dataset=karate", f"run_dir={run_dir}")
+    process = start_command(command, *arguments, cwd=folder, log=folder / "log", first=first)
     running = Training(process, run_dir, folder / "log")
     ranks: list[int] = []
     try:
@@ -162,7 +160,7 @@ def ignore_hangup() -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("way", ["forked", "launched"])
 def test_nohup_keeps_a_run_alive(tmp_path: Path, way: str) -> None:
-    with training(tmp_path, WAYS[way], "train.epochs=60", preexec=ignore_hangup) as run:
+    with training(tmp_path, WAYS[way], "train.epochs=60", first=ignore_hangup) as run:
         for pid in run.ranks:
             os.kill(pid, signal.SIGHUP)
         os.killpg(run.process.pid, signal.SIGHUP)

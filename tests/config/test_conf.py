@@ -1,6 +1,7 @@
 """Every YAML file composes and binds its target, and the keys that scripts rely on keep their names and types."""
 
 import inspect
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import NoneType
@@ -16,6 +17,7 @@ from tests.cases import GROUPS as CHOSEN
 
 GROUPS = (*CHOSEN, "train", "runtime", "loader")
 OF_SAMPLED_TRAINING = ("sampler", "loader", "cache", "codec")
+ALONE = ("experiment", "train")  # groups that set what belongs to other groups
 APART = ("hardware", "tuning")  # groups outside a run's configuration; other tests read these files
 CHOICES = [
     (path.parent.name, path.stem)
@@ -96,10 +98,27 @@ def test_every_folder_is_a_known_group() -> None:
     assert {group for group, _ in CHOICES} == set(GROUPS)
 
 
+def together(group: str, choice: str) -> list[str]:
+    """``choice``, and those of other groups that have the same number, so that one composition serves many cases."""
+    if group in ALONE:
+        return [f"{group}={choice}"]
+    of: dict[str, list[str]] = {}
+    for other, one in CHOICES:
+        if other not in ALONE and (other in OF_SAMPLED_TRAINING) == (group in OF_SAMPLED_TRAINING):
+            of.setdefault(other, []).append(one)
+    number = of[group].index(choice)
+    return [f"{other}={choices[number]}" for other, choices in of.items() if number < len(choices)]
+
+
+@cache
+def composed(*choices: str, sampled: bool) -> Config:
+    return load_config(compose(*choices, name="minibatch" if sampled else "config"))
+
+
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> None:
     sampled = group in OF_SAMPLED_TRAINING or choice == "minibatch"
-    cfg = load_config(compose(f"{group}={choice}", name="minibatch" if sampled else "config"))
+    cfg = composed(*together(group, choice), sampled=sampled)
     assert isinstance(cfg, MinibatchConfig if sampled else Config)
     if group in PROGRAM:
         node = getattr(cfg, group)

@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.commands import environment, run_command, torchrun
+from tests.commands import run_command, start_command, torchrun
 
 COMMAND = [sys.executable, "-m", "fullgnn.train_minibatch"]
 KEYS = ["dataset=karate", "sampler.fanouts=[4,3]", "loader.batch_size=6", "runtime.device=cpu"]
@@ -64,8 +63,7 @@ def descendants(pid: int) -> dict[int, int]:
 def test_a_killed_worker_is_named_within_five_seconds(tmp_path: Path, way: str) -> None:
     line = [*COMMAND, "runtime.nproc=2"] if way == "own" else [*torchrun(2), "-m", "fullgnn.train_minibatch"]
     keys = [*KEYS, "train.epochs=100000", "train.eval_every=0", "loader.num_workers=2", "run_dir=run"]
-    with open(tmp_path / "log", "w") as log:
-        process = subprocess.Popen([*line, *keys], cwd=tmp_path, env=environment(), stdout=log, stderr=log)
+    process = start_command(line, *keys, cwd=tmp_path, log=tmp_path / "log")
     try:
         epochs = tmp_path / "run" / "epochs.jsonl"
         _wait(lambda: epochs.exists() and epochs.stat().st_size > 0 or process.poll() is not None, 100)

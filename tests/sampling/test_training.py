@@ -82,7 +82,7 @@ def same(one: dict[str, Any], other: dict[str, Any], tolerance: float) -> None:
         torch.testing.assert_close(one["model"], other["model"], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", MODELS)
 def test_any_number_of_ranks_gives_the_same_curve(

@@ -23,6 +23,11 @@ CASE = ["model.dropout=0.4", "model.num_layers=3", "model.hidden_channels=7", "s
 SHORT = ["optimizer.lr=0.05", "train.epochs=20", "train.eval_every=0"]
 
 
+def some_kinds(number: int, every_case: bool) -> list[str]:
+    """Half of ``KINDS``, the other half where ``number`` is odd, or all of them for ``every_case``."""
+    return KINDS if every_case else KINDS[number % 2 :: 2]
+
+
 def case(replication: int, *overrides: str) -> Config:
     return config(*layout_overrides(replication), *CASE, *overrides)
 
@@ -30,11 +35,10 @@ def case(replication: int, *overrides: str) -> Config:
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_logits_loss_and_gradients_equal_the_oracle(ranks, world_size: int, replication: int, every_case) -> None:
     choices = [("row", "shuffle"), ("sym", "metis"), ("sym", "none"), ("none", "rcm")]
-    if not every_case:
-        choices = [choices[LAYOUTS.index((world_size, replication)) % 2]]
-    for normalization, order in choices:
+    number = LAYOUTS.index((world_size, replication))
+    for normalization, order in choices if every_case else [choices[number // 2 % 2]]:
         cfg = case(replication, f"normalization={normalization}", f"reorder={order}", "reorder.cluster_size=3")
-        for kind in KINDS:
+        for kind in some_kinds(number, every_case):
             assert_one_step_is_exact(ranks(world_size), cfg, kind)
 
 
@@ -78,9 +82,9 @@ def test_every_update_makes_a_difference() -> None:
 @pytest.mark.sample(11)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, preset: str) -> None:
+def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, preset: str, every_case: bool) -> None:
     overrides = [*preset_overrides(preset, replication), *CASE, "reorder.cluster_size=3"]
-    for kind in KINDS:
+    for kind in some_kinds(list(PRESETS).index(preset), every_case):
         assert_one_step_is_exact(ranks(world_size), config(*overrides), kind)
     for optimizer in ("sgd", "adam"):
         assert_training_is_exact(ranks(world_size), config(*overrides, f"optimizer={optimizer}", *SHORT), "directed")
@@ -88,10 +92,12 @@ def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, pres
 
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
 @pytest.mark.parametrize("preset", ["hetu", "full"])
-def test_compiled_gradients_equal_the_oracle(ranks, world_size: int, replication: int, preset: str) -> None:
+def test_compiled_gradients_equal_the_oracle(
+    ranks, world_size: int, replication: int, preset: str, every_case: bool
+) -> None:
     """Without ``one_step_compiled``, torch would compute the weight gradients of such small graphs."""
     cfg = config(*preset_overrides(preset, replication), *CASE)
-    for kind in KINDS:
+    for kind in some_kinds(world_size, every_case):
         assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_compiled)
 
 
@@ -112,7 +118,7 @@ def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, repl
                 assert difference(found, expected) < 1e-11, (overrides, kind)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 @pytest.mark.parametrize("shared", ["true", "false"])
@@ -126,26 +132,22 @@ def test_rows_that_arrive_whole_equal_the_oracle(
             assert_one_step_is_exact(ranks(world_size), cfg, kind)
 
 
+IN_TRITON = [
+    ("tiny", "kernel=torch", "optimizations.spmm_order=transform", "scheme.exchange=broadcast"),
+    ("directed", "kernel=csr", "normalization=row", "optimizations.loss_rows_only=false", "scheme.exchange=broadcast"),
+    ("directed", "kernel=packed", "kernel.mode=ieee", "kernel.panel_rows=32", "optimizations.spmm_order=transform"),
+    ("directed", "kernel=tile32", "kernel.mode=ieee", "kernel.density_threshold=0", "scheme.exchange=needed_rows"),
+]
+
+
 @needs_triton
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), [(3, 1), (4, 2)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-5)])
 def test_kernels_in_triton_equal_the_oracle(
-    ranks, world_size: int, replication: int, dtype: str, tolerance: float
+    ranks, world_size: int, replication: int, dtype: str, tolerance: float, every_case: bool
 ) -> None:
     """In float32, the producer of X pre-applies the column scale, and tensor cores multiply some entries."""
-    common = ("scheme.shared_memory=false", f"runtime.dtype={dtype}")
-    for kind, *overrides in (
-        ("tiny", "kernel=torch", "optimizations.spmm_order=transform", "scheme.exchange=broadcast"),
-        (
-            "directed",
-            "kernel=csr",
-            "normalization=row",
-            "optimizations.loss_rows_only=false",
-            "scheme.exchange=broadcast",
-        ),
-        ("directed", "kernel=packed", "kernel.mode=ieee", "kernel.panel_rows=32", "optimizations.spmm_order=transform"),
-        ("directed", "kernel=tile32", "kernel.mode=ieee", "kernel.density_threshold=0", "scheme.exchange=needed_rows"),
-    ):
-        cfg = case(replication, *overrides, *common)
+    for kind, *overrides in IN_TRITON if every_case else IN_TRITON[dtype == "float32" :: 2]:
+        cfg = case(replication, *overrides, "scheme.shared_memory=false", f"runtime.dtype={dtype}")
         assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_in_triton, tolerance)

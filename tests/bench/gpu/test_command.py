@@ -56,15 +56,22 @@ def read(folder, part):
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    """The folder of a toy run of all parts, and its output. The part products runs without the modules ``ABSENT``."""
+def parts(request):
+    """The parts of the toy run: with --all every one, otherwise that which measures the kernels."""
+    return PARTS if request.config.getoption("--all") else ("products",)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory, parts):
+    """The folder of a toy run of ``parts``, and its output. The part products runs without the modules ``ABSENT``."""
     tmp_path = tmp_path_factory.mktemp("toy")
     full = bare_environment(tmp_path, (), "full")
     tuned = ["epochs", "--tuning", str(tmp_path / "found" / TUNING_FILE)]
     # Two commands at the same time take half as long; the part epochs reads the constants that products found.
     first = [(["checks"], full), (["products"], bare_environment(tmp_path))]
     outputs = []
-    for runs in (first, [(tuned, full)]):
+    for every in (first, [(tuned, full)]):
+        runs = [(own, env) for own, env in every if own[0] in parts]
         running = [
             subprocess.Popen(
                 [*COMMAND, "--toy", "--out", "found", "--part", *own],
@@ -82,11 +89,11 @@ def toy(tmp_path_factory):
     return tmp_path / "found", "\n".join(outputs)
 
 
-def test_a_toy_run_leaves_a_few_small_files(toy):
+def test_a_toy_run_leaves_a_few_small_files(toy, parts):
     folder, _ = toy
-    names = [f"{part}.{kind}" for part in PARTS for kind in ("json", "md")]
+    names = [f"{part}.{kind}" for part in parts for kind in ("json", "md")]
     assert sorted(path.name for path in folder.iterdir()) == sorted([*names, "tuning.yaml"])
-    for part in PARTS:
+    for part in parts:
         record = read(folder, part)
         assert record["finished"] and record["run"]["times"] == NOT_MEASURED and record["run"]["part"] == part
         assert NOT_MEASURED in (folder / f"{part}.md").read_text()
@@ -96,6 +103,7 @@ def test_a_toy_run_leaves_a_few_small_files(toy):
     assert read_tuning(folder / "tuning.yaml") == Tuning()  # nothing was measured, so every constant keeps its default
 
 
+@pytest.mark.sample(0)
 def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
     """The record and the page list every module of ``NAMED``, as passed or as missing."""
     record = read(toy[0], "checks")
@@ -127,6 +135,7 @@ def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
     assert {} in [row["changed"] for row in record["sweep"]] and any(row["changed"] for row in record["sweep"])
 
 
+@pytest.mark.sample(0)
 def test_a_toy_run_trains(toy):
     record = read(toy[0], "epochs")
     assert "No GPU has measured" in record["run"]["tuning"]  # epochs used the file that products wrote

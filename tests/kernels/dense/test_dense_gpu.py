@@ -77,6 +77,7 @@ def expected(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Tensor:
     return y
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("f", "g"), SHAPES)
 def test_products(f: int, g: int, products: list[str]) -> None:
     weight, bias = whole(f, g, seed=1), whole(g, seed=2)

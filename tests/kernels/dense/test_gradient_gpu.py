@@ -48,7 +48,7 @@ def masked_by(g: Tensor, output: Tensor | None) -> Tensor:
     return g if output is None else torch.where(output.cpu() > 0, 2 * g, 0)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("f", "h"), [*SHAPES, *OF_MODELS, *WIDE])
 def test_gradients(f: int, h: int) -> None:
     for number, n in enumerate((1, 37, 150) if (f, h) in SHAPES else (70,)):

@@ -90,6 +90,7 @@ STREAMS = [
 
 
 @needs_triton
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("num_columns", [1, 3, 16, 41, 128, 129])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, every_case: bool, triton_on_cpu) -> None:

@@ -191,6 +191,7 @@ def expected_factors(n: int, m: int, num_heads: int, p: float, seed: int, epoch:
     return dropout_factors(ids_of(torch.arange(n)), ids_of(torch.arange(m)), num_heads, p, seed, epoch, layer)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("num_heads", "dtype"), [(8, FLOAT32), (1, FLOAT32), (3, FLOAT64)])
 def test_dropout(num_heads: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""

@@ -175,6 +175,7 @@ def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) ->
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("num_heads", "depth", "dtype"), CASES)
 def test_dropout(num_heads: int, depth: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""

@@ -22,6 +22,7 @@ def _triton_on_cpu(triton_on_cpu) -> None:
 WIDTHS = [1, 3, 8, 16, 41, 47, 64, 100, 128, 129, 602]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("num_columns", "dtype"), [*((width, torch.float32) for width in WIDTHS), (41, torch.float64), (64, torch.float64)]
 )
