@@ -80,12 +80,13 @@ def start_command(
 ) -> Forked | subprocess.Popen[bytes]:
     """Start ``command arguments...`` in ``cwd`` and a session of its own; its output goes to ``log``.
 
-    A command ``python -m module`` is forked, as ``run_command`` does.
+    A command ``python -m module`` is forked, as by ``run_command``.
 
     Args:
         first: called in the new process before the command.
     """
     line = [*command, *arguments]
+    log.touch()
     if line[:2] == [sys.executable, "-m"]:
         return Forked(line[2:], cwd, str(log), first)
     with log.open("w") as output:

@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from multiprocessing.context import ForkProcess
 
 import torch
 
@@ -24,6 +25,16 @@ def can_fork() -> bool:
     return torch.get_num_threads() == 1 and torch.cuda.device_count() == 0
 
 
+def fork(function: Callable[..., object], *args: object, daemon: bool = False) -> ForkProcess:
+    """Run ``function(*args)`` in a fork of this process, which has loaded numba's compiler for all its forks."""
+    from fullgnn.kernels.support.vectors import load_compiler  # imports numba
+
+    load_compiler()
+    process = multiprocessing.get_context("fork").Process(target=function, args=args, daemon=daemon)
+    process.start()
+    return process
+
+
 def fork_workers(function: Callable[..., object], *args: object, nproc: int, runtime: RuntimeConfig) -> None:
     """Run ``function(*args)`` in ``nproc`` forks of this process, as ranks, and wait for them.
 
@@ -35,14 +46,10 @@ def fork_workers(function: Callable[..., object], *args: object, nproc: int, run
     """
 
     def start(variables: dict[str, str]) -> Rank:
-        process = multiprocessing.get_context("fork").Process(target=_rank, args=(variables, function, args))
-        process.start()
+        process = fork(_rank, variables, function, args)
         assert process.pid is not None
         return Rank(process.pid, lambda: process.exitcode)
 
-    from fullgnn.kernels.support.vectors import ready_compiler  # imports numba
-
-    ready_compiler()
     run_ranks(start, nproc, runtime)
 
 

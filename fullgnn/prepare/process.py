@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from fullgnn.distributed.fork import can_fork
+from fullgnn.distributed.fork import can_fork, fork
 from fullgnn.distributed.orphan import LAUNCHER_PID, end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.errors import FullGNNError, UnsupportedError
@@ -86,17 +86,13 @@ class _OwnProcess(HostWork):
             self._connection = None
 
     def _fork(self) -> None:
-        from fullgnn.kernels.support.vectors import ready_compiler  # imports numba
-
-        ready_compiler()
         here, there = multiprocessing.Pipe()
 
         def serve_there() -> None:
             here.close()
             _serve(there)
 
-        process = multiprocessing.get_context("fork").Process(target=serve_there, daemon=True)
-        process.start()
+        process = fork(serve_there, daemon=True)
         there.close()
 
         def wait() -> int | None:

@@ -71,9 +71,9 @@ def prepared_graph(
         return
     work = work or HostWork()
     if world.rank:
-        from fullgnn.kernels.support.vectors import ready_compiler  # imports numba
+        from fullgnn.kernels.support.vectors import load_compiler  # imports numba
 
-        ready_compiler()  # takes a while, as long as rank 0 works
+        load_compiler()  # takes a while, as long as rank 0 works
     with temporary_places() as places:
         made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph))
         work.close()

@@ -100,9 +100,9 @@ def compiles_without_imports() -> None:
 
 
 @pytest.mark.parametrize("work", ["sums_in_several_threads, 10**6", "compiles_without_imports"])
-def test_a_fork_computes_in_several_threads_and_its_compiler_is_ready(work: str) -> None:
-    """A process that may fork has started no OpenMP threads, for which its forks would wait forever, and its forks need
-    not wait for numba, which imports what it can compile before it compiles for the first time."""
+def test_a_fork_computes_in_several_threads_and_its_compiler_is_loaded(work: str) -> None:
+    """A process that may fork has started no OpenMP threads, for which its forks would wait forever. It has loaded
+    numba's compiler, for which each fork would otherwise wait a second."""
     run = "from tests.distributed.test_launch import *; torch.set_num_threads(1); torch.ones(10**6).sum()"
     check = f"assert can_fork(); fork_workers({work}, nproc=2, runtime=runtime())"
     done = run_command([sys.executable, "-c", f"{run}; {check}"], cwd=ROOT)

@@ -350,11 +350,11 @@ def each_vector(
     return result
 
 
-def ready_compiler() -> None:
-    """Let numba register what it can compile. It does so before the first function that it compiles, or loads, in a
-    process, which takes about a second; forks of a process that has called this function need no such second.
+def load_compiler() -> None:
+    """Load the part of numba that compiles, which takes about a second, and start no thread.
 
-    No thread is started.
+    numba does so by itself before it first compiles a function in a process, or takes one from its cache. The forks of
+    a process that has called ``load_compiler`` find it loaded.
     """
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()
