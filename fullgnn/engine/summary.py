@@ -141,6 +141,7 @@ def make_record(
         final_loss=None if world.dry or not result.epochs else result.epochs[-1].loss,
         best_epoch=result.best.epoch if result.best else 0,
         metrics=metrics,
+        remarks=dict(facts.remarks),
         train_accuracy=metrics.get("train_accuracy"),
         val_accuracy=metrics.get("val_accuracy"),
         test_accuracy=metrics.get("test_accuracy"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -27,6 +28,7 @@ from fullgnn.graph.csr import canonical_csr, csr_from_arrays
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
 from fullgnn.graph.pyg import pyg_fields
+from fullgnn.graph.remarks import noted
 
 if TYPE_CHECKING:
     import networkx
@@ -76,6 +78,8 @@ class Graph:
     ``links.py``. Users stand above items."""
     test_links: np.ndarray | None = None
     """The same for testing."""
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    """What was noticed while the graph was made, by name with its count; see ``remarks.py``."""
 
     def __post_init__(self) -> None:
         indptr = check_indptr(self.indptr)
@@ -98,6 +102,7 @@ class Graph:
             links = check_links(getattr(self, name), name, indptr, indices, self.num_users)
             object.__setattr__(self, name, links if links is None else read_only(links))
         check_disjoint(self.val_links, self.test_links, num_nodes)
+        object.__setattr__(self, "remarks", noted(self.remarks))
 
     @property
     def num_nodes(self) -> int:

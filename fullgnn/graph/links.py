@@ -12,7 +12,8 @@ in the original ids: the numbers do not depend on the order of the nodes or on t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,8 @@ class LinkPairs:
     a symmetric graph, and unless the graph is bipartite the node itself is one of them."""
     held: Lists
     """The same with the partners of held-out pairs."""
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    """See ``remarks.py``."""
 
     @classmethod
     def of(cls, graph: Graph) -> LinkPairs:

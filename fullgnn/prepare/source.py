@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from fullgnn.distributed import (
 )
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import dataset_files
+from fullgnn.graph.remarks import say
 from fullgnn.partition import contiguous, nnz
 from fullgnn.prepare.arrange import arrange
 from fullgnn.prepare.facts import GraphFacts
@@ -67,7 +68,9 @@ def prepared_graph(
         FullGNNError: a user error, the same on every rank.
     """
     if world.size == 1 or world.dry:
-        yield prepare_here(cfg, num_parts, graph)
+        prepared = prepare_here(cfg, num_parts, graph)
+        say(prepared.facts.nodes.name, prepared.facts.remarks)
+        yield prepared
         return
     work = work or HostWork()
     if world.rank:
@@ -80,7 +83,9 @@ def prepared_graph(
         _loaded.cache_clear()
         path, was_kept = broadcast_object(made)
         path = _on_this_machine(world, path, places)
-        yield on_every_rank(lambda: _opened(path, was_kept))
+        prepared = on_every_rank(lambda: _opened(path, was_kept))
+        say(prepared.facts.nodes.name, prepared.facts.remarks)
+        yield prepared
         all_gather_objects(None)  # all ranks have read what they need
 
 
@@ -188,7 +193,7 @@ def key_of_files(cfg: Config, num_parts: int, cache: Cache) -> str:
 
 def _key_of_arrays(cfg: Config, num_parts: int, cache: Cache, graph: Graph) -> str:
     """The key of a graph that is known by its arrays."""
-    arrays = {name: value for name, value in vars(graph).items() if name in graph.__dataclass_fields__}
+    arrays = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "remarks"}
     return cache.key(**arrays, **_of_preparation(cfg, num_parts))
 
 

@@ -98,6 +98,7 @@ class RunRecord:
     load_time_s: float = 0.0  # part of prepare_time_s; 0 if the prepared graph was in the cache
     prepared: str | None = None  # folder of the prepared graph in the cache; None: it was temporary
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
+    remarks: dict[str, int] = field(default_factory=dict)  # on the graph, by name with a count; see docs/record.md
 
 
 class RunFolder:

@@ -70,7 +70,9 @@ def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
     if stored is not None:
         return Graph(**stored, name=node["name"])
     graph = load_dataset(node)
-    arrays = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "name"}
+    arrays = {
+        field.name: getattr(graph, field.name) for field in fields(graph) if field.name not in ("name", "remarks")
+    }
     cache.store("graph", key, {name: np.asarray(array) for name, array in arrays.items() if array is not None})
     return graph
 
