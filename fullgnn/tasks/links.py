@@ -142,6 +142,8 @@ def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> t
         rank holds all rows, there are none, and the rows are LOCAL ones.
     """
     directory, device = directory_of(graph), graph.block.source_id.device
+    if len(starts) == 1:  # no step, on any rank: there are no such pairs
+        return torch.empty(0, dtype=torch.int64, device=device), []
     if directory.is_alone:
         return directory.own_rows(torch.from_numpy(ids)).to(device), [None] * (len(starts) - 1)
     from fullgnn.tasks._draws_cpu import slots
