@@ -74,8 +74,8 @@ class Graph:
     """In a bipartite graph, the nodes below this id are users, the others are items, and each edge joins a user to an
     item. None: the graph is not bipartite."""
     val_links: np.ndarray | None = None
-    """(2, E) int64, pairs of nodes that the adjacency does not have, to validate a task that finds links; see
-    ``links.py``. Users stand above items."""
+    """(2, E) int64, pairs of nodes that the adjacency has in neither direction, to validate a task that finds links;
+    each pair once, in either direction; see ``links.py``. Users stand above items."""
     test_links: np.ndarray | None = None
     """The same for testing."""
     remarks: Mapping[str, int] = field(default_factory=dict)

@@ -10,9 +10,16 @@ from collections.abc import Mapping
 log = logging.getLogger(__name__)
 
 SENTENCES: dict[str, str] = {
-    "one_way_arcs": "{count} arcs are stored in one direction only; a pair of nodes to find has no direction",
+    "one_way_arcs": "arcs that are stored in one direction only: {count}; a pair of nodes to find has no direction, so"
+    " each of them is a pair like any other",
+    "pairs_without_negative": "{count} of {training_pairs} pairs have no negative, because their first node is joined"
+    " with every candidate; they are not trained with",
+    "training_pairs": "",
+    "held_out_pairs_without_negative": "held-out pairs that have no negative to be ranked among: {count};"
+    " task=link_prediction leaves them out of its metrics",
 }
-"""By name, the sentence of a remark, with a place for its ``count``."""
+"""By name, the sentence of a remark, with places for its ``count`` and for other counts by their names; empty for a
+count that is there for the sentence of another one."""
 
 
 def noted(*remarks: Mapping[str, int]) -> dict[str, int]:
@@ -31,4 +38,5 @@ def noted(*remarks: Mapping[str, int]) -> dict[str, int]:
 def say(graph_name: str, remarks: Mapping[str, int]) -> None:
     """Log one line for each of the ``remarks`` on a graph."""
     for name, count in remarks.items():
-        log.info("%s: %s", graph_name, SENTENCES[name].format(count=count))
+        if SENTENCES[name]:
+            log.info("%s: %s", graph_name, SENTENCES[name].format(count=count, **remarks))

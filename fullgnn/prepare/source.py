@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 KIND = "prepared"
 """Folder, in the cache, of prepared graphs."""
 
+PAIRS = 2
+"""Version of the pairs that a task which finds links prepares: increase it when ``graph/links.py`` defines others."""
+
 _WITHOUT_SEED = (contiguous, nnz, none, degree, rcm, slashburn)
 
 
@@ -205,7 +208,7 @@ def _of_preparation(cfg: Config, num_parts: int) -> dict[str, Any]:
         "reorder_node": asdict(cfg.reorder),
         "num_parts": num_parts,
         "order_seed": None if all(function in _WITHOUT_SEED for function in functions) else cfg.seed,
-        "task_node": cfg.task if takes_links(cfg.task) else None,
+        "task_node": [PAIRS, cfg.task] if takes_links(cfg.task) else None,
     }
 
 

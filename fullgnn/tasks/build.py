@@ -26,7 +26,12 @@ def build_task(node: Mapping[str, Any], labels: LabelFacts, links: LinkFacts | N
         ConfigError: a key is out of range.
         DataError: the graph is not one that the task can learn.
     """
-    return build(node, links=links) if takes_links(node) else build(node, labels=labels)
+    if not takes_links(node):
+        return build(node, labels=labels)
+    task: Task = build(node, links=links)
+    assert links is not None
+    links.check_trainable()
+    return task
 
 
 def held_out(node: Mapping[str, Any], graph: Graph) -> Graph:

@@ -48,7 +48,7 @@ def link_ranking(
 
     Raises:
         ConfigError: a key is out of range.
-        DataError: the graph is not bipartite, or has no pair to train on.
+        DataError: the graph is not bipartite.
     """
     task = LinkRanking(links, _metrics(metrics), batch_size, channels, seed)
     check_fractions(val_fraction=val_fraction)
@@ -57,8 +57,6 @@ def link_ranking(
             "task=link_ranking needs users and items: choose dataset=lastfm or dataset=interactions, give the graph"
             " num_users, or choose task=link_prediction"
         )
-    if not links.num_train:
-        raise DataError("there is no interaction to train on: at least one is needed")
     return task
 
 

@@ -1,7 +1,8 @@
 """What the tasks that find links have in common: the steps of an epoch, and rows of other ranks.
 
-An epoch draws each training pair once (``draws.py``), in ``num_steps`` batches. A step computes the output of all
-nodes, brings the rows of the partners that this rank's draws name, and scores pairs by the inner product of their rows:
+An epoch draws each training pair that has a negative once (``draws.py``), in ``num_steps`` batches. A step computes the
+output of all nodes, brings the rows of the partners that this rank's draws name, and scores pairs by the inner product
+of their rows:
 
     once an epoch   the distinct partners of each batch are found, by one exchange (``Directory.find_steps``)
     once a step     their rows arrive; in the backward pass their gradients travel back

@@ -74,7 +74,7 @@ def test_the_same_draws_for_any_rows_order_and_number_of_threads() -> None:
 @pytest.mark.parametrize("kind", ["bipartite", "symmetric", "directed"])
 def test_the_draws_are_those_of_plain_loops(kind: str) -> None:
     links, pairs, every = links_of(kind), LinkPairs.of(graph_of(kind)), np.arange(29)
-    for batch_size in (None, 1, 7, len(links.train), 1000):
+    for batch_size in (None, 1, 7, len(links.drawn), 1000):
         found = listed(drawn(pairs, every, 4, batch_size), every)
         expected = oracle.batches(links, SEED, 4, batch_size, 2)
         assert [sorted(one[1:] for one in part) for part in found] == [sorted(map(tuple, part)) for part in expected]
