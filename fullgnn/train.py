@@ -79,7 +79,7 @@ def run_on(world: World, cfg: Config, work: HostWork | None = None) -> RunRecord
     """
     meter = Meter(world.device)
     checkpoint = check_run(world, cfg)
-    with meter.phase("setup"):
+    with meter.interval("setup"):
         ready = set_up_run(world, cfg, work or HostWork(), meter, checkpoint)
     if ready.finished is not None:
         return ready.finished

@@ -61,10 +61,10 @@ def run_on(world: World, cfg: MinibatchConfig) -> RunRecord:
     if cfg.train.tensorboard:
         from_rank0(summary_writer)
     checkpoint = from_rank0(lambda: check_run_dir(cfg))
-    with meter.phase("setup"):
+    with meter.interval("setup"):
         job = set_up_sampled(cfg, world, meter)
     with closing(job.training.loader):
-        with meter.phase("setup"):
+        with meter.interval("setup"):
             resumes, finished = go_on(world, cfg, job, checkpoint)
         if finished is not None:
             return finished

@@ -46,7 +46,8 @@ def summarize(result: FitResult) -> RankSummary:
         phase: np.array([cost.time_ms.get(phase, 0.0) for cost in with_phases])
         for phase in ("epoch", "spmm", "comm", "other", "flight", "late")
     }
-    times["dense"] = times["epoch"] - times["spmm"] - times["comm"] - times["other"]
+    # Phases are disjoint parts of an epoch. On a GPU each of their times is rounded.
+    times["dense"] = np.maximum(0.0, times["epoch"] - times["spmm"] - times["comm"] - times["other"])
     replayed = [record.cost.time_ms["epoch"] for record in records if record.replayed]
     if replayed:
         times["epoch"] = np.array(replayed)

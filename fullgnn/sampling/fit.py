@@ -139,7 +139,7 @@ def _train_epoch(
     epoch, stops, defers = state.epoch + 1, False, defers_reads(training.loader.device)
     late: tuple[AsyncNumbers, float] | None = None  # the results of a step that are not read yet
     meter.take()
-    with meter.phase("epoch"):
+    with meter.interval("epoch"):
         for batch in loader.epoch(epoch, state.batches.count):
             if request is not None and request.signal is not None:
                 state.gradients.ask_to_stop()
