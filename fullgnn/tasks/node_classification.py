@@ -69,6 +69,29 @@ def node_classification(
     return MultiLabel(labels, chosen_metrics(metrics, MultiLabel.known), weight, label_smoothing)
 
 
+class ClassWeight:
+    """A weight for each class. Sums of weights are float64, whatever the outputs of the model are.
+
+    Args:
+        values: (num_classes,).
+    """
+
+    def __init__(self, values: Sequence[float]):
+        self._values = torch.tensor(values, dtype=torch.float64)
+        self._like: Tensor | None = None  # as the outputs are; a CUDA graph reads this very tensor
+
+    def like(self, output: Tensor) -> Tensor:
+        """(num_classes,), with the type and on the device of ``output``."""
+        if self._like is None or (self._like.dtype, self._like.device) != (output.dtype, output.device):
+            self._like = self._values.to(output)
+        return self._like
+
+    def sum_of(self, targets: Tensor) -> float:
+        """The sum of the weights of the (n,) int64 ``targets``, whatever their order and the number of threads are."""
+        counts = torch.bincount(targets.cpu(), minlength=len(self._values)).tolist()
+        return sum(count * weight for count, weight in zip(counts, self._values.tolist(), strict=True))
+
+
 class MultiClass:
     """One class a node: cross-entropy of the softmax, weighted by class, over the sum of the training nodes' weights.
 
@@ -90,7 +113,7 @@ class MultiClass:
         label_smoothing: float = 0.0,
     ):
         self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
-        self._weight = None if class_weight is None else torch.tensor(class_weight, dtype=torch.float64)
+        self._weight = None if class_weight is None else ClassWeight(class_weight)
         self._normalizer: float = labels.num_train
         if class_weight is not None:
             self._normalizer = sum(count * weight for count, weight in zip(labels.class_counts, class_weight))
@@ -108,16 +131,13 @@ class MultiClass:
         total = self._normalizer if total is None else total
         if self._weight is None and not self._smoothing:
             return _CrossEntropy.apply(output, targets, 1 / total)
-        if self._weight is not None:
-            self._weight = self._weight.to(output)
-        losses = functional.cross_entropy(
-            output, targets, self._weight, reduction="none", label_smoothing=self._smoothing
-        )
+        weight = None if self._weight is None else self._weight.like(output)
+        losses = functional.cross_entropy(output, targets, weight, reduction="none", label_smoothing=self._smoothing)
         return normalized_sum(losses, total)
 
     def total(self, targets: Tensor) -> float:
         """The sum of the class weights of the targets."""
-        return len(targets) if self._weight is None else self._weight.cpu().double()[targets.cpu()].sum().item()
+        return len(targets) if self._weight is None else self._weight.sum_of(targets)
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""
@@ -163,7 +183,7 @@ class MultiLabel:
         label_smoothing: float = 0.0,
     ):
         self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
-        self._weight = None if class_weight is None else torch.tensor(class_weight, dtype=torch.float64)
+        self._weight = None if class_weight is None else ClassWeight(class_weight)
         self._normalizer = sum(labels.train_known)
 
     def targets(self, labels: Tensor) -> Tensor:
@@ -172,13 +192,10 @@ class MultiLabel:
 
     def loss(self, output: Tensor, targets: Tensor, total: float | None = None) -> Tensor:
         """See ``Task.loss``."""
-        if self._weight is not None:
-            self._weight = self._weight.to(output)
+        weight = None if self._weight is None else self._weight.like(output)
         known = (targets != UNKNOWN).to(output.dtype)
         smooth = targets.to(output.dtype) * (1 - self._smoothing) + self._smoothing / 2
-        losses = functional.binary_cross_entropy_with_logits(
-            output, smooth, known, reduction="none", pos_weight=self._weight
-        )
+        losses = functional.binary_cross_entropy_with_logits(output, smooth, known, reduction="none", pos_weight=weight)
         return normalized_sum(losses, self._normalizer if total is None else total)
 
     def total(self, targets: Tensor) -> float:
