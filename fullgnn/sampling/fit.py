@@ -40,6 +40,9 @@ class Training:
     def step(self, batch: Minibatch) -> AsyncNumbers:
         """Change the state by one step, which a GPU may still be computing. Every rank calls it.
 
+        A batch without a label on any rank has nothing to learn: it changes no parameter, and nothing that the
+        optimizer keeps, but counts like any other batch.
+
         Returns:
             the loss before the update, and how many ranks have been asked to stop; the same on every rank.
         """
@@ -48,17 +51,16 @@ class Training:
             state.gradients.zero()
         with meter.phase("forward"):
             output = state.model(batch.x, batch.blocks)
-            if batch.total:
-                loss = self.task.loss(output, batch.targets, batch.total)
-            else:  # no target of the batch has a label
-                loss = 0 * output.sum()
+            loss = self.task.loss(output, batch.targets, batch.total) if batch.total else output.new_zeros(())
         with meter.phase("backward"):
-            loss.backward()
+            if batch.total:
+                loss.backward()
         state.gradients.sum_with(loss.detach(), self.ranks)
         with meter.phase("update"):
-            if state.clip_norm is not None:
-                state.gradients.clip(state.clip_norm, self.ranks)
-            state.optimizer.step()
+            if batch.total:
+                if state.clip_norm is not None:
+                    state.gradients.clip(state.clip_norm, self.ranks)
+                state.optimizer.step()
         state.batches = replace(state.batches, count=state.batches.count + 1)
         return AsyncNumbers(state.gradients.results)
 
