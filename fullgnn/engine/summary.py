@@ -10,6 +10,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
+from fullgnn.engine.early_stop import ended_by
 from fullgnn.engine.sharded import split_parameters
 from fullgnn.prepare.statistics import edge_cut
 from fullgnn.storage.record import RunRecord
@@ -116,6 +117,7 @@ def make_record(
         threads=torch.get_num_threads(),
         cuda_graph=result.cuda_graph,
         epochs=result.epoch,
+        ended_by=ended_by(result.epoch, cfg.train),
         resumed_after=resumed_after,
         epoch_time_ms={
             "median": busiest.time_ms["epoch"],

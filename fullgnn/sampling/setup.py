@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -72,10 +73,14 @@ class FullGraph:
             self._job = with_input(job, self._cfg, self._world)
         return self._job
 
-    def measure(self) -> dict[str, float | None]:
-        """The metrics of all splits, the same on every rank. Every rank calls it."""
+    def measure(self, look: Callable[[torch.Tensor, Job], None] | None = None) -> dict[str, float | None]:
+        """The metrics of all splits, the same on every rank. Every rank calls it.
+
+        Args:
+            look: see ``evaluate``.
+        """
         with self._meter.untimed():
-            return evaluate(self.job.model, self.job)
+            return evaluate(self.job.model, self.job, look)
 
 
 @dataclass(frozen=True, eq=False)
