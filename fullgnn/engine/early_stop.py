@@ -40,8 +40,7 @@ class Patience:
 
     def ended(self, state: TrainState) -> None:
         """Log why a training has ended before its last epoch."""
-        if ended_by(state.epoch, self._train) == PATIENCE:
-            assert state.best is not None
+        if ended_by(state.epoch, self._train) == PATIENCE and state.best is not None:
             best = state.best.metrics[self._metric]
             log.info(
                 "stopped early after epoch %d of %d: %s has not been better than %.4f, that of epoch %d, for %d"

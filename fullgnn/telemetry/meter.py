@@ -12,7 +12,7 @@ measuring never makes the host wait inside an epoch. With ``lap`` they are read 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -71,21 +71,17 @@ class Meter:
         finally:
             span.stop()
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """Add the time spent inside the ``with`` block, but in no phase within it, to phase ``name``.
 
         So phases are disjoint, and their sum is at most the interval around them.
         """
-        with self._device.running(name) if self._timed else nullcontext():
-            yield
+        return self._device.running(name) if self._timed else nullcontext()
 
-    @contextmanager
-    def clock(self, name: str) -> Iterator[None]:
+    def clock(self, name: str) -> AbstractContextManager[None]:
         """``phase`` for work of the host: its time is that of the wall clock on a GPU too. Such phases are disjoint
         among each other; on a GPU they may overlap with the phases of the device."""
-        with self._host.running(name) if self._timed else nullcontext():
-            yield
+        return self._host.running(name) if self._timed else nullcontext()
 
     def spent(self, name: str, seconds: float) -> None:
         """Add time that another process has spent to phase ``name``."""
