@@ -84,7 +84,8 @@ class Watch:
         """(2,) how often parameters are not finite, and ``undefined``, both added over the ranks."""
         replicated, sharded = split_parameters(self._state.model)
         bad = [_bad(parameter.detach()) for parameter in (*replicated, *sharded) if parameter.numel()]
-        numbers = torch.stack([torch.stack(bad).any().double(), undefined.double()])
+        any_bad = torch.stack(bad).any() if bad else torch.zeros_like(undefined)  # a rank may have no rows
+        numbers = torch.stack([any_bad.double(), undefined.double()])
         return AsyncNumbers(self._ranks.sum_over_rows(numbers))
 
     def _end(self, problem: str) -> NoReturn:

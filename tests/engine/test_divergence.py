@@ -13,8 +13,9 @@ import torch
 
 from fullgnn import train, train_minibatch
 from fullgnn.config import Config, MinibatchConfig
-from fullgnn.distributed import World
+from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import early_stop
+from fullgnn.engine.divergence import Watch
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
 from fullgnn.storage import checkpoint as files
@@ -277,3 +278,45 @@ def test_early_stopping_says_where_and_why_and_when_it_cannot_act(ranks, tmp_pat
     ]
     assert found[5] == ["epochs", "5", found[5][2]]
     assert len({line for line in found[4][3:] if "cannot act" in line}) <= 1
+
+
+class Rows(torch.nn.Module):
+    """A model whose only parameter has a row for each node of this rank."""
+
+    sharded = ("weight",)
+
+    def __init__(self, num_rows: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(num_rows, 2))
+
+
+@dataclass(frozen=True)
+class Others:
+    """The other ranks, which have found something ``bad`` or not."""
+
+    bad: bool = False
+
+    def sum_over_rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor + self.bad
+
+
+def test_a_rank_without_rows_ends_with_the_others() -> None:
+    cfg = config("optimizer.lr=0.25", "runtime.dtype=float64", "train.clip_norm=3")
+    with world_of_one(cfg.runtime):
+        for num_rows in (0, 4):
+            state = TrainState(Rows(num_rows).double(), cfg)
+            Watch(state, Others()).parameters(7)
+            with pytest.raises(TrainingDiverged, match="parameters are not finite after epoch 7") as raised:
+                Watch(state, Others(True)).parameters(7)
+            cure = "a smaller optimizer.lr (now 0.25), a train.clip_norm below 3, or features scaled to about 1"
+            assert str(raised.value).endswith(f"Start anew with {cure}")
+        state.model.weight.data[3, 1] = math.inf
+        with pytest.raises(TrainingDiverged):
+            Watch(state, Others()).parameters(7)
+
+
+def test_replicas_end_alike(ranks, tmp_path: Path) -> None:
+    keys = ["scheme=1.5d", "scheme.replication=2", *EVERY, "train.epochs=6", f"run_dir={tmp_path}/run"]
+    found = ranks(4)(ended, config(*KARATE, *keys), {3: math.nan})
+    assert all(one == found[0] for one in found) and found[0].checkpoints == [(2, 0)]
+    assert "parameters are not finite after epoch 3" in found[0].error
