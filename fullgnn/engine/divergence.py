@@ -11,6 +11,7 @@ So nothing waits for the device only to be looked at. All ranks have the same nu
 import math
 from typing import NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,5 +116,5 @@ def _undefined(output: Tensor, job: Job) -> Tensor:
     graph = job.graph
     if not isinstance(job.task, LinkTask):
         return job.task.loss(output.index_select(0, graph.train_index), graph.train_labels).isnan()
-    owns = torch.from_numpy(pairs_of(graph).train.indptr).diff().to(output.device) > 0
+    owns = torch.from_numpy(np.diff(pairs_of(graph).train.indptr) > 0).to(output.device)
     return (output.sum(dim=1).isnan() & owns).any()
