@@ -45,8 +45,9 @@ class Checkpoints:
         config = OmegaConf.to_container(OmegaConf.structured(cfg))
         self._about = {"config": config, "graph": asdict(facts.fingerprint), "labels": asdict(facts.labels)}
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
-        there = checkpoints(self.run_dir) if world.rank == 0 and not world.dry else []
-        self._unproven: Path | None = there[-1] if there else None
+        self._found = checkpoints(self.run_dir) if world.rank == 0 and not world.dry else []
+        """On rank 0, those of an earlier run, which are never removed for what they hold."""
+        self._unproven: Path | None = self._found[-1] if self._found else None
         """On rank 0, the latest one, until a loss has been computed with its parameters."""
 
     def is_due(self, epoch: int, last: bool) -> bool:
@@ -85,18 +86,18 @@ class Checkpoints:
             keep_last(self.run_dir, self._keep)
 
     def last_good(self) -> str:
-        """Remove a checkpoint whose parameters give no finite loss. Every rank calls it.
+        """Remove a checkpoint of this run whose parameters give no finite loss. Every rank calls it.
 
         Returns:
-            on rank 0, the latest checkpoint; empty if there is none, and on other ranks.
+            on rank 0, the latest checkpoint but such a one; empty if there is none, and on other ranks.
         """
         if self._world.rank != 0:
             return ""
-        if self._unproven is not None:
+        good = [path for path in checkpoints(self.run_dir) if path != self._unproven]
+        if self._unproven is not None and self._unproven not in self._found:
             shutil.rmtree(self._unproven, ignore_errors=True)
             self._unproven = None
-        there = checkpoints(self.run_dir)
-        return str(there[-1]) if there else ""
+        return str(good[-1]) if good else ""
 
     def _write(self, state: TrainState, parts: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
         best = state.best_dict()

@@ -127,7 +127,7 @@ def test_a_loss_that_is_read_late_is_noticed_one_epoch_later(ranks, tmp_path: Pa
         assert sampled.checkpoints[-1] < (2, 0)
 
 
-def test_a_resumed_run_that_breaks_at_once_gives_its_checkpoint_up(ranks, tmp_path: Path) -> None:
+def test_a_resumed_run_that_breaks_at_once_names_the_checkpoint_before(ranks, tmp_path: Path) -> None:
     keys = [*KARATE, "train.checkpoint_every=1", "train.keep_checkpoints=3", f"run_dir={tmp_path}/run"]
     ranks(1)(ended, config(*keys, "train.epochs=3"), {})
     broken = tmp_path / "run" / "checkpoints" / "epoch_000003"
@@ -138,8 +138,8 @@ def test_a_resumed_run_that_breaks_at_once_gives_its_checkpoint_up(ranks, tmp_pa
     again = config(*keys, "train.epochs=5", "resume=auto")
     (first,) = ranks(1)(ended, again, {})
     assert "the loss of epoch 4 is nan; the last good checkpoint is" in first.error and "epoch_000002." in first.error
-    assert first.checkpoints == [(1, 0), (2, 0)]
-    (second,) = ranks(1)(ended, again, {})
+    assert first.checkpoints == [(1, 0), (2, 0), (3, 0)]  # it is another run's, so it stays
+    (second,) = ranks(1)(ended, config(*keys, "train.epochs=5", f"resume={broken.with_name('epoch_000002')}"), {})
     assert second == Ended("", [(3, 0), (4, 0), (5, 0)], [1, 2, 3, 4, 5])
 
 
