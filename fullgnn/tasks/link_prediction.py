@@ -68,8 +68,8 @@ class LinkPrediction(LinkTask):
     For the metrics, each held-out pair is ranked among ``num_candidates`` pairs of its owner with nodes that the owner
     is not joined with, neither in training nor in a held-out pair. They are drawn with repetitions, and are the same in
     every evaluation. The rank is 1 plus the number of candidates with a higher score, plus half of those with an equal
-    one. ``mrr`` is the mean of 1 / rank, and ``hits@k`` the fraction of ranks of at most k. A pair whose owner is
-    joined with every node does not count.
+    one; that of a pair whose score is NaN is infinite. ``mrr`` is the mean of 1 / rank, and ``hits@k`` the fraction of
+    ranks of at most k. A pair whose owner is joined with every node does not count.
     """
 
     def __init__(
@@ -136,5 +136,6 @@ class LinkPrediction(LinkTask):
             scores = pair_scores(output, owner[begin:end], partners, places[begin:end]).view(-1, width)
             higher = (scores[:, 1:] > scores[:, :1]).sum(dim=1)
             equal = (scores[:, 1:] == scores[:, :1]).sum(dim=1)
-            found.append(1 + higher + equal.double() / 2)
+            rank = 1 + higher + equal.double() / 2
+            found.append(rank.masked_fill(scores[:, 0].isnan(), float("inf")))
         return torch.cat(found)
