@@ -46,6 +46,7 @@ from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.storage.record import RunFolder, RunRecord
+from fullgnn.tasks import log_default_metric
 from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
@@ -160,6 +161,7 @@ def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoi
     with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
         facts = prepared.facts.nodes
         learner = make_learner(cfg, facts, world.device)
+        log_default_metric(cfg.task, learner.task)
         cfg = planner.with_fetch(cfg, world, scheme, prepared)
         job = distribute(cfg, world, scheme, learner, prepared)
         predicted = planner.predicted(cfg, world, job, prepared)

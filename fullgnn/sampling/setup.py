@@ -34,7 +34,7 @@ from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Scheme
 from fullgnn.storage.cache import Cache
-from fullgnn.tasks import takes_links
+from fullgnn.tasks import log_default_metric, takes_links
 from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
 
@@ -128,6 +128,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     graph = from_rank0(partial(_load, cfg, graph))
     facts = broadcast_object(None if graph is None else NodeFacts.of(graph))
     learner = make_learner(cfg, facts, world.device)
+    log_default_metric(cfg.task, learner.task)
     model, task = learner.model, cast(NodeTask, learner.task)
     _check_model(cfg, model, world)
     _check_task(cfg, task)

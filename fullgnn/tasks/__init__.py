@@ -8,7 +8,7 @@ from fullgnn.tasks.build import build_task, held_out, takes_links
 from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
 from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
 from fullgnn.tasks.links import LinkTask
-from fullgnn.tasks.node_classification import MultiClass, MultiLabel, node_classification
+from fullgnn.tasks.node_classification import MultiClass, MultiLabel, log_default_metric, node_classification
 from fullgnn.tasks.node_regression import NodeRegression, node_regression
 from fullgnn.tasks.task import Task
 
@@ -24,6 +24,7 @@ __all__ = [
     "held_out",
     "link_prediction",
     "link_ranking",
+    "log_default_metric",
     "node_classification",
     "node_regression",
     "takes_links",

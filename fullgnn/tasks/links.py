@@ -23,6 +23,7 @@ from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.schemes.base import RowPairs, ShardedGraph
 from fullgnn.schemes.directory import Directory, StepRequest
 from fullgnn.tasks.draws import TRAINING, batch_sizes, draw, num_batches, stream_key
+from fullgnn.tasks.task import is_larger
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ class LinkTask:
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a larger score is better."""
-        return metric > best
+        return is_larger(metric, best)
 
     def prediction(self, output: Tensor) -> Tensor:
         """(n, num_outputs), the output itself: the inner product of two rows is the score of their pair."""
