@@ -20,8 +20,8 @@ def csr_from_arrays(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -
     return adj
 
 
-def canonical_csr(adj: Any) -> csr_array:
-    """Any square scipy sparse matrix as CSR with sorted, distinct, non-zero entries.
+def canonical_csr(adj: Any) -> tuple[csr_array, dict[str, int]]:
+    """Any square scipy sparse matrix as CSR with sorted, distinct, non-zero entries, and the remarks on what changed.
 
     The argument and its arrays are not changed.
     """
@@ -31,15 +31,19 @@ def canonical_csr(adj: Any) -> csr_array:
         raise DataError(f"adj has shape {adj.shape}: an adjacency matrix is square")
     if adj.dtype.kind not in "biuf":
         raise DataError(f"adj has dtype {adj.dtype}: pass real numbers or booleans")
+    stored = adj.nnz if adj.format in ("coo", "csr", "csc") else None  # the other formats store no entry by itself
     csr = csr_array(adj.astype(np.float64) if adj.dtype.kind in "iu" else adj)  # int8 sums would overflow
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
-    if np.count_nonzero(csr.data) < len(csr.data):
+    num_distinct, num_arcs = csr.nnz, int(np.count_nonzero(csr.data[: csr.nnz]))
+    if num_arcs < len(csr.data):
         csr = csr.copy()
         csr.eliminate_zeros()
     csr.prune()
-    return csr
+    if stored is None:
+        return csr, {}
+    return csr, {"merged_arcs": stored - num_distinct, "zero_arcs": num_distinct - num_arcs}
 
 
 def distinct(keys: np.ndarray) -> np.ndarray:

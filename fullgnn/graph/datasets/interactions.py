@@ -13,7 +13,6 @@ directions and without weights; the test interactions are ``Graph.test_links``. 
 """
 
 import gzip
-import logging
 import zlib
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.graph import Graph
-
-log = logging.getLogger(__name__)
 
 FORMATS = ("lists", "triples")
 
@@ -39,6 +36,11 @@ def files(train_path: str, test_path: str) -> list[Path]:
     return [
         _existing(Path(path).expanduser(), key) for key, path in (("train_path", train_path), ("test_path", test_path))
     ]
+
+
+def lacks() -> list[str]:
+    """What the graph has not of ``labels`` and ``train_mask``."""
+    return ["labels", "train_mask"]
 
 
 def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
@@ -56,17 +58,17 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
     if not train.size:
         raise DataError(f"{train_file} has no interaction: there is nothing to train on")
     num_users, num_items = (max(sizes) for sizes in zip(train_sizes, test_sizes))
+    num_given = train.shape[1] + test.shape[1]
     train, test = (distinct(pairs[0] * num_items + pairs[1]) for pairs in (train, test))
     again = np.isin(test, train)
-    if again.any():
-        log.info("%s: %d of %d test interactions are in training too, and are dropped", name, again.sum(), len(test))
-        test = test[~again]
+    noted = {"merged_interactions": num_given - len(train) - len(test), "known_test_interactions": int(again.sum())}
+    test = test[~again]
     user, item = train // num_items, train % num_items + num_users
     ends = np.concatenate([user, item]), np.concatenate([item, user])
     size = num_users + num_items
     adj = coo_array((np.ones(len(ends[0]), bool), ends), shape=(size, size))
     links = np.stack([test // num_items, test % num_items + num_users])
-    return Graph.from_scipy(adj, name=name, num_users=num_users, test_links=links)
+    return Graph.from_scipy(adj, name=name, num_users=num_users, test_links=links, remarks=noted)
 
 
 def _read_lists(file: Path) -> tuple[np.ndarray, int, int]:
