@@ -29,6 +29,7 @@ from fullgnn.engine import (
     check_deterministic,
     check_optimizer,
     check_preparation,
+    check_training_data,
     distribute,
     fit,
     make_learner,
@@ -134,6 +135,7 @@ def check_run(world: World, cfg: Config) -> Path | None:
     check_deterministic(cfg, world.device)
     if cfg.train.tensorboard:
         from_rank0(summary_writer)
+    from_rank0(lambda: check_training_data(cfg))
     return from_rank0(lambda: check_run_dir(cfg))
 
 
@@ -158,7 +160,7 @@ def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoi
     planner = planner_of(cfg, world)
     cfg = planner.with_scheme(cfg, world, work)
     scheme = make_scheme(cfg, world, meter)
-    with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
+    with prepared_graph(cfg, world, scheme.num_parts, work, to_train=True) as prepared:
         facts = prepared.facts.nodes
         learner = make_learner(cfg, facts, world.device)
         log_default_metric(cfg.task, learner.task)

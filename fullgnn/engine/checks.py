@@ -4,10 +4,11 @@ import torch
 
 from fullgnn.config import Config, build
 from fullgnn.errors import ConfigError
+from fullgnn.graph import check_dataset, dataset_lacks
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.reorder import check_order
-from fullgnn.tasks import build_task, takes_links
+from fullgnn.tasks import build_task, learns_labels, refuse_without_examples, takes_links
 
 
 def check_preparation(cfg: Config) -> None:
@@ -20,6 +21,17 @@ def check_preparation(cfg: Config) -> None:
     model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is wrong
     _check_task(cfg)
     check_goal(cfg, model)
+
+
+def check_training_data(cfg: Config) -> None:
+    """Refuse a dataset whose files are missing, or show that there is nothing to train on; loads nothing large.
+
+    Raises:
+        ConfigError, DataError: one line.
+    """
+    check_dataset(cfg.dataset)
+    if learns_labels(cfg.task):
+        refuse_without_examples(cfg.task, f"dataset={cfg.dataset['name']}", dataset_lacks(cfg.dataset))
 
 
 def check_goal(cfg: Config, model: torch.nn.Module) -> None:

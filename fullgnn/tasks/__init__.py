@@ -4,7 +4,14 @@ Contract: ``task(labels, **own keys) -> Task``, with the ``LabelFacts`` of the g
 with ``links``, its ``LinkFacts``. See ``Task`` and ``LinkTask``.
 """
 
-from fullgnn.tasks.build import build_task, held_out, takes_links
+from fullgnn.tasks.build import (
+    build_task,
+    held_out,
+    lacks_examples,
+    learns_labels,
+    refuse_without_examples,
+    takes_links,
+)
 from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
 from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
 from fullgnn.tasks.links import LinkTask
@@ -22,10 +29,13 @@ __all__ = [
     "Task",
     "build_task",
     "held_out",
+    "lacks_examples",
+    "learns_labels",
     "link_prediction",
     "link_ranking",
     "log_default_metric",
     "node_classification",
     "node_regression",
+    "refuse_without_examples",
     "takes_links",
 ]
