@@ -30,7 +30,7 @@ def row_sum_arrays(world: World, source: PreparedGraph, grid: Grid, needs: Needs
     everywhere = facts.weighted or not needs.fold
     parts = range(facts.num_parts) if world.dry and everywhere else [part]
     found = on_every_rank(
-        lambda: {(loops, number): part_row_sums(source, number, loops) for loops in kinds for number in parts}
+        lambda: {(loops, number): _of_part(source, number, loops) for loops in kinds for number in parts}
     )
     if facts.weighted:
         _refuse_unusable(needs, kinds, found if replica == 0 or world.dry else {})
@@ -60,12 +60,18 @@ def _refuse_unusable(needs: Needs, kinds: list[bool], own: dict[tuple[bool, int]
         refuse_unusable((one for found in everyone for key, one in found.items() if key[0] == loops), cures[0])
 
 
-def part_row_sums(source: PreparedGraph, number: int, self_loops: bool) -> RowSums:
-    """The row sums of one part.
+def part_row_sums(source: PreparedGraph, number: int, self_loops: bool) -> np.ndarray:
+    """(num_rows,) float64, the row sums of one part.
 
     Raises:
-        DataError: a sum, or its reciprocal, is beyond float64.
+        DataError: nothing can be divided by a sum, or it is beyond float64.
     """
+    found = _of_part(source, number, self_loops)
+    refuse_unusable([found.unusable], Propagation.without_sums)
+    return found.total
+
+
+def _of_part(source: PreparedGraph, number: int, self_loops: bool) -> RowSums:
     facts, rows = source.facts, source.part(number).rows
     if not facts.weighted and not (self_loops and facts.counts.loops[number]):
         return RowSums(np.diff(rows.indptr).astype(np.float64) + self_loops)
