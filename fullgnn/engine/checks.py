@@ -31,7 +31,8 @@ def check_training_data(cfg: Config) -> None:
     """
     check_dataset(cfg.dataset)
     if learns_labels(cfg.task):
-        refuse_without_examples(cfg.task, f"dataset={cfg.dataset['name']}", dataset_lacks(cfg.dataset))
+        what = cfg.dataset.get("path") or f"dataset={cfg.dataset.get('name')}"
+        refuse_without_examples(cfg.task, what, dataset_lacks(cfg.dataset))
 
 
 def check_goal(cfg: Config, model: torch.nn.Module) -> None:
