@@ -119,6 +119,7 @@ def of_lonely_nodes(
 
 def say(graph_name: str, remarks: Mapping[str, int]) -> None:
     """Log one line for each of the ``remarks`` on a graph."""
+    counts = dict.fromkeys(SENTENCES, 0) | dict(remarks)  # a file may lack the count that another one is part of
     for name, count in remarks.items():
         if SENTENCES[name]:
-            log.info("%s: %s", graph_name, SENTENCES[name].format(count=count, **remarks))
+            log.info("%s: %s", graph_name, SENTENCES[name].format(count=count, **counts))

@@ -11,7 +11,7 @@ import numpy as np
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
-from fullgnn.graph.remarks import noted
+from fullgnn.graph.remarks import known
 from fullgnn.partition import Partition
 from fullgnn.reorder.two_level import UsedMethods
 
@@ -148,7 +148,7 @@ class GraphFacts:
             "partition": Partition(np.array(values["partition"]["bounds"], np.int64)),
             "counts": BlockCounts(**{name: np.array(one, np.int64) for name, one in values["counts"].items()}),
             "methods": UsedMethods(**values["methods"]),
-            "remarks": noted(values.get("remarks", {})),
+            "remarks": known(values.get("remarks", {})),
         }
         return cls(**{**values, **found})
 
