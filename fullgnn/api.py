@@ -71,8 +71,8 @@ def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -
         graph = _with_split(graph, cfg, overrides)
         _check_examples(given, graph, cfg)
         if cfg.runtime.cache_dir is not None:
-            cfg.dataset[CONTENTS] = _contents(graph, cfg.runtime.cache_dir)
-            overrides.append(f"dataset.{CONTENTS}={cfg.dataset[CONTENTS]}")
+            cfg.dataset[CONTENTS] = f"{_contents(graph, cfg.runtime.cache_dir)} {path}"
+            overrides.append(f"dataset.{CONTENTS}={quote(cfg.dataset[CONTENTS])}")
         if not joined or os.environ["RANK"] == "0":  # only rank 0 reads the file
             graph.save(path)
         if joined:

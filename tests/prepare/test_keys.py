@@ -150,6 +150,16 @@ def test_train_graph_finds_an_equal_graph_in_the_cache(
     assert len(list((tmp_path / "cache" / "order").glob("*"))) < len(calls)
 
 
+def test_another_file_in_the_place_of_the_temporary_one_is_known_by_itself(file: Path, tmp_path: Path) -> None:
+    """As in a prediction with the checkpoint of ``train_graph`` and another ``dataset.path``."""
+    given, other = f"{'0' * 64} {file}", tmp_path / "other.npz"
+    club(features=2 * np.eye(34, dtype=np.float32)).save(other)
+    keys = ["dataset=npz", f"dataset.contents={given}", f"runtime.cache_dir={tmp_path}/cache"]
+    for _ in range(2):
+        np.testing.assert_array_equal(features_of(config(*keys, f"dataset.path={file}")), np.eye(34))
+        np.testing.assert_array_equal(features_of(config(*keys, f"dataset.path={other}")), 2 * np.eye(34))
+
+
 def test_train_graph_without_a_cache_hashes_nothing(prepares: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "_contents", lambda graph, cache_dir: pytest.fail("it is hashed"))
     api.train_graph(club())

@@ -24,8 +24,8 @@ from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
 
 CONTENTS = "contents"
-"""Key of a dataset whose file ``train_graph`` has written, and which is temporary: the SHA-256 of the arrays in it,
-which identifies them wherever the file is, or ``UNKNOWN``."""
+"""Key of a dataset whose file ``train_graph`` has written, and which is temporary: the SHA-256 of the arrays in it and
+the path of the file, with a blank between them, or ``UNKNOWN``. See ``contents_of``."""
 
 UNKNOWN = "unknown"
 
@@ -66,15 +66,27 @@ def dataset_identity(node: Mapping[str, Any]) -> dict[str, Any] | None:
     Raises:
         ConfigError, DataError: as ``check_dataset``.
     """
-    contents = node.get(CONTENTS)
+    contents = contents_of(node.get(CONTENTS), node.get("path"))
     if contents is not None and contents != UNKNOWN:
-        return {"dataset": {key: value for key, value in node.items() if key != "path"}, "files": []}
+        keys = {key: value for key, value in node.items() if key != "path"}
+        return {"dataset": keys | {CONTENTS: contents}, "files": []}
     files = dataset_files(node) if contents is None else None
     if files is None or not all(file.is_file() for file in files):
         return None
     stats = [(str(file.absolute()), file.stat()) for file in files]
     about = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for path, stat in stats]
     return {"dataset": dict(node), "files": about}
+
+
+def contents_of(contents: str | None, path: str | None) -> str | None:
+    """The SHA-256 of what ``train_graph`` has written to ``path``, or ``UNKNOWN``; None: it is another file, such as
+    one that takes the place of the temporary file in a prediction.
+
+    Args:
+        contents: the key ``CONTENTS``.
+    """
+    digest, _, written = (contents or "").partition(" ")
+    return digest if digest == UNKNOWN or (written and written == path) else None
 
 
 def dataset_lacks(node: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_features, first_line
+from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.graph import Graph
@@ -64,7 +65,7 @@ def load(
 
     Masks in the file define the split. Without masks, the labelled nodes, if there are any, are split at random by
     ``train_fraction`` (None: 0.6), ``val_fraction`` (None: 0.2) and ``seed``; the rest is for testing. A remark has
-    their number. The masks of a file with ``contents`` are those that ``train_graph`` has drawn, by the same keys.
+    their number. The masks of a file of ``train_graph`` (``contents``) were drawn by the same keys, if they were.
 
     Raises:
         ConfigError: one of the three is given, and there is nothing to split, or a split already.
@@ -85,9 +86,10 @@ def load(
         masks: dict[str, Any] = {key: arrays[key] for key in MASKS if key in arrays}
         links: dict[str, Any] = {key: arrays[key] for key in ("num_users", "val_links", "test_links") if key in arrays}
         noted = from_arrays(arrays)
-        if contents is None:
+        of_train_graph = contents_of(contents, path) is not None
+        if not of_train_graph:
             _check_split(arrays, _given(train_fraction, val_fraction, seed))
-        if masks and contents is None and train_fraction is not None:  # as in the runs of earlier versions
+        if masks and not of_train_graph and train_fraction is not None:  # as in the runs of earlier versions
             log.info("%s has masks: dataset.train_fraction and dataset.val_fraction do nothing", file)
         if not masks and given is not None:
             train_share = SHARES[0] if train_fraction is None else train_fraction
@@ -143,7 +145,7 @@ def check(
     """Refuse the keys of a split of which ``load`` could do nothing; see ``load``."""
     (file,) = files(name, root, path)
     given = _given(train_fraction, val_fraction, seed)
-    if given and contents is None and file.is_file():
+    if given and contents_of(contents, path) is None and file.is_file():
         _check_split(_Arrays(file, WRITE_AGAIN), given)
 
 
