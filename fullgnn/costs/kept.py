@@ -4,6 +4,8 @@ What is kept of a job are the numbers that were counted: a table of its block ro
 """
 
 import json
+import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,10 +13,14 @@ import numpy as np
 
 from fullgnn.config import Config
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedProduct
+from fullgnn.errors import FullGNNError, reason_of
 from fullgnn.prepare.source import key_of_files
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.text import parse_json
+
+log = logging.getLogger(__name__)
 
 KIND = "plan"
 """Folder, in the cache, of planned jobs."""
@@ -52,7 +58,15 @@ def load_job(cfg: Config, world_size: int, key: str, cache: Cache) -> PlannedJob
     arrays = cache.load(KIND, key) if key else None
     if arrays is None:
         return None
-    about = json.loads(str(arrays["about"]))
+    try:
+        return _job_of(cfg, world_size, arrays)
+    except (AttributeError, FullGNNError, KeyError, TypeError, ValueError) as error:
+        log.warning("the planned job %s in %s cannot be read (%s): it is not used", key, cache.folder, reason_of(error))
+        return None
+
+
+def _job_of(cfg: Config, world_size: int, arrays: Mapping[str, Any]) -> PlannedJob:
+    about = parse_json(str(arrays["about"]), "about")
     products = {
         name: PlannedProduct(
             RowDistribution(arrays[f"{name}.in_rows"]),

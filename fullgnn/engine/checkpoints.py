@@ -11,6 +11,7 @@ the rows of all nodes.
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
+from fullgnn.engine.saved import check_best, check_state
 from fullgnn.engine.state import TrainState
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.prepare.facts import Fingerprint, NodeFacts
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, keep_last, read, read_rows, writing
+from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, damaged, keep_last, read, read_rows, writing
+from fullgnn.storage.fields import of_fields
 
 log = logging.getLogger(__name__)
 
@@ -135,14 +138,28 @@ def restore(checkpoint: Path | None, state: TrainState, node_id: Tensor, graph: 
     def load() -> tuple[dict[str, Any], dict[str, Any] | None]:
         assert checkpoint is not None  # rank 0 knows it
         content = read(checkpoint, STATE)
-        check_graph(content["graph"], graph)
-        best = read(checkpoint, BEST)[BEST] if (checkpoint / f"{BEST}.pt").exists() else None
+        with fitting(checkpoint, STATE):
+            check_graph(asdict(of_fields(Fingerprint, content.get("graph"))), graph)
+            check_state(content.get(STATE), state)
+        best = read(checkpoint, BEST).get(BEST) if (checkpoint / f"{BEST}.pt").exists() else None
+        if best is not None:
+            with fitting(checkpoint, BEST):
+                check_best(best, state.state_dict()["model"])
         return content[STATE], best
 
     state.load_state_dict(*broadcast_object(from_rank0(load)))
     for name, rows in ((STATE, state.rows()), (BEST, state.best_rows())):
         if rows:
             load_rows(checkpoint, name, node_id, rows)
+
+
+@contextmanager
+def fitting(checkpoint: Path, name: str) -> Iterator[None]:
+    """Let an error about the content of ``<name>.pt``, which is compared inside the ``with`` block, name that file."""
+    try:
+        yield
+    except DataError as error:
+        raise damaged(checkpoint / f"{name}.pt", str(error)) from error
 
 
 def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping[str, Tensor]) -> None:
@@ -158,10 +175,13 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
     """
     parts = None if checkpoint is None else read_rows(checkpoint, name)
     ids, order = node_id.cpu().sort()
-    num_found = 0
+    found = torch.zeros(len(ids), dtype=torch.bool)
 
     def next_part() -> dict[str, Any] | None:
-        return None if parts is None else next(parts, None)
+        part = None if parts is None else next(parts, None)
+        if part is not None and checkpoint is not None:
+            _check_part(part, rows, checkpoint, name)
+        return part
 
     while (part := broadcast_object([from_rank0(next_part)])[0]) is not None:
         place = torch.searchsorted(ids, part["node_id"]).clamp(max=max(0, len(ids) - 1))
@@ -169,12 +189,20 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
         local = order[place[own]]
         for key, tensor in rows.items():
             tensor[local.to(tensor.device)] = part[key][own].to(tensor.device, tensor.dtype)
-        num_found += len(local)
-    if any(all_gather_objects(num_found != len(ids))):
+        found[local] = True
+    if any(all_gather_objects(not bool(found.all()))):
         raise DataError(
             f"the checkpoint lacks the rows of some nodes, so a file {name}_rows_*.pt is missing: choose another"
             " checkpoint"
         )
+
+
+def _check_part(part: Mapping[str, Tensor], rows: Mapping[str, Tensor], checkpoint: Path, name: str) -> None:
+    """Refuse a part that lacks a tensor, or has one of another type or width than ``rows``."""
+    for key, tensor in rows.items():
+        given = part.get(key)
+        if given is None or given.dtype != tensor.dtype or given.shape[1:] != tensor.shape[1:]:
+            raise damaged(checkpoint / f"{name}_rows_*.pt", f"{key} is missing, or of another type or width")
 
 
 def check_graph(saved: Mapping[str, Any], graph: Fingerprint, setting: str = "resume") -> None:
@@ -189,7 +217,7 @@ def check_graph(saved: Mapping[str, Any], graph: Fingerprint, setting: str = "re
     """
     for key, now in asdict(graph).items():
         if saved[key] != now:
-            difference = f"{key} is {saved[key]} in the checkpoint and {now} here"
+            difference = f"{key} is {quoted(saved[key])} in the checkpoint and {now} here"
             if key == "digest":
                 difference = "its edges, features, labels or splits differ from those of the checkpoint"
             raise ConfigError(f"{setting}: the graph is another one ({difference}): give the same dataset and its keys")

@@ -6,23 +6,28 @@ part, as when a run is resumed (``checkpoints.py``).
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedParameter
 
+from fullgnn.config import build
+from fullgnn.config.trust import plain_config
 from fullgnn.distributed import World, all_gather_objects
-from fullgnn.engine.checkpoints import check_graph, load_rows
+from fullgnn.engine.checkpoints import check_graph, fitting, load_rows
 from fullgnn.engine.evaluate import predict
 from fullgnn.engine.job import Job
+from fullgnn.engine.saved import check_model, parameters_of
 from fullgnn.engine.sharded import sharded_names
-from fullgnn.errors import ConfigError, DataError, message_of
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.models.stack import Stack
-from fullgnn.prepare.facts import NodeFacts
+from fullgnn.prepare.facts import Fingerprint, NodeFacts
 from fullgnn.storage.checkpoint import BEST, STATE, find, read
+from fullgnn.storage.fields import of_fields
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +61,18 @@ def read_trained(path: str, weights: str) -> Trained:
     content = read(checkpoint, STATE)
     if "config" not in content:
         raise DataError(f"{checkpoint} does not hold the configuration of its run: write it again with this version")
-    if not (checkpoint / f"{part}.pt").is_file():
-        raise ConfigError(f"{checkpoint} has no best epoch, since none was evaluated before it: give weights=last")
-    values = content[STATE] if part == STATE else read(checkpoint, BEST)[BEST]
-    labels = LabelFacts(**content["labels"])
-    return Trained(checkpoint, part, values["epoch"], content["config"], content["graph"], labels, values["model"])
+    with fitting(checkpoint, STATE):
+        run_config = plain_config(content["config"])
+        graph = asdict(of_fields(Fingerprint, content.get("graph")))
+        labels = of_fields(LabelFacts, content.get("labels"))
+        labels.check()
+    if part == BEST:
+        if not (checkpoint / f"{BEST}.pt").is_file():
+            raise ConfigError(f"{checkpoint} has no best epoch, since none was evaluated before it: give weights=last")
+        content = read(checkpoint, BEST)
+    with fitting(checkpoint, part):
+        epoch, parameters = parameters_of(content.get(part))
+    return Trained(checkpoint, part, epoch, run_config, graph, labels, parameters)
 
 
 def check_fits(trained: Trained, facts: NodeFacts, model: torch.nn.Module) -> None:
@@ -108,17 +120,45 @@ def load_parameters(world: World, trained: Trained, job: Job) -> None:
         ConfigError, DataError: they do not fit the model, or cannot be read; the same on every rank.
     """
     sharded = sharded_names(job.model)
-    try:
-        missing, unknown = job.model.load_state_dict(dict(trained.parameters), strict=False)
-        if unknown or set(missing) != set(sharded):
-            raise RuntimeError(f"parameters {unknown or missing}")
-    except RuntimeError as error:
-        raise ConfigError(f"checkpoint: it does not fit its model ({message_of(error)[:200]})") from error
+    with fitting(trained.checkpoint, trained.part):
+        check_parameters(trained, job.model)
+    job.model.load_state_dict(dict(trained.parameters), strict=False)
     named = dict(job.model.named_parameters())
     rows = {f"model/{name}": named[name].detach() for name in sharded}
     if rows:
         checkpoint = trained.checkpoint if world.rank == 0 else None
         load_rows(checkpoint, trained.part, job.graph.block.source_id, rows)
+
+
+def check_size(trained: Trained, node: Mapping[str, Any]) -> None:
+    """Refuse a configuration of a model with more numbers than the checkpoint holds, before memory is taken for them.
+
+    Args:
+        node: of the model.
+
+    Raises:
+        DataError: one line that names both numbers, and no file.
+    """
+    try:
+        with torch.device("meta"):
+            model = build(node, in_channels=1, out_channels=1, seed=0)
+        values = model.state_dict().values()
+        num_needed = sum(value.numel() for value in values if not isinstance(value, UninitializedParameter))
+    except Exception:  # a user's model may need memory for its numbers; another error of a key comes up again
+        return
+    num_held = sum(value.numel() for value in trained.parameters.values())
+    if num_needed > num_held:
+        raise DataError(f"its configuration needs {num_needed} numbers for the model, and it holds {num_held}")
+
+
+def check_parameters(trained: Trained, model: torch.nn.Module) -> None:
+    """Refuse parameters that are not those of the ``model``, also if it is on the device "meta".
+
+    Raises:
+        DataError: one line that names the difference, and no file.
+    """
+    sharded = sharded_names(model)
+    check_model(trained.parameters, {name: value for name, value in model.state_dict().items() if name not in sharded})
 
 
 def layer_name(model: torch.nn.Module, layer: str) -> str:

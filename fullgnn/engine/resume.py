@@ -15,12 +15,15 @@ from omegaconf import OmegaConf
 
 from fullgnn.config import Config
 from fullgnn.config.overrides import quote
+from fullgnn.config.trust import CALLING, calls_of, check_calls, plain_config
 from fullgnn.config.updates import resolved_schedule
+from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.state import TrainState
-from fullgnn.errors import ConfigError, DataError
-from fullgnn.storage.checkpoint import STATE, checkpoints, find, read, remove_after
+from fullgnn.errors import ConfigError, DataError, quoted, reason_of
+from fullgnn.storage.checkpoint import STATE, check, checkpoints, find, read, remove_after
 from fullgnn.storage.folder import check_folder
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
+from fullgnn.storage.text import parse_yaml, read_text
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +74,13 @@ def finished_run(cfg: Config) -> RunRecord | None:
     folder = Path(cfg.run_dir)
     if cfg.resume != AUTO or not all((folder / name).is_file() for name in ("config.yaml", "record.json")):
         return None
-    both = OmegaConf.load(folder / "config.yaml"), OmegaConf.structured(cfg)
-    before, now = ({**OmegaConf.to_container(one), "resume": AUTO, "run_dir": ""} for one in both)  # type: ignore[dict-item]
+    try:
+        config = plain_config(parse_yaml(read_text(folder / "config.yaml"), folder / "config.yaml"))
+    except DataError as error:
+        log.warning("%s: it is not compared with this run", error)
+        return None
+    both = config, OmegaConf.to_container(OmegaConf.structured(cfg))
+    before, now = ({**one, "resume": AUTO, "run_dir": ""} for one in both)  # type: ignore[dict-item]
     if before != now:
         return None
     log.info("%s holds this run already, which has finished", cfg.run_dir)
@@ -116,13 +124,16 @@ def _checkpoint(cfg: Config) -> Path | None:
     problem = None
     for checkpoint in candidates:
         try:
-            saved = read(checkpoint, STATE)["config"]
+            check(checkpoint)
+            with fitting(checkpoint, STATE):
+                saved = plain_config(read(checkpoint, STATE).get("config"))
         except DataError as error:
             problem = problem or error
             if cfg.resume == AUTO:
                 log.warning("%s", error)
             continue
-        _check_settings(saved, OmegaConf.to_container(OmegaConf.structured(cfg)))
+        with fitting(checkpoint, STATE):
+            _check_settings(saved, OmegaConf.to_container(OmegaConf.structured(cfg)))
         return checkpoint
     assert problem is not None
     raise problem
@@ -130,12 +141,20 @@ def _checkpoint(cfg: Config) -> Path | None:
 
 def _check_settings(saved: Any, now: Any) -> None:
     """Refuse a run whose configuration differs from the ``saved`` one in what must not change."""
-    before, after = _fixed_settings(saved), _fixed_settings(now)
+    for group in CALLING:
+        if group in now and group in _FIXED:
+            check_calls(group, saved.get(group), "resume", calls_of(now[group]))
+    try:
+        before = _fixed_settings(saved)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"its configuration is damaged: {reason_of(error)}") from error
+    after = _fixed_settings(now)
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if old != new:
+            given = "null" if old is None else quoted(old)
             raise ConfigError(
-                f"resume: {key} is {old} in the checkpoint and {new} here: give {key}={'null' if old is None else old},"
+                f"resume: {quoted(key)} is {quoted(old)} in the checkpoint and {new} here: give {quoted(key)}={given},"
                 " or start anew in another run_dir"
             )
 

@@ -101,6 +101,19 @@ class LabelFacts:
     train_sum: tuple[float, ...] = (0.0,)  # by column, their sum
     class_counts: tuple[int, ...] = ()  # by class, training nodes; empty unless these are MAX_CLASSES classes at most
 
+    def check(self) -> None:
+        """Refuse facts that contradict each other, as those of a damaged file may.
+
+        Raises:
+            DataError: one line that names the field.
+        """
+        if self.columns is not None and self.columns < 1:
+            raise DataError(f"columns is {self.columns}")
+        if not len(self.train_known) == len(self.train_sum) == (self.columns or 1):
+            raise DataError(f"train_known has {len(self.train_known)} columns, and not {self.columns or 1}")
+        if len(self.class_counts) not in (0, self.num_classes):
+            raise DataError(f"class_counts has {len(self.class_counts)} classes, and not {self.num_classes}")
+
     @classmethod
     def of(cls, labels: np.ndarray, num_classes: int, train_mask: np.ndarray) -> "LabelFacts":
         """The facts of checked ``labels`` of a graph."""

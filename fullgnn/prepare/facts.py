@@ -14,6 +14,7 @@ from fullgnn.graph.links import LinkFacts
 from fullgnn.graph.remarks import known
 from fullgnn.partition import Partition
 from fullgnn.reorder.two_level import UsedMethods
+from fullgnn.storage.fields import of_fields
 
 SAMPLE = 1 << 20
 """How many elements of a large array a ``Fingerprint`` reads."""
@@ -130,27 +131,24 @@ class GraphFacts:
         """The facts of which ``to_json`` has made ``values``.
 
         Raises:
-            KeyError, TypeError, ValueError: a value is missing, or is not one of ours.
+            DataError: a value is missing, or is not one of ours.
+            KeyError, PartitionError, TypeError: the same.
         """
-        nodes, labels, links = values["nodes"], values["nodes"]["labels"], values["nodes"]["links"]
-        as_tuples: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in labels.items()
+        nodes, partition = values["nodes"], values["partition"]
+        links = nodes["links"]
+        facts = {
+            "labels": of_fields(LabelFacts, nodes["labels"]),
+            "fingerprint": of_fields(Fingerprint, nodes["fingerprint"]),
+            "links": None if links is None else of_fields(LinkFacts, links),
         }
         found = {
-            "nodes": NodeFacts(
-                **nodes
-                | {
-                    "labels": LabelFacts(**as_tuples),
-                    "fingerprint": Fingerprint(**nodes["fingerprint"]),
-                    "links": None if links is None else LinkFacts(**links),
-                }
-            ),
-            "partition": Partition(np.array(values["partition"]["bounds"], np.int64)),
-            "counts": BlockCounts(**{name: np.array(one, np.int64) for name, one in values["counts"].items()}),
-            "methods": UsedMethods(**values["methods"]),
+            "nodes": of_fields(NodeFacts, nodes, facts),
+            "partition": of_fields(Partition, partition),
+            "counts": of_fields(BlockCounts, values["counts"]),
+            "methods": of_fields(UsedMethods, values["methods"]),
             "remarks": known(values.get("remarks", {})),
         }
-        return cls(**{**values, **found})
+        return of_fields(cls, values, found)
 
 
 def _plain(value: Any) -> Any:

@@ -1,10 +1,10 @@
 """A prepared graph as a folder, whose arrays are mapped into memory.
 
-    layout.json              format version, key, facts, and the size and checksum of each file
+    layout.json              format version, key, facts, the size and checksum of each file, and a checksum of all this
     part_0/, part_1/, ...    a .npy for each array of a part, see ``prepared.py``
 
 The folder is written under a temporary name and takes its own in one step when it is complete. Nothing in it is ever
-changed. A file is compared with its checksum when it is first read.
+changed. A file is compared with its checksum, and its array with the facts, when it is first read.
 """
 
 import errno
@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import uuid
 import zlib
@@ -23,15 +24,20 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, DataError, PartitionError, quoted, reason_of
 from fullgnn.kernels.support.threads import parallel_for
+from fullgnn.prepare.checks import check_array, check_facts, check_names
 from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.prepared import LazyArrays, Part, PreparedGraph, TakenRows
+from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, TakenRows
+from fullgnn.storage.text import parse_json, read_text
 
 FORMAT = 1
 """Version of the format: increase it when the files, or what they mean, change."""
 
 LAYOUT = "layout.json"
+LISTED = tuple(f"{name}_ids.npy" for name in LISTS)
+_CHECKSUM = "checksum"  # key of layout.json: of all its other values
+_DAMAGED = "the prepared graph is damaged: "
 _BLOCK = 1 << 22  # bytes that are read at once
 _SMALL = 1 << 20  # bytes of a file that is read instead of mapped
 
@@ -57,7 +63,7 @@ def write_folder(prepared: PreparedGraph, path: Path) -> Path:
 
         parallel_for(write, ((number, name) for number, arrays in enumerate(parts) for name in arrays))
         about = {"format": FORMAT, "key": prepared.key, "facts": prepared.facts.to_json(), "files": files}
-        (temporary / LAYOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        (temporary / LAYOUT).write_text(json.dumps(about | {_CHECKSUM: _sum_of(about)}) + "\n", encoding="utf-8")
         try:
             temporary.rename(path)
         except OSError as error:
@@ -81,16 +87,24 @@ def open_folder(path: Path) -> PreparedGraph:
     """
     about = read_layout(path)
     try:
-        facts, files, key = GraphFacts.from_json(about["facts"]), about["files"], str(about["key"])
+        facts, key = GraphFacts.from_json(about["facts"]), about["key"]
+        check_facts(facts)
+        if not (isinstance(key, str) and re.fullmatch("[0-9a-f]*", key)):
+            raise DataError(f"key is {quoted(key)}")
+        files = _checked_files(about["files"])
         names: list[list[str]] = [[] for _ in range(facts.num_parts)]
         for file in files:
-            folder, name = file.split("/")
+            folder, _, name = file.partition("/")
             names[int(folder.removeprefix("part_"))].append(name.removesuffix(".npy"))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path / LAYOUT, f"{type(error).__name__}: {error}") from error
+        for one in names:
+            check_names(one, facts)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _damaged(path / LAYOUT, quoted(reason_of(error))) from error
+    except (DataError, PartitionError) as error:
+        raise _damaged(path / LAYOUT, str(error)) from error
 
     def part(number: int) -> Part:
-        return Part(LazyArrays({name: _reader(path, f"part_{number}/{name}.npy", files) for name in names[number]}))
+        return Part(LazyArrays({name: _reader(path, number, name, files, facts) for name in names[number]}))
 
     return PreparedGraph(facts, cache(part), key, path)
 
@@ -103,16 +117,34 @@ def read_layout(path: Path) -> dict[str, Any]:
     """
     file = path / LAYOUT
     try:
-        about = json.loads(file.read_text(encoding="utf-8"))
-        version = about["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(file, getattr(error, "strerror", None) or str(error)) from error
-    if version != FORMAT:
+        about = parse_json(read_text(file), file)
+    except DataError as error:
+        raise _damaged(file, str(error).removeprefix(f"{file} ")) from error
+    if not isinstance(about, dict) or type(about.get("format")) is not int:
+        raise _damaged(file, "it has no format")
+    if about["format"] != FORMAT:
         raise DataError(
-            f"{path} has the format {version} of prepared graphs, and this fullgnn reads {FORMAT}: delete the folder,"
-            " and the next run prepares it anew"
+            f"{path} has the format {about['format']} of prepared graphs, and this fullgnn reads {FORMAT}: delete the"
+            " folder, and the next run prepares it anew"
         )
+    checksum = about.pop(_CHECKSUM, None)  # the first version did not write it
+    if checksum is not None and checksum != _sum_of(about):
+        raise _damaged(file, "checksum")
     return about
+
+
+def _sum_of(about: Mapping[str, Any]) -> int:
+    """The checksum of all values in ``layout.json``."""
+    return zlib.crc32(json.dumps(about).encode())
+
+
+def _checked_files(files: Any) -> dict[str, tuple[int, int]]:
+    """The size and the checksum of each file. Raises: DataError, TypeError, ValueError."""
+    checked = {name: (size, checksum) for name, (size, checksum) in files.items()}
+    for name, numbers in checked.items():
+        if not re.fullmatch(r"part_(0|[1-9]\d*)/[a-z_]+\.npy", name) or not all(type(one) is int for one in numbers):
+            raise DataError(f"files has {quoted(name)}")
+    return checked
 
 
 def _write(file: Path, array: np.ndarray | TakenRows) -> list[int]:
@@ -142,34 +174,67 @@ def _checksum(file: Path) -> int:
     return found
 
 
-def _reader(path: Path, name: str, files: Mapping[str, list[int]]) -> Callable[[], np.ndarray]:
+def _reader(
+    path: Path, part: int, name: str, files: Mapping[str, tuple[int, int]], facts: GraphFacts
+) -> Callable[[], np.ndarray]:
     """Reads the array of a small file, and maps that of another one. Writing to the array does not change the file."""
-    file, (size, checksum) = path / name, files[name]
+    place = f"part_{part}/{name}.npy"
+    file, (size, checksum) = path / place, files[place]
 
     def compare(num_bytes: int, found: int) -> None:
         if (num_bytes, found) != (size, checksum):
             raise _damaged(file, f"{num_bytes} bytes instead of {size}" if num_bytes != size else "checksum")
 
+    def checked(array: np.ndarray) -> np.ndarray:
+        listed = file.with_name(f"{name.removesuffix('indptr')}ids.npy")
+        num_listed = _header(listed)[1][0] if name.endswith("_indptr") and listed.name in LISTED else None
+        check_array(name, array, facts, part, num_listed)
+        return array
+
     @cache
     def check() -> None:
         compare(os.path.getsize(file), _checksum(file))
+        checked(_mapped(file, size))
 
     def read() -> np.ndarray:
         try:
             if size > _SMALL:
                 check()
-                return np.load(file, mmap_mode="c", allow_pickle=False).view(np.ndarray)
-            content = file.read_bytes()
+                return _mapped(file, size)
+            content = np.fromfile(file, np.uint8)
+            compare(len(content), zlib.crc32(content.data))
+            dtype, shape, offset = _header(file)
+            _check_size(dtype, shape, offset, size)
+            return checked(content[offset:].view(dtype).reshape(shape))
         except OSError as error:
             raise _damaged(file, error.strerror or str(error)) from error
-        compare(len(content), zlib.crc32(content))
-        return np.load(io.BytesIO(content), allow_pickle=False)
+        except (ValueError, TypeError, MemoryError, OverflowError) as error:
+            raise _damaged(file, quoted(reason_of(error))) from error
+        except DataError as error:
+            raise error if str(error).startswith(_DAMAGED) else _damaged(file, str(error)) from error
 
     return read
 
 
+def _header(file: Path) -> tuple[np.dtype, tuple[int, ...], int]:
+    """The dtype and the shape of the array in a .npy, and where it begins."""
+    with file.open("rb") as stream:
+        np.lib.format.read_magic(stream)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        return dtype, shape, stream.tell()
+
+
+def _check_size(dtype: np.dtype, shape: tuple[int, ...], offset: int, size: int) -> None:
+    if dtype.hasobject or offset + math.prod(shape) * dtype.itemsize != size:
+        raise DataError(f"its header claims the shape {quoted(shape)} of {quoted(dtype)}")
+
+
+def _mapped(file: Path, size: int) -> np.ndarray:
+    dtype, shape, offset = _header(file)
+    _check_size(dtype, shape, offset, size)
+    return np.memmap(file, dtype, "c", offset, shape).view(np.ndarray)
+
+
 def _damaged(file: Path, why: str) -> DataError:
     folder = file.parent if file.name == LAYOUT else file.parent.parent
-    return DataError(
-        f"the prepared graph is damaged: {file} ({why}): delete the folder {folder}, and the next run prepares it anew"
-    )
+    return DataError(f"{_DAMAGED}{file} ({why}): delete the folder {folder}, and the next run prepares it anew")

@@ -10,9 +10,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.atomic import replacing, write_text
+from fullgnn.storage.fields import of_fields
 from fullgnn.storage.folder import check_folder, remove_results, remove_run
+from fullgnn.storage.text import parse_json, read_text
 from fullgnn.telemetry.epoch import EpochRecord
 
 RENAMED_FIELDS = {"work": "optimizations"}
@@ -203,9 +205,8 @@ def read_epochs(path: Path) -> tuple[list[dict[str, Any]], bool]:
         the lines up to the first one that cannot be read, and whether there is such a line: a run that was killed
         leaves half a line at the end.
     """
-    file = path / "epochs.jsonl"
     epochs: list[dict[str, Any]] = []
-    for line in file.read_text(errors="replace").splitlines() if file.is_file() else []:
+    for line in _lines(path / "epochs.jsonl"):
         epoch = _epoch_of(line)
         if epoch is None:
             return epochs, True
@@ -213,23 +214,37 @@ def read_epochs(path: Path) -> tuple[list[dict[str, Any]], bool]:
     return epochs, False
 
 
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+
+
 def lines_until(file: Path, last: int) -> str:
     """The readable lines of ``epochs.jsonl`` up to epoch ``last``, as they are; none if the file does not exist."""
-    lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
-    kept = [line for line in lines if (epoch := _epoch_of(line)) and int(epoch["epoch"]) <= last]
+    kept = [line for line in _lines(file) if (epoch := _epoch_of(line)) and int(epoch["epoch"]) <= last]
     return "".join(line + "\n" for line in kept)
 
 
 def _epoch_of(line: str) -> dict[str, Any] | None:
     """The object in one line of ``epochs.jsonl``; None if the line is damaged."""
     try:
-        epoch = json.loads(line)
-        return {"epoch": int(epoch["epoch"]), **epoch}
-    except (ValueError, TypeError, KeyError):
+        epoch = parse_json(line, "the line")
+    except DataError:
         return None
+    return epoch if isinstance(epoch, dict) and type(epoch.get("epoch")) is int and epoch["epoch"] >= 0 else None
 
 
 def read_record(path: Path) -> RunRecord:
-    """Read the record of a finished run in folder ``path``; fields of an earlier version are renamed."""
-    values = json.loads((path / "record.json").read_text())
-    return RunRecord(**{RENAMED_FIELDS.get(name, name): value for name, value in values.items()})
+    """Read the record of a finished run in folder ``path``; fields of an earlier version are renamed.
+
+    Raises:
+        DataError: it is missing or damaged; one line with its name and the cure.
+    """
+    file = path / "record.json"
+    try:
+        values = parse_json(read_text(file), file)
+        if isinstance(values, dict):
+            values = {RENAMED_FIELDS.get(name, name): value for name, value in values.items()}
+        return of_fields(RunRecord, values, of_run=True)
+    except DataError as error:
+        why = str(error).removeprefix(f"{file} ")
+        raise DataError(f"{file} is damaged ({why}): remove it, and start the run again with resume=auto") from error

@@ -309,7 +309,8 @@ def full_disk(world: World, cfg: Config) -> list[str]:
 def test_a_disk_that_fills_while_a_file_is_written(tmp_path: Path) -> None:
     with files.writing(tmp_path, 1) as writer:
         writer.write("state", {"small": torch.zeros(10)})
-    assert list(files.checkpoints(tmp_path)[0].iterdir()) == [tmp_path / "checkpoints" / "epoch_000001" / "state.pt"]
+    (written,) = files.checkpoints(tmp_path)
+    assert {file.name for file in written.iterdir()} == {"state.pt", files.FILES}
     handler, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
@@ -328,9 +329,12 @@ def test_a_checkpoint_without_a_file_of_rows_is_refused(ranks, tmp_path: Path, g
     (first / "state_rows_0001.pt").unlink()
     messages = ranks(2)(outcome, case(graph_file, tmp_path / "other", *keys, f"resume={first}"))
     assert messages[0] == messages[1]
+    assert messages[0].startswith(f"{first} has no file state_rows_0001.pt: choose an")
+    (first / files.FILES).unlink()  # as version 0.1 wrote it
+    messages = ranks(2)(outcome, case(graph_file, tmp_path / "other", *keys, f"resume={first}"))
     assert messages[0].startswith("the checkpoint lacks the rows of some nodes, so a file state_rows_*.pt is missing")
 
 
 def test_a_checkpoint_holds_what_torch_loads_safely(trained: Path) -> None:
-    for file in files.checkpoints(trained)[-1].iterdir():
+    for file in files.checkpoints(trained)[-1].glob("*.pt"):
         torch.load(file, weights_only=True)

@@ -2,8 +2,9 @@
 
 import json
 import math
-from dataclasses import fields
+import typing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,8 +78,17 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path) -> 
         RunFolder(str(tmp_path), "", continue_after=0)
 
 
+def empty_record() -> dict[str, Any]:
+    """The fields of a record, each with an empty value of its type, or with None where it may be None."""
+    hints = typing.get_type_hints(RunRecord)
+    return {
+        name: None if type(None) in typing.get_args(hint) else (typing.get_origin(hint) or hint)()
+        for name, hint in hints.items()
+    }
+
+
 def test_a_record_without_metrics_is_read(tmp_path) -> None:
-    values = {field.name: None for field in fields(RunRecord) if field.name != "metrics"}
+    values = {name: value for name, value in empty_record().items() if name != "metrics"}
     (tmp_path / "record.json").write_text(json.dumps(values))
     assert read_record(tmp_path).metrics == {}
 
