@@ -3,6 +3,7 @@
     python -m fullgnn.predict checkpoint=runs/mine
     python -m fullgnn.predict checkpoint=runs/mine dataset=npz dataset.path=other.npz runtime.nproc=4
     torchrun --nproc-per-node 4 -m fullgnn.predict checkpoint=runs/mine/checkpoints/epoch_000100 layer=0 out=vectors
+    python -m fullgnn.predict checkpoint=runs/mine --config-dir=my_conf model=my_model
 
 The files, in the original order of the nodes, are read with ``numpy.load(..., mmap_mode="r")``:
 
@@ -13,6 +14,10 @@ The files, in the original order of the nodes, are read with ``numpy.load(..., m
 
 Every rank computes the rows of its own nodes. They travel to rank 0 part by part, and rank 0 writes each part to its
 place in the files. So no rank ever holds the results of all nodes.
+
+A checkpoint may come from anywhere. What it asks for is called only where a YAML file of fullgnn itself, of the same
+group, calls the same; a model of your own is named on the command line, as in the last example. Nothing is written but
+the files in ``out``, and what the command line names, such as ``runtime.cache_dir``.
 """
 
 import dataclasses
@@ -25,12 +30,14 @@ from typing import Any, Optional
 
 import torch
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, load_keys
-from fullgnn.config.overrides import with_current_names
+from fullgnn.config.overrides import quote, with_current_names
+from fullgnn.config.trust import Calls, as_text, calls_of, check_calls, restored, trusted_node
 from fullgnn.distributed import (
     World,
     broadcast_object,
@@ -53,10 +60,12 @@ from fullgnn.engine import (
     with_input,
 )
 from fullgnn.engine import predict as predict_outputs
+from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.prediction import (
     WEIGHTS,
     Trained,
     check_fits,
+    check_size,
     has_metrics,
     layer_name,
     layer_output,
@@ -64,8 +73,9 @@ from fullgnn.engine.prediction import (
     read_trained,
 )
 from fullgnn.engine.row_files import write_rows, writing_to
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError, message_of, quoted
 from fullgnn.graph import check_dataset
+from fullgnn.graph.datasets import dataset_files
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.schemes.base import Scheme
@@ -81,11 +91,15 @@ REPLACEABLE = ("dataset", "scheme", "partition", "reorder", "kernel", "optimizat
 """Groups of the trained run that the command line may replace."""
 FIXED = ("model", "task", "seed", "normalization", "self_loops", "runtime.dtype")
 """Keys and groups of the trained run without which its parameters mean nothing."""
-OF_THE_MACHINE = ("nproc", "device", "backend", "threads", "timeout_s")
-"""Keys of ``runtime`` that are not taken from the trained run, which may have run elsewhere."""
+OF_RUNTIME = ("dtype", "deterministic")
+"""Keys of ``runtime`` that are taken from the trained run. The others say what the machine has, and where it writes."""
+NAMED = ("model", "task", "optimizer", "schedule", "sampler", "cache", "codec")
+"""Groups of which the command line may only name the choice, or the ``_target_``, of the trained run. The run needs it
+if a YAML file of the user names it."""
 
 METRICS = "metrics.json"
-_OF_RUN = "run"  # the choice of each group that is that of the trained run
+_OF_RUN = "of the trained run"  # the choice of each group that is that of the trained run
+_FLAGS = ("--config-dir", "-cd")
 
 
 @dataclass
@@ -105,6 +119,8 @@ class Request:
 
     keys: PredictConfig
     overrides: list[str]  # of the configuration of the trained run
+    named: list[str]  # overrides that name the ``_target_`` of a group, directly or by its choice
+    folders: list[str]  # with YAML files of the user
     runtime: RuntimeConfig  # the settings of this machine
 
     @property
@@ -122,6 +138,7 @@ def load_request(arguments: list[str]) -> Request:
     own_keys = [field.name for field in dataclasses.fields(PredictConfig)]
     own: list[str] = []
     overrides: list[str] = []
+    folders, arguments = _config_folders(arguments)
     for argument in with_current_names(arguments):
         (own if _check_key(argument, own_keys) in own_keys else overrides).append(argument)
     keys = load_keys("predict", PredictConfig, own)
@@ -129,24 +146,52 @@ def load_request(arguments: list[str]) -> Request:
         raise ConfigError("checkpoint has no value: give checkpoint=..., a run folder or a checkpoint of one")
     check_choices("weights", [keys.weights], WEIGHTS)
     machine = [override for override in overrides if _group(override) == "runtime"]
-    return Request(keys, overrides, load_config(compose(*machine)).runtime)
+    runtime = load_config(compose(*machine, folders=folders)).runtime
+    named = [override for override in overrides if _names_target(override)]
+    return Request(keys, [one for one in overrides if _group(one) not in NAMED], named, folders, runtime)
+
+
+def _config_folders(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The folders that ``--config-dir`` names, and the other arguments."""
+    folders, others, rest = list[str](), list[str](), iter(arguments)
+    for argument in rest:
+        flag, has_value, value = argument.partition("=")
+        if flag not in _FLAGS:
+            others.append(argument)
+            continue
+        folders.append(value if has_value else next(rest, ""))
+        if not folders[-1]:
+            raise ConfigError(f"{flag} has no value: give {flag}=FOLDER, the folder of your own YAML files")
+    return folders, others
 
 
 def _check_key(argument: str, own_keys: list[str]) -> str:
     """The key or group that ``argument`` sets. Raises: as ``load_request``."""
     key, group = _key(argument), _group(argument)
+    if group in NAMED and _names_target(argument):
+        return group
     fixed = next((one for one in FIXED if f"{key}.".startswith(f"{one}.")), None)
     if fixed is not None:
-        raise ConfigError(f"{key} cannot be given: the checkpoint fixes {fixed}, with which its model was trained")
+        raise _is_fixed(key, fixed)
     known = [*own_keys, *REPLACEABLE]
     if group in known and key != "runtime.dry_run":
         return group
-    if group in (field.name for field in dataclasses.fields(Config)) or group == "experiment":
+    if group in (*(field.name for field in dataclasses.fields(Config)), *NAMED, "experiment"):
         raise ConfigError(f"{key} is a key of training, and not of predictions: leave it out")
     near = difflib.get_close_matches(group, known, n=1, cutoff=0.6)
     raise ConfigError(
         f"unknown key {key}: " + (f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}")
     )
+
+
+def _is_fixed(key: str, fixed: str) -> ConfigError:
+    return ConfigError(f"{key} cannot be given: the checkpoint fixes {fixed}, with which its model was trained")
+
+
+def _names_target(argument: str) -> bool:
+    """Whether ``argument`` names a ``_target_``: directly, or as a choice of a group, which is ``argument``'s key."""
+    key = _key(argument)
+    return "=" in argument and ("." not in key or key.rpartition(".")[2] in ("_target_", "_partial_"))
 
 
 def _key(argument: str) -> str:
@@ -161,24 +206,70 @@ def _group(argument: str) -> str:
 def prediction_config(request: Request, trained: Trained) -> Config:
     """The configuration of the trained run, with what the command line replaces.
 
-    The groups of the run become choices named ``run``, which Hydra composes with the overrides of the command line.
+    The groups of the run become choices of a name of their own, which Hydra composes with the overrides of the command
+    line. What the run was told about folders, processes and how long it trains is not taken over.
 
     Raises:
         ConfigError: a key or choice of the command line is wrong.
+        DataError: the configuration of the run is damaged, or asks for a call that no YAML file of fullgnn has.
     """
-    run = dict(trained.run_config)
-    run["runtime"] = {**run["runtime"], **{key: getattr(request.runtime, key) for key in OF_THE_MACHINE}}
-    groups = [*REPLACEABLE, "model", "task"]
-    for group in groups:
-        ConfigStore.instance().store(name=_OF_RUN, node=run[group], group=group)
-    given = set(map(_key, request.overrides))
-    composed = compose(*(f"{group}={_OF_RUN}" for group in groups if group not in given), *request.overrides)
-    for key in FIXED:
-        if key not in groups and "." not in key:
-            composed[key] = run[key]
-    composed.runtime.dtype = run["runtime"]["dtype"]
-    composed.optimizations.loss_rows_only = False  # every row is computed
-    return load_config(composed)
+    nodes = _run_nodes(request, trained)
+    store = ConfigStore.instance()
+    try:
+        for group, node in nodes.items():
+            store.store(name=_OF_RUN, node=as_text(node), group=group)
+        composed = compose(
+            *(f"{group}={quote(_OF_RUN)}" for group in nodes), *request.overrides, folders=request.folders
+        )
+    except ConfigError as error:
+        raise ConfigError(restored(str(error))) from error
+    finally:  # no other configuration of this process may see these choices
+        for group in nodes:
+            store.repo[group].pop(f"{_OF_RUN}.yaml", None)
+    run = trained.run_config
+    try:
+        for key in ("seed", "normalization", "self_loops"):
+            composed[key] = as_text(run[key])
+        given = {_key(override) for override in request.overrides}
+        for key in OF_RUNTIME:
+            if f"runtime.{key}" not in given:
+                composed.runtime[key] = as_text(run["runtime"].get(key, composed.runtime[key]))
+        composed.optimizations.loss_rows_only = False  # every row is computed
+        return restored(load_config(composed))
+    except (ConfigError, OmegaConfBaseException) as error:
+        raise ConfigError(f"checkpoint={request.checkpoint}: {restored(message_of(error))}") from error
+
+
+def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
+    """The nodes of the trained run by group, but for those which the command line replaces.
+
+    Raises:
+        ConfigError, DataError: as ``prediction_config``.
+    """
+    run, where = trained.run_config, f"checkpoint={request.checkpoint}"
+    needed = [*REPLACEABLE, "model", "task", "seed", "normalization", "self_loops"]
+    if missing := [key for key in needed if key not in run]:
+        raise DataError(f"{where}: the configuration of its run lacks {missing[0]}: choose another checkpoint")
+    own: dict[str, Calls] = {}
+    if request.named:
+        name = "minibatch" if {"sampler", "cache", "codec"} & {*run, *map(_group, request.named)} else "config"
+        composed = compose(*request.named, name=name, folders=request.folders)
+        for group in map(_group, request.named):
+            own[group] = calls_of(OmegaConf.to_container(composed[group], resolve=False))
+    replaced = {_key(override) for override in request.overrides}
+    nodes = {}
+    for group in [*REPLACEABLE, "model", "task"]:
+        if group == "runtime":
+            if not isinstance(run[group], dict):
+                raise DataError(f"{where}: its runtime is no mapping but {quoted(run[group])}: choose another file")
+        elif group not in replaced:
+            nodes[group] = trusted_node(group, run[group], where, own.get(group))
+    for group in NAMED:
+        if group in run and group not in nodes:
+            check_calls(group, run[group], where, own.get(group))
+        if group in own and calls_of(run.get(group)) != own[group]:
+            raise _is_fixed(group, group)
+    return nodes
 
 
 def start(request: Request, arguments: list[str]) -> None:
@@ -201,8 +292,11 @@ def check_request(request: Request) -> tuple[Trained, Config]:
     """
     trained = read_trained(request.checkpoint, request.keys.weights)
     cfg = prediction_config(request, trained)
+    with fitting(trained.checkpoint, trained.part):
+        check_size(trained, cfg.model)
     check_preparation(cfg)
     check_dataset(cfg.dataset)
+    check_no_download(request, cfg)
     folder = out_folder(request, trained)
     there = [name for name in file_names(request) if (folder / name).exists()]
     if there and not request.keys.overwrite:
@@ -210,6 +304,22 @@ def check_request(request: Request) -> tuple[Trained, Config]:
             f"out={folder} holds {', '.join(there)} already: choose another folder, or overwrite=true to replace"
         )
     return trained, cfg
+
+
+def check_no_download(request: Request, cfg: Config) -> None:
+    """Refuse to download a dataset to a folder that the checkpoint names.
+
+    Raises:
+        ConfigError: a file is missing, and the command line does not say where it belongs.
+    """
+    if {"dataset", "dataset.root"} & set(map(_key, request.overrides)):
+        return
+    missing = [file for file in dataset_files(cfg.dataset) or () if not file.is_file()]
+    if missing:
+        raise ConfigError(
+            f"checkpoint={request.checkpoint}: its dataset lacks the file {missing[0]}: give dataset.root=FOLDER, where"
+            " it is or may be downloaded to, or another dataset=..."
+        )
 
 
 def out_folder(request: Request, trained: Trained) -> Path:
@@ -316,7 +426,7 @@ def run(arguments: list[str]) -> None:
 
 def main() -> None:
     """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
-    run_command(run, lambda: help_with_keys(__doc__, "predict"))
+    run_command(run, lambda: help_with_keys(__doc__, "predict"), _FLAGS)
 
 
 if __name__ == "__main__":

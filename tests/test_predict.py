@@ -11,7 +11,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hydra.core.config_store import ConfigStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.distributed import World
@@ -21,7 +20,7 @@ from fullgnn.engine.row_files import write_rows
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
-from fullgnn.predict import REPLACEABLE, load_request, predict_on, prediction_config, start, trained_job
+from fullgnn.predict import load_request, predict_on, prediction_config, start, trained_job
 from fullgnn.schemes import OneAndHalfD, gather
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.meter import Meter
@@ -291,8 +290,6 @@ def test_a_missing_file_of_the_dataset_is_found_before_ranks_start(karate_run: P
         pytest.raises(FullGNNError, match="no file .*missing.npz: set dataset.path"),
     ):
         start(load_request(given), given)
-    for group in REPLACEABLE + ("model", "task"):  # no other test of this process sees the choices of the trained run
-        del ConfigStore.instance().repo[group]["run.yaml"]
 
 
 class _Shapes(TorchDispatchMode):

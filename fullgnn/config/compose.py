@@ -3,10 +3,11 @@
 import difflib
 import inspect
 import math
+import os
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
 from enum import Enum
 from typing import Any, Optional
@@ -18,9 +19,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
-from fullgnn.config.overrides import RENAMED, with_current_names
+from fullgnn.config.overrides import RENAMED, quote, with_current_names
 from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, quoted
 
 OPEN_GROUPS = (
     "dataset",
@@ -83,18 +84,42 @@ _MINIMA = {
     "world_size": 1,
     "rank": 0,
 }
+_MAXIMA = {
+    "runtime.nproc": 1 << 12,
+    "runtime.threads": 1 << 12,
+    "runtime.timeout_s": 10**9,
+    "model.hidden_channels": 1 << 20,
+    "model.embedding_channels": 1 << 20,
+    "model.num_layers": 1 << 11,
+    "model.num_hops": 1 << 14,
+    "model.num_powers": 1 << 10,
+    "model.num_copies": 1 << 10,
+    "model.heads": 1 << 14,
+    "model.out_heads": 1 << 14,
+    "task.channels": 1 << 20,
+}
+"""Beyond these no machine goes, and the next step would ask for terabytes, or for a process that never ends."""
 _SIMPLE = (bool, int, float, str, types.NoneType)
 
 
-def compose(*overrides: str, name: str = "config") -> DictConfig:
+def compose(*overrides: str, name: str = "config", folders: Iterable[str] = ()) -> DictConfig:
     """Compose ``conf/<name>.yaml`` with Hydra ``overrides``, as the command line does.
 
+    Args:
+        folders: with further choices, as ``--config-dir`` names them.
+
     Raises:
-        ConfigError: a key or choice does not exist, or a value has the wrong type.
+        ConfigError: a folder, a key or a choice does not exist, or a value has the wrong type.
     """
+    further = []
+    for folder in map(os.path.abspath, folders):
+        if not os.path.isdir(folder):
+            raise ConfigError(f"--config-dir={folder} is no folder: give the folder of your own YAML files")
+        further.append(quote(f"file://{folder}"))
+    search = [f"hydra.searchpath=[{','.join(further)}]"] if further else []
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra.compose(name, overrides=with_current_names(overrides))
+            return hydra.compose(name, overrides=[*with_current_names(overrides), *search])
     except Exception as error:
         if not is_user_error(error):
             raise
@@ -129,6 +154,10 @@ def load_config(cfg: DictConfig) -> Config:
             value = OmegaConf.select(cfg, key)
             if value is not None and not (value >= minimum and math.isfinite(value)):
                 raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {minimum}")
+        for key, maximum in _MAXIMA.items():
+            value = OmegaConf.select(cfg, key)
+            if isinstance(value, (int, float)) and value > maximum:
+                raise ConfigError(f"{key}={value} is beyond reason: it must be at most {maximum}")
         if cfg.seed >= 2**63:
             raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
         if cfg.train.patience and not cfg.train.eval_every:
@@ -196,15 +225,18 @@ def explain(error: Exception, schema: type[Config] = Config) -> str:
 def _wrong_value(key: str, value: Any, hint: Any) -> str:
     if key in _CHOICES:
         return _not_a_choice(key, value)
-    wanted, value = _in_words(hint), "null" if value is None else value
+    wanted, value = _in_words(hint), "null" if value is None else quoted(value)
     return f"{key}={value} does not fit: it takes {wanted}" if wanted else f"{key}={value} is not possible here"
 
 
 def _not_a_choice(key: str, value: Any) -> str:
     """Refuse a ``value`` that is none of ``_CHOICES``; both are spelled as in YAML."""
-    spelled: dict[Any, str] = {None: "null", True: "true", False: "false"}
-    choices = ", ".join(str(spelled.get(choice, choice)) for choice in _CHOICES[key])
-    return f"{key}={spelled.get(value, value)} is not known: choose one of {choices}"
+    choices = ", ".join(map(_spelled, _CHOICES[key]))
+    return f"{key}={quoted(_spelled(value))} is not known: choose one of {choices}"
+
+
+def _spelled(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _in_words(hint: Any) -> str:
@@ -284,7 +316,7 @@ def _check_keys(cfg: DictConfig, part: Any, schema: type[Config], prefix: str = 
 def _typed(group: str, node: DictConfig, schema_of_run: type[Config]) -> DictConfig:
     """Check a node against the signature of its ``_target_`` and convert its values to the annotated types."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
-        raise ConfigError(f"{group}={node} is not a choice of the group {group}: it needs a _target_")
+        raise ConfigError(f"{group}={quoted(node)} is not a choice of the group {group}: it needs a _target_")
     try:
         target = target_of(node)
         parameters = inspect.signature(target).parameters

@@ -11,22 +11,23 @@ import re
 import tempfile
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Optional
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.config.keys import check_choices, choices, explain_keys
+from fullgnn.config.trust import as_text, restored
 from fullgnn.distributed import launch_workers
 from fullgnn.distributed.mesh import num_threads
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError, message_of
 from fullgnn.storage.atomic import write_text
+from fullgnn.storage.text import parse_yaml, read_text
 from fullgnn.telemetry.machine import hardware as machine
 
 log = logging.getLogger(__name__)
@@ -230,19 +231,21 @@ def read_hardware(path: Path) -> Hardware:
         OSError: there is no such file, or it cannot be read.
     """
     try:
-        given = OmegaConf.load(path)
-        if not isinstance(given, DictConfig):
+        with path.open("rb"):  # a file that is missing is another error than one that is damaged
+            given = parse_yaml(read_text(path), path)
+        if not isinstance(given, dict):
             raise ConfigError("a profile has keys and values")
-        profile = OmegaConf.merge(Hardware, given)
+        profile = OmegaConf.merge(Hardware, as_text(given))
         if missing := sorted(OmegaConf.missing_keys(profile)):
             raise ConfigError(f"the profile lacks {', '.join(missing)}")
-        return typing.cast(Hardware, OmegaConf.to_object(profile))
+        found = typing.cast(Hardware, OmegaConf.to_object(profile))
+        return replace(found, **{one.name: restored(getattr(found, one.name)) for one in fields(found)})
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{path}: {explain_keys(error, Hardware)}") from error
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    except (YAMLError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML ({type(error).__name__})") from error
+        raise ConfigError(f"{path}: {restored(explain_keys(error, Hardware))}") from error
+    except DataError as error:
+        raise ConfigError(message_of(error)) from error
+    except (ConfigError, ValueError) as error:
+        raise ConfigError(f"{path}: {message_of(error)}") from error
 
 
 def write_hardware(hardware: Hardware, path: Path) -> None:

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,8 +18,11 @@ from fullgnn.telemetry.logger import setup_logging
 log = logging.getLogger(__name__)
 
 
-def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]) -> None:
+def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str], flags: Collection[str] = ()) -> None:
     """The ``main`` of a command: call ``run`` with the command's arguments.
+
+    Args:
+        flags: further ones that the command has, such as ``--config-dir``.
 
     ``--help`` and ``--version`` are answered instead. A user error ends the process with a message of one line and
     status 1, on every rank; a bug ends the process with a traceback.
@@ -29,8 +32,9 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
     if answers(arguments, help_text):
         return
     try:
-        if flags := [argument for argument in arguments if argument.startswith("-")]:
-            raise ConfigError(f"{flags[0]} is not known: give key=value, or --help for the keys")
+        given = [argument for argument in arguments if argument.startswith("-")]
+        if unknown := [one for one in given if one.partition("=")[0] not in flags]:
+            raise ConfigError(f"{unknown[0]} is not known: give key=value, or --help for the keys")
         run(arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.report.sweep import distinguishing
 from fullgnn.storage.folder import TABLE_FILE
 
 GIVE = "give the run_dir of a run or of a sweep, or a folder that holds some"
 DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, KeyError, AttributeError, EOFError)
-DAMAGE += (csv.Error, zipfile.BadZipFile, YAMLError, OmegaConfBaseException)
+DAMAGE += (csv.Error, zipfile.BadZipFile, DataError)
 """What the readers of a damaged file raise."""
 DEPTH = 3
 """How many folders below a named one are searched for runs."""

@@ -1,6 +1,5 @@
 """The runs of a report, read from their folders. Runs that differ in the seed alone become one."""
 
-import json
 import logging
 import re
 from dataclasses import dataclass, fields, replace
@@ -9,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import OmegaConf
 
+from fullgnn.config.trust import plain_config
 from fullgnn.errors import ConfigError
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
 from fullgnn.report.spread import merged
 from fullgnn.report.statistics import Count, count, statistics_of_run
 from fullgnn.storage.record import read_epochs
+from fullgnn.storage.text import parse_json, parse_yaml, read_text
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def _read(path: Path, name: str) -> Run:
     file = path / "record.json"
     if file.is_file():
         with reading(file, "leave this run out, or train it again"):
-            record = json.loads(file.read_text())
+            record = parse_json(read_text(file), file)
         if not isinstance(record, dict) or not isinstance(record.get("epoch_time_ms"), dict):
             raise ConfigError(f"{file} is not of a training run: {GIVE}")
     epochs, damaged = read_epochs(path)
@@ -109,8 +109,8 @@ def _read(path: Path, name: str) -> Run:
         notes.append(f"A line of epochs.jsonl is damaged: what follows epoch {len(epochs)} is left out.")
     file = path / "config.yaml"
     with reading(file):
-        config = file.read_text() if file.is_file() else ""
-        settings = _flat(OmegaConf.to_container(OmegaConf.create(config), resolve=False))
+        config = read_text(file) if file.is_file() else ""
+        settings = _flat(plain_config(parse_yaml(config, file) or {}))
     file, structure = path / "structure.npz", None
     if file.is_file():
         with reading(file), np.load(file, allow_pickle=False) as arrays:
