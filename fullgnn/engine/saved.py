@@ -14,6 +14,7 @@ from torch import Tensor
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import DataError, quoted
 
+_COUNTS = ("last_epoch", "_step_count", "count")  # keys of whole numbers
 _OPTIONAL = ("batches",)  # keys that version 0.1 did not write
 
 
@@ -132,7 +133,7 @@ def _check_like(value: Any, now: Any, place: str) -> None:
         for number, (one, below) in enumerate(zip(value, now)):
             _check_like(one, below, f"{place}.{number}")
     elif type(now) in (int, float):
-        whole = type(now) is int
+        whole = type(now) is int and place.rpartition(".")[2] in _COUNTS
         if type(value) not in ((int,) if whole else (int, float)) or not math.isfinite(value) or abs(value) > 2**62:
             raise Misfit(f"{quoted(place)} is no number but {_in_words(value)}")
     elif now is not None and type(value) is not type(now):
@@ -186,10 +187,10 @@ def _check_optimizer(saved: Any, rows: Mapping[str, list[int]], state: TrainStat
         raise Misfit(f"optimizer.state.{quoted(unknown[0])} is no parameter of this model")
     of_number = {str(number): parameter for number, parameter in enumerate(parameters) if number in entries}
     for name in (name for name in rows if name.startswith("optimizer/")):
-        number, _, key = name.removeprefix("optimizer/").partition("/")
-        if number not in of_number or (of_step and key not in of_step):
+        index, _, key = name.removeprefix("optimizer/").partition("/")
+        if index not in of_number or (of_step and key not in of_step):
             raise Misfit(f"rows.{quoted(name)} is no state of a parameter")
-        if (shape := list(of_number[number].shape[1:])) != rows[name]:
+        if (shape := list(of_number[index].shape[1:])) != rows[name]:
             raise Misfit(f"rows.{quoted(name)} is {quoted(rows[name])}, and {shape} here")
 
 
