@@ -36,6 +36,20 @@ class TrainingStopped(FullGNNError):
         self.signal = signal
 
 
+MAX_QUOTED = 200
+"""Characters of text from a file that an error message shows."""
+
+
+def quoted(text: object) -> str:
+    """``text``, which was taken from a file, as an error message shows it: one printable line, cut at 200 characters.
+
+    A path or a cure is not text of a file, and is never cut: put only the part that the file chose through ``quoted``.
+    """
+    line = " ".join(str(text).split())
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line[: MAX_QUOTED + 1])
+    return shown if len(shown) <= MAX_QUOTED else shown[: MAX_QUOTED - 3] + "..."
+
+
 def message_of(error: BaseException) -> str:
     """The message of ``error`` in one line."""
     return " ".join(str(error).split())

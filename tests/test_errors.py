@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed import World, init_world
 from fullgnn.distributed.mesh import _resolve
-from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
+from fullgnn.errors import MAX_QUOTED, ConfigError, DataError, FullGNNError, UnsupportedError, quoted
 from fullgnn.partition import Cut, Partition
 from fullgnn.reorder import blockwise, metis, rcm
 from fullgnn.train import run_on
@@ -104,6 +104,14 @@ def assert_all_fail_alike(outcomes: list[tuple[type, str]], expected: str) -> No
     _, message = outcomes[0]
     assert expected in message
     assert "\n" not in message
+
+
+def test_text_of_a_file_is_one_short_printable_line() -> None:
+    assert quoted("two\nlines \x1b[31m") == "two lines \\x1b[31m"
+    assert quoted("ä" * 200) == "ä" * 200
+    assert quoted("ä" * 201) == "ä" * 197 + "..."
+    assert len(quoted("\0" * 10**6)) == MAX_QUOTED == 200
+    assert quoted(None) == "None"
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
