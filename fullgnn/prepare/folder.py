@@ -27,6 +27,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.support.threads import parallel_for
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LazyArrays, Part, PreparedGraph, TakenRows
+from fullgnn.storage.arrays import DamagedArray, map_npy, read_npy
 
 FORMAT = 1
 """Version of the format: increase it when the files, or what they mean, change."""
@@ -158,12 +159,14 @@ def _reader(path: Path, name: str, files: Mapping[str, list[int]]) -> Callable[[
         try:
             if size > _SMALL:
                 check()
-                return np.load(file, mmap_mode="c", allow_pickle=False).view(np.ndarray)
-            content = file.read_bytes()
+                return map_npy(file)
+            found = file.stat().st_size
+            compare(found, checksum if found != size else zlib.crc32(content := file.read_bytes()))
+            return read_npy(io.BytesIO(content), size)
         except OSError as error:
             raise _damaged(file, error.strerror or str(error)) from error
-        compare(len(content), zlib.crc32(content))
-        return np.load(io.BytesIO(content), allow_pickle=False)
+        except DamagedArray as error:
+            raise _damaged(file, str(error)) from error
 
     return read
 

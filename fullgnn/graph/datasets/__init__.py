@@ -5,6 +5,7 @@ and downloads nothing. For a file that is missing, and that ``load`` does not do
 ``load``.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -15,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError, message_of
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.memory import within_memory
+
+log = logging.getLogger(__name__)
 
 
 def load_dataset(node: Mapping[str, Any]) -> Graph:
@@ -26,12 +30,16 @@ def load_dataset(node: Mapping[str, Any]) -> Graph:
     Two keys are common to all datasets and handled here: ``symmetrize`` stores every arc in both directions,
     and ``name`` labels the result (where ``name`` is null, the dataset chooses one). Each of the two is also passed
     to a ``load`` that declares it.
+
+    Raises:
+        ConfigError, DataError: a key is wrong, or a file is missing, damaged or too large for the memory.
     """
     load, keys = _loader(node)
-    graph = load(**keys)
     name = node.get("name")
-    if node.get("symmetrize", False):
-        graph = graph.symmetrized()
+    with within_memory(f"the dataset {name or node['_target_']}"):
+        graph = load(**keys)
+        if node.get("symmetrize", False):
+            graph = graph.symmetrized()
     return graph if name is None or name == graph.name else replace(graph, name=name)
 
 
@@ -67,8 +75,11 @@ def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
     """Load the dataset of :func:`load_dataset`, whose ``name`` is not null, from ``cache`` or else store it there."""
     key = cache.key(dataset=node)
     stored: Any = cache.load("graph", key)
-    if stored is not None:
-        return Graph(**stored, name=node["name"])
+    try:
+        if stored is not None:
+            return Graph(**stored, name=node["name"])
+    except (DataError, TypeError, ValueError) as error:
+        log.warning("the graph %s in %s cannot be used (%s): it is loaded again", key, cache.folder, message_of(error))
     graph = load_dataset(node)
     arrays = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "name"}
     cache.store("graph", key, {name: np.asarray(array) for name, array in arrays.items() if array is not None})
