@@ -82,6 +82,13 @@ _MINIMA = {
     "world_size": 1,
     "rank": 0,
 }
+_MAXIMA = {  # beyond which no machine is
+    "runtime.nproc": 4096,
+    "runtime.threads": 4096,
+    "runtime.timeout_s": 10**8,
+    "loader.num_workers": 4096,
+    "world_size": 10**6,
+}
 _SIMPLE = (bool, int, float, str, types.NoneType)
 
 
@@ -128,6 +135,10 @@ def load_config(cfg: DictConfig) -> Config:
             value = OmegaConf.select(cfg, key)
             if value is not None and not (value >= minimum and math.isfinite(value)):
                 raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {minimum}")
+        for key, maximum in _MAXIMA.items():
+            value = OmegaConf.select(cfg, key)
+            if value is not None and value > maximum:
+                raise ConfigError(f"{key}={value} is out of range: it must be at most {maximum}")
         if cfg.seed >= 2**63:
             raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
         if cfg.train.patience and not cfg.train.eval_every:
