@@ -1,7 +1,6 @@
 """Which runs a report is about: the folders that are named, and the runs and sweeps below them."""
 
 import csv
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +11,13 @@ from typing import NamedTuple
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.report.sweep import distinguishing
 from fullgnn.storage.folder import TABLE_FILE
 
 GIVE = "give the run_dir of a run or of a sweep, or a folder that holds some"
 DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, KeyError, AttributeError, EOFError)
-DAMAGE += (csv.Error, zipfile.BadZipFile, YAMLError, OmegaConfBaseException)
+DAMAGE += (csv.Error, YAMLError, OmegaConfBaseException, TypeError, RecursionError, MemoryError, DataError)
 """What the readers of a damaged file raise."""
 DEPTH = 3
 """How many folders below a named one are searched for runs."""

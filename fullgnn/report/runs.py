@@ -8,15 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from omegaconf import OmegaConf
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, quoted
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
 from fullgnn.report.spread import merged
 from fullgnn.report.statistics import Count, count, statistics_of_run
-from fullgnn.storage.record import read_epochs
+from fullgnn.storage.arrays import read_arrays
+from fullgnn.storage.record import read_epochs, wrong_field
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ def _read(path: Path, name: str) -> Run:
             record = json.loads(file.read_text())
         if not isinstance(record, dict) or not isinstance(record.get("epoch_time_ms"), dict):
             raise ConfigError(f"{file} is not of a training run: {GIVE}")
+        if wrong := wrong_field(record):
+            raise ConfigError(f"{file} has a wrong value of {quoted(wrong)}: leave this run out, or train it again")
     epochs, damaged = read_epochs(path)
     notes = []
     if not record:
@@ -113,7 +115,8 @@ def _read(path: Path, name: str) -> Run:
         settings = _flat(OmegaConf.to_container(OmegaConf.create(config), resolve=False))
     file, structure = path / "structure.npz", None
     if file.is_file():
-        with reading(file), np.load(file, allow_pickle=False) as arrays:
+        with reading(file):
+            arrays = read_arrays(file)
             structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
     return Run(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes))
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import types
+import typing
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -222,9 +224,50 @@ def _epoch_of(line: str) -> dict[str, Any] | None:
     """The object in one line of ``epochs.jsonl``; None if the line is damaged."""
     try:
         epoch = json.loads(line)
-        return {"epoch": int(epoch["epoch"]), **epoch}
-    except (ValueError, TypeError, KeyError):
+        told = {"epoch": int(epoch["epoch"]), **epoch}
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
         return None
+    flat = [one for value in told.values() for one in (value.values() if isinstance(value, dict) else [value])]
+    return told if all(_is_a(one, float | bool | None) for one in flat) and _is_a(told["epoch"], int) else None
+
+
+def wrong_field(values: Mapping[str, Any]) -> str | None:
+    """The first field of the content of a ``record.json`` that has another type than the field of ``RunRecord``; None:
+    there is none. A record of another version may have other fields, or lack some."""
+    hints = typing.get_type_hints(RunRecord)
+    for name, value in values.items():
+        hint = hints.get(RENAMED_FIELDS.get(name, name), Any)
+        if not _is_a(value, hint) or name == "ranks" and not all(map(_is_rank, value)):
+            return name
+    return None
+
+
+_OF_RANK: dict[str, Any] = {"time_ms": dict[str, float], "bytes_received": dict[str, float]}
+_OF_RANK |= {"peak_memory_bytes": float, "peak_tensor_bytes": float, "nnz": float}
+_PHASES = {"epoch", "spmm", "comm", "dense", "other"}
+
+
+def _is_rank(rank: dict[str, Any]) -> bool:
+    """Whether the costs of a rank are numbers, and those by phase are complete."""
+    known = all(_is_a(rank[name], hint) for name, hint in _OF_RANK.items() if name in rank)
+    return known and ("time_ms" not in rank or _PHASES <= rank["time_ms"].keys())
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value of a JSON file, whose numbers are finite, is of the type ``hint``."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_a(value, one) for one in arguments)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is_a(one, arguments[1]) for one in value.values())
+    if origin is list:
+        return isinstance(value, list) and all(_is_a(one, arguments[0]) for one in value)
+    if hint in (int, float):
+        number = int if hint is int else (int, float)
+        return isinstance(value, number) and not isinstance(value, bool) and abs(value) < 2**63
+    return isinstance(value, hint)
 
 
 def read_record(path: Path) -> RunRecord:
