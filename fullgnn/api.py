@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,17 @@ from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import as_overrides, quote
 from fullgnn.distributed import under_torchrun
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph
+from fullgnn.graph.datasets import CONTENTS, UNKNOWN
+from fullgnn.graph.datasets.npz import SHARES, SPLIT_KEYS
 from fullgnn.graph.labels import is_labelled
+from fullgnn.graph.node_data import random_split
 from fullgnn.graph.pyg import is_pyg_data
+from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import RunRecord
-from fullgnn.tasks import takes_links
+from fullgnn.tasks import lacks_examples, learns_labels, refuse_without_examples, takes_links
 from fullgnn.train import run, start
 
 
@@ -40,6 +44,10 @@ def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -
     may call this function several times, on all ranks alike, also after a call that raised; calls with one ``run_dir``
     need ``overwrite=true``, without which a folder that holds a run is refused.
 
+    A graph without masks is split at random where ``dataset.train_fraction`` or ``dataset.val_fraction`` is given, by
+    ``dataset.seed``; the one that is not given is 0.6 or 0.2. With ``runtime.cache_dir``, a prepared graph is known by
+    its arrays: a second call with an equal graph and the same settings finds it.
+
     Args:
         graph: a ``Graph``; a PyTorch Geometric ``Data``, of which ``Graph.from_pyg`` says what is read; a networkx
             graph or a scipy sparse matrix, which have edges only, enough for a task that finds links. For other tasks
@@ -56,17 +64,53 @@ def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -
     joined = under_torchrun()
     with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
         path = Path(folder) / "graph.npz"
-        name, file = quote(graph.name), quote(str(path))
-        overrides = ["dataset=npz", f"dataset.name={name}", f"dataset.path={file}", *overrides]
+        written = {"name": graph.name, "path": str(path), CONTENTS: UNKNOWN}
+        keys = [f"dataset.{key}={quote(value)}" for key, value in written.items()]
+        overrides = ["dataset=npz", *keys, *overrides]
         cfg = load_config(compose(*overrides))
-        if given is not graph:
-            _check_node_data(given, graph, cfg)
+        graph = _with_split(graph, cfg, overrides)
+        _check_examples(given, graph, cfg)
+        if cfg.runtime.cache_dir is not None:
+            cfg.dataset[CONTENTS] = f"{_contents(graph, cfg.runtime.cache_dir)} {path}"
+            overrides.append(f"dataset.{CONTENTS}={quote(cfg.dataset[CONTENTS])}")
         if not joined or os.environ["RANK"] == "0":  # only rank 0 reads the file
             graph.save(path)
         if joined:
             return run(cfg)
         cfg.run_dir = os.path.abspath(cfg.run_dir)
         return start(cfg, [*overrides, f"run_dir={quote(cfg.run_dir)}"])
+
+
+def _contents(graph: Graph, cache_dir: str) -> str:
+    """The SHA-256 of the fields of ``graph``, by which its prepared graph is known."""
+    arrays = {field.name: getattr(graph, field.name) for field in fields(graph)}
+    return Cache(cache_dir).key(**{**arrays, "remarks": dict(graph.remarks)})
+
+
+def _with_split(graph: Graph, cfg: Config, overrides: list[str]) -> Graph:
+    """``graph``, split at random if the keys of ``dataset`` ask for it.
+
+    Raises:
+        ConfigError: they are given, and would do nothing.
+    """
+    given = [one for one in overrides if one.partition("=")[0].lstrip("+") in [f"dataset.{key}" for key in SPLIT_KEYS]]
+    if not given:
+        return graph
+    why = None
+    if not learns_labels(cfg.task) and takes_links(cfg.task):
+        why = f"task={cfg.task['name']} learns from edges: task.val_fraction holds some of them out"
+    elif graph.train_mask.any() or graph.val_mask.any() or graph.test_mask.any():
+        why = "the graph has masks, which are its split"
+    elif not is_labelled(graph.labels).any():
+        why = "the graph has no labels, whose nodes could be split"
+    if why is not None:
+        raise ConfigError(f"{' and '.join(given)} would do nothing, since {why}: leave out what is given of them")
+    train, val, seed = (cfg.dataset[key] for key in SPLIT_KEYS)
+    if train is None and val is None:
+        return graph  # a seed alone asks for no split
+    masks = random_split(graph.labels, SHARES[0] if train is None else train, SHARES[1] if val is None else val, seed)
+    noted = {**graph.remarks, "random_split_nodes": int(is_labelled(graph.labels).sum())}
+    return replace(graph, remarks=noted, **masks)
 
 
 def _check_keys(groups: Mapping[str, Any], overrides: list[str]) -> None:
@@ -76,7 +120,12 @@ def _check_keys(groups: Mapping[str, Any], overrides: list[str]) -> None:
         ConfigError: one line that says what to remove or to pass.
     """
     for override in overrides:
-        if override.partition("=")[0].lstrip("+") in ("dataset", "dataset.path", "dataset._target_"):
+        if override.partition("=")[0].lstrip("+") in (
+            "dataset",
+            "dataset.path",
+            "dataset._target_",
+            f"dataset.{CONTENTS}",
+        ):
             raise ConfigError(f"train_graph has its graph already: remove {override}")
     for field in fields(Graph):
         if field.name in groups:
@@ -86,23 +135,22 @@ def _check_keys(groups: Mapping[str, Any], overrides: list[str]) -> None:
             )
 
 
-def _check_node_data(given: Any, graph: Graph, cfg: Config) -> None:
-    """Refuse the ``graph`` of another library, made of ``given``, if there is nothing to train on.
+def _check_examples(given: Any, graph: Graph, cfg: Config) -> None:
+    """Refuse the ``graph``, made of ``given``, if there is nothing to train on.
 
     Raises:
-        DataError: one line that says what is missing.
+        DataError: one line that says what is missing, and what to pass.
     """
-    present = {"labels": is_labelled(graph.labels).any(), "train_mask": graph.train_mask.any()}
-    if takes_links(cfg.task) or all(present.values()):
-        return
-    lacks = [name for name in present if not present[name]]
-    cure = "pass fullgnn.Graph.{}({}, features=..., labels=..., train_mask=...)"
-    if is_pyg_data(given):
-        lacks = ["y" if name == "labels" else name for name in lacks]
-        cure = f"set {' and '.join(lacks)}"
-    else:
-        cure = cure.format("from_scipy", "adj") if issparse(given) else cure.format("from_networkx", "g")
+    lacks = lacks_examples(graph) if learns_labels(cfg.task) else []
     kind = f"{type(given).__name__} of {type(given).__module__.partition('.')[0]}"
-    raise DataError(
-        f"the {kind} has no {' and no '.join(lacks)}, and task={cfg.task['name']} learns from labelled nodes: {cure}"
-    )
+    if given is graph or isinstance(given, Graph):
+        what, cure = f"the graph {graph.name}", f"pass {' and '.join(f'{name}=...' for name in lacks)} to the Graph"
+    elif is_pyg_data(given):
+        lacks = ["y" if name == "labels" else name for name in lacks]
+        what, cure = f"the {kind}", f"set {' and '.join(lacks)}"
+    else:
+        call = "from_scipy(adj" if issparse(given) else "from_networkx(g"
+        what, cure = f"the {kind}", f"pass fullgnn.Graph.{call}, features=..., labels=..., train_mask=...)"
+    if lacks == ["train_mask"]:
+        cure += ", or set dataset.train_fraction=0.6, which splits the labelled nodes at random"
+    refuse_without_examples(cfg.task, what, lacks, cure)

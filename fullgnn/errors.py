@@ -25,6 +25,11 @@ class UnsupportedError(FullGNNError):
     """The request is valid, but this machine or this combination of options cannot do it."""
 
 
+class TrainingDiverged(FullGNNError):
+    """The loss of a training, or a parameter, is no finite number any more. Raised on every rank; the message names the
+    epoch, the last good checkpoint if there is one, and what to change."""
+
+
 class TrainingStopped(FullGNNError):
     """A signal asked the job to stop, and the training has ended in order: no error, but no result either.
 

@@ -279,7 +279,8 @@ def trained_job(
     """
     with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
         facts = prepared.facts.nodes
-        learner = make_learner(cfg, replace(facts, labels=trained.labels), world.device)
+        links = facts.links and replace(facts.links, num_train=max(1, facts.links.num_train))  # none are trained with
+        learner = make_learner(cfg, replace(facts, labels=trained.labels, links=links), world.device)
         if layer is not None:
             layer_name(learner.model, layer)
         check_fits(trained, facts, learner.model)

@@ -29,6 +29,7 @@ from fullgnn.engine import (
     check_deterministic,
     check_optimizer,
     check_preparation,
+    check_training_data,
     distribute,
     fit,
     make_learner,
@@ -46,6 +47,7 @@ from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.storage.record import RunFolder, RunRecord
+from fullgnn.tasks import log_default_metric
 from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
@@ -79,7 +81,7 @@ def run_on(world: World, cfg: Config, work: HostWork | None = None) -> RunRecord
     """
     meter = Meter(world.device)
     checkpoint = check_run(world, cfg)
-    with meter.phase("setup"):
+    with meter.interval("setup"):
         ready = set_up_run(world, cfg, work or HostWork(), meter, checkpoint)
     if ready.finished is not None:
         return ready.finished
@@ -133,6 +135,7 @@ def check_run(world: World, cfg: Config) -> Path | None:
     check_deterministic(cfg, world.device)
     if cfg.train.tensorboard:
         from_rank0(summary_writer)
+    from_rank0(lambda: check_training_data(cfg))
     return from_rank0(lambda: check_run_dir(cfg))
 
 
@@ -157,9 +160,10 @@ def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoi
     planner = planner_of(cfg, world)
     cfg = planner.with_scheme(cfg, world, work)
     scheme = make_scheme(cfg, world, meter)
-    with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
+    with prepared_graph(cfg, world, scheme.num_parts, work, to_train=True) as prepared:
         facts = prepared.facts.nodes
         learner = make_learner(cfg, facts, world.device)
+        log_default_metric(cfg.task, learner.task)
         cfg = planner.with_fetch(cfg, world, scheme, prepared)
         job = distribute(cfg, world, scheme, learner, prepared)
         predicted = planner.predicted(cfg, world, job, prepared)

@@ -16,12 +16,13 @@ import torch
 
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, broadcast_object, from_rank0, init_world, stop_requests
-from fullgnn.engine import check_deterministic, check_optimizer, check_preparation
+from fullgnn.engine import check_deterministic, check_optimizer, check_preparation, check_training_data
 from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
 from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions
 from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
 from fullgnn.engine.summary import make_record
+from fullgnn.graph.remarks import noted
 from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.setup import SampledJob, check_sampled, set_up_sampled
 from fullgnn.sampling.summary import sampling_summary, sampling_table
@@ -60,11 +61,12 @@ def run_on(world: World, cfg: MinibatchConfig) -> RunRecord:
     check_deterministic(cfg, world.device)
     if cfg.train.tensorboard:
         from_rank0(summary_writer)
+    from_rank0(lambda: check_training_data(cfg))
     checkpoint = from_rank0(lambda: check_run_dir(cfg))
-    with meter.phase("setup"):
+    with meter.interval("setup"):
         job = set_up_sampled(cfg, world, meter)
     with closing(job.training.loader):
-        with meter.phase("setup"):
+        with meter.interval("setup"):
             resumes, finished = go_on(world, cfg, job, checkpoint)
         if finished is not None:
             return finished
@@ -114,7 +116,8 @@ def train_and_report(
     end_if_stopped(cfg, state, result, request)
     full = job.full_graph.job
     record = make_record(cfg, world, full, setup, result, resumed_after)
-    record = replace(record, sampling=sampling_summary(cfg, job.training.loader, result))
+    remarks = noted(record.remarks, job.sampler_remarks)
+    record = replace(record, sampling=sampling_summary(cfg, job.training.loader, result), remarks=remarks)
     statistics = full.preparation.statistics if full.preparation is not None else None
     if folder is not None and statistics is not None:
         folder.write_structure(vars(statistics.structure))

@@ -108,7 +108,7 @@ def test_every_keyword_of_a_graph_is_refused_as_a_key_of_a_run() -> None:
             DataError,
             r"csr_array of scipy has no labels and no train_mask, .*Graph.from_scipy\(adj,",
         ),
-        (data(train_mask=None), DataError, "has no train_mask, and task=node_classification .*: set train_mask$"),
+        (data(train_mask=None), DataError, "has no train_mask, and task=node_classification .*: set train_mask, or"),
         (data(y=None, train_mask=None), DataError, "has no y and no train_mask, .*: set y and train_mask$"),
         (np.eye(3), DataError, "ndarray is no type of a graph: pass a fullgnn.Graph, a networkx graph, .*edge_index"),
         (None, DataError, "NoneType is no type of a graph"),

@@ -68,8 +68,14 @@ BAD_FILES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "labels too short": ({"labels": SOUND["labels"][:11]}, "labels has shape (11,) but the graph has 12"),
     "mask too long": ({"train_mask": np.ones(13, bool)}, "train_mask has shape (13,) but the graph has 12"),
-    "no training node": ({"train_mask": np.zeros(12, bool)}, "dataset graph: train_mask is empty: at least one"),
-    "no labels": ({"labels": None}, "dataset graph: the graph has no labels, which this task learns: pass labels"),
+    "no training node": (
+        {"train_mask": np.zeros(12, bool)},
+        "graph.npz has no train_mask, and task=node_classification learns from labelled nodes: write it with a",
+    ),
+    "no labels": (
+        {"labels": None},
+        "graph.npz has no labels, and task=node_classification learns from labelled nodes: write it with labels",
+    ),
     "pickled objects": ({"labels": np.array([{}] * 12, dtype=object)}, "array 'labels' holds Python objects"),
 }
 

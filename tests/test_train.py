@@ -194,6 +194,29 @@ def test_one_rank_speaks(by_torchrun: tuple[Finished, Path], by_own_ranks: tuple
         assert "arning" not in re.sub(f"(?m)^W.*$|^warning: {size} ranks share .*$", "", done.output)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        [*OWN, "dataset=karate", "runtime.nproc=2"],
+        [sys.executable, "-m", "fullgnn.train_minibatch", "dataset=karate", "loader.num_workers=0"],
+    ],
+)
+def test_balanced_weights_choose_the_epoch_by_macro_f1_and_the_log_says_so(command: list[str], tmp_path: Path) -> None:
+    arguments = [
+        "runtime.device=cpu",
+        "train.epochs=5",
+        "train.eval_every=1",
+        "run_dir=a",
+        "task.class_weight=balanced",
+    ]
+    done = run_command(command, *arguments, cwd=tmp_path)
+    assert done.output.count("the best epoch is chosen by the macro_f1 of val, since task.class_weight") == 1
+    scores = [line["val_macro_f1"] for line in epochs(tmp_path / "a")]
+    record = read_record(tmp_path / "a")
+    assert record.best_epoch == 1 + scores.index(max(scores)) and record.metrics["val_macro_f1"] == max(scores)
+    assert record.test_accuracy is not None
+
+
 def test_the_closing_table_says_whether_the_graph_is_directed(by_own_ranks: tuple[Finished, Path]) -> None:
     record = read_record(by_own_ranks[1] / "a" / "b")
     assert record.symmetric and "directed" not in closing_table(record)

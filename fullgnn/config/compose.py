@@ -6,6 +6,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import field, is_dataclass, make_dataclass
 from enum import Enum
 from typing import Any, Optional
@@ -313,7 +314,7 @@ def _typed(group: str, node: DictConfig, schema_of_run: type[Config]) -> DictCon
     fields = [(key, _checkable(hint), field(default=MISSING)) for key, hint in types_of.items()]
     schema = OmegaConf.structured(make_dataclass("Schema", fields))
     try:
-        checked: Any = OmegaConf.merge(schema, node)
+        checked: Any = OmegaConf.merge(schema, dict[Any, Any](node) | _in_lists(group, node, types_of))
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", "") or "").partition("[")[0]
         raise ConfigError(_wrong_value(f"{group}.{key}", node.get(key), types_of.get(key))) from error
@@ -322,6 +323,24 @@ def _typed(group: str, node: DictConfig, schema_of_run: type[Config]) -> DictCon
         if elements and elements[-1] is not ... and len(checked[key]) != len(elements):
             raise ConfigError(_wrong_value(f"{group}.{key}", node.get(key), hint))
     return OmegaConf.create(typing.cast(dict[str, Any], OmegaConf.to_container(checked)))
+
+
+def _in_lists(group: str, node: DictConfig, types_of: dict[str, Any]) -> dict[str, list[str]]:
+    """The texts of ``node`` whose key takes a list of texts, each as the only element of one: a text is itself a
+    sequence, of its letters.
+
+    Raises:
+        ConfigError: there is a mapping where a list belongs.
+    """
+    found: dict[str, list[str]] = {}
+    for key, hint in types_of.items():
+        takes = _checkable(hint)
+        lists = [part for part in (takes, *typing.get_args(takes)) if typing.get_origin(part) is list]
+        if lists == [list[str]] and isinstance(node[key], str):
+            found[key] = [node[key]]
+        elif lists and isinstance(node[key], DictConfig):
+            raise ConfigError(_wrong_value(f"{group}.{key}", node[key], hint))
+    return found
 
 
 def _type_hints(target: Any) -> dict[str, Any]:
@@ -335,13 +354,17 @@ def _type_hints(target: Any) -> dict[str, Any]:
 def _checkable(hint: Any) -> Any:
     """The part of a type that OmegaConf can check, such as ``float`` of ``float | Tensor``; ``Any`` if there is none.
 
-    A tuple of numbers becomes a list, since YAML has no tuples.
+    A tuple or another sequence of numbers or texts becomes a list, since YAML has no tuples.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        parts = [part for part in map(_checkable, arguments) if part in _SIMPLE]
+        found = [*map(_checkable, arguments)]
+        parts = [part for part in found if part in _SIMPLE]
+        lists = [part for part in found if typing.get_origin(part) is list]
+        if len(found) == len(lists) + 1 == 2 and types.NoneType in parts:
+            return Optional[lists[0]]
         return typing.Union[tuple(parts)] if set(parts) - {types.NoneType} else Any
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         elements = {_checkable(argument) for argument in arguments if argument is not ...}
         return list[elements.pop()] if len(elements) == 1 and elements <= set(_SIMPLE) else Any  # type: ignore[misc]
     known = (

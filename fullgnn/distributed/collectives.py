@@ -190,7 +190,7 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
     A ``FullGNNError`` from ``compute``, or the one that stands for a ``MemoryError``, is raised on every rank, so that
     no rank keeps waiting. In a dry run, which is a single process, that process calls ``compute`` itself.
     """
-    if _dry():
+    if in_dry_run():
         return compute()
     result: T | None = None
     outcome: list[FullGNNError | None] = [None]
@@ -226,7 +226,7 @@ def on_every_rank(compute: Callable[[], T]) -> T:
 
 def broadcast_object(value: T | None) -> T:
     """Return rank 0's small, picklable ``value`` on every rank; in a dry run, return ``value`` itself."""
-    if _dry():
+    if in_dry_run():
         assert value is not None
         return value
     box = [value]
@@ -236,7 +236,7 @@ def broadcast_object(value: T | None) -> T:
 
 def all_gather_objects(value: T) -> list[T]:
     """Return every rank's small, picklable ``value``, in rank order, on every rank; in a dry run, only its own."""
-    if _dry():
+    if in_dry_run():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
@@ -245,7 +245,7 @@ def all_gather_objects(value: T) -> list[T]:
 
 def sum_of_all(array: np.ndarray) -> np.ndarray:
     """Add up an ``array`` of every rank, on the host; in a dry run, return that of this rank."""
-    if _dry():
+    if in_dry_run():
         return array
     total = torch.from_numpy(array.copy())
     dist.all_reduce(total)
@@ -273,9 +273,9 @@ def receive_arrays(source: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _dry() -> bool:
+def in_dry_run() -> bool:
     """Whether this is a dry run without other ranks, see ``dry.py``."""
-    return dist.get_backend() == "fake"
+    return dist.is_initialized() and dist.get_backend() == "fake"
 
 
 def _bytes(array: np.ndarray) -> Tensor:

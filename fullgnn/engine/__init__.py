@@ -1,6 +1,6 @@
 """Prepare the graph and train a model on it."""
 
-from fullgnn.engine.checks import check_preparation
+from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.evaluate import evaluate, predict
@@ -32,6 +32,7 @@ __all__ = [
     "check_deterministic",
     "check_optimizer",
     "check_preparation",
+    "check_training_data",
     "distribute",
     "evaluate",
     "fit",

@@ -9,6 +9,7 @@ the rows of all nodes.
 """
 
 import logging
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +25,7 @@ from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.prepare.facts import Fingerprint, NodeFacts
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.checkpoint import BEST, STATE, keep_last, read, read_rows, writing
+from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, keep_last, read, read_rows, writing
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +45,18 @@ class Checkpoints:
         config = OmegaConf.to_container(OmegaConf.structured(cfg))
         self._about = {"config": config, "graph": asdict(facts.fingerprint), "labels": asdict(facts.labels)}
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
+        self._found = checkpoints(self.run_dir) if world.rank == 0 and not world.dry else []
+        """On rank 0, those of an earlier run, which are never removed for what they hold."""
+        self._unproven: Path | None = self._found[-1] if self._found else None
+        """On rank 0, the latest one, until a loss has been computed with its parameters."""
 
     def is_due(self, epoch: int, last: bool) -> bool:
         """Whether a checkpoint is written after ``epoch``, which may be the ``last`` one of the run."""
         return self._every > 0 and (epoch % self._every == 0 or last) and not self._world.dry
 
     def write(self, state: TrainState) -> str:
-        """Write a checkpoint, and remove the oldest ones. Every rank calls it; the others may run ahead of rank 0.
+        """Write a checkpoint, and remove the oldest ones but one, which ``prove`` removes. Every rank calls it; the
+        others may run ahead of rank 0.
 
         Returns:
             on rank 0, why it could not be written, which is also logged; an empty text if it was, and on other ranks.
@@ -72,6 +78,27 @@ class Checkpoints:
             return problem
         return ""
 
+    def prove(self) -> None:
+        """A loss that was computed after the latest checkpoint is finite, or the run has ended well: remove the oldest
+        checkpoints, which were kept in case the latest one is broken."""
+        if self._unproven is not None:
+            self._unproven = None
+            keep_last(self.run_dir, self._keep)
+
+    def last_good(self) -> str:
+        """Remove a checkpoint of this run whose parameters give no finite loss. Every rank calls it.
+
+        Returns:
+            on rank 0, the latest checkpoint but such a one; empty if there is none, and on other ranks.
+        """
+        if self._world.rank != 0:
+            return ""
+        good = [path for path in checkpoints(self.run_dir) if path != self._unproven]
+        if self._unproven is not None and self._unproven not in self._found:
+            shutil.rmtree(self._unproven, ignore_errors=True)
+            self._unproven = None
+        return str(good[-1]) if good else ""
+
     def _write(self, state: TrainState, parts: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
         best = state.best_dict()
         earlier = self._last if best is not None and self._last and self._last[1] == best["epoch"] else None
@@ -84,7 +111,8 @@ class Checkpoints:
             for name, part in parts:
                 if name == STATE or earlier is None:
                     writer.write_rows(name, {key: torch.from_numpy(array) for key, array in part.items()})
-        keep_last(self.run_dir, self._keep)
+        keep_last(self.run_dir, self._keep + 1)
+        self._unproven = writer.target
         self._last = None if best is None else (writer.target, best["epoch"])
 
 

@@ -4,10 +4,11 @@ import torch
 
 from fullgnn.config import Config, build
 from fullgnn.errors import ConfigError
+from fullgnn.graph import check_dataset, dataset_lacks
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.reorder import check_order
-from fullgnn.tasks import build_task, takes_links
+from fullgnn.tasks import build_task, learns_labels, refuse_without_examples, takes_links
 from fullgnn.telemetry.machine import memory_bytes
 
 
@@ -53,6 +54,18 @@ def check_model_fits(cfg: Config, in_channels: int, num_nodes: int, device: torc
             f"{named}: the parameters take {num_bytes} bytes or more, and {device.type} has {memory_bytes(device)}"
             " bytes of memory: choose smaller sizes"
         )
+
+
+def check_training_data(cfg: Config) -> None:
+    """Refuse a dataset whose files are missing, or show that there is nothing to train on; loads nothing large.
+
+    Raises:
+        ConfigError, DataError: one line.
+    """
+    check_dataset(cfg.dataset)
+    if learns_labels(cfg.task):
+        what = cfg.dataset.get("path") or f"dataset={cfg.dataset.get('name')}"
+        refuse_without_examples(cfg.task, what, dataset_lacks(cfg.dataset))
 
 
 def check_goal(cfg: Config, model: torch.nn.Module) -> None:

@@ -32,11 +32,10 @@ from fullgnn.distributed import (
 from fullgnn.distributed.command import answers, fail, run_as_rank
 from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
-from fullgnn.engine.checks import check_preparation
+from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.resume import check_run_dir, finished_run
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.graph import check_dataset
 from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.logger import setup_logging
@@ -73,7 +72,7 @@ class TrainingCommand:
         if (finished := finished_run(cfg)) is not None:
             return finished
         check_run_dir(cfg)
-        check_dataset(cfg.dataset)
+        check_training_data(cfg)
         nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
         warn_of_crowding(nproc, cfg.runtime)
         if fork:

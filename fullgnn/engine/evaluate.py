@@ -1,5 +1,7 @@
 """Outputs of a model without dropout, and the metrics of its task."""
 
+from collections.abc import Callable
+
 import torch
 
 from fullgnn.engine.blocks import all_logits
@@ -15,6 +17,15 @@ def predict(model: torch.nn.Module, graph: ShardedGraph) -> torch.Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: torch.nn.Module, job: Job) -> dict[str, float | None]:
-    """Compute the metrics of all splits with one forward pass over the whole graph, the same on every rank."""
-    return job.task.measure(predict(model, job.graph), job.graph, job.scheme)
+def evaluate(
+    model: torch.nn.Module, job: Job, look: Callable[[torch.Tensor, Job], None] | None = None
+) -> dict[str, float | None]:
+    """Compute the metrics of all splits with one forward pass over the whole graph, the same on every rank.
+
+    Args:
+        look: gets the output before it is measured.
+    """
+    output = predict(model, job.graph)
+    if look is not None:
+        look(output, job)
+    return job.task.measure(output, job.graph, job.scheme)

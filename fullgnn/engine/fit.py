@@ -11,9 +11,11 @@ import torch
 from fullgnn.config import TrainConfig
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
+from fullgnn.engine.divergence import Watch
+from fullgnn.engine.early_stop import Patience
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.state import Best
+from fullgnn.engine.state import Best, validation_metric
 from fullgnn.engine.step_runner import Launched, StepRunner
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.kernels.support.trials import free_kept_formats
@@ -59,13 +61,20 @@ def fit(
         outputs: where the record of each epoch goes.
         checkpoints: None: none are written.
         request: tells whether this process has been asked to stop. All ranks then stop after the same epoch.
+
+    Raises:
+        TrainingDiverged: the loss or a parameter is no finite number any more.
     """
     keep_freed_memory()
     state, job = runner.state, runner.job
-    memory, records = _Memory(runner), _Records(job.graph.labels.device, list(outputs))
+    metric, watch = validation_metric(job.task), Watch(state, job.scheme, checkpoints)
+    patience = Patience(train, metric)
+    memory, records = _Memory(runner), _Records(job.graph.labels.device, list(outputs), watch)
     try:
-        metrics = evaluate(state.model, job) if state.is_finished(train) else None  # nothing is left of a resumed run
-        unwritten = ""
+        metrics, unwritten = None, ""
+        if state.is_finished(train):  # nothing is left of a resumed run
+            metrics = evaluate(state.model, job, watch.look)
+            watch.evaluated(state.epoch)
         while not state.is_finished(train):
             if request is not None and request.signal is not None:
                 state.gradients.ask_to_stop()
@@ -76,17 +85,26 @@ def fit(
             metrics = None
             if state.epoch == train.epochs or (train.eval_every and state.epoch % train.eval_every == 0):
                 with memory.of_evaluation():
-                    metrics = evaluate(state.model, job)
+                    metrics = evaluate(state.model, job, watch.look)
+                watch.loss(launched.results.read()[0], state.epoch)
+                watch.evaluated(state.epoch)
                 state.note(metrics, job.task)
+                patience.evaluated(state)
             records.add(launched, metrics)
             finished = state.is_finished(train)
             stops = records.asked_to_stop and not finished
             if checkpoints is not None and (checkpoints.is_due(state.epoch, finished) or stops):
+                records.read_late()
+                if metrics is None:
+                    watch.parameters(state.epoch)
                 unwritten = checkpoints.write(state)
             if stops:
                 metrics = None
                 break
         records.read_late()
+        if metrics is not None:
+            watch.finished(metric)
+            patience.ended(state)
         peak_bytes = memory.peak_bytes()
         return FitResult(records.all, state.epoch, state.best, peak_bytes, runner.outcome, metrics, unwritten)
     finally:
@@ -100,11 +118,11 @@ class _Records:
     so that the GPU does not wait for the host.
     """
 
-    def __init__(self, device: torch.device, outputs: list[EpochOutput]):
+    def __init__(self, device: torch.device, outputs: list[EpochOutput], watch: Watch):
         self.all: list[EpochRecord] = []
         self.asked_to_stop = False
         """Whether a rank had been asked to stop before the last epoch that was read; equal on all ranks."""
-        self._outputs, self._defers = outputs, defers_reads(device)
+        self._outputs, self._watch, self._defers = outputs, watch, defers_reads(device)
         self._late: Launched | None = None  # an epoch that was launched and not yet read
 
     def read_late(self) -> None:
@@ -121,6 +139,7 @@ class _Records:
 
     def _read(self, launched: Launched, metrics: dict[str, float | None] | None) -> None:
         loss, num_asked = launched.results.read()
+        self._watch.loss(loss, launched.epoch)
         self.asked_to_stop |= num_asked > 0
         record = EpochRecord(launched.epoch, loss, launched.cost.read(), metrics, launched.replayed)
         self.all.append(record)

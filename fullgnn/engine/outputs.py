@@ -32,10 +32,12 @@ def epoch_outputs(world: World, cfg: Config, folder: RunFolder | None, first: in
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
     simulated = f"rank {world.rank} of {world.size}, simulated" if world.dry else ""
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first, simulated=simulated)
-    yield [output for output in (progress, folder, events) if output is not None]
-    progress.close()
-    if events is not None:
-        events.close()
+    try:
+        yield [output for output in (progress, folder, events) if output is not None]
+    finally:  # also where the training diverges
+        progress.close()
+        if events is not None:
+            events.close()
 
 
 def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: StopRequest) -> None:

@@ -1,6 +1,7 @@
 """All that training changes: the model, the optimizer, and how far it has come."""
 
 import copy
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -68,12 +69,22 @@ class TrainState:
 
     def note(self, metrics: dict[str, float | None], task: Task) -> None:
         """Take the ``metrics`` of the current epoch: they are the best, or one more evaluation without progress."""
-        value, best = _val(metrics, task), None if self.best is None else _val(self.best.metrics, task)
-        if value is None or best is None or task.is_better(value, best):
+        name = validation_metric(task)
+        value, best = metrics[name], None if self.best is None else self.best.metrics[name]
+        if best is not None and math.isfinite(best):
+            better = value is not None and math.isfinite(value) and task.is_better(value, best)
+        else:  # the first finite value; without a validation split, the last evaluation
+            better = value is None or math.isfinite(value)
+        if better:
             self.best = Best(self.epoch, metrics, copy.deepcopy(self.model.state_dict()))
             self.stale = 0
         else:
             self.stale += 1
+
+    def has_validated(self, metric: str) -> bool:
+        """Whether there is a best evaluation, and its validation metric, called ``metric``, is a finite number."""
+        value = None if self.best is None else self.best.metrics[metric]
+        return value is not None and math.isfinite(value)
 
     def is_finished(self, train: TrainConfig) -> bool:
         """Whether the last epoch has been trained, or the evaluations have not improved for too long."""
@@ -185,9 +196,9 @@ def _without(named: Mapping[str, Tensor], left_out: Collection[str]) -> dict[str
     return {name: value for name, value in named.items() if name not in left_out}
 
 
-def _val(metrics: dict[str, float | None], task: Task) -> float | None:
-    """The validation metric that chooses the best epoch; None without a validation split."""
-    return metrics[f"val_{task.metrics[0]}"]
+def validation_metric(task: Task) -> str:
+    """The name of the metric that chooses the best epoch; it is null without a validation split."""
+    return f"val_{task.metrics[0]}"
 
 
 class AddsUp(Protocol):

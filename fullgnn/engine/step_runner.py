@@ -73,7 +73,7 @@ class StepRunner:
         with self._on_own_stream():
             self._capture_if_due(epoch)
             replayed = self._cuda_graph is not None
-            with self.meter.phase("epoch"):
+            with self.meter.interval("epoch"):
                 if self._cuda_graph is not None:
                     self.begin(epoch)
                     self._cuda_graph.replay()

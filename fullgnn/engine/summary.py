@@ -10,6 +10,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects
 from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
+from fullgnn.engine.early_stop import ended_by
 from fullgnn.engine.sharded import split_parameters
 from fullgnn.prepare.statistics import edge_cut
 from fullgnn.storage.record import RunRecord
@@ -46,7 +47,8 @@ def summarize(result: FitResult) -> RankSummary:
         phase: np.array([cost.time_ms.get(phase, 0.0) for cost in with_phases])
         for phase in ("epoch", "spmm", "comm", "other", "flight", "late")
     }
-    times["dense"] = times["epoch"] - times["spmm"] - times["comm"] - times["other"]
+    # Phases are disjoint parts of an epoch. On a GPU each of their times is rounded.
+    times["dense"] = np.maximum(0.0, times["epoch"] - times["spmm"] - times["comm"] - times["other"])
     replayed = [record.cost.time_ms["epoch"] for record in records if record.replayed]
     if replayed:
         times["epoch"] = np.array(replayed)
@@ -115,6 +117,7 @@ def make_record(
         threads=torch.get_num_threads(),
         cuda_graph=result.cuda_graph,
         epochs=result.epoch,
+        ended_by=ended_by(result.epoch, cfg.train),
         resumed_after=resumed_after,
         epoch_time_ms={
             "median": busiest.time_ms["epoch"],
@@ -141,6 +144,7 @@ def make_record(
         final_loss=None if world.dry or not result.epochs else result.epochs[-1].loss,
         best_epoch=result.best.epoch if result.best else 0,
         metrics=metrics,
+        remarks=dict(facts.remarks),
         train_accuracy=metrics.get("train_accuracy"),
         val_accuracy=metrics.get("val_accuracy"),
         test_accuracy=metrics.get("test_accuracy"),

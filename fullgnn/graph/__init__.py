@@ -1,6 +1,6 @@
 """The graph, its normalisation, and the datasets that produce a graph."""
 
-from fullgnn.graph.datasets import check_dataset, dataset_files, load_dataset
+from fullgnn.graph.datasets import check_dataset, dataset_files, dataset_identity, dataset_lacks, load_dataset
 from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.normalize import (
@@ -21,6 +21,8 @@ __all__ = [
     "check_dataset",
     "check_entries",
     "dataset_files",
+    "dataset_identity",
+    "dataset_lacks",
     "hierarchical_sbm",
     "is_symmetric",
     "load_dataset",

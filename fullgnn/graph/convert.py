@@ -16,7 +16,7 @@ def as_graph(value: Any) -> Graph:
     - A networkx graph: ``Graph.from_networkx(value)``, without weights, with the graph's own name.
     - A scipy sparse matrix: ``Graph.from_scipy(value)``; a stored entry (i, j) means that i reads from j.
     - A PyTorch Geometric ``Data``: ``Graph.from_pyg(value)``, with its features, labels and masks. The first two have
-      none of these.
+      none of these. Where its ``edge_attr`` may or may not be weights, the error says how to call ``Graph.from_pyg``.
 
     Raises:
         DataError: ``value`` is of another type, or its contents are no graph.

@@ -23,8 +23,8 @@ def csr_from_arrays(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -
     return adj
 
 
-def canonical_csr(adj: Any) -> csr_array:
-    """Any square scipy sparse matrix as CSR with sorted, distinct, non-zero entries.
+def canonical_csr(adj: Any) -> tuple[csr_array, dict[str, int]]:
+    """Any square scipy sparse matrix as CSR with sorted, distinct, non-zero entries, and the remarks on what changed.
 
     The argument and its arrays are not changed.
     """
@@ -38,15 +38,19 @@ def canonical_csr(adj: Any) -> csr_array:
     if adj.format != "csr":  # a matrix of few entries may have any shape
         cure = "number the nodes from 0 on, without gaps"
         check_fits(_BYTES_OF_NODE * adj.shape[0], f"a graph of {adj.shape[0]} nodes and {adj.nnz} edges", cure)
+    stored = adj.nnz if adj.format in ("coo", "csr", "csc") else None  # the other formats store no entry by itself
     csr = csr_array(adj.astype(np.float64) if adj.dtype.kind in "iu" else adj)  # int8 sums would overflow
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
-    if np.count_nonzero(csr.data) < len(csr.data):
+    num_distinct, num_arcs = csr.nnz, int(np.count_nonzero(csr.data[: csr.nnz]))
+    if num_arcs < len(csr.data):
         csr = csr.copy()
         csr.eliminate_zeros()
     csr.prune()
-    return csr
+    if stored is None:
+        return csr, {}
+    return csr, {"merged_arcs": stored - num_distinct, "zero_arcs": num_distinct - num_arcs}
 
 
 def distinct(keys: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -28,6 +29,7 @@ from fullgnn.graph.csr import canonical_csr, csr_from_arrays
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
 from fullgnn.graph.pyg import pyg_fields
+from fullgnn.graph.remarks import noted, of_lonely_nodes, to_arrays
 
 if TYPE_CHECKING:
     import networkx
@@ -73,10 +75,12 @@ class Graph:
     """In a bipartite graph, the nodes below this id are users, the others are items, and each edge joins a user to an
     item. None: the graph is not bipartite."""
     val_links: np.ndarray | None = None
-    """(2, E) int64, pairs of nodes that the adjacency does not have, to validate a task that finds links; see
-    ``links.py``. Users stand above items."""
+    """(2, E) int64, pairs of nodes that the adjacency has in neither direction, to validate a task that finds links;
+    each pair once, in either direction; see ``links.py``. Users stand above items."""
     test_links: np.ndarray | None = None
     """The same for testing."""
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    """What was noticed while the graph was made, by name with its count; see ``remarks.py``."""
 
     def __post_init__(self) -> None:
         indptr = check_indptr(self.indptr)
@@ -99,6 +103,13 @@ class Graph:
             links = check_links(getattr(self, name), name, indptr, indices, self.num_users)
             object.__setattr__(self, name, links if links is None else read_only(links))
         check_disjoint(self.val_links, self.test_links, num_nodes)
+        lonely = of_lonely_nodes(
+            indptr, indices, self.num_users, features.shape[1] > 0, (self.val_links, self.test_links)
+        )
+        try:
+            object.__setattr__(self, "remarks", noted(self.remarks, lonely))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DataError(f"remarks are counts by name, see fullgnn/graph/remarks.py: {first_line(error)}") from error
 
     @property
     def num_nodes(self) -> int:
@@ -149,6 +160,7 @@ class Graph:
         num_users: int | None = None,
         val_links: Any = None,
         test_links: Any = None,
+        remarks: Mapping[str, int] | None = None,
     ) -> Graph:
         """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j, as for an arc j -> i.
 
@@ -163,11 +175,12 @@ class Graph:
             adj: (num_nodes, num_nodes), in any format of scipy.sparse; booleans, integers or floats.
             features, labels, train_mask, val_mask, test_mask, num_classes, name, num_users, val_links, test_links: see
                 the fields of ``Graph``.
+            remarks: see the field; counts that take the place of those that are found here.
 
         Raises:
             DataError: one line that says which argument is wrong, and what to pass.
         """
-        adj = canonical_csr(adj)
+        adj, found = canonical_csr(adj)
         return cls(
             adj.indptr,
             adj.indices,
@@ -182,6 +195,7 @@ class Graph:
             num_users=num_users,
             val_links=val_links,
             test_links=test_links,
+            remarks={**found, **(remarks or {})},
         )
 
     @classmethod
@@ -201,6 +215,7 @@ class Graph:
         num_users: int | None = None,
         val_links: Any = None,
         test_links: Any = None,
+        remarks: Mapping[str, int] | None = None,
     ) -> Graph:
         """Graph of (2, E) arcs, sources above targets: an arc u -> v makes v read from u, ``adj[v, u]``.
 
@@ -238,6 +253,7 @@ class Graph:
             num_users=num_users,
             val_links=val_links,
             test_links=test_links,
+            remarks=remarks,
         )
 
     @classmethod
@@ -256,6 +272,7 @@ class Graph:
         num_users: int | None = None,
         val_links: Any = None,
         test_links: Any = None,
+        remarks: Mapping[str, int] | None = None,
     ) -> Graph:
         """Graph of a networkx graph, whose nodes are numbered in the order of ``g.nodes``.
 
@@ -281,6 +298,7 @@ class Graph:
             arcs = networkx.to_scipy_sparse_array(g, weight=weight, format="csr")
         except (TypeError, ValueError) as error:
             raise DataError(f"edge attribute {weight!r} is not numeric: {first_line(error)}") from error
+        num_arcs = g.number_of_edges() if g.is_directed() else 2 * g.number_of_edges() - networkx.number_of_selfloops(g)
         return cls.from_scipy(
             (arcs if weight is not None else arcs.astype(bool)).T,
             features=features,
@@ -293,25 +311,29 @@ class Graph:
             num_users=num_users,
             val_links=val_links,
             test_links=test_links,
+            remarks={"merged_arcs": num_arcs - arcs.nnz, **(remarks or {})},
         )
 
     @classmethod
-    def from_pyg(cls, data: Any, *, num_classes: int = 0, name: str = "graph") -> Graph:
+    def from_pyg(cls, data: Any, *, edge_weight: Any = "auto", num_classes: int = 0, name: str = "graph") -> Graph:
         """Graph of a ``torch_geometric.data.Data``, or of another object with its attributes.
 
         Taken are ``edge_index`` (2, E), where an arc u -> v makes v read from u, as in PyG; ``x`` (num_nodes, F) as the
         features; ``y`` as the labels; ``train_mask``, ``val_mask`` and ``test_mask``; ``num_nodes``, if there is no
-        ``x``; and as weights ``edge_weight`` (E,) or, without it, an ``edge_attr`` (E,) or (E, 1). Each of them but
-        ``edge_index`` may be absent or None. Nothing else is read; an ``edge_attr`` of several columns is not, and a
-        warning is logged. Repeated arcs merge into one, and their weights are added.
+        ``x``; and the weights. Each of them but ``edge_index`` may be absent or None. Nothing else is read. Repeated
+        arcs merge into one, and their weights are added.
 
         Args:
+            edge_weight: the weights, (E,) or (E, 1), such as ``data.edge_attr``; None: every edge counts 1. By default
+                they are ``data.edge_weight`` or, without it, floating-point numbers of ``data.edge_attr``, one an edge.
+                An ``edge_attr`` of integers or booleans is refused: relations and times are no weights, so say whether
+                these are. An ``edge_attr`` of several columns is not read. A remark says which of the two was done.
             num_classes, name: see the fields of ``Graph``.
 
         Raises:
             DataError: one line that says which attribute is wrong, and what to set.
         """
-        return cls.from_edge_index(**pyg_fields(data), num_classes=num_classes, name=name)
+        return cls.from_edge_index(**pyg_fields(data, edge_weight), num_classes=num_classes, name=name)
 
     def label_facts(self) -> LabelFacts:
         """What every rank knows of the labels of this graph."""
@@ -329,17 +351,20 @@ class Graph:
         """
         if self.weight is None:
             adj = self.adjacency(bool)
-            union, weight = adj + adj.T, None
+            union, weight, unequal = adj + adj.T, None, 0
         else:
             # Compare ranks (from 1) instead of weights: scipy's maximum takes a missing entry for 0, and a weight
             # may be negative.
             values, rank = np.unique(self.weight, return_inverse=True)
             adj = csr_from_arrays(rank + 1, self.indices, self.indptr)
-            union = adj.maximum(adj.T.tocsr())
+            transposed = adj.T.tocsr()
+            union = adj.maximum(transposed)
             weight = values[union.data - 1]
+            unequal = int((adj - adj.minimum(transposed)).multiply(transposed.astype(bool)).count_nonzero())
         if union.nnz == adj.nnz and (weight is None or np.array_equal(union.data, adj.data)):
             return self  # A >= A^T everywhere, hence A = A^T
-        return replace(self, indptr=union.indptr, indices=union.indices, weight=weight)
+        remarks = {**self.remarks, "unequal_weights": unequal}
+        return replace(self, indptr=union.indptr, indices=union.indices, weight=weight, remarks=remarks)
 
     def permute(self, perm: Any) -> Graph:
         """The same graph under other node ids: new node ``i`` is old node ``perm[i]``.
@@ -381,7 +406,8 @@ class Graph:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         given = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
-        links: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
+        more: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
+        more |= to_arrays(self.remarks)
         with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
             np.savez(
                 file,
@@ -396,5 +422,5 @@ class Graph:
                 test_mask=self.test_mask,
                 num_classes=np.array(self.num_classes),
                 name=np.array(self.name),
-                **links,
+                **more,
             )

@@ -1,4 +1,7 @@
-"""Checks of the fields of a ``Graph`` that tasks which find links read: see ``links.py``."""
+"""Checks of the fields of a ``Graph`` that tasks which find links read: see ``links.py``.
+
+A pair of nodes has no direction: (u, v) and (v, u) are the same one.
+"""
 
 from typing import Any
 
@@ -32,7 +35,8 @@ def check_num_users(value: Any, indptr: np.ndarray, indices: np.ndarray) -> int 
 def check_links(
     value: Any, name: str, indptr: np.ndarray, indices: np.ndarray, num_users: int | None
 ) -> np.ndarray | None:
-    """Held-out pairs: (2, E) int64, sorted, each once, none of which the adjacency has; None: there are none."""
+    """Held-out pairs: (2, E) int64, sorted, each once, none of which the adjacency has in either direction; None: there
+    are none."""
     if value is None:
         return None
     links, num_nodes = to_integers(value, name).astype(np.int64, copy=False), len(indptr) - 1
@@ -47,27 +51,40 @@ def check_links(
         raise DataError(f"{name} joins node {links[0][links[0] == links[1]][0]} with itself: leave such pairs out")
     if num_users is not None and ((links[0] >= num_users) | (links[1] < num_users)).any():
         raise DataError(f"{name} must have users above items in a graph with num_users={num_users}")
-    keys = links[0] * num_nodes + links[1]
-    ordered = distinct(keys)
-    if len(ordered) < len(keys):
-        raise DataError(f"{name} has {len(keys) - len(ordered)} pairs more than once: give each pair once")
-    rows = np.repeat(np.arange(num_nodes), np.diff(indptr))
-    stored = np.isin(ordered, rows * num_nodes + indices)
-    if num_users is not None:
-        stored |= np.isin(ordered, indices.astype(np.int64) * num_nodes + rows)
-    if stored.any():
-        pair = ordered[stored][0]
+    num_pairs = len(distinct(_keys(links, num_nodes)))
+    if num_pairs < links.shape[1]:
         raise DataError(
-            f"{name} has the pair ({pair // num_nodes}, {pair % num_nodes}), which the adjacency has too: hold it out"
-            " of the adjacency"
+            f"{name} has {links.shape[1] - num_pairs} pairs more than once: give each pair once, in one direction"
         )
-    return np.stack([ordered // num_nodes, ordered % num_nodes])
+    ordered = links[:, np.lexsort(links[::-1])]
+    stored = np.repeat(np.arange(num_nodes), np.diff(indptr)) * num_nodes + indices  # ascending
+    for direction, (first, second) in (("", ordered), (" in the other direction", ordered[::-1])):
+        known = _has(stored, first * num_nodes + second)
+        if known.any():
+            pair = ", ".join(str(node) for node in ordered[:, known][:, 0])
+            raise DataError(
+                f"{name} has the pair ({pair}), which the adjacency has too{direction}: hold both directions out of the"
+                " adjacency"
+            )
+    return ordered
 
 
 def check_disjoint(val_links: np.ndarray | None, test_links: np.ndarray | None, num_nodes: int) -> None:
     """Refuse checked links of which a pair is in both."""
     if val_links is None or test_links is None:
         return
-    both = np.isin(val_links[0] * num_nodes + val_links[1], test_links[0] * num_nodes + test_links[1])
+    both = np.isin(_keys(val_links, num_nodes), _keys(test_links, num_nodes))
     if both.any():
         raise DataError(f"val_links and test_links have {both.sum()} pairs in common: a pair belongs to one of them")
+
+
+def _keys(links: np.ndarray, num_nodes: int) -> np.ndarray:
+    """A number for each of the pairs (2, E) that is the same in both directions."""
+    return links.min(axis=0) * num_nodes + links.max(axis=0)
+
+
+def _has(ascending: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Whether each of ``keys`` is among the ``ascending`` ones."""
+    places = np.searchsorted(ascending, keys)
+    places[places == len(ascending)] = 0
+    return ascending[places] == keys if len(ascending) else np.zeros(len(keys), bool)

@@ -1,24 +1,27 @@
 """Links that a task learns to find: pairs of nodes that the adjacency has or that are held out, and who may be joined.
 
-The pairs of a graph are
+A pair has no direction, since the score of a pair is an inner product. The pairs of a graph are its distinct edges, the
+lower id above the higher one, in whichever direction an edge is stored: in a bipartite graph (``Graph.num_users``), a
+user above an item. Weights do not count, and a self-loop is no pair.
 
-- of a bipartite graph (``Graph.num_users``): each user above an item, in whichever direction it is stored;
-- of a symmetric graph: each undirected edge once, the lower id above the higher one;
-- of a directed graph: each node above a node that it reads from.
-
-A self-loop is no pair. The *owner* of a pair is its first node. Pairs are numbered by their owner, then by the partner,
-in the original ids: the numbers do not depend on the order of the nodes or on the number of ranks.
+The *owner* of a pair is its first node. A *negative* of a pair is a candidate that the owner is not joined with. An
+owner that is joined with every candidate has none, so there is nothing to tell its pairs from: they are not trained
+with, though both nodes stay joined. Pairs are numbered by their owner, then by the partner, in the original ids: the
+numbers do not depend on the order of the nodes or on the number of ranks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from fullgnn.errors import DataError
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.remarks import noted
 
 
 class Lists(NamedTuple):
@@ -27,9 +30,14 @@ class Lists(NamedTuple):
     indptr: np.ndarray  # (num_rows + 1,) int64
     ids: np.ndarray  # (number of all ids,) int64
 
+    @property
+    def counts(self) -> np.ndarray:
+        """(num_rows,) int64, the length of each list."""
+        return np.diff(self.indptr)
+
     def of(self, rows: np.ndarray) -> Lists:
         """The lists of ``rows``, in their order."""
-        counts = np.diff(self.indptr)[rows]
+        counts = self.counts[rows]
         indptr = np.concatenate([[0], np.cumsum(counts)])
         index = np.arange(indptr[-1]) + np.repeat(self.indptr[rows] - indptr[:-1], counts)
         return Lists(indptr, self.ids[index])
@@ -48,14 +56,30 @@ class LinkFacts:
 
     num_nodes: int
     num_users: int | None = None  # of a bipartite graph, whose nodes from this id on are items
-    num_train: int = 1  # pairs of the adjacency
+    num_train: int = 1  # pairs of the adjacency that have a negative
     num_val: int = 0
     num_test: int = 0
+    num_without_negative: int = 0  # further pairs of the adjacency
 
     @property
     def candidates(self) -> range:
         """Ids of the nodes that may be a partner: the items of a bipartite graph, or all nodes."""
         return range(self.num_users or 0, self.num_nodes)
+
+    def check_trainable(self) -> None:
+        """Refuse a graph without a pair to train on.
+
+        Raises:
+            DataError: one line that says why there is none.
+        """
+        if not self.num_train and self.num_without_negative:
+            why = "each of their users is joined with every item: give a graph where one is not"
+            if self.num_users is None:
+                why = "the first node of each, which has the lower id, is joined with every other node: give a graph"
+                why += " where one is not, or number such nodes after all others"
+            raise DataError(f"none of the {self.num_without_negative} pairs to train on has a negative, since {why}")
+        if not self.num_train:
+            raise DataError("there is no edge to train on: give a graph with edges, or hold out fewer of them")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,83 +88,90 @@ class LinkPairs:
 
     facts: LinkFacts
     train: Lists
+    """Pairs of the adjacency that have a negative."""
     val: Lists
     test: Lists
     known: Lists
-    """By node, the partners of training pairs that the node may not draw as a negative. They are in either direction of
-    a symmetric graph, and unless the graph is bipartite the node itself is one of them."""
+    """By node, the candidates that are no negatives of the node: those that it is joined with in the adjacency and,
+    unless the graph is bipartite, the node itself."""
     held: Lists
     """The same with the partners of held-out pairs."""
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    """See ``remarks.py``."""
 
     @classmethod
     def of(cls, graph: Graph) -> LinkPairs:
         """The pairs of ``graph``."""
         size, bipartite = graph.num_nodes, graph.num_users is not None
-        symmetric = not bipartite and stores_both_directions(graph)
-        train, val, test = split = _split(graph, symmetric)
-        facts = LinkFacts(size, graph.num_users, *(len(one[0]) for one in split))
+        train, num_one_way = train_pairs(graph)
+        val, test = (
+            np.empty((2, 0), np.int64) if pairs is None else np.sort(pairs, axis=0)
+            for pairs in (graph.val_links, graph.test_links)
+        )
 
         def lists(*pairs: np.ndarray) -> Lists:
             rows, ids = np.concatenate(pairs, axis=1)
             return Lists.from_pairs(rows, ids, size, size)
 
-        if bipartite:
-            return cls(facts, lists(train), lists(val), lists(test), lists(train), lists(train, val, test))
-        loops = np.tile(np.arange(size), (2, 1))
-        both = [np.concatenate([one, one[::-1]], axis=1) if symmetric else one for one in split]
-        return cls(facts, lists(train), lists(val), lists(test), lists(both[0], loops), lists(*both, loops))
+        def joined(*pairs: np.ndarray) -> Lists:
+            loops = np.tile(np.arange(size), (2, 1))
+            return lists(*pairs) if bipartite else lists(*pairs, *(one[::-1] for one in pairs), loops)
+
+        known, held = joined(train), joined(train, val, test)
+        num_candidates = size - (graph.num_users or 0)
+        full = known.counts == num_candidates
+        drawn = train[:, ~full[train[0]]] if full.any() else train
+        without = train.shape[1] - drawn.shape[1]
+        facts = LinkFacts(size, graph.num_users, drawn.shape[1], val.shape[1], test.shape[1], without)
+        remarks = {
+            "one_way_arcs": graph.remarks.get("one_way_arcs", num_one_way),  # of before pairs were held out
+            "pairs_without_negative": without,
+            "training_pairs": train.shape[1] if without else 0,
+            "held_out_pairs_without_negative": sum(
+                np.count_nonzero(held.counts[pairs[0]] == num_candidates) for pairs in (val, test)
+            ),
+        }
+        return cls(facts, lists(drawn), lists(val), lists(test), known, held, noted(remarks))
 
 
-def _split(graph: Graph, symmetric: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The training, validation and test pairs, each (2, number of pairs) int64."""
-    train = train_pairs(graph, symmetric)
-    held = []
-    for pairs in (graph.val_links, graph.test_links):
-        pairs = np.empty((2, 0), np.int64) if pairs is None else pairs
-        held.append(np.unique(np.sort(pairs, axis=0), axis=1) if symmetric else pairs)
-    return train, held[0], held[1]
+def train_pairs(graph: Graph) -> tuple[np.ndarray, int]:
+    """The pairs of the adjacency, each once, in ascending order.
 
-
-def train_pairs(graph: Graph, symmetric: bool) -> np.ndarray:
-    """(2, number of pairs) int64, the pairs of the adjacency, each once."""
-    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    cols = graph.indices.astype(np.int64)
-    if graph.num_users is not None:
-        user, item = np.minimum(rows, cols), np.maximum(rows, cols)
-        keys = distinct(user * graph.num_nodes + item)
-        return np.stack([keys // graph.num_nodes, keys % graph.num_nodes])
-    chosen = cols > rows if symmetric else cols != rows
-    return np.stack([rows[chosen], cols[chosen]])
-
-
-def stores_both_directions(graph: Graph) -> bool:
-    """Whether each stored arc is stored in both directions; weights do not count."""
+    Returns:
+        (2, number of pairs) int64, and how many arcs are stored in one direction only.
+    """
     from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
 
-    return is_symmetric(graph.indptr, graph.indices, None)
+    rows, cols = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr)), graph.indices.astype(np.int64)
+    upper = cols > rows
+    if is_symmetric(graph.indptr, graph.indices, None):
+        return np.stack([rows[upper], cols[upper]]), 0
+    lower = cols < rows
+    keys = distinct(
+        np.concatenate([rows[upper] * graph.num_nodes + cols[upper], cols[lower] * graph.num_nodes + rows[lower]])
+    )
+    num_arcs = int(np.count_nonzero(upper) + np.count_nonzero(lower))
+    return np.stack(np.divmod(keys, graph.num_nodes)), 2 * len(keys) - num_arcs
 
 
 def hold_out(graph: Graph, val_fraction: float, test_fraction: float, seed: int) -> Graph:
     """``graph`` without some of its pairs, which become its ``val_links`` and ``test_links``.
 
-    A split that the graph has already is kept. In a symmetric or bipartite graph both directions of a pair leave the
-    adjacency. Which pairs are drawn depends on the pairs and on ``seed`` alone.
+    A split that the graph has already is kept. Both directions of a pair leave the adjacency. Which pairs are drawn
+    depends on the pairs and on ``seed`` alone.
     """
     val_fraction = val_fraction if graph.val_links is None else 0.0
     test_fraction = test_fraction if graph.test_links is None else 0.0
     if not val_fraction and not test_fraction:
         return graph
-    symmetric = graph.num_users is None and stores_both_directions(graph)
-    pairs, num_nodes = train_pairs(graph, symmetric), graph.num_nodes
+    (pairs, num_one_way), num_nodes = train_pairs(graph), graph.num_nodes
     shuffled = np.random.default_rng(seed).permutation(pairs.shape[1])
     num_val, num_test = (int(fraction * len(shuffled)) for fraction in (val_fraction, test_fraction))
     val, test = (np.sort(one) for one in (shuffled[:num_val], shuffled[num_val : num_val + num_test]))
-    away = pairs[:, np.concatenate([val, test])]
-    keys = away[0] * num_nodes + away[1]
-    if symmetric or graph.num_users is not None:
-        keys = np.concatenate([keys, away[1] * num_nodes + away[0]])
+    first, second = pairs[:, np.concatenate([val, test])]
+    away = np.concatenate([first * num_nodes + second, second * num_nodes + first])
     stored = np.repeat(np.arange(num_nodes), np.diff(graph.indptr)) * num_nodes + graph.indices
-    kept = ~np.isin(stored, keys)
+    kept = ~np.isin(stored, away)
     counts = np.bincount(stored[kept] // num_nodes, minlength=num_nodes)
     return replace(
         graph,
@@ -149,4 +180,5 @@ def hold_out(graph: Graph, val_fraction: float, test_fraction: float, seed: int)
         weight=None if graph.weight is None else graph.weight[kept],
         val_links=pairs[:, val] if num_val else graph.val_links,
         test_links=pairs[:, test] if num_test else graph.test_links,
+        remarks=noted({"one_way_arcs": num_one_way}, graph.remarks),
     )

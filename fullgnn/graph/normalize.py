@@ -12,10 +12,10 @@ D^-1/2 P D^-1/2 X = row_scale * (P (col_scale * X)). Otherwise a block holds the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 NORMALIZATIONS = ("sym", "row", "none")
 ENTRIES_PER_BLOCK = 1 << 22  # float64 temporaries of 32 MiB, whatever the size of the graph
+LEAST_SUM = 1e-6
+"""A row sum must be above this fraction of the sum of the magnitudes: a smaller one has lost its digits, and dividing
+by it makes entries that no model trains with."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,12 @@ class Propagation:
     - ``row``: A = D^-1 A', the mean over the nodes that a node reads from;
     - ``none``: A = A'.
 
-    The scale of a node of degree 0 is 0.
+    The scale of a node without neighbours is 0. Where a node has neighbours, its row sum must be a positive number that
+    its weights do not cancel; see ``refuse_unusable``.
+
+    Args:
+        without_sums: the setting of the model with which it does not divide by row sums, for messages; empty: there is
+            none. Two propagations that differ only here are equal.
 
     Raises:
         ConfigError: an unknown normalisation.
@@ -49,6 +57,7 @@ class Propagation:
 
     normalization: str = "sym"
     self_loops: bool = True
+    without_sums: str = field(default="normalization=none", compare=False)
 
     def __post_init__(self) -> None:
         if self.normalization not in NORMALIZATIONS:
@@ -167,19 +176,36 @@ def check_rows(
         )
 
 
-def row_sums(graph: Graph, self_loops: bool = True) -> np.ndarray:
+def row_sums(graph: Graph, self_loops: bool = True, without_sums: str = Propagation.without_sums) -> np.ndarray:
     """(num_nodes,) float64 row sums of A', see ``Propagation`` and ``sums_of_rows``.
 
     Raises:
-        DataError: as ``sums_of_rows``.
+        DataError: as ``sums_of_rows`` and ``refuse_unusable``.
     """
     weighted = graph.weight is not None
-    return sums_of_rows(graph.adjacency(np.float64 if weighted else np.int8), self_loops, weighted_as(graph.weight))
+    found = sums_of_rows(graph.adjacency(np.float64 if weighted else np.int8), self_loops, weighted_as(graph.weight))
+    refuse_unusable([found.unusable], without_sums)
+    return found.total
 
 
 def weighted_as(weight: np.ndarray | None) -> np.dtype | None:
     """The dtype of the stored weights; None where every entry is 1."""
     return None if weight is None else weight.dtype
+
+
+class Unusable(NamedTuple):
+    """Rows by whose sums nothing can be divided, see ``refuse_unusable``."""
+
+    num_rows: int = 0
+    node: int = 0  # with the least sum
+    total: float = 0.0  # its sum
+
+
+class RowSums(NamedTuple):
+    """What ``sums_of_rows`` finds."""
+
+    total: np.ndarray  # (m,) float64
+    unusable: Unusable = Unusable()
 
 
 def sums_of_rows(
@@ -188,12 +214,8 @@ def sums_of_rows(
     stored: np.dtype | None,
     first: int = 0,
     name_of: Callable[[int], int] = int,
-) -> np.ndarray:
-    """(m,) float64 row sums of A', see ``Propagation``, for consecutive rows; the same for any order of the nodes.
-
-    Stored weights are rounded, each by up to a relative u (2^-24 in float32, 2^-53 in float64). A sum of at most u
-    times the sum of the magnitudes may consist of these rounding errors alone, as 3.9 - 1.9 - 1.9 - 0.1 does, and
-    counts as 0. A sum below the smallest normal number counts as 0 too, since its reciprocal would be infinite.
+) -> RowSums:
+    """Row sums of A', see ``Propagation``, for consecutive rows; the same for any order of the nodes.
 
     Args:
         rows: (m, n), rows of the stored adjacency; its weights in float64, or ones.
@@ -202,27 +224,50 @@ def sums_of_rows(
         name_of: the node of a row, for messages.
 
     Raises:
-        DataError: a sum is negative or beyond float64; the message names the node.
+        DataError: a sum, or its reciprocal, is beyond float64; the message names the node.
     """
     if stored is None:
         without_loop = rows.diagonal(k=first) == 0 if self_loops and len(rows.indptr) > 1 else 0
-        return np.diff(rows.indptr).astype(np.float64) + without_loop
+        return RowSums(np.diff(rows.indptr).astype(np.float64) + without_loop)
     from fullgnn.graph._row_sums_cpu import accurate_row_sums  # imported here, since it imports numba
 
     adj = with_self_loops(rows, first) if self_loops else rows
     total, magnitude = accurate_row_sums(adj.indptr, adj.data)
-    roundoff = np.finfo(stored).eps / 2
-    total[np.abs(total) <= np.maximum(roundoff * magnitude, np.finfo(np.float64).tiny)] = 0
-    if not np.isfinite(total).all():
-        node = name_of(int(np.flatnonzero(~np.isfinite(total))[0]) + first)
-        raise DataError(f"the weights with which node {node} reads sum to more than float64 holds: scale the weights")
-    if total.min(initial=0) < 0:
-        row = int(total.argmin())
+    beyond = ~np.isfinite(magnitude) | ((magnitude > 0) & (magnitude < np.finfo(np.float64).tiny))
+    if beyond.any():
+        row = int(beyond.argmax())
+        how = "less" if np.isfinite(magnitude[row]) else "more"
         raise DataError(
-            f"the weights with which node {name_of(row + first)} reads sum to {total[row]:g}: normalization=sym and row"
-            " need sums >= 0; use normalization=none or weights that are not negative"
+            f"the weights with which node {name_of(row + first)} reads sum to {how} than float64 holds: scale the"
+            " weights"
         )
-    return total
+    wrong = np.flatnonzero((total <= LEAST_SUM * magnitude) & (magnitude > 0))
+    if not len(wrong):
+        return RowSums(total)
+    row = int(wrong[total[wrong].argmin()])
+    return RowSums(total, Unusable(len(wrong), name_of(row + first), float(total[row])))
+
+
+def refuse_unusable(found: Iterable[Unusable], without_sums: str) -> None:
+    """Refuse a graph with rows whose sums are negative, or next to nothing beside the magnitudes of their weights.
+
+    Args:
+        found: those of each part of the graph.
+        without_sums: see ``Propagation``.
+
+    Raises:
+        DataError: it names the node with the least sum and the number of such nodes, and says what to change.
+    """
+    wrong = [one for one in found if one.num_rows]
+    if not wrong:
+        return
+    worst, count = min(wrong, key=lambda one: one.total), sum(one.num_rows for one in wrong)
+    others = "no other node is" if count == 1 else f"{count} nodes are"
+    raise DataError(
+        f"the weights with which node {worst.node} reads sum to {worst.total:g}, which is negative or next to nothing"
+        f" beside their magnitudes ({others} like that), and the model divides by these sums: use"
+        f" {without_sums + ' or ' if without_sums else ''}weights that are not negative"
+    )
 
 
 def with_self_loops(matrix: csr_array, first: int = 0) -> csr_array:

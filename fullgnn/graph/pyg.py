@@ -1,11 +1,9 @@
 """Read a ``torch_geometric.data.Data`` by its attributes: torch_geometric is not imported."""
 
-import logging
 from typing import Any
 
 from fullgnn.errors import DataError
-
-log = logging.getLogger(__name__)
+from fullgnn.graph.checks import to_array
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -15,11 +13,11 @@ def is_pyg_data(value: Any) -> bool:
     return hasattr(value, "edge_index") or hasattr(value, "edge_types")
 
 
-def pyg_fields(data: Any) -> dict[str, Any]:
+def pyg_fields(data: Any, edge_weight: Any = "auto") -> dict[str, Any]:
     """The arguments of ``Graph.from_edge_index`` that ``data`` holds; see ``Graph.from_pyg``.
 
     Raises:
-        DataError: ``data`` has no ``edge_index``.
+        DataError: ``data`` has no ``edge_index``, or an ``edge_attr`` that may or may not be weights.
     """
     if hasattr(data, "edge_types"):
         raise DataError("a HeteroData has nodes of several types, and a Graph has one: pass data.to_homogeneous()")
@@ -30,23 +28,36 @@ def pyg_fields(data: Any) -> dict[str, Any]:
             " removed it"
         )
     features = getattr(data, "x", None)
+    weight, remarks = _weights(data) if isinstance(edge_weight, str) and edge_weight == "auto" else (edge_weight, {})
+    if getattr(weight, "ndim", 1) == 2 and weight.shape[1] == 1:
+        weight = weight.reshape(-1)
     return dict(
         edge_index=edge_index,
         features=features,
         labels=getattr(data, "y", None),
         num_nodes=getattr(data, "num_nodes", None) if features is None else None,
-        edge_weight=_edge_weight(data),
+        edge_weight=weight,
+        remarks=remarks,
         **{name: getattr(data, name, None) for name in MASKS},
     )
 
 
-def _edge_weight(data: Any) -> Any:
-    """One weight an edge: ``edge_weight``, or else an ``edge_attr`` of one column; None if there is neither."""
+def _weights(data: Any) -> tuple[Any, dict[str, int]]:
+    """One weight an edge, or None, and the remarks: ``edge_weight``, or else floating-point numbers of ``edge_attr``.
+
+    Raises:
+        DataError: ``edge_attr`` has one integer or boolean an edge.
+    """
     weight, attributes = getattr(data, "edge_weight", None), getattr(data, "edge_attr", None)
     if weight is not None or attributes is None:
-        return weight
-    shape = tuple(attributes.shape)
-    if len(shape) == 1 or shape[1:] == (1,):
-        return attributes.reshape(-1)
-    log.warning("edge_attr has shape %s, and a Graph has one weight an edge: edge_attr is not read", shape)
-    return None
+        return weight, {}
+    attributes = to_array(attributes, "edge_attr")
+    if attributes.ndim > 1 and attributes.shape[1:] != (1,):
+        return None, {"unread_edge_attr": attributes[:1].size}
+    if attributes.dtype.kind in "biu" and attributes.size:
+        raise DataError(
+            f"edge_attr holds {attributes.dtype} numbers, which may be relations, times or weights: pass"
+            " Graph.from_pyg(data, edge_weight=None) for a graph without weights, or"
+            " Graph.from_pyg(data, edge_weight=data.edge_attr) if they are its weights"
+        )
+    return attributes.reshape(-1), {"edge_attr_weights": attributes.size}

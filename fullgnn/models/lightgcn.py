@@ -35,7 +35,7 @@ class LightGCN(torch.nn.Module):
         check_sizes(num_layers=num_layers)
         if not 0 < init_std < float("inf"):
             raise ConfigError(f"model.init_std={init_std} is out of range: it must be above 0")
-        self.num_blocks, self.propagation = num_layers, Propagation("sym", self_loops=False)
+        self.num_blocks, self.propagation = num_layers, Propagation("sym", self_loops=False, without_sums="")
         self.embedding = NodeEmbedding(out_channels, seed, std=init_std)
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:

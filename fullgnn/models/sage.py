@@ -4,9 +4,9 @@ from functools import partial
 from typing import Any
 
 from fullgnn.config.options import takes_options
-from fullgnn.graph import Propagation
 from fullgnn.models.stack import Stack, StackOptions
 from fullgnn.nn import SAGEConv
+from fullgnn.nn.sage_conv import MEAN
 
 
 class SAGE(Stack):
@@ -26,5 +26,5 @@ class SAGE(Stack):
     def __init__(self, in_channels: int, out_channels: int, aggregation: str = "mean", **options: Any):
         chosen = StackOptions(**options)
         conv = partial(SAGEConv, aggregation=aggregation, bias=chosen.bias)
-        propagation = Propagation("row", self_loops=False) if aggregation == "mean" else None
+        propagation = MEAN if aggregation == "mean" else None
         super().__init__(conv, in_channels, out_channels, chosen, propagation=propagation)

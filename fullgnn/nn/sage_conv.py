@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.graph import EdgeSet
+from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
@@ -13,6 +13,8 @@ from fullgnn.nn.neighbor_max import neighbor_max
 from fullgnn.schemes.block import Block, Input, PropagatedInput
 
 AGGREGATIONS = ("mean", "max")
+MEAN = Propagation("row", self_loops=False, without_sums="model.aggregation=max")
+"""The matrix of the mean over the neighbours; the maximum does not divide by the sums of the weights."""
 
 
 class SAGEConv(torch.nn.Module):
@@ -47,6 +49,7 @@ class SAGEConv(torch.nn.Module):
         self.neighbors: GCNConv | Linear
         if aggregation == "mean":
             self.neighbors = GCNConv(in_channels, out_channels, generator, "row", self_loops=False, bias=bias)
+            self.neighbors.propagation = MEAN
         elif aggregation == "max":
             self.edge_set = EdgeSet(self_loops=False)
             self.neighbors = Linear(in_channels, out_channels, generator, bias)

@@ -19,6 +19,7 @@ from fullgnn.distributed import default_nproc
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset
+from fullgnn.graph.remarks import say
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import prepare_folder, temporary_places
 from fullgnn.prepare.statistics import edge_cut
@@ -43,6 +44,7 @@ def run(arguments: list[str]) -> None:
         path, _ = prepare_folder(cfg, num_parts_of(cfg), places.new())
         facts = open_folder(path).facts
         kept = path.is_relative_to(os.path.abspath(os.path.expanduser(cfg.runtime.cache_dir)))
+    say(facts.nodes.name, facts.remarks)
     methods = facts.methods
     if not kept:
         raise ConfigError(

@@ -19,6 +19,7 @@ from fullgnn.config import Config, build
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
 from fullgnn.graph.links import LinkPairs
+from fullgnn.graph.remarks import noted
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows, TakenRows
@@ -79,6 +80,7 @@ def cut(
         order.used,
         load_time_s,
         time.perf_counter() - begin,
+        noted(graph.remarks, {} if links is None else links.remarks),
     )
     return PreparedGraph(facts, whole.part)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
+from fullgnn.graph.remarks import known
 from fullgnn.partition import Partition
 from fullgnn.reorder.two_level import UsedMethods
 
@@ -100,6 +101,7 @@ class GraphFacts:
     methods: UsedMethods  # how the nodes were ordered
     load_time_s: float
     prepare_time_s: float  # partition, reorder, permute, cut and count
+    remarks: Mapping[str, int] = field(default_factory=dict)  # see ``graph/remarks.py``
 
     @property
     def num_parts(self) -> int:
@@ -146,6 +148,7 @@ class GraphFacts:
             "partition": Partition(np.array(values["partition"]["bounds"], np.int64)),
             "counts": BlockCounts(**{name: np.array(one, np.int64) for name, one in values["counts"].items()}),
             "methods": UsedMethods(**values["methods"]),
+            "remarks": known(values.get("remarks", {})),
         }
         return cls(**{**values, **found})
 
@@ -157,5 +160,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     if hasattr(value, "__dataclass_fields__"):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     return value

@@ -14,10 +14,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fullgnn.config import Config, build
 from fullgnn.distributed import (
@@ -29,8 +31,8 @@ from fullgnn.distributed import (
     receive_arrays,
     send_arrays,
 )
-from fullgnn.graph import Graph, load_dataset
-from fullgnn.graph.datasets import dataset_files
+from fullgnn.graph import Graph, dataset_identity, load_dataset
+from fullgnn.graph.remarks import say
 from fullgnn.partition import contiguous, nnz
 from fullgnn.prepare.arrange import arrange
 from fullgnn.prepare.facts import GraphFacts
@@ -41,7 +43,7 @@ from fullgnn.reorder import degree, none, rcm, slashburn
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.memory import within_memory
-from fullgnn.tasks.build import held_out, takes_links
+from fullgnn.tasks.build import held_out, lacks_examples, refuse_without_examples, takes_links
 from fullgnn.telemetry.phases import announce
 
 log = logging.getLogger(__name__)
@@ -49,12 +51,25 @@ log = logging.getLogger(__name__)
 KIND = "prepared"
 """Folder, in the cache, of prepared graphs."""
 
+PAIRS = 2
+"""Version of the pairs that a task which finds links prepares: increase it when ``graph/links.py`` defines others."""
+
+FILES = "files"
+"""Folder, in the cache, of the sizes and times of the files of which graphs were last prepared. Unlike other files of
+the cache, these are replaced, and nothing is computed from them."""
+
 _WITHOUT_SEED = (contiguous, nnz, none, degree, rcm, slashburn)
 
 
 @contextmanager
 def prepared_graph(
-    cfg: Config, world: World, num_parts: int, work: HostWork | None = None, graph: Graph | None = None
+    cfg: Config,
+    world: World,
+    num_parts: int,
+    work: HostWork | None = None,
+    graph: Graph | None = None,
+    to_train: bool = False,
+    remarks_said: bool = False,
 ) -> Iterator[PreparedGraph]:
     """The graph of ``cfg`` in ``num_parts`` block rows, as this rank reads it inside the ``with`` block.
 
@@ -63,12 +78,17 @@ def prepared_graph(
     Args:
         work: on rank 0, where the whole graph is loaded, and which is closed then; None: in this process.
         graph: on rank 0, the graph that replaces ``cfg.dataset``.
+        to_train: whether a graph without labelled training nodes is refused, before it is ordered.
+        remarks_said: whether the run has logged the remarks on the graph already.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
     if world.size == 1 or world.dry:
-        yield prepare_here(cfg, num_parts, graph)
+        prepared = prepare_here(cfg, num_parts, graph, to_train)
+        if not remarks_said:
+            say(prepared.facts.nodes.name, prepared.facts.remarks)
+        yield prepared
         return
     work = work or HostWork()
     if world.rank:
@@ -76,32 +96,37 @@ def prepared_graph(
 
         load_compiler()  # takes a while, as long as rank 0 works
     with temporary_places() as places:
-        made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph))
+        made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph, to_train))
         work.close()
         _loaded.cache_clear()
         path, was_kept = broadcast_object(made)
         path = _on_this_machine(world, path, places)
-        yield on_every_rank(lambda: _opened(path, was_kept))
+        prepared = on_every_rank(lambda: _opened(path, was_kept))
+        if not remarks_said:
+            say(prepared.facts.nodes.name, prepared.facts.remarks)
+        yield prepared
         all_gather_objects(None)  # all ranks have read what they need
 
 
-def prepare_here(cfg: Config, num_parts: int, graph: Graph | None = None) -> PreparedGraph:
+def prepare_here(cfg: Config, num_parts: int, graph: Graph | None = None, to_train: bool = False) -> PreparedGraph:
     """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, for this process alone.
 
     With a cache it is a folder there; otherwise it is in memory.
     """
     if Cache(cfg.runtime.cache_dir).folder is None:
-        return arranged(cfg, num_parts, graph)
+        return arranged(cfg, num_parts, graph, to_train)
     with temporary_places() as places:
-        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph)
+        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph, to_train)
         _loaded.cache_clear()
         found = _opened(path, was_kept)
         if path.parent.name == KIND:
             return found
-    return arranged(cfg, num_parts, graph)  # an order that takes the place of another one is not kept
+    return arranged(cfg, num_parts, graph, to_train)  # an order that takes the place of another one is not kept
 
 
-def prepare_folder(cfg: Config, num_parts: int, temporary: Path, graph: Graph | None = None) -> tuple[Path, bool]:
+def prepare_folder(
+    cfg: Config, num_parts: int, temporary: Path, graph: Graph | None = None, to_train: bool = False
+) -> tuple[Path, bool]:
     """Find the prepared graph in the cache, or make it there, or in the folder ``temporary`` if there is no cache.
 
     Returns:
@@ -112,11 +137,13 @@ def prepare_folder(cfg: Config, num_parts: int, temporary: Path, graph: Graph | 
     """
     cache = Cache(cfg.runtime.cache_dir)
     cache.check()
-    key = "" if graph is not None else key_of_files(cfg, num_parts, cache)
+    identity = None if graph is not None or cache.folder is None else dataset_identity(cfg.dataset)
+    key = _key_of_identity(cfg, num_parts, cache, identity)
     if found := _kept(cache, key):
         return found, True
+    _say_what_changed(cfg, num_parts, cache, identity)
     begin = time.perf_counter()
-    graph = _graph(cfg, graph)
+    graph = _graph(cfg, graph, to_train)
     load_time_s = time.perf_counter() - begin
     key = key or _key_of_arrays(cfg, num_parts, cache, graph)
     if found := _kept(cache, key):
@@ -127,7 +154,9 @@ def prepare_folder(cfg: Config, num_parts: int, temporary: Path, graph: Graph | 
     used = prepared.facts.methods.partition, prepared.facts.methods.reorder
     if cache.folder is None or used != (name_of(build(cfg.partition)), name_of(build(cfg.reorder.method))):
         return write_folder(prepared, temporary), False
-    return write_folder(replace(prepared, key=key), cache.folder / KIND / key), False
+    written = write_folder(replace(prepared, key=key), cache.folder / KIND / key)
+    _remember_files(cfg, num_parts, cache, identity)
+    return written, False
 
 
 def _opened(path: Path, was_kept: bool) -> PreparedGraph:
@@ -139,10 +168,10 @@ def _opened(path: Path, was_kept: bool) -> PreparedGraph:
     return replace(found, facts=replace(found.facts, methods=methods, load_time_s=0.0, prepare_time_s=0.0))
 
 
-def arranged(cfg: Config, num_parts: int, graph: Graph | None = None) -> PreparedGraph:
+def arranged(cfg: Config, num_parts: int, graph: Graph | None = None, to_train: bool = False) -> PreparedGraph:
     """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, in the memory of this process."""
     begin, given = time.perf_counter(), graph
-    graph = _graph(cfg, graph)
+    graph = _graph(cfg, graph, to_train)
     load_time_s, cache = time.perf_counter() - begin, Cache(cfg.runtime.cache_dir)
     if given is None:
         _loaded.cache_clear()
@@ -151,18 +180,21 @@ def arranged(cfg: Config, num_parts: int, graph: Graph | None = None) -> Prepare
 
 
 def loaded_dataset(node: dict[str, Any]) -> Graph:
-    """The graph of a ``dataset`` node. This process keeps it until it has been prepared."""
-    return _loaded(json.dumps(node))
+    """The graph of a ``dataset`` node. This process keeps it until it has been prepared, or a file has changed."""
+    return _loaded(json.dumps(node), json.dumps(dataset_identity(node)))
 
 
 @lru_cache(maxsize=1)
-def _loaded(node: str) -> Graph:
+def _loaded(node: str, identity: str) -> Graph:
     return load_dataset(json.loads(node))
 
 
-def _graph(cfg: Config, graph: Graph | None) -> Graph:
+def _graph(cfg: Config, graph: Graph | None, to_train: bool) -> Graph:
     """``graph``, or that of ``cfg.dataset``, without what the task holds out."""
-    return held_out(cfg.task, loaded_dataset(cfg.dataset) if graph is None else graph)
+    graph = loaded_dataset(cfg.dataset) if graph is None else graph
+    if to_train:
+        refuse_without_examples(cfg.task, f"the graph {graph.name}", lacks_examples(graph))
+    return held_out(cfg.task, graph)
 
 
 def _kept(cache: Cache, key: str) -> Path | None:
@@ -179,20 +211,53 @@ def _kept(cache: Cache, key: str) -> Path | None:
 def key_of_files(cfg: Config, num_parts: int, cache: Cache) -> str:
     """The key of a prepared graph that is known by its configuration and files; empty if its loader does not name the
     files, or the ``cache`` has no folder."""
-    files = dataset_files(cfg.dataset)
-    if cache.folder is None or files is None:
-        return ""
-    stats = [(str(file.absolute()), file.stat()) for file in files if file.is_file()]
-    if len(stats) != len(files):
-        return ""  # a loader that downloads them is about to
-    about = [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
-    return cache.key(files=about, dataset=dict(cfg.dataset), **_of_preparation(cfg, num_parts))
+    return _key_of_identity(cfg, num_parts, cache, None if cache.folder is None else dataset_identity(cfg.dataset))
+
+
+def _key_of_identity(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any] | None) -> str:
+    return "" if identity is None else cache.key(**identity, **_of_preparation(cfg, num_parts))
 
 
 def _key_of_arrays(cfg: Config, num_parts: int, cache: Cache, graph: Graph) -> str:
     """The key of a graph that is known by its arrays."""
-    arrays = {name: value for name, value in vars(graph).items() if name in graph.__dataclass_fields__}
-    return cache.key(**arrays, **_of_preparation(cfg, num_parts))
+    if cache.folder is None:
+        return ""
+    arrays = {field.name: getattr(graph, field.name) for field in fields(graph)}
+    return cache.key(**{**arrays, "remarks": dict(graph.remarks)}, **_of_preparation(cfg, num_parts))
+
+
+def _key_of_paths(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any]) -> str:
+    """The key of what was last prepared of the same files with the same settings, whatever the files held."""
+    paths = [path for path, *_ in identity["files"]]
+    return cache.key(dataset=identity["dataset"], paths=paths, **_of_preparation(cfg, num_parts))
+
+
+def _remember_files(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any] | None) -> None:
+    """Keep the sizes and times of the files of which a graph has been prepared, for ``_say_what_changed``."""
+    if identity is not None and identity["files"]:
+        stats = np.array([one[1:] for one in identity["files"]], np.int64)
+        cache.store(FILES, _key_of_paths(cfg, num_parts, cache, identity), {"stats": stats})
+
+
+def _say_what_changed(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any] | None) -> None:
+    """Log which files have changed since the graph was prepared with the same settings, if it was."""
+    if identity is None or not identity["files"]:
+        return
+    kept = cache.load(FILES, _key_of_paths(cfg, num_parts, cache, identity))
+    if kept is None or kept["stats"].shape != (len(identity["files"]), 3):
+        return
+    for before, (path, *stats) in zip(kept["stats"].tolist(), identity["files"]):
+        changes = []
+        for what, old, new in zip(("size", "modified", "changed"), before, stats):
+            if old != new:
+                changes.append(f"{what} {old} -> {new}" if what == "size" else f"{what} {_time(old)} -> {_time(new)}")
+        if changes:
+            log.info("%s is another file than when it was prepared (%s): it is prepared anew", path, ", ".join(changes))
+
+
+def _time(nanoseconds: int) -> str:
+    seconds, rest = divmod(int(nanoseconds), 10**9)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))}.{rest:09d}"
 
 
 def _of_preparation(cfg: Config, num_parts: int) -> dict[str, Any]:
@@ -203,7 +268,7 @@ def _of_preparation(cfg: Config, num_parts: int) -> dict[str, Any]:
         "reorder_node": asdict(cfg.reorder),
         "num_parts": num_parts,
         "order_seed": None if all(function in _WITHOUT_SEED for function in functions) else cfg.seed,
-        "task_node": cfg.task if takes_links(cfg.task) else None,
+        "task_node": [PAIRS, cfg.task] if takes_links(cfg.task) else None,
     }
 
 

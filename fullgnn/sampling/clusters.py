@@ -8,16 +8,18 @@ result does not depend on which rank computes a group. The paper's diagonal enha
 """
 
 import logging
+from collections.abc import Mapping
 
 import numpy as np
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.partition.kway import MetisError, kway
 from fullgnn.partition.partition import Partition
 from fullgnn.partition.pattern import undirected
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
+from fullgnn.schemes.base import Needs
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,27 @@ def prepare_clusters(graph: Graph, seed: int, num_clusters: int, group_size: int
     sizes = np.bincount(part_id, minlength=num_clusters)
     order = np.argsort(part_id, kind="stable").astype(np.int64)
     return {ORDER: order, BOUNDS: np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)}
+
+
+def check_weights(graph: Graph, needs: Needs) -> None:
+    """Refuse negative weights for a model that divides by row sums: those inside a group are known only in its batch.
+
+    Raises:
+        DataError: one line with the number of negative weights.
+    """
+    normalized = [one for one in needs.propagations if one.needs_row_sums]
+    if graph.weight is None or not normalized or graph.weight.min(initial=1) > 0:
+        return
+    raise DataError(
+        f"{np.count_nonzero(graph.weight < 0)} arcs have negative weights, and sampler=cluster divides by the sums of"
+        " weights inside each group of clusters, which may become 0 or less: use"
+        f" {normalized[0].without_sums or 'another model'}, sampler=neighbor or weights that are not negative"
+    )
+
+
+def cluster_remarks(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """What there is to say of the ``arrays`` of ``prepare_clusters``, see ``graph/remarks.py``."""
+    return {"empty_clusters": int(np.count_nonzero(np.diff(arrays[BOUNDS]) == 0))}
 
 
 class ClusterBatches:
@@ -164,3 +187,5 @@ def cluster(graph: HostGraph, num_hops: int, seed: int, num_clusters: int, group
 
 
 cluster.prepare = prepare_clusters  # type: ignore[attr-defined]
+cluster.check = check_weights  # type: ignore[attr-defined]
+cluster.remarks = cluster_remarks  # type: ignore[attr-defined]

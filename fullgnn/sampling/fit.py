@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from fullgnn.config import MinibatchTrainConfig
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
+from fullgnn.engine.divergence import Watch
+from fullgnn.engine.early_stop import Patience
 from fullgnn.engine.fit import EpochOutput, FitResult, defers_reads
+from fullgnn.engine.job import Job
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.state import Batches, TrainState
+from fullgnn.engine.state import Batches, TrainState, validation_metric
 from fullgnn.engine.step_runner import AsyncNumbers
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.nn import set_epoch
@@ -23,8 +28,9 @@ from fullgnn.tasks.task import NodeTask
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Meter
 
-Measure = Callable[[], dict[str, float | None]]
-"""The exact metrics of the model on the full graph. Every rank calls it."""
+Measure = Callable[[Callable[[Tensor, Job], None]], dict[str, float | None]]
+"""The exact metrics of the model on the full graph. Every rank calls it, with what looks at the output; see
+``evaluate``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +46,9 @@ class Training:
     def step(self, batch: Minibatch) -> AsyncNumbers:
         """Change the state by one step, which a GPU may still be computing. Every rank calls it.
 
+        A batch without a label on any rank has nothing to learn: it changes no parameter, and nothing that the
+        optimizer keeps, but counts like any other batch.
+
         Returns:
             the loss before the update, and how many ranks have been asked to stop; the same on every rank.
         """
@@ -48,27 +57,31 @@ class Training:
             state.gradients.zero()
         with meter.phase("forward"):
             output = state.model(batch.x, batch.blocks)
-            if batch.total:
-                loss = self.task.loss(output, batch.targets, batch.total)
-            else:  # no target of the batch has a label
-                loss = 0 * output.sum()
+            loss = self.task.loss(output, batch.targets, batch.total) if batch.total else output.new_zeros(())
         with meter.phase("backward"):
-            loss.backward()
+            if batch.total:
+                loss.backward()
         state.gradients.sum_with(loss.detach(), self.ranks)
         with meter.phase("update"):
-            if state.clip_norm is not None:
-                state.gradients.clip(state.clip_norm, self.ranks)
-            state.optimizer.step()
+            if batch.total:
+                if state.clip_norm is not None:
+                    state.gradients.clip(state.clip_norm, self.ranks)
+                state.optimizer.step()
         state.batches = replace(state.batches, count=state.batches.count + 1)
         return AsyncNumbers(state.gradients.results)
 
-    def note(self, results: AsyncNumbers, total: float) -> bool:
+    def note(self, results: AsyncNumbers, total: float, watch: Watch, number: int) -> bool:
         """Add the ``results`` of a step on a batch with this ``total`` to the state.
+
+        Args:
+            watch: ends the training if the loss is not finite.
+            number: of the batch in its epoch, from 1.
 
         Returns:
             whether a rank has been asked to stop.
         """
         (mean, num_asked), done = results.read(), self.state.batches
+        watch.loss(mean, self.state.epoch + 1, number)
         self.state.batches = replace(done, loss_sum=done.loss_sum + mean * total, total=done.total + total)
         return num_asked > 0
 
@@ -90,31 +103,47 @@ def fit_sampled(
         outputs: where the record of each epoch goes.
         checkpoints: None: none are written.
         request: tells whether this process has been asked to stop. All ranks then stop after the same batch.
+
+    Raises:
+        TrainingDiverged: the loss or a parameter is no finite number any more.
     """
     keep_freed_memory()
     state, outputs = training.state, list(outputs)
+    metric, watch = validation_metric(training.task), Watch(training.state, training.ranks, checkpoints)
+    patience = Patience(train, metric)
     peak, records = TensorPeak(training.loader.device), list[EpochRecord]()
-    metrics = measure() if state.is_finished(train) else None  # nothing is left of a resumed run
-    unwritten = ""
+    metrics, unwritten = None, ""
+    if state.is_finished(train):  # nothing is left of a resumed run
+        metrics = measure(watch.look)
+        watch.evaluated(state.epoch)
     while not state.is_finished(train):
-        record, stops = _train_epoch(training, peak, train.checkpoint_every_batches, checkpoints, request)
+        record, stops = _train_epoch(training, peak, train.checkpoint_every_batches, watch, checkpoints, request)
         metrics = None
         if record is None:
-            unwritten = "" if checkpoints is None else checkpoints.write(state)
+            if checkpoints is not None:
+                watch.parameters(state.epoch)
+                unwritten = checkpoints.write(state)
             break
         if state.epoch == train.epochs or (train.eval_every and state.epoch % train.eval_every == 0):
-            metrics = measure()
+            metrics = measure(watch.look)
+            watch.evaluated(state.epoch)
             state.note(metrics, training.task)
+            patience.evaluated(state)
         records.append(replace(record, metrics=metrics))
         for output in outputs:
             output.add_epoch(records[-1])
         finished = state.is_finished(train)
         stops = stops and not finished
         if checkpoints is not None and (checkpoints.is_due(state.epoch, finished) or stops):
+            if metrics is None:
+                watch.parameters(state.epoch)
             unwritten = checkpoints.write(state)
         if stops:
             metrics = None
             break
+    if metrics is not None:
+        watch.finished(metric)
+        patience.ended(state)
     return FitResult(records, state.epoch, state.best, peak.bytes, "no: every batch is another one", metrics, unwritten)
 
 
@@ -122,6 +151,7 @@ def _train_epoch(
     training: Training,
     peak: TensorPeak,
     checkpoint_every: int,
+    watch: Watch,
     checkpoints: Checkpoints | None,
     request: StopRequest | None,
 ) -> tuple[EpochRecord | None, bool]:
@@ -130,6 +160,7 @@ def _train_epoch(
     Args:
         peak: watches the first batch.
         checkpoint_every: batches between two checkpoints; 0: none are written.
+        watch: ends the training where it has gone wrong.
 
     Returns:
         the record of the epoch, without metrics, or None if the training was stopped before its last batch; and whether
@@ -137,9 +168,9 @@ def _train_epoch(
     """
     state, loader, meter = training.state, training.loader, training.meter
     epoch, stops, defers = state.epoch + 1, False, defers_reads(training.loader.device)
-    late: tuple[AsyncNumbers, float] | None = None  # the results of a step that are not read yet
+    late: tuple[AsyncNumbers, float, Watch, int] | None = None  # the results of a step that are not read yet
     meter.take()
-    with meter.phase("epoch"):
+    with meter.interval("epoch"):
         for batch in loader.epoch(epoch, state.batches.count):
             if request is not None and request.signal is not None:
                 state.gradients.ask_to_stop()
@@ -149,7 +180,7 @@ def _train_epoch(
                 results = training.step(batch)
             if late is not None:
                 stops |= training.note(*late)
-            late, last = (results, batch.total), state.batches.count == loader.num_batches
+            late, last = (results, batch.total, watch, state.batches.count), state.batches.count == loader.num_batches
             due = checkpoints is not None and checkpoint_every and state.batches.count % checkpoint_every == 0
             if last or stops or due or not defers:
                 stops |= training.note(*late)
@@ -159,6 +190,7 @@ def _train_epoch(
             if stops:
                 return None, True
             if checkpoints is not None and due:
+                watch.parameters(state.epoch)
                 checkpoints.write(state)
     done = state.batches
     if state.schedule is not None:

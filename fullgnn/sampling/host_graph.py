@@ -60,7 +60,8 @@ class HostGraph:
         Raises:
             DataError: a sum of weights, or a normalised weight, is out of range.
         """
-        sums = {one.self_loops: row_sums(graph, one.self_loops) for one in needs.propagations if one.needs_row_sums}
+        normalized = [one for one in needs.propagations if one.needs_row_sums]
+        sums = {one.self_loops: row_sums(graph, one.self_loops, one.without_sums) for one in normalized}
         for one in needs.propagations:
             check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, np.dtype(dtype))
         return cls(

@@ -127,8 +127,11 @@ class NeighborSampler:
             num_threads: None: as many as torch may use.
 
         Returns:
-            one ``Hop`` for each fan-out, from the targets outwards: the sources of one are the targets of the next.
+            one ``Hop`` for each fan-out, from the targets outwards: the sources of one are the targets of the next;
+            none for a model that reads no neighbours.
         """
+        if not self.fanouts:
+            return []
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.sampling._neighbors_cpu import PHASES, sample
 

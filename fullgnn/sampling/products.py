@@ -11,6 +11,7 @@ from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.single_use import single_use_kernel
+from fullgnn.kernels.support.aligned import as_rows
 from fullgnn.sampling.gather import gather_rows
 from fullgnn.schemes.block import Block, FusedProduct
 
@@ -45,7 +46,7 @@ class ScaledMatrix:
         if self.csr.nnz == 0:
             return apply_epilogue_(out.zero_(), epilogue)
         kernel, block = self._prepared
-        kernel.spmm(block, x, out, False, epilogue)
+        kernel.spmm(block, as_rows(x), out, False, epilogue)
         return out
 
     def tensors(self) -> list[Tensor]:
@@ -98,7 +99,7 @@ class _Beside(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, product: SampledProduct, block: Block) -> Tensor:
         matrix, width, index = product.multiply, x.shape[1], block.target_index
         assert isinstance(matrix, ScaledMatrix) and index is not None
-        ctx.product, ctx.index, x = product, index, x.detach()
+        ctx.product, ctx.index, x = product, index, as_rows(x.detach())
         out = x.new_empty(len(index), 2 * width)
         matrix.write(x if matrix.col_scale is None else x * matrix.col_scale[:, None], out[:, :width])
         gather_rows(x, index, out[:, width:])

@@ -2,7 +2,8 @@
 
 Contract: ``sampler(graph, num_hops, seed, **own keys) -> Sampler``. A sampler that needs something of the whole graph
 first, such as clusters, has an attribute ``prepare(graph, seed, **own keys)``, a function that rank 0 calls; the arrays
-that it returns by name are then in ``graph.extra`` on every rank. A sampler that can draw on a GPU has a method
+that it returns by name are then in ``graph.extra`` on every rank; ``remarks(graph.extra)`` may say what was found, see
+``graph/remarks.py``, and ``check(graph, needs)`` refuse a graph before. A sampler that can draw on a GPU has a method
 ``on_gpu(device)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there.
 """
 

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -17,6 +18,7 @@ from fullgnn.engine.sharded import sharded_names
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph.remarks import noted, say
 from fullgnn.nn import BatchNorm
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import prepared_graph
@@ -33,7 +35,7 @@ from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Scheme
 from fullgnn.storage.cache import Cache
-from fullgnn.tasks import takes_links
+from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links
 from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
 
@@ -66,16 +68,22 @@ class FullGraph:
     def job(self) -> Job:
         """The model and its part of the full graph. The first use is a collective."""
         if self._job is None:
-            with prepared_graph(self._cfg, self._world, self._scheme.num_parts, graph=self._graph) as prepared:
+            with prepared_graph(
+                self._cfg, self._world, self._scheme.num_parts, graph=self._graph, remarks_said=True
+            ) as prepared:
                 job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
             self._graph = None
             self._job = with_input(job, self._cfg, self._world)
         return self._job
 
-    def measure(self) -> dict[str, float | None]:
-        """The metrics of all splits, the same on every rank. Every rank calls it."""
+    def measure(self, look: Callable[[torch.Tensor, Job], None] | None = None) -> dict[str, float | None]:
+        """The metrics of all splits, the same on every rank. Every rank calls it.
+
+        Args:
+            look: see ``evaluate``.
+        """
         with self._meter.untimed():
-            return evaluate(self.job.model, self.job)
+            return evaluate(self.job.model, self.job, look)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +94,7 @@ class SampledJob:
     full_graph: FullGraph
     scheme: Scheme
     facts: NodeFacts
+    sampler_remarks: dict[str, int]  # what the sampler has found in the graph, see ``graph/remarks.py``
 
 
 def check_sampled(cfg: MinibatchConfig) -> None:
@@ -123,6 +132,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     graph = from_rank0(partial(_load, cfg, graph))
     facts = broadcast_object(None if graph is None else NodeFacts.of(graph))
     learner = make_learner(cfg, facts, world.device)
+    log_default_metric(cfg.task, learner.task)
     model, task = learner.model, cast(NodeTask, learner.task)
     _check_model(cfg, model, world)
     _check_task(cfg, task)
@@ -130,6 +140,10 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     if cfg.codec["name"] != "none":
         log.info("codec=%s: batches read encoded features, and the evaluation reads exact ones", cfg.codec["name"])
     host = _host_graph(cfg, world, learner, graph, codec)
+    look = getattr(target_of(cfg.sampler), "remarks", None)
+    remarks = {} if look is None else noted(look(host.extra))
+    if graph is not None:
+        say(graph.name, noted(graph.remarks, remarks))
     num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
     sampler, home = _sampler(cfg, world, host, num_hops)
     dtype = getattr(torch, cfg.runtime.dtype)
@@ -139,12 +153,14 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     loader = Loader(batches, features, maker, meter, _workers(cfg, world, batches, features, num_hops))
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
-    return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts)
+    return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts, remarks)
 
 
 def _load(cfg: MinibatchConfig, graph: Graph | None) -> Graph:
     Cache(cfg.runtime.cache_dir).check()
-    return load_dataset(cfg.dataset) if graph is None else graph
+    graph = load_dataset(cfg.dataset) if graph is None else graph
+    refuse_without_examples(cfg.task, f"the graph {graph.name}", lacks_examples(graph))
+    return graph
 
 
 def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int) -> tuple[Sampler, torch.device]:
@@ -199,7 +215,10 @@ def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Gra
 
     def made() -> HostGraph:
         assert graph is not None
-        prepare = getattr(target_of(cfg.sampler), "prepare", None)
+        target = target_of(cfg.sampler)
+        prepare, check = getattr(target, "prepare", None), getattr(target, "check", None)
+        if check is not None:
+            check(graph, learner.needs)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
         host = HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra, codec)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fullgnn.distributed import World, on_every_rank, sum_of_all
-from fullgnn.graph.normalize import Propagation, check_rows, sums_of_rows, weighted_as
+from fullgnn.distributed import World, all_gather_objects, on_every_rank, sum_of_all
+from fullgnn.graph.normalize import Propagation, RowSums, check_rows, refuse_unusable, sums_of_rows, weighted_as
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Needs
 from fullgnn.schemes.layout import Grid
@@ -29,9 +29,12 @@ def row_sum_arrays(world: World, source: PreparedGraph, grid: Grid, needs: Needs
     kinds = sorted({one.self_loops for one in needs.propagations if one.needs_row_sums})
     everywhere = facts.weighted or not needs.fold
     parts = range(facts.num_parts) if world.dry and everywhere else [part]
-    own = on_every_rank(
-        lambda: {(loops, number): part_row_sums(source, number, loops) for loops in kinds for number in parts}
+    found = on_every_rank(
+        lambda: {(loops, number): _of_part(source, number, loops) for loops in kinds for number in parts}
     )
+    if facts.weighted:
+        _refuse_unusable(needs, kinds, found if replica == 0 or world.dry else {})
+    own = {key: one.total for key, one in found.items()}
     if everywhere and not world.dry:
         for loops in kinds:
             whole = np.zeros(facts.num_nodes)
@@ -44,15 +47,34 @@ def row_sum_arrays(world: World, source: PreparedGraph, grid: Grid, needs: Needs
     return {f"row_sum.{loops}.{number}": sums for (loops, number), sums in own.items()}
 
 
+def _refuse_unusable(needs: Needs, kinds: list[bool], own: dict[tuple[bool, int], RowSums]) -> None:
+    """Refuse, on every rank alike, a graph with a row whose sum a model with these ``needs`` cannot divide by.
+
+    Args:
+        kinds: whether there are self-loops, for each kind of sum.
+        own: what this rank has found; empty on a replica, whose rows another rank has too.
+    """
+    everyone = all_gather_objects({key: one.unusable for key, one in own.items()})
+    for loops in kinds:
+        cures = [one.without_sums for one in needs.propagations if one.needs_row_sums and one.self_loops == loops]
+        refuse_unusable((one for found in everyone for key, one in found.items() if key[0] == loops), cures[0])
+
+
 def part_row_sums(source: PreparedGraph, number: int, self_loops: bool) -> np.ndarray:
     """(num_rows,) float64, the row sums of one part.
 
     Raises:
-        DataError: a sum is negative or beyond float64.
+        DataError: nothing can be divided by a sum, or it is beyond float64.
     """
+    found = _of_part(source, number, self_loops)
+    refuse_unusable([found.unusable], Propagation.without_sums)
+    return found.total
+
+
+def _of_part(source: PreparedGraph, number: int, self_loops: bool) -> RowSums:
     facts, rows = source.facts, source.part(number).rows
     if not facts.weighted and not (self_loops and facts.counts.loops[number]):
-        return np.diff(rows.indptr).astype(np.float64) + self_loops
+        return RowSums(np.diff(rows.indptr).astype(np.float64) + self_loops)
     matrix = rows.matrix(facts.num_nodes)
     if facts.weighted:
         matrix = matrix.astype(np.float64)

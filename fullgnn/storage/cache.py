@@ -1,7 +1,8 @@
 """Cache of results for later runs: arrays on disk, keyed by a hash of the data that they were computed from.
 
-A file ``<folder>/<kind>/<key>.npz`` is written once, atomically, and never changed; its key covers all that the arrays
-depend on. So no file is ever out of date, jobs may share a folder, and any file may be deleted at any time.
+A file ``<folder>/<kind>/<key>.npz`` is written atomically. Its key covers all that the arrays depend on, or what
+identifies it: of a dataset's files the path, size and times. So jobs may share a folder, and any file may be deleted at
+any time.
 """
 
 import hashlib

@@ -82,7 +82,7 @@ class RunRecord:
     setup_time_s: float  # everything before the first epoch, on the slowest rank; includes the three times above
     setup_bytes: dict[str, float]  # by collective, mean over the ranks: bytes received for A @ H0
     setup_spmm_columns: int  # of A @ H0
-    final_loss: float | None  # training loss of the last epoch, before its update; None if it is not finite
+    final_loss: float | None  # training loss of the last epoch, before its update
     best_epoch: int
     train_accuracy: float | None  # at the best-validation epoch
     val_accuracy: float | None
@@ -98,8 +98,10 @@ class RunRecord:
     resumed_after: int | None = None  # epoch of the checkpoint that the run went on from; None: it began anew
     sampling: dict[str, Any] | None = None  # of sampled training, see docs/record.md; None: every epoch is full-batch
     load_time_s: float = 0.0  # part of prepare_time_s; 0 if the prepared graph was in the cache
+    ended_by: str | None = None  # why the training ended: "epochs", all of train.epochs ran, or "patience"
     prepared: str | None = None  # folder of the prepared graph in the cache; None: it was temporary
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
+    remarks: dict[str, int] = field(default_factory=dict)  # on the graph, by name with a count; see docs/record.md
 
 
 class RunFolder:

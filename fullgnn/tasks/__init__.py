@@ -4,11 +4,18 @@ Contract: ``task(labels, **own keys) -> Task``, with the ``LabelFacts`` of the g
 with ``links``, its ``LinkFacts``. See ``Task`` and ``LinkTask``.
 """
 
-from fullgnn.tasks.build import build_task, held_out, takes_links
+from fullgnn.tasks.build import (
+    build_task,
+    held_out,
+    lacks_examples,
+    learns_labels,
+    refuse_without_examples,
+    takes_links,
+)
 from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
 from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
 from fullgnn.tasks.links import LinkTask
-from fullgnn.tasks.node_classification import MultiClass, MultiLabel, node_classification
+from fullgnn.tasks.node_classification import MultiClass, MultiLabel, log_default_metric, node_classification
 from fullgnn.tasks.node_regression import NodeRegression, node_regression
 from fullgnn.tasks.task import Task
 
@@ -22,9 +29,13 @@ __all__ = [
     "Task",
     "build_task",
     "held_out",
+    "lacks_examples",
+    "learns_labels",
     "link_prediction",
     "link_ranking",
+    "log_default_metric",
     "node_classification",
     "node_regression",
+    "refuse_without_examples",
     "takes_links",
 ]

@@ -1,19 +1,57 @@
 """Build the task that a configuration names, with what it asks to know of the graph."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fullgnn.config import build, target_of
+from fullgnn.errors import DataError
 from fullgnn.graph import Graph
-from fullgnn.graph.labels import LabelFacts
+from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
+from fullgnn.tasks.node_classification import node_classification
+from fullgnn.tasks.node_regression import node_regression
 from fullgnn.tasks.task import Task
 
 
 def takes_links(node: Mapping[str, Any]) -> bool:
     """Whether the task of a configuration ``node`` finds links: its target has a parameter ``links``."""
     return "links" in inspect.signature(target_of(node)).parameters
+
+
+def learns_labels(node: Mapping[str, Any]) -> bool:
+    """Whether the task of a configuration ``node`` is one of ours that learns from labelled training nodes."""
+    return target_of(node) in (node_classification, node_regression)
+
+
+def lacks_examples(graph: Graph) -> list[str]:
+    """What ``graph`` has not of ``labels`` and ``train_mask``."""
+    present = {"labels": is_labelled(graph.labels).any(), "train_mask": graph.train_mask.any()}
+    return [name for name in present if not present[name]]
+
+
+def refuse_without_examples(node: Mapping[str, Any], what: str, lacks: Sequence[str], cure: str = "") -> None:
+    """Refuse a graph that ``lacks`` something from which the task of a configuration ``node`` learns.
+
+    Args:
+        what: the graph, for the message.
+        cure: what to do about it; empty: what is true of any dataset.
+
+    Raises:
+        DataError: one line that says what is missing, and the ``cure``.
+    """
+    if not lacks or not learns_labels(node):
+        return
+    if not cure and "labels" in lacks:
+        cure = f"write it with {' and '.join(lacks)}, or choose task=link_prediction, which learns from edges alone"
+    elif not cure:
+        cure = (
+            "write it with a train_mask that has nodes, or (dataset=npz) without any mask, so that its labelled nodes"
+            " are split by dataset.train_fraction"
+        )
+    raise DataError(
+        f"{what} has no {' and no '.join(lacks)}, and task={node['name']} learns from labelled nodes: {cure}"
+    )
 
 
 def build_task(node: Mapping[str, Any], labels: LabelFacts, links: LinkFacts | None) -> Task:
@@ -26,7 +64,12 @@ def build_task(node: Mapping[str, Any], labels: LabelFacts, links: LinkFacts | N
         ConfigError: a key is out of range.
         DataError: the graph is not one that the task can learn.
     """
-    return build(node, links=links) if takes_links(node) else build(node, labels=labels)
+    if not takes_links(node):
+        return build(node, labels=labels)
+    task: Task = build(node, links=links)
+    assert links is not None
+    links.check_trainable()
+    return task
 
 
 def held_out(node: Mapping[str, Any], graph: Graph) -> Graph:

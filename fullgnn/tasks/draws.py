@@ -11,7 +11,8 @@ pairs of its own rows, without communication, what any other number of ranks wou
   range 2^b that holds all pairs, applied again until the result is the number of a pair (cycle walking). So batches
   have exact sizes, and a rank knows the batches of its own pairs without looking at others.
 
-A node that is joined with every candidate has no negatives, and its pairs give no draw.
+A node that is joined with every candidate has no negatives. Its pairs are no training pairs; where it has held-out
+pairs, these give no draw.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkFacts
 from fullgnn.graph.links import hold_out as hold_out_pairs
@@ -44,16 +44,12 @@ def link_prediction(
 
     Raises:
         ConfigError: a key is out of range.
-        DataError: the graph has no pair to train on.
     """
     names = check_metrics(
         ("mrr", "hits@10", "hits@50") if metrics is None else tuple(metrics), ("hits",), plain=("mrr",)
     )
     check_fractions(val_fraction=val_fraction, test_fraction=test_fraction)
-    task = LinkPrediction(links, names, batch_size, num_negatives, num_candidates, channels, seed)
-    if not links.num_train:
-        raise DataError("there is no edge to train on: give a graph with edges, or hold out fewer of them")
-    return task
+    return LinkPrediction(links, names, batch_size, num_negatives, num_candidates, channels, seed)
 
 
 def hold_out(graph: Graph, val_fraction: float = 0.05, test_fraction: float = 0.1, split_seed: int = 0) -> Graph:
@@ -66,14 +62,14 @@ link_prediction.hold_out = hold_out  # type: ignore[attr-defined]
 
 
 class LinkPrediction(LinkTask):
-    """Each draw is a pair of joined nodes and ``num_negatives`` others that its first node, its owner, is not joined
-    with. The loss is the binary cross-entropy, the mean over these scores.
+    """Each draw is a pair of joined nodes and ``num_negatives`` others that its owner, the one with the lower id, is
+    not joined with. The loss is the binary cross-entropy, the mean over these scores.
 
     For the metrics, each held-out pair is ranked among ``num_candidates`` pairs of its owner with nodes that the owner
     is not joined with, neither in training nor in a held-out pair. They are drawn with repetitions, and are the same in
     every evaluation. The rank is 1 plus the number of candidates with a higher score, plus half of those with an equal
-    one. ``mrr`` is the mean of 1 / rank, and ``hits@k`` the fraction of ranks of at most k. A pair whose owner is
-    joined with every node does not count.
+    one; that of a pair whose score is NaN is infinite. ``mrr`` is the mean of 1 / rank, and ``hits@k`` the fraction of
+    ranks of at most k. A pair whose owner is joined with every node does not count.
     """
 
     def __init__(
@@ -140,5 +136,6 @@ class LinkPrediction(LinkTask):
             scores = pair_scores(output, owner[begin:end], partners, places[begin:end]).view(-1, width)
             higher = (scores[:, 1:] > scores[:, :1]).sum(dim=1)
             equal = (scores[:, 1:] == scores[:, :1]).sum(dim=1)
-            found.append(1 + higher + equal.double() / 2)
+            rank = 1 + higher + equal.double() / 2
+            found.append(rank.masked_fill(scores[:, 0].isnan(), float("inf")))
         return torch.cat(found)

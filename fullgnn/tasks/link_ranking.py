@@ -1,13 +1,7 @@
 """Rank items for users: Bayesian personalised ranking (Rendle et al., 2009), Recall@k and NDCG@k.
 
-The metrics rank, for each user, all items that the user has not been trained with. Nothing of the size users x items is
-ever there: the items are ranked chunk by chunk, in ascending order of their ids,
-
-    rows of the chunk of items   arrive on every rank
-    scores                       of some of the rank's users and these items
-    best so far                  the k best items of each user, of which a later one with an equal score is worse
-
-So ties go to the item with the lower id in the dataset, on any number of ranks.
+The metrics rank, for each user, all items that the user has not been trained with (``ranking.py``): the items are read
+chunk by chunk, and the rows of a chunk arrive on every rank, which scores them for its own users.
 """
 
 from typing import Optional
@@ -19,15 +13,12 @@ from torch.nn import functional
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
-from fullgnn.graph.links import LinkFacts, Lists
+from fullgnn.graph.links import LinkFacts
 from fullgnn.graph.links import hold_out as hold_out_pairs
 from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.tasks.links import LinkTask, directory_of, pairs_of
+from fullgnn.tasks.ranking import USERS_AT_ONCE, BestItems, Chunks, WantedScores, ranking_scores
 from fullgnn.tasks.task import SPLITS, by_split
-
-ITEMS_AT_ONCE, USERS_AT_ONCE = 1 << 12, 1 << 8
-"""The largest block of scores that exists at a time."""
-NO_ITEM = -1
 
 
 def link_ranking(
@@ -48,7 +39,7 @@ def link_ranking(
 
     Raises:
         ConfigError: a key is out of range.
-        DataError: the graph is not bipartite, or has no pair to train on.
+        DataError: the graph is not bipartite.
     """
     task = LinkRanking(links, _metrics(metrics), batch_size, channels, seed)
     check_fractions(val_fraction=val_fraction)
@@ -57,8 +48,6 @@ def link_ranking(
             "task=link_ranking needs users and items: choose dataset=lastfm or dataset=interactions, give the graph"
             " num_users, or choose task=link_prediction"
         )
-    if not links.num_train:
-        raise DataError("there is no interaction to train on: at least one is needed")
     return task
 
 
@@ -76,7 +65,8 @@ class LinkRanking(LinkTask):
     softplus(s_uj - s_ui), the mean over the draws of a step.
 
     Metrics are means over the users with an item of the split: ``recall@k`` is the fraction of these items among the k
-    best ones, and ``ndcg@k`` the discounted cumulative gain over that of a perfect ranking.
+    best ones, and ``ndcg@k`` the discounted cumulative gain over that of a perfect ranking. Both are means over all
+    orders of items with equal scores. An item whose score is NaN or -Inf is never among the best ones.
     """
 
     def __init__(
@@ -89,6 +79,7 @@ class LinkRanking(LinkTask):
     ):
         super().__init__(links, channels, 1, batch_size, seed)
         self.metrics = metrics
+        self._chunks = Chunks(links.candidates)
         self._largest_k = max(int(name.partition("@")[2]) for name in metrics)
 
     def losses(self, scores: Tensor) -> Tensor:
@@ -98,11 +89,12 @@ class LinkRanking(LinkTask):
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``; there are no metrics of the training pairs."""
         pairs = pairs_of(graph)
-        wanted = np.flatnonzero(np.diff(pairs.val.indptr) + np.diff(pairs.test.indptr))
-        best = self.best_items(output, graph, self._largest_k, wanted)
+        rows = np.flatnonzero(np.diff(pairs.val.indptr) + np.diff(pairs.test.indptr))
+        splits = [WantedScores(split.of(rows), self._chunks, output) for split in (pairs.val, pairs.test)]
+        best = self._rank(output, graph, self._largest_k, rows, splits)
         sums = torch.zeros(2, 1 + len(self.metrics), dtype=torch.float64, device=output.device)
-        for number, split in enumerate((pairs.val, pairs.test)):
-            scores = ranking_scores(best, split.of(wanted), self.metrics)
+        for number, wanted in enumerate(splits):
+            scores = ranking_scores(best, wanted, self.metrics)
             sums[number] = torch.from_numpy(np.append(len(scores), scores.sum(axis=0)))
         found: dict[str, float | None] = {f"train_{name}": None for name in self.metrics}
         for split_name, (count, *totals) in zip(SPLITS[1:], scheme.sum_over_rows(sums).tolist()):
@@ -111,7 +103,6 @@ class LinkRanking(LinkTask):
             }
         return by_split(self.metrics, found)
 
-    @torch.no_grad()
     def best_items(self, output: Tensor, graph: ShardedGraph, k: int, rows: np.ndarray | None = None) -> np.ndarray:
         """The best k items, not trained with, of users of this rank. Every rank calls it.
 
@@ -120,20 +111,29 @@ class LinkRanking(LinkTask):
             rows: LOCAL rows of the users; None: all users of this rank, as ``user_rows`` lists them.
 
         Returns:
-            (number of users, k) int64, ORIGINAL node ids, the best first; ``NO_ITEM`` where there are no more items.
+            (number of users, k) int64, ORIGINAL node ids, the best first, of equal scores the lowest id; ``NO_ITEM``
+            where there are no more items.
         """
+        return self._rank(output, graph, k, user_rows(graph) if rows is None else rows, []).ids.cpu().numpy()
+
+    @torch.no_grad()
+    def _rank(
+        self, output: Tensor, graph: ShardedGraph, k: int, rows: np.ndarray, wanted: list[WantedScores]
+    ) -> BestItems:
+        """The best k items of the users of the LOCAL ``rows``. ``wanted`` gets the scores of its items."""
         pairs, directory = pairs_of(graph), directory_of(graph)
-        rows = user_rows(graph) if rows is None else rows
         known, users = pairs.known.of(rows), output[torch.from_numpy(rows).to(output.device)]
-        best = _Best(len(rows), k, output)
-        candidates = self.links.candidates
-        for first in range(candidates.start, candidates.stop, ITEMS_AT_ONCE):
-            ids = torch.arange(first, min(first + ITEMS_AT_ONCE, candidates.stop), device=output.device)
-            items = directory.fetch(output, ids)
+        best = BestItems(len(rows), k, output)
+        for chunk in self._chunks.ranges:
+            items = directory.fetch(output, torch.arange(chunk.start, chunk.stop, device=output.device))
+            columns = functional.pad(items, (0, 0, 0, self._chunks.width - len(chunk))).T
             for begin in range(0, len(rows), USERS_AT_ONCE):
                 some = slice(begin, begin + USERS_AT_ONCE)
-                best.add(users[some] @ items.T, some, first, known)
-        return best.ids.cpu().numpy()
+                scores = users[some] @ columns
+                for split in wanted:
+                    split.take(scores)
+                best.add(scores, some, chunk, known)
+        return best
 
 
 def user_rows(graph: ShardedGraph) -> np.ndarray:
@@ -141,65 +141,6 @@ def user_rows(graph: ShardedGraph) -> np.ndarray:
     num_users = pairs_of(graph).facts.num_users
     assert num_users is not None  # link_ranking has checked it
     return np.flatnonzero(graph.block.source_id.cpu().numpy() < num_users)
-
-
-class _Best:
-    """The k best items of some users among those that ``add`` has seen."""
-
-    def __init__(self, num_users: int, k: int, like: Tensor):
-        self.scores = like.new_full((num_users, k), float("-inf"))
-        self.ids = torch.full((num_users, k), NO_ITEM, device=like.device)
-
-    def add(self, scores: Tensor, some: slice, first: int, known: Lists, sorts: bool = False) -> None:
-        """Take the ``scores`` of the users ``some`` and of consecutive items.
-
-        Args:
-            first: id of the first item; it is larger than all ids before.
-            known: by user, of all users, the items that are not ranked.
-            sorts: whether to sort in place of the compiled scan, as on a GPU.
-        """
-        if scores.device.type == "cpu" and not sorts:
-            from fullgnn.tasks._ranking_cpu import take_best
-
-            take_best(scores.numpy(), some.start, first, *known, self.scores.numpy(), self.ids.numpy())
-            return
-        stop = min(some.stop, len(self.ids))
-        part = known.of(np.arange(some.start, stop))
-        user = np.repeat(np.arange(stop - some.start), np.diff(part.indptr))
-        here = (part.ids >= first) & (part.ids < first + scores.shape[1])
-        masked = torch.from_numpy(np.stack([user[here], part.ids[here] - first])).to(scores.device)
-        ids = torch.arange(first, first + scores.shape[1], device=scores.device).repeat(len(scores), 1)
-        scores[masked[0], masked[1]], ids[masked[0], masked[1]] = float("-inf"), NO_ITEM
-        joined = torch.cat([self.scores[some], scores], dim=1)
-        ordered, order = joined.sort(dim=1, descending=True, stable=True)  # of equal scores, the lower id stays first
-        k = self.ids.shape[1]
-        self.scores[some] = ordered[:, :k]
-        self.ids[some] = torch.cat([self.ids[some], ids], dim=1).gather(1, order[:, :k])
-
-
-def ranking_scores(best: np.ndarray, wanted: Lists, metrics: tuple[str, ...]) -> np.ndarray:
-    """(number of users with a wanted item, number of metrics) float64.
-
-    Args:
-        best: (num_users, K) ids, the best first.
-        wanted: by user, the ids that should be among them.
-    """
-    counts = np.diff(wanted.indptr)
-    has = np.flatnonzero(counts)
-    user = np.repeat(np.arange(len(counts)), counts)
-    width = max(int(best.max(initial=0)), int(wanted.ids.max(initial=0))) + 1
-    hits = np.isin(best + np.arange(len(best))[:, None] * width, wanted.ids + user * width) & (best >= 0)
-    discount = 1 / np.log2(np.arange(2, best.shape[1] + 2))
-    gains, ideal = np.cumsum(hits * discount, axis=1), np.cumsum(discount)
-    found = np.empty((len(has), len(metrics)))
-    for number, name in enumerate(metrics):
-        kind, _, k = name.partition("@")
-        at = int(k)
-        if kind == "recall":
-            found[:, number] = hits[has, :at].sum(axis=1) / counts[has]
-        else:
-            found[:, number] = gains[has, at - 1] / ideal[np.minimum(counts[has], at) - 1]
-    return found
 
 
 def check_fractions(**fractions: float) -> None:

@@ -1,7 +1,8 @@
 """What the tasks that find links have in common: the steps of an epoch, and rows of other ranks.
 
-An epoch draws each training pair once (``draws.py``), in ``num_steps`` batches. A step computes the output of all
-nodes, brings the rows of the partners that this rank's draws name, and scores pairs by the inner product of their rows:
+An epoch draws each training pair that has a negative once (``draws.py``), in ``num_steps`` batches. A step computes the
+output of all nodes, brings the rows of the partners that this rank's draws name, and scores pairs by the inner product
+of their rows:
 
     once an epoch   the distinct partners of each batch are found, by one exchange (``Directory.find_steps``)
     once a step     their rows arrive; in the backward pass their gradients travel back
@@ -22,6 +23,7 @@ from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.schemes.base import RowPairs, ShardedGraph
 from fullgnn.schemes.directory import Directory, StepRequest
 from fullgnn.tasks.draws import TRAINING, batch_sizes, draw, num_batches, stream_key
+from fullgnn.tasks.task import is_larger
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,7 @@ class LinkTask:
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a larger score is better."""
-        return metric > best
+        return is_larger(metric, best)
 
     def prediction(self, output: Tensor) -> Tensor:
         """(n, num_outputs), the output itself: the inner product of two rows is the score of their pair."""
@@ -142,6 +144,8 @@ def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> t
         rank holds all rows, there are none, and the rows are LOCAL ones.
     """
     directory, device = directory_of(graph), graph.block.source_id.device
+    if len(starts) == 1:  # no step, on any rank: there are no such pairs
+        return torch.empty(0, dtype=torch.int64, device=device), []
     if directory.is_alone:
         return directory.own_rows(torch.from_numpy(ids)).to(device), [None] * (len(starts) - 1)
     from fullgnn.tasks._draws_cpu import slots

@@ -1,5 +1,7 @@
 """Metrics of predictions that are spread over the ranks. They are those of the whole graph, on any number of ranks."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,44 +23,74 @@ def f1_counts(predicted: Tensor, targets: Tensor) -> Tensor:
     return torch.stack([(predicted & positive).sum(dim=0), predicted.sum(dim=0), positive.sum(dim=0)])
 
 
-def f1_scores(counts: Tensor) -> dict[str, float]:
+def class_f1_counts(predicted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
+    """``f1_counts`` of one class a node: (3, num_classes) int64.
+
+    Args:
+        predicted: (n,) int64, the predicted class; ``UNKNOWN`` for a node without one.
+        targets: (n,) int64, the class.
+    """
+    found = targets[predicted == targets], predicted[predicted != UNKNOWN], targets
+    return torch.stack([classes.bincount(minlength=num_classes) for classes in found])
+
+
+def f1_scores(counts: Tensor, every_label: bool) -> dict[str, float]:
     """``micro_f1`` and ``macro_f1`` from GLOBAL ``f1_counts``.
 
-    F1 = 2 TP / (predicted + actual positives), of all labels together (micro), or the mean over the labels (macro). As
-    in scikit-learn, F1 is 0 for a label that is neither predicted nor there.
+    F1 = 2 TP / (predicted + actual positives), of all labels together (micro), or the mean over the labels (macro).
+
+    Args:
+        every_label: whether a label that is neither predicted nor there counts in ``macro_f1``, with an F1 of 0. As in
+            scikit-learn, it does where a node has several labels, and does not where a node has one class.
     """
     hits, predicted, actual = counts.double()
-    of_labels = 2 * hits / (predicted + actual).clamp(min=1)
-    total = max((predicted + actual).sum().item(), 1.0)
-    return {"micro_f1": 2 * hits.sum().item() / total, "macro_f1": of_labels.mean().item()}
+    positives = predicted + actual
+    of_labels = 2 * hits / positives.clamp(min=1)
+    counted = of_labels if every_label else of_labels[positives > 0]
+    return {
+        "micro_f1": 2 * hits.sum().item() / max(positives.sum().item(), 1.0),
+        "macro_f1": counted.mean().item() if len(counted) else 0.0,
+    }
 
 
-def mean_roc_auc(scores: Tensor, targets: Tensor, scheme: Scheme) -> float | None:
-    """The mean over the labels of the area under the ROC curve, as ogbn-proteins is scored. Every rank calls it.
+ROC_AUC, AVERAGE_PRECISION = "roc_auc", "average_precision"
+OF_SCORES = (ROC_AUC, AVERAGE_PRECISION)
+"""The metrics of scores, which compare the scores of all nodes with each other."""
 
-    The area of one label compares the scores of all nodes, so each rank receives all rows of some columns. A label
-    without a positive or without a negative node has no area and does not count.
+
+def mean_of_columns(name: str, scores: Tensor, targets: Tensor, scheme: Scheme) -> float | None:
+    """The mean over the labels of a metric of ``OF_SCORES``, as scikit-learn computes it. Every rank calls it.
+
+    ``roc_auc`` is the area under the ROC curve, and ``average_precision`` the sum over the distinct scores of the
+    precision there, times the gain in recall. The metric of one label compares the scores of all nodes, so each rank
+    receives all rows of some columns. A label that has no such metric does not count: one without a positive node, and
+    for ``roc_auc`` one without a negative node.
 
     Args:
         scores: (num_own, C), of some rows of this rank.
-        targets: (num_own, C) int8 of 0 and 1, or ``UNKNOWN``.
+        targets: (num_own, C) integers, 0 and 1, or ``UNKNOWN``.
 
     Returns:
-        a number in [0, 1]; None if no label has an area.
+        a number in [0, 1]; None if no label has the metric, or a score of a known label is not finite.
     """
     both = torch.stack([scores.double(), targets.double()], dim=2)
-    areas = scheme.of_columns(both, _areas)
-    known = ~areas.isnan()
-    return areas[known].mean().item() if known.any() else None
+    found = scheme.of_columns(both, partial(_of_columns, name))
+    counted = found[~found.isnan()]
+    return counted.mean().item() if len(counted) and counted.isfinite().all() else None
 
 
-def _areas(columns: Tensor) -> Tensor:
-    """The area under the ROC curve of each column of (n, C, 2) scores and targets; NaN if there is none."""
-    from sklearn.metrics import roc_auc_score  # imported here, since it takes a second
+def _of_columns(name: str, columns: Tensor) -> Tensor:
+    """The metric ``name`` of each column of (n, C, 2) scores and targets; NaN if the column has none, Inf if a score is
+    not finite."""
+    from sklearn import metrics  # imported here, since it takes a second
 
-    areas = np.full(columns.shape[1], np.nan)
+    compute = {ROC_AUC: metrics.roc_auc_score, AVERAGE_PRECISION: metrics.average_precision_score}[name]
+    found = np.full(columns.shape[1], np.nan)
     for number, column in enumerate(columns.cpu().numpy().transpose(1, 0, 2)):
-        known = column[column[:, 1] != UNKNOWN]
-        if len(known) and 0 < known[:, 1].sum() < len(known):
-            areas[number] = roc_auc_score(known[:, 1], known[:, 0])
-    return torch.from_numpy(areas)
+        scores, targets = column[column[:, 1] != UNKNOWN].T
+        num_positive = int(targets.sum())
+        if not np.isfinite(scores).all():
+            found[number] = np.inf
+        elif num_positive and (num_positive < len(targets) or name == AVERAGE_PRECISION):
+            found[number] = compute(targets, scores)
+    return torch.from_numpy(found)

@@ -1,6 +1,7 @@
 """Node classification: one class a node (cross-entropy), or several labels a node (binary cross-entropy)."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 import torch
@@ -11,10 +12,22 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.labels import MAX_CLASSES, NUMBERED, LabelFacts
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.tasks.metrics import UNKNOWN, f1_counts, f1_scores, mean_roc_auc
-from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics, normalized_sum
+from fullgnn.tasks.metrics import (
+    OF_SCORES,
+    ROC_AUC,
+    UNKNOWN,
+    class_f1_counts,
+    f1_counts,
+    f1_scores,
+    mean_of_columns,
+)
+from fullgnn.tasks.task import SPLITS, Task, by_split, check_trainable, chosen_metrics, is_larger, normalized_sum
+
+log = logging.getLogger(__name__)
 
 BALANCED = "balanced"
+WEIGHTED_DEFAULT = ("macro_f1", "accuracy")
+"""The metrics of one class a node where weights tell the classes apart."""
 
 
 def node_classification(
@@ -26,8 +39,9 @@ def node_classification(
     """Build the task: ``MultiClass`` for labels (num_nodes,), ``MultiLabel`` for labels (num_nodes, c).
 
     Args:
-        metrics: of ``MultiClass``: accuracy, micro_f1, macro_f1 (by default only accuracy); of ``MultiLabel``:
-            micro_f1, macro_f1, roc_auc (by default all). The first one chooses the best epoch.
+        metrics: of ``MultiClass``: accuracy, micro_f1, macro_f1, and of two classes roc_auc and average_precision. By
+            default only accuracy; with weights that tell classes apart, macro_f1 and accuracy. Of ``MultiLabel``:
+            micro_f1, macro_f1, roc_auc (these by default) and average_precision. The first one chooses the best epoch.
         class_weight: a weight for each class, ``balanced``, or None. See the two tasks.
         label_smoothing: how much of a target is spread evenly over the classes, in [0, 1).
 
@@ -53,12 +67,8 @@ def node_classification(
             )
         mean_count = labels.num_train / labels.num_classes
         weight = _weights(class_weight, labels, [mean_count / max(1, count) for count in labels.class_counts])
-        return MultiClass(
-            labels,
-            chosen_metrics(["accuracy"] if metrics is None else metrics, MultiClass.known),
-            weight,
-            label_smoothing,
-        )
+        names = _default_metrics(class_weight, weight) if metrics is None else metrics
+        return MultiClass(labels, _class_metrics(names, labels.num_classes), weight, label_smoothing)
     if not labels.binary:
         raise DataError(
             "task=node_classification takes 0 or 1 in labels of several columns, and they hold other numbers: choose"
@@ -66,21 +76,47 @@ def node_classification(
         )
     counts = zip(labels.train_known, labels.train_sum)
     weight = _weights(class_weight, labels, [(known - positive) / max(1, positive) for known, positive in counts])
-    return MultiLabel(labels, chosen_metrics(metrics, MultiLabel.known), weight, label_smoothing)
+    names = MultiLabel.default if metrics is None else metrics
+    return MultiLabel(labels, chosen_metrics(names, MultiLabel.known), weight, label_smoothing)
+
+
+class ClassWeight:
+    """A weight for each class. Sums of weights are float64, whatever the outputs of the model are.
+
+    Args:
+        values: (num_classes,).
+    """
+
+    def __init__(self, values: Sequence[float]):
+        self._values = torch.tensor(values, dtype=torch.float64)
+        self._like: Tensor | None = None  # as the outputs are; a CUDA graph reads this very tensor
+
+    def like(self, output: Tensor) -> Tensor:
+        """(num_classes,), with the type and on the device of ``output``."""
+        if self._like is None or (self._like.dtype, self._like.device) != (output.dtype, output.device):
+            self._like = self._values.to(output)
+        return self._like
+
+    def sum_of(self, targets: Tensor) -> float:
+        """The sum of the weights of the (n,) int64 ``targets``, whatever their order and the number of threads are."""
+        counts = torch.bincount(targets.cpu(), minlength=len(self._values)).tolist()
+        return sum(count * weight for count, weight in zip(counts, self._values.tolist(), strict=True))
 
 
 class MultiClass:
     """One class a node: cross-entropy of the softmax, weighted by class, over the sum of the training nodes' weights.
 
-    Metrics: ``accuracy``; ``micro_f1`` (the same number) and ``macro_f1``. ``class_weight=balanced`` is
-    num_train / (num_classes * count of the class), as in scikit-learn.
+    Metrics: ``accuracy``; ``micro_f1`` (the same number) and ``macro_f1``, the mean over the classes that the split
+    holds or that are predicted there. A node whose output is NaN has no predicted class and counts as wrong. Of two
+    classes also ``roc_auc`` and ``average_precision`` (``metrics.py``), of the output of class 1 minus that of class 0.
+    ``class_weight=balanced`` is num_train / (num_classes * count of the class), as in scikit-learn.
 
     Args:
         class_weight: (num_classes,); None: all 1.
         label_smoothing: see ``torch.nn.functional.cross_entropy``.
     """
 
-    known = ("accuracy", "micro_f1", "macro_f1")
+    known = ("accuracy", "micro_f1", "macro_f1", *OF_SCORES)
 
     def __init__(
         self,
@@ -90,7 +126,7 @@ class MultiClass:
         label_smoothing: float = 0.0,
     ):
         self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
-        self._weight = None if class_weight is None else torch.tensor(class_weight, dtype=torch.float64)
+        self._weight = None if class_weight is None else ClassWeight(class_weight)
         self._normalizer: float = labels.num_train
         if class_weight is not None:
             self._normalizer = sum(count * weight for count, weight in zip(labels.class_counts, class_weight))
@@ -108,16 +144,13 @@ class MultiClass:
         total = self._normalizer if total is None else total
         if self._weight is None and not self._smoothing:
             return _CrossEntropy.apply(output, targets, 1 / total)
-        if self._weight is not None:
-            self._weight = self._weight.to(output)
-        losses = functional.cross_entropy(
-            output, targets, self._weight, reduction="none", label_smoothing=self._smoothing
-        )
+        weight = None if self._weight is None else self._weight.like(output)
+        losses = functional.cross_entropy(output, targets, weight, reduction="none", label_smoothing=self._smoothing)
         return normalized_sum(losses, total)
 
     def total(self, targets: Tensor) -> float:
         """The sum of the class weights of the targets."""
-        return len(targets) if self._weight is None else self._weight.cpu().double()[targets.cpu()].sum().item()
+        return len(targets) if self._weight is None else self._weight.sum_of(targets)
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""
@@ -126,26 +159,29 @@ class MultiClass:
             num_right = scheme.sum_over_rows((graph.masks & (predicted == graph.labels)).sum(dim=1)).tolist()
             for split, count, total in zip(SPLITS, num_right, graph.num_split_nodes):
                 found[f"{split}_accuracy"] = count / total if total else None
-        if self.metrics != ("accuracy",):
-            labels = graph.labels.clamp(min=0)  # unlabelled nodes are in no split
-            hot, targets = (functional.one_hot(one, self.num_outputs) for one in (predicted, labels))
-            found |= _f1(hot.bool(), targets, graph, scheme)
+        if {"micro_f1", "macro_f1"} & set(self.metrics):
+            of_masks = (class_f1_counts(predicted[mask], graph.labels[mask], self.num_outputs) for mask in graph.masks)
+            found |= _f1(torch.stack([*of_masks]), graph, scheme, every_label=False)
+        if set(OF_SCORES) & set(self.metrics):  # there are two classes
+            margin = output[:, 1:].double() - output[:, :1]
+            found |= _of_scores(self.metrics, margin, graph.labels[:, None], graph, scheme)
         return by_split(self.metrics, found)
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a larger score is better."""
-        return metric > best
+        return is_larger(metric, best)
 
     def prediction(self, output: Tensor) -> Tensor:
-        """(n,) int64, the class with the largest output."""
-        return output.argmax(dim=1)
+        """(n,) int64, the class with the largest output; -1 for a node with an output that is NaN."""
+        largest = output.argmax(dim=1)  # that of NaN, if there is one
+        return largest.masked_fill(output.gather(1, largest[:, None])[:, 0].isnan(), UNKNOWN)
 
 
 class MultiLabel:
     """Several labels a node: binary cross-entropy of each label's sigmoid, the mean over the known training labels.
 
     Metrics: ``micro_f1`` and ``macro_f1`` of the labels whose output is above 0, that is, whose probability is above
-    1/2, and ``roc_auc``, the mean over the labels (``metrics.py``). Unknown labels count nowhere.
+    1/2; ``roc_auc`` and ``average_precision``, means over the labels (``metrics.py``). Unknown labels count nowhere.
     ``class_weight=balanced`` is, for each label, negative / positive training nodes.
 
     Args:
@@ -153,17 +189,18 @@ class MultiLabel:
         label_smoothing: moves the targets 0 and 1 to ``label_smoothing / 2`` and 1 minus this.
     """
 
-    known = ("micro_f1", "macro_f1", "roc_auc")
+    default = ("micro_f1", "macro_f1", ROC_AUC)
+    known = ("micro_f1", "macro_f1", *OF_SCORES)
 
     def __init__(
         self,
         labels: LabelFacts,
-        metrics: tuple[str, ...] = known,
+        metrics: tuple[str, ...] = default,
         class_weight: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
     ):
         self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
-        self._weight = None if class_weight is None else torch.tensor(class_weight, dtype=torch.float64)
+        self._weight = None if class_weight is None else ClassWeight(class_weight)
         self._normalizer = sum(labels.train_known)
 
     def targets(self, labels: Tensor) -> Tensor:
@@ -172,13 +209,10 @@ class MultiLabel:
 
     def loss(self, output: Tensor, targets: Tensor, total: float | None = None) -> Tensor:
         """See ``Task.loss``."""
-        if self._weight is not None:
-            self._weight = self._weight.to(output)
+        weight = None if self._weight is None else self._weight.like(output)
         known = (targets != UNKNOWN).to(output.dtype)
         smooth = targets.to(output.dtype) * (1 - self._smoothing) + self._smoothing / 2
-        losses = functional.binary_cross_entropy_with_logits(
-            output, smooth, known, reduction="none", pos_weight=self._weight
-        )
+        losses = functional.binary_cross_entropy_with_logits(output, smooth, known, reduction="none", pos_weight=weight)
         return normalized_sum(losses, self._normalizer if total is None else total)
 
     def total(self, targets: Tensor) -> float:
@@ -189,28 +223,71 @@ class MultiLabel:
         """See ``Task.measure``."""
         found: dict[str, float | None] = {}
         if {"micro_f1", "macro_f1"} & set(self.metrics):
-            found |= _f1(self.prediction(output), graph.labels, graph, scheme)
-        if "roc_auc" in self.metrics:
-            for split, mask in zip(SPLITS, graph.masks):
-                found[f"{split}_roc_auc"] = mean_roc_auc(output[mask], graph.labels[mask], scheme)
+            predicted = self.prediction(output)
+            counts = torch.stack([f1_counts(predicted[mask], graph.labels[mask]) for mask in graph.masks])
+            found |= _f1(counts, graph, scheme, every_label=True)
+        found |= _of_scores(self.metrics, output, graph.labels, graph, scheme)
         return by_split(self.metrics, found)
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a larger score is better."""
-        return metric > best
+        return is_larger(metric, best)
 
     def prediction(self, output: Tensor) -> Tensor:
         """(n, num_outputs) bool, the labels whose probability is above 1/2."""
         return output > 0
 
 
-def _f1(predicted: Tensor, targets: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
-    """The F1 scores of each split, from one sum over the ranks."""
-    counts = torch.stack([f1_counts(predicted[mask], targets[mask]) for mask in graph.masks])
+def log_default_metric(node: Mapping[str, Any], task: Task) -> None:
+    """Log that weights of the classes have made another metric than the accuracy choose the best epoch.
+
+    Args:
+        node: the configuration of ``task``.
+    """
+    if node.get("class_weight") is not None and node.get("metrics") is None and task.metrics == WEIGHTED_DEFAULT:
+        log.info(
+            "the best epoch is chosen by the macro_f1 of val, since task.class_weight weighs the classes and the"
+            " accuracy does not: give task.metrics=[accuracy] for the accuracy"
+        )
+
+
+def _default_metrics(given: Any, weight: Sequence[float] | None) -> tuple[str, ...]:
+    """The accuracy, which the majority decides, unless the weights that were ``given`` tell classes apart."""
+    tells_apart = given == BALANCED or (weight is not None and len(set(weight)) > 1)
+    return WEIGHTED_DEFAULT if tells_apart else ("accuracy",)
+
+
+def _class_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
+    """The metrics ``names`` of ``MultiClass``.
+
+    Raises:
+        ConfigError: one of them is not known, or is of two classes alone.
+    """
+    if num_classes == 2:
+        return chosen_metrics(names, MultiClass.known)
+    of_any = [name for name in MultiClass.known if name not in OF_SCORES]
+    return chosen_metrics(names, of_any, f" ({' and '.join(OF_SCORES)} take two classes, and there are {num_classes})")
+
+
+def _f1(counts: Tensor, graph: ShardedGraph, scheme: Scheme, every_label: bool) -> dict[str, float | None]:
+    """The F1 scores of each split from the (3, 3, C) local counts of all splits, in one sum over the ranks."""
     found: dict[str, float | None] = {}
     for split, count, total in zip(SPLITS, scheme.sum_over_rows(counts).cpu(), graph.num_split_nodes):
-        found |= {f"{split}_{name}": score if total else None for name, score in f1_scores(count).items()}
+        scores = f1_scores(count, every_label)
+        found |= {f"{split}_{name}": score if total else None for name, score in scores.items()}
     return found
+
+
+def _of_scores(
+    names: Sequence[str], scores: Tensor, targets: Tensor, graph: ShardedGraph, scheme: Scheme
+) -> dict[str, float | None]:
+    """The metrics of (n, C) scores that ``names`` has, of each split."""
+    return {
+        f"{split}_{name}": mean_of_columns(name, scores[mask], targets[mask], scheme)
+        for name in OF_SCORES
+        if name in names
+        for split, mask in zip(SPLITS, graph.masks)
+    }
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -234,6 +311,8 @@ def _weights(given: Any, labels: LabelFacts, balanced: Sequence[float]) -> list[
     if given == BALANCED:
         return list(balanced)
     try:
+        if isinstance(given, Mapping):
+            raise TypeError
         weights = [float(one) for one in given]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"task.class_weight={given} does not fit: give {BALANCED}, or a list of numbers") from error

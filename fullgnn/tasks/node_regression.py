@@ -10,7 +10,15 @@ from torch.nn import functional
 from fullgnn.errors import ConfigError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.tasks.task import SPLITS, by_split, check_trainable, chosen_metrics, normalized_sum
+from fullgnn.tasks.task import (
+    SPLITS,
+    by_split,
+    check_trainable,
+    chosen_metrics,
+    is_larger,
+    is_smaller,
+    normalized_sum,
+)
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "mse": functional.mse_loss,
@@ -83,7 +91,7 @@ class NodeRegression:
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a smaller error is better, and a larger ``r2``."""
-        return metric > best if self.metrics[0] == "r2" else metric < best
+        return is_larger(metric, best) if self.metrics[0] == "r2" else is_smaller(metric, best)
 
     def prediction(self, output: Tensor) -> Tensor:
         """(n, num_outputs), the output itself."""

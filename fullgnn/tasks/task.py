@@ -1,5 +1,6 @@
 """The interface between a task and the training of a model."""
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -40,11 +41,13 @@ class Task(Protocol):
             output: (num_local_nodes, num_outputs), without dropout.
 
         Returns:
-            by split and name, as ``val_accuracy``, in the order of ``metrics``; None where a split has no nodes.
+            by split and name, as ``val_accuracy``, in the order of ``metrics``; None where a split has no nodes, or the
+            metric is not a finite number.
         """
 
     def is_better(self, metric: float, best: float) -> bool:
-        """Whether ``metric``, a value of the first metric, is strictly better than ``best``."""
+        """Whether ``metric``, a value of the first metric, is strictly better than ``best``. NaN is never better, and
+        any number is better than NaN."""
 
     def prediction(self, output: Tensor) -> Tensor:
         """What the task predicts from an (n, num_outputs) output: (n,), or (n, num_outputs)."""
@@ -69,8 +72,11 @@ def normalized_sum(losses: Tensor, normalizer: float) -> Tensor:
     return (losses.sum(dtype=torch.float64) / normalizer).to(losses.dtype)
 
 
-def chosen_metrics(given: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
+def chosen_metrics(given: Sequence[str] | None, known: Sequence[str], remark: str = "") -> tuple[str, ...]:
     """The metrics of a task: those ``given``, or all that are ``known``.
+
+    Args:
+        remark: what an error adds to the names of the known ones.
 
     Raises:
         ConfigError: a metric is not known, or none is given.
@@ -79,14 +85,29 @@ def chosen_metrics(given: Sequence[str] | None, known: Sequence[str]) -> tuple[s
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise ConfigError(
-            f"task.metrics={list(names)}: choose at least one of {', '.join(known)}; the first chooses the best epoch"
+            f"task.metrics={list(names)}: choose at least one of {', '.join(known)}{remark}; the first chooses the best"
+            " epoch"
         )
     return names
 
 
 def by_split(names: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
-    """The metrics ``names`` of every split, of those that were ``found``, in the order of ``Task.measure``."""
-    return {f"{split}_{name}": found[f"{split}_{name}"] for name in names for split in SPLITS}
+    """The metrics ``names`` of every split, of those that were ``found``, in the order of ``Task.measure``.
+
+    A metric that is not finite, since outputs are not, becomes None.
+    """
+    values = {f"{split}_{name}": found[f"{split}_{name}"] for name in names for split in SPLITS}
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
+
+
+def is_larger(metric: float, best: float) -> bool:
+    """``Task.is_better`` of a metric of which a larger value is better."""
+    return metric > best or (math.isnan(best) and not math.isnan(metric))
+
+
+def is_smaller(metric: float, best: float) -> bool:
+    """``Task.is_better`` of a metric of which a smaller value is better."""
+    return is_larger(-metric, -best)
 
 
 def check_trainable(labels: LabelFacts) -> None:

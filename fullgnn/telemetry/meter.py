@@ -1,17 +1,24 @@
 """Measure the cost of an epoch: time by phase, bytes by collective, and counts of work.
 
 The schemes, collectives and the training loop share one ``Meter``. On a CPU a phase is timed with the wall clock;
-on a GPU with a pair of events on the current stream, which are read only after the epoch, so that
+on a GPU with events on the current stream, which are read only after the epoch, so that
 measuring never makes the host wait inside an epoch. With ``lap`` they are read even later.
+
+    interval   a whole: an epoch, a set-up. Phases are parts of it.
+    phase      disjoint parts: a phase that begins within another one pauses it
+    span       may overlap with everything: the flight of a tensor that travels
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,10 +46,7 @@ class PendingCost:
 
 
 class Meter:
-    """Accumulates phase times, received bytes and counts until ``take`` empties it.
-
-    Phases may nest or overlap: an inner phase is also part of the outer one.
-    """
+    """Accumulates times, received bytes and counts until ``take`` empties it."""
 
     def __init__(self, device: torch.device):
         self._cuda = device.type == "cuda"
@@ -51,29 +55,33 @@ class Meter:
         self._bytes: dict[str, int] = defaultdict(int)
         self._counts: dict[str, int] = defaultdict(int)
         self._timed = True
+        self._host = _Switch(time.perf_counter, self._add_seconds)
+        self._device = _Switch(_event, self._add_events) if self._cuda else self._host
 
     def start(self, name: str) -> "Span":
-        """Begin a span of phase ``name``; its ``stop`` may be called anywhere else in the program."""
+        """Begin a span called ``name``; its ``stop`` may be called anywhere else in the program."""
         return Span(self, name)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time spent inside the ``with`` block to phase ``name``."""
+    def interval(self, name: str) -> Iterator[None]:
+        """Add the time spent inside the ``with`` block, with all of its phases, to ``name``."""
         span = self.start(name)
         try:
             yield
         finally:
             span.stop()
 
-    @contextmanager
-    def clock(self, name: str) -> Iterator[None]:
-        """``phase`` for work of the host: its time is that of the wall clock on a GPU too."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            if self._timed:
-                self._seconds[name] += time.perf_counter() - begin
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Add the time spent inside the ``with`` block, but in no phase within it, to phase ``name``.
+
+        So phases are disjoint, and their sum is at most the interval around them.
+        """
+        return self._device.running(name) if self._timed else nullcontext()
+
+    def clock(self, name: str) -> AbstractContextManager[None]:
+        """``phase`` for work of the host: its time is that of the wall clock on a GPU too. Such phases are disjoint
+        among each other; on a GPU they may overlap with the phases of the device."""
+        return self._host.running(name) if self._timed else nullcontext()
 
     def spent(self, name: str, seconds: float) -> None:
         """Add time that another process has spent to phase ``name``."""
@@ -118,17 +126,58 @@ class Meter:
         self._counts.clear()
         return spent
 
+    def _add_seconds(self, name: str, begin: float, end: float) -> None:
+        self._seconds[name] += end - begin
+
+    def _add_events(self, name: str, begin: torch.cuda.Event, end: torch.cuda.Event) -> None:
+        self._events.append((name, begin, end))
+
+
+class _Switch(Generic[T]):
+    """Assigns time to one phase at a time. Where one phase follows another at once, they share a moment.
+
+    Args:
+        now: the present moment.
+        add: takes the name of a phase, and the moments between which it ran without a break.
+    """
+
+    def __init__(self, now: Callable[[], T], add: Callable[[str, T, T], None]):
+        self._now, self._add = now, add
+        self._current: tuple[str, T] | None = None  # the phase that runs, and since when
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """Let ``name`` run in the ``with`` block, then the phase that ran before it."""
+        outer = None if self._current is None else self._current[0]
+        self._switch(name)
+        try:
+            yield
+        finally:
+            self._switch(outer)
+
+    def _switch(self, name: str | None) -> None:
+        now = self._now()
+        if self._current is not None:
+            self._add(*self._current, now)
+        self._current = None if name is None else (name, now)
+
+
+def _event() -> torch.cuda.Event:
+    """An event at this place of the current stream."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
 
 class Span:
-    """One timed span of a phase, from construction to ``stop``."""
+    """The time from construction to ``stop``, whatever the phases are meanwhile."""
 
     def __init__(self, meter: Meter, name: str):
         self._meter, self._name, self._timed = meter, name, meter._timed
         if not self._timed:
             return
         if meter._cuda:
-            self._start = torch.cuda.Event(enable_timing=True)
-            self._start.record()
+            self._start = _event()
         else:
             self._begin = time.perf_counter()
 
@@ -136,8 +185,6 @@ class Span:
         if not self._timed:
             return
         if self._meter._cuda:
-            end = torch.cuda.Event(enable_timing=True)
-            end.record()
-            self._meter._events.append((self._name, self._start, end))
+            self._meter._add_events(self._name, self._start, _event())
         else:
-            self._meter._seconds[self._name] += time.perf_counter() - self._begin
+            self._meter._add_seconds(self._name, self._begin, time.perf_counter())

@@ -141,6 +141,20 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         assert getattr(cfg, group)["name"] == choice  # the name in records
 
 
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [
+        ("node_classification", "roc_auc"),
+        ("node_regression", "r2"),
+        ("link_ranking", "recall@5"),
+        ("link_prediction", "mrr"),
+    ],
+)
+def test_a_text_is_a_list_of_one_and_not_of_its_letters(task: str, metric: str) -> None:
+    assert load_config(compose(f"task={task}", f"task.metrics={metric}")).task["metrics"] == [metric]
+    assert load_config(compose(f"task={task}", f"task.metrics=[{metric}]")).task["metrics"] == [metric]
+
+
 def test_the_public_keys_keep_their_names_and_types() -> None:
     composed = {
         "npz": load_config(compose("dataset=npz", "dataset.name=x")),
@@ -227,6 +241,8 @@ WRONG = {
     "optimizer.betas=[0.9]": "optimizer.betas=[0.9] does not fit: it takes a list of 2, each element a number",
     "optimizer.betas=[0.9,x]": "optimizer.betas=[0.9, 'x'] does not fit: it takes a list of 2, each element a number",
     "optimizer.betas=[0.9,1]": "optimizer.betas=[0.9, 1.0] is out of range: it must be at least 0 and below 1",
+    "task.metrics=5": "task.metrics=5 does not fit: it takes a list, each element a text, as in [a,b] or null",
+    "task.metrics={a:1}": "task.metrics={'a': 1} does not fit: it takes a list, each element a text, as in [a,b] or",
     "optimizer.momentum=0.9": "optimizer.momentum is not a key of the chosen optimizer: it belongs to optimizer=sgd",
     "train.momentum=0.9": "optimizer.momentum=0.9 needs optimizer=sgd: optimizer=adam has no momentum",
     "train.lr=abc": "optimizer.lr=abc does not fit: it takes a number",

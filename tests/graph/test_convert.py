@@ -1,6 +1,5 @@
 """Graphs of other libraries as Graphs. PyTorch Geometric is optional, so most tests read a stand-in for its Data."""
 
-import logging
 import warnings
 from types import SimpleNamespace
 
@@ -43,21 +42,40 @@ def test_a_pyg_data_keeps_its_arcs_features_labels_and_split():
     "given",
     [
         dict(edge_weight=WEIGHT),
+        dict(edge_weight=WEIGHT.int()),  # weights by their name
         dict(edge_attr=WEIGHT),
         dict(edge_attr=WEIGHT[:, None]),
+        dict(edge_attr=WEIGHT.bfloat16()),
         dict(edge_weight=WEIGHT, edge_attr=torch.ones(4, 3)),
-        dict(edge_weight=WEIGHT, edge_attr=2 * WEIGHT),
+        dict(edge_weight=WEIGHT, edge_attr=2 * WEIGHT.long()),
     ],
 )
-def test_weights_of_a_pyg_data(given, caplog):
-    np.testing.assert_array_equal(Graph.from_pyg(data(**given)).adjacency().toarray(), EXPECTED)
-    assert not caplog.records
+def test_weights_of_a_pyg_data(given):
+    graph = Graph.from_pyg(data(**given))
+    np.testing.assert_array_equal(graph.adjacency().toarray(), EXPECTED)
+    assert graph.remarks == ({} if "edge_weight" in given else {"edge_attr_weights": 4})
 
 
-def test_edge_attributes_of_several_columns_are_not_read(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("fullgnn"), "propagate", True)
-    assert Graph.from_pyg(data(edge_attr=torch.ones(4, 3))).weight is None
-    assert "edge_attr has shape (4, 3), and a Graph has one weight an edge: edge_attr is not read" in caplog.text
+def test_edge_attributes_of_several_columns_are_not_read():
+    graph = Graph.from_pyg(data(edge_attr=torch.ones(4, 3, dtype=torch.long)))
+    assert graph.weight is None and graph.remarks == {"unread_edge_attr": 3}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_integer_edge_attributes_are_weights_only_if_that_is_said(dtype, shape):
+    """Relations 0, 1, 2, 2: as weights they would delete the arc of type 0."""
+    given = data(edge_attr=torch.tensor([0, 1, 2, 2]).to(dtype).reshape(shape))
+    for make in (Graph.from_pyg, as_graph):
+        with pytest.raises(DataError, match="edge_attr holds .* numbers, which may be relations") as error:
+            make(given)
+        message = str(error.value)
+        assert "edge_weight=None" in message and "edge_weight=data.edge_attr" in message and "\n" not in message
+    plain = Graph.from_pyg(given, edge_weight=None)
+    assert plain.weight is None and plain.num_edges == 4 and plain.remarks == {}
+    weighted = Graph.from_pyg(given, edge_weight=given.edge_attr)
+    assert weighted.num_edges == 3 and weighted.remarks == {"zero_arcs": 1}
+    np.testing.assert_array_equal(Graph.from_pyg(given, edge_weight=WEIGHT[:, None]).adjacency().toarray(), EXPECTED)
 
 
 def test_a_pyg_data_of_edges_alone():

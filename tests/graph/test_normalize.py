@@ -19,7 +19,7 @@ from fullgnn.graph import (
     with_self_loops,
 )
 from fullgnn.graph.checks import check_range
-from fullgnn.graph.normalize import check_rows
+from fullgnn.graph.normalize import check_rows, sums_of_rows
 
 
 def random_dense(directed, weighted, seed=0, num_nodes=40):
@@ -95,21 +95,36 @@ def test_negative_row_sum_is_refused_unless_unused(fields):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_sums_that_are_nothing_but_rounding_are_zero(dtype, fields):
-    """3.9 - 1.9 - 1.9 - 1.1 + 1 (the self-loop) = 0 in any order; the sum is neither amplified nor refused."""
+def test_sums_that_cancel_are_refused_with_their_number(dtype, fields):
+    """3.9 - 1.9 - 1.9 - 1.1 + 1 (the self-loop) = 0 in any order, up to rounding."""
     weights = np.array([3.9, -1.9, -1.9, -1.1], dtype)
     for number, order in enumerate(itertools.permutations(range(4))):
-        dense = np.zeros((5, 5), dtype)
-        dense[0, 1:] = weights[list(order)]
+        dense = np.zeros((6, 6), dtype)
+        dense[0, 1:5] = dense[5, 1:5] = weights[list(order)]
         dense[1, 2] = 2.5
-        graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(5))
-        assert row_sums(graph).tolist() == [0, 3.5, 1, 1, 1], order
-        perm = np.random.default_rng(number).permutation(5)
-        permuted = normalized_adjacency(graph.permute(perm), "sym", row_sum=row_sums(graph)[perm])
-        expected = normalized_adjacency(graph, "sym").toarray()[np.ix_(perm, perm)]
-        np.testing.assert_array_equal(permuted.toarray(), expected)
+        perm = np.random.default_rng(number).permutation(6)
+        graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(6))
+        for one in (graph, graph.permute(perm)):
+            with pytest.raises(DataError, match=r"next to nothing beside .* \(2 nodes are like that\)"):
+                row_sums(one)
     small = Graph.from_scipy(scipy.sparse.csr_array(np.diag([3e-6], 1).astype(dtype)), **fields(2))
-    np.testing.assert_allclose(row_sums(small, self_loops=False), [3e-6, 0], rtol=1e-7)  # small, but no rounding error
+    np.testing.assert_allclose(row_sums(small, self_loops=False), [3e-6, 0], rtol=1e-7)  # small, but nothing cancels
+
+
+@pytest.mark.parametrize("rest, refused", [(0, True), (0.99e-6, True), (-1e-3, True), (1.01e-6, False), (0.5, False)])
+def test_the_least_sum_is_a_millionth_of_the_magnitudes(rest, refused, fields):
+    weights = np.array([[0, (1 + rest) / 2, (rest - 1) / 2], [0, 0, 0], [1.0, 0, 0]])  # of magnitude 1
+    graph = Graph.from_scipy(scipy.sparse.csr_array(weights), **fields(3))
+    if refused:
+        with pytest.raises(
+            DataError, match=r"node 0 reads sum to .* \(no other node is like that\).*normalization=none"
+        ):
+            row_sums(graph, self_loops=False)
+    else:
+        assert row_sums(graph, self_loops=False)[0] == pytest.approx(rest, rel=1e-9)
+    no_longer = Graph.from_scipy(scipy.sparse.csr_array(weights * [[0], [0], [1]]), **fields(3))
+    sums = row_sums(no_longer, self_loops=False)
+    assert sums[:2].tolist() == [0, 0] and sums[2] > 0  # without neighbours: 0, and not refused
 
 
 def test_row_sums_are_exact(fields):
@@ -118,16 +133,15 @@ def test_row_sums_are_exact(fields):
     half = rng.standard_normal(5000) * 10.0 ** rng.integers(-8, 8, 5000)
     row = rng.permutation(np.concatenate([half, -half, [3.5e-6]]))
     dense = scipy.sparse.csr_array((row, (np.zeros(10_001, int), np.arange(10_001))), shape=(10_001, 10_001))
-    graph = Graph.from_scipy(dense, **fields(10_001))
-    assert row_sums(graph, self_loops=False)[0] == pytest.approx(float(sum(map(Fraction, row.tolist()))), rel=1e-15)
+    found = sums_of_rows(Graph.from_scipy(dense, **fields(10_001)).adjacency(), False, np.dtype(np.float64))
+    assert found.total[0] == pytest.approx(float(sum(map(Fraction, row.tolist()))), rel=1e-15)
+    assert found.unusable[:2] == (1, 0) and found.unusable.total == found.total[0]
 
 
-def test_denormal_sums_are_zero(fields):
-    dense = np.array([[0, 1e-310, 0], [0, 0, 3e-320], [0, 2.5, 0]])
-    graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(3))
-    for normalization in ("sym", "row"):
-        assert np.isfinite(normalized_adjacency(graph, normalization, self_loops=False).data).all()
-    assert row_sums(graph, self_loops=False).tolist() == [0, 0, 2.5]
+def test_sums_whose_reciprocal_is_infinite_are_refused(fields):
+    dense = np.array([[0, 1e-310, 0], [0, 0, 2.5], [0, 2.5, 0]])
+    with pytest.raises(DataError, match="with which node 0 reads sum to less than float64 holds: scale the weights"):
+        row_sums(Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(3)), self_loops=False)
 
 
 def test_what_float32_does_not_hold_is_refused_by_name(fields):

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from fullgnn.config import Config
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.prepare import folder as folders
+from fullgnn.prepare import source
+from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.folder import LAYOUT, open_folder, write_folder
 from fullgnn.prepare.prepared import LISTS, PreparedGraph
 from fullgnn.prepare.source import arranged, prepare_folder, prepare_here
+from fullgnn.tasks import takes_links
 from tests.cases import config, dense_graph
 from tests.costs.test_links import bipartite
 
@@ -86,6 +90,9 @@ def test_a_folder_keeps_facts_and_pairs(tmp_path: Path) -> None:
             assert np.array_equal(one.arrays[name][:], other.arrays[name])
             assert one.arrays[name].dtype == other.arrays[name].dtype
         assert set(one.pairs) == set(LISTS) and one.first_pairs.shape == (3, len(one.node_id))
+    old = opened.facts.to_json()  # of a version that did not count them
+    assert old["nodes"]["links"].pop("num_without_negative") == 0
+    assert GraphFacts.from_json(old).nodes == opened.facts.nodes
 
 
 def test_writing_to_an_array_leaves_the_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,3 +248,18 @@ def test_a_file_that_changes_is_prepared_anew(tmp_path: Path) -> None:
         assert prepare_here(cfg, 2).facts.load_time_s == 0
         assert prepare_here(cfg, 2).facts.symmetric == (kind == "symmetric")
     assert len(set(keys)) == 3 and len(list((tmp_path / "cache" / "prepared").iterdir())) == 3
+
+
+def test_pairs_of_an_older_definition_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pairs of a directed graph had a direction once. Folders without pairs are as they were."""
+    now, graph = source._of_preparation, dense_graph("directed").graph()
+
+    def before(cfg: Config, num_parts: int) -> dict[str, Any]:
+        return now(cfg, num_parts) | {"task_node": cfg.task if takes_links(cfg.task) else None}
+
+    for overrides, same in ((["task=link_prediction"], False), ([], True)):
+        cfg = case(tmp_path, *overrides)
+        monkeypatch.setattr(source, "_of_preparation", before)
+        old = prepare_here(cfg, 2, graph).key
+        monkeypatch.setattr(source, "_of_preparation", now)
+        assert (prepare_here(cfg, 2, graph).key == old) == same

@@ -1,5 +1,6 @@
 """What draws, losses and metrics of links must be, on dense matrices and in plain loops, without the package."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -16,14 +17,14 @@ TRAINING, EVALUATION = 0x6C696E6B, 0x72616E6B
 
 @dataclass(frozen=True)
 class Links:
-    """A tiny graph with links to find; ``adj[i, j]`` != 0 means that i reads from j."""
+    """A tiny graph with links to find; ``adj[i, j]`` != 0 means that i reads from j. Of each pair, the lower id is the
+    first one."""
 
     adj: np.ndarray
     num_users: int | None
     train: list[tuple[int, int]]
     val: list[tuple[int, int]]
     test: list[tuple[int, int]]
-    symmetric: bool
 
     @property
     def size(self) -> int:
@@ -32,13 +33,16 @@ class Links:
     def joined(self, node: int, pairs: Sequence[tuple[int, int]]) -> set[int]:
         """The nodes that ``node`` may not draw because of these pairs."""
         found = {v for u, v in pairs if u == node}
-        if self.num_users is None:
-            found |= {node} | ({u for u, v in pairs if v == node} if self.symmetric else set())
-        return found
+        return found if self.num_users is not None else found | {node} | {u for u, v in pairs if v == node}
 
     def candidates(self, node: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
         joined = self.joined(node, pairs)
         return [v for v in range(self.num_users or 0, self.size) if v not in joined]
+
+    @functools.cached_property
+    def drawn(self) -> list[tuple[int, int]]:
+        """The training pairs that have a negative."""
+        return [(u, v) for u, v in self.train if self.candidates(u, self.train)]
 
 
 def words(counter: tuple[int, int, int, int], key: tuple[int, int]) -> list[int]:
@@ -93,19 +97,13 @@ def mixed(word: int) -> int:
 
 def batches(links: Links, seed: int, epoch: int, batch_size: int | None, num_negatives: int) -> list[list[list[int]]]:
     """The draws of each step of ``epoch``: owner, partner, and negatives."""
-    size = len(links.train)
+    size = len(links.drawn)
     found: list[list[list[int]]] = [[] for _ in range(1 if batch_size is None else -(-size // batch_size))]
-    for number, (node, partner) in enumerate(links.train):
+    for number, (node, partner) in enumerate(links.drawn):
         drawn = negatives(links, seed, TRAINING, epoch, number, node, links.train, num_negatives)
         batch = 0 if batch_size is None else permuted(number, size, seed, epoch) // batch_size
-        if drawn:
-            found[batch].append([node, partner, *drawn])
+        found[batch].append([node, partner, *drawn])
     return found
-
-
-def batch_size_of(links: Links, batch_size: int | None, step: int) -> int:
-    size = len(links.train)
-    return size if batch_size is None else min(batch_size, size - step * batch_size)
 
 
 def mean_of_powers(embedding: Tensor, adj: np.ndarray, num_layers: int) -> Tensor:
@@ -116,9 +114,9 @@ def mean_of_powers(embedding: Tensor, adj: np.ndarray, num_layers: int) -> Tenso
     return torch.stack(powers).mean(dim=0)
 
 
-def loss_of(output: Tensor, draws: list[list[int]], num_draws: int, ranking: bool) -> Tensor:
-    """The loss of a step, pair by pair."""
-    total = 0 * output.sum()  # a step may have no draw
+def loss_of(output: Tensor, draws: list[list[int]], ranking: bool) -> Tensor:
+    """The loss of a step, pair by pair: the mean over its draws."""
+    total = torch.zeros((), dtype=output.dtype)
     for node, partner, *drawn in draws:
         score, others = output[node] @ output[partner], torch.stack([output[node] @ output[one] for one in drawn])
         if ranking:
@@ -128,7 +126,7 @@ def loss_of(output: Tensor, draws: list[list[int]], num_draws: int, ranking: boo
             wanted[0] = 1
             scores = torch.cat([score[None], others])
             total = total + torch.nn.functional.binary_cross_entropy_with_logits(scores, wanted)
-    return total / num_draws
+    return total / len(draws)
 
 
 def best_items(output: np.ndarray, links: Links, k: int) -> np.ndarray:

@@ -8,7 +8,6 @@ from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkPairs
 from fullgnn.tasks._draws_cpu import slots
 from fullgnn.tasks.draws import EpochDraws, batch_sizes, draw, num_batches, stream_key
-from fullgnn.tasks.link_ranking import _Best
 from tests.tasks import links as oracle
 from tests.tasks.test_links import graph_of, links_of
 
@@ -74,29 +73,10 @@ def test_the_same_draws_for_any_rows_order_and_number_of_threads() -> None:
 @pytest.mark.parametrize("kind", ["bipartite", "symmetric", "directed"])
 def test_the_draws_are_those_of_plain_loops(kind: str) -> None:
     links, pairs, every = links_of(kind), LinkPairs.of(graph_of(kind)), np.arange(29)
-    for batch_size in (None, 1, 7, len(links.train), 1000):
+    for batch_size in (None, 1, 7, len(links.drawn), 1000):
         found = listed(drawn(pairs, every, 4, batch_size), every)
         expected = oracle.batches(links, SEED, 4, batch_size, 2)
         assert [sorted(one[1:] for one in part) for part in found] == [sorted(map(tuple, part)) for part in expected]
-
-
-def test_ties_go_to_the_lower_id_in_chunks_of_any_size() -> None:
-    """Scores of few values, so that most items tie; on a CPU the compiled scan, and the sort of other devices."""
-    rng = np.random.default_rng(0)
-    pairs = LinkPairs.of(bipartite(9, 40, 0.5))
-    known = pairs.known.of(np.arange(9))
-    scores = torch.from_numpy(rng.integers(0, 3, (9, 40)).astype(np.float32))
-    masked = scores.clone()
-    masked[np.repeat(np.arange(9), np.diff(known.indptr)), known.ids - 9] = float("-inf")
-    order = np.argsort(-masked.numpy(), axis=1, kind="stable")[:, :25]
-    expected = np.where(np.take_along_axis(masked.numpy(), order, 1) > -np.inf, order + 9, -1)
-    for size in (40, 7, 1):
-        for sorts in (False, True):
-            best = _Best(9, 25, scores)
-            for first in range(0, 40, size):
-                for rows in (slice(0, 4), slice(4, 9)):
-                    best.add(scores[rows, first : first + size].clone(), rows, 9 + first, known, sorts)
-            np.testing.assert_array_equal(best.ids, expected)
 
 
 @pytest.mark.parametrize("most", [3, 40, 1 << 60])

@@ -45,13 +45,24 @@ CASES = {
     "prediction": ("symmetric", [*PREDICTION, "task.batch_size=20"]),
     "prediction, directed": ("directed", [*PREDICTION]),
     "prediction of items": ("bipartite", [*PREDICTION, "task.batch_size=9"]),
+    "prediction, few negatives": ("almost complete", [*PREDICTION, "task.batch_size=40"]),
+    "ranking, few negatives": ("three pairs", [*RANKING]),
+    "ranking, few negatives, batches": ("three pairs", [*RANKING, "task.batch_size=2"]),
 }
 """Graph and overrides."""
 
 
 @functools.cache
 def links_of(kind: str) -> Links:
-    """29 nodes; one is joined with every candidate, and one with none."""
+    """29 nodes, of which one is joined with every candidate and one with none; or a graph with few negatives."""
+    if kind == "three pairs":
+        adj = np.zeros((4, 4))
+        adj[[0, 0, 1, 2, 3, 2], [2, 3, 2, 0, 0, 1]] = 1
+        return Links(adj, 2, [(0, 2), (0, 3), (1, 2)], [], [])
+    if kind == "almost complete":
+        adj = 1 - np.eye(20)
+        adj[[3, 7, 5, 11], [7, 3, 11, 5]] = 0
+        return Links(adj, None, [(int(i), int(j)) for i, j in zip(*np.nonzero(np.triu(adj)))], [], [])
     rng = np.random.default_rng(11)
     if kind == "bipartite":
         num_users, held = 12, rng.random((12, 17)) < 0.15
@@ -62,26 +73,26 @@ def links_of(kind: str) -> Links:
         adj[:12, 12:], adj[12:, :12] = known, known.T
         train = [(int(u), int(i) + 12) for u, i in zip(*np.nonzero(known))]
         others = [(int(u), int(i) + 12) for u, i in zip(*np.nonzero(held & ~known))]
-        return Links(adj, num_users, train, others[::3], [one for one in others if one not in others[::3]], True)
+        return Links(adj, num_users, train, others[::3], [one for one in others if one not in others[::3]])
     adj = (rng.random((29, 29)) < 0.2).astype(float)
     adj[4], adj[6, 6] = 1, 1
     if kind == "symmetric":
         adj = np.maximum(adj, adj.T)
         adj[9] = adj[:, 9] = 0
         adj[4, 9] = adj[9, 4] = 1
-    pairs = [(int(i), int(j)) for i, j in zip(*np.nonzero(adj)) if (i < j if kind == "symmetric" else i != j)]
+    pairs = [(i, j) for i in range(29) for j in range(i + 1, 29) if adj[i, j] or adj[j, i]]
     away = [one for one in pairs[3::7] if 4 not in one]
     for i, j in away:
-        adj[i, j] = 0
-        if kind == "symmetric":
-            adj[j, i] = 0
+        adj[i, j] = adj[j, i] = 0
     train = [one for one in pairs if one not in away]
-    return Links(adj, None, train, away[::2], away[1::2], kind == "symmetric")
+    return Links(adj, None, train, away[::2], away[1::2])
 
 
 def graph_of(kind: str) -> Graph:
     links = links_of(kind)
-    held = {name: np.array(pairs).T for name, pairs in (("val_links", links.val), ("test_links", links.test))}
+    held = {name: np.array(pairs).T for name, pairs in (("val_links", links.val), ("test_links", links.test)) if pairs}
+    if kind == "directed":
+        held["test_links"] = held["test_links"][::-1]  # a pair has no direction
     return Graph.from_scipy(csr_array(links.adj), num_users=links.num_users, name=kind, **held)
 
 
@@ -140,23 +151,23 @@ def expected(name: str) -> dict[str, Any]:
     embedding.place(torch.arange(links.size))
     vectors = embedding.weight
 
-    def step(draws: list[list[int]], number: int) -> torch.Tensor:
+    def step(draws: list[list[int]]) -> torch.Tensor:
         output = oracle.mean_of_powers(vectors, links.adj, LAYERS)
         vectors.grad = None
-        loss = oracle.loss_of(output, draws, oracle.batch_size_of(links, batch_size, number), ranking)
+        loss = oracle.loss_of(output, draws, ranking)
         loss.backward()
         return loss.detach()
 
     steps = []
-    for number, draws in enumerate(oracle.batches(links, SEED, 2, batch_size, num)):
-        loss = step(draws, number).item()
+    for draws in oracle.batches(links, SEED, 2, batch_size, num):
+        loss = step(draws).item()
         steps.append((loss, vectors.grad.numpy().copy()))
     optimizer = torch.optim.Adam([vectors], lr=0.03, weight_decay=0.001)
     losses = []
     for epoch in range(1, EPOCHS + 1):
         of_epoch = []
-        for number, draws in enumerate(oracle.batches(links, SEED, epoch, batch_size, num)):
-            of_epoch.append(step(draws, number).item())
+        for draws in oracle.batches(links, SEED, epoch, batch_size, num):
+            of_epoch.append(step(draws).item())
             optimizer.step()
         losses.append(np.mean(of_epoch))
     output = oracle.mean_of_powers(vectors, links.adj, LAYERS).detach().numpy()
@@ -168,7 +179,7 @@ def expected(name: str) -> dict[str, Any]:
                 value = oracle.ranking_metric(lists, pairs, metric)
             else:
                 ranks = np.array(oracle.held_out_ranks(output, links, split, SEED, 7))
-                value = float((1 / ranks).mean() if metric == "mrr" else (ranks <= 2).mean())
+                value = float((1 / ranks if metric == "mrr" else ranks <= 2).mean()) if len(ranks) else None
             metrics[f"{('val', 'test')[split - 1]}_{metric}"] = value
     return {
         "steps": steps, "losses": losses, "vectors": vectors.detach().numpy(), "output": output, "metrics": metrics,
@@ -202,6 +213,13 @@ def test_steps_training_and_metrics(
             for metric, value in rank["metrics"].items():
                 other = exact["metrics"][metric]
                 assert value == (other if other is None else pytest.approx(other, abs=1e-12)), (name, metric)
+
+
+def test_a_pair_without_a_negative_is_not_trained_with() -> None:
+    """Vectors near zero have scores near zero, whose loss is log 2."""
+    for name in ("prediction, few negatives", "ranking, few negatives", "ranking, few negatives, batches"):
+        for loss, _ in expected(name)["steps"]:
+            assert loss == pytest.approx(np.log(2), abs=0.02)
 
 
 def gcn_losses(world: World, cfg: Config, graph: Graph) -> tuple[list[float], Any]:

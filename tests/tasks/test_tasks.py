@@ -132,7 +132,7 @@ def expected_metric(name: str, graph: Graph, split: str, output: np.ndarray) -> 
         predicted = output.argmax(axis=1)
         if name == "accuracy":
             return (predicted == labels).mean()
-        return reference.f1_score(labels, predicted, labels=range(3), average=name[:5], zero_division=0)
+        return reference.f1_score(labels, predicted, average=name[:5], zero_division=0)
     known = ~np.isnan(labels.astype(float)) & (labels >= 0)
     columns = [(labels[k, c], output[k, c]) for c, k in enumerate(known.T)]
     if name == "roc_auc":
@@ -159,7 +159,8 @@ def test_loss_gradients_and_metrics(ranks, task: str, world_size: int, replicati
             split, _, metric = name.partition("_")
             assert value == pytest.approx(expected_metric(metric, graph, split, output), abs=1e-12), name
     names = cfg.task["metrics"] or {"node_regression": ["rmse", "mae", "r2"]}.get(cfg.task["name"])
-    names = names or (["accuracy"] if graph.labels.ndim == 1 else ["micro_f1", "macro_f1", "roc_auc"])
+    of_classes = ["accuracy"] if cfg.task.get("class_weight") is None else ["macro_f1", "accuracy"]
+    names = names or (of_classes if graph.labels.ndim == 1 else ["micro_f1", "macro_f1", "roc_auc"])
     assert list(found["metrics"]) == [f"{split}_{name}" for name in names for split in ("train", "val", "test")]
 
 
@@ -196,7 +197,14 @@ def test_which_value_is_better() -> None:
         ([0, 1] * 14 + [2], ["task.class_weight=[0,0,1]"], "gives every training node the weight 0"),
         ([0, 1] * 14 + [2], ["task.class_weight=even"], "task.class_weight=even is not known"),
         ([0, 1] * 14 + [2], ["task.metrics=[roc_auc]"], "choose at least one of accuracy, micro_f1, macro_f1"),
+        (
+            [0, 1] * 14 + [2],
+            ["task.metrics=[accuracy,average_precision]"],
+            "(roc_auc and average_precision take two classes, and there are 3); the first",
+        ),
+        ([0, 1] * 14 + [2], ["task.metrics=roc_auc"], "task.metrics=['roc_auc']: choose at least one of accuracy"),
         ([0, 1] * 14 + [2], ["task.metrics=[]"], "choose at least one"),
+        ([0, 1] * 14 + [2], ["task.class_weight={0:1,1:2,2:1}"], "give balanced, or a list of numbers"),
         ([0, 1] * 14 + [2], ["task.label_smoothing=1"], "task.label_smoothing=1.0 is out of range"),
         ([0.5] * 29, ["task=node_regression", "task.loss=log"], "task.loss=log is not known"),
     ],
@@ -219,7 +227,7 @@ def refusal(world: World, cfg: Config, graph: Graph) -> str:
 def test_keys_out_of_range_are_refused_before_a_graph_is_loaded(override: str) -> None:
     with pytest.raises(ConfigError, match=r"^task\."):
         check_preparation(config(override))
-    for kind in ("task.class_weight=[1,2,0.5]", "task.class_weight=balanced", "task.metrics=[roc_auc]"):
+    for kind in ("task.class_weight=[1,2,0.5]", "task.class_weight=balanced", "task.metrics=average_precision"):
         check_preparation(config(kind))
 
 

@@ -8,9 +8,9 @@ import torch
 from fullgnn.telemetry.meter import Cost, Meter
 
 
-def test_phases_nest_and_take_starts_again() -> None:
+def test_phases_are_parts_of_an_interval_and_take_starts_again() -> None:
     meter = Meter(torch.device("cpu"))
-    with meter.phase("epoch"):
+    with meter.interval("epoch"):
         with meter.phase("spmm"):
             time.sleep(0.02)
         time.sleep(0.01)
@@ -20,6 +20,26 @@ def test_phases_nest_and_take_starts_again() -> None:
     assert cost.time_ms["epoch"] >= cost.time_ms["spmm"] + 9 >= 28
     assert cost.bytes_received == {"broadcast": 15}
     assert meter.take() == Cost()
+
+
+def test_a_phase_within_another_pauses_it() -> None:
+    """Whatever the nesting, and also where the host is timed, a moment counts for one phase."""
+    meter = Meter(torch.device("cpu"))
+    span = meter.start("flight")
+    with meter.interval("epoch"), meter.phase("other"):
+        time.sleep(0.01)
+        with meter.phase("comm"):
+            time.sleep(0.03)
+            with meter.clock("load"):
+                time.sleep(0.02)
+            with pytest.raises(ValueError), meter.phase("other"):
+                raise ValueError
+        with meter.phase("comm"), meter.phase("comm"):
+            time.sleep(0.03)
+    span.stop()
+    times = meter.take().time_ms
+    assert times["other"] < 30 and 60 <= times["comm"] and 20 <= times["load"]
+    assert times["other"] + times["comm"] + times["load"] <= times["epoch"] <= times["flight"]
 
 
 def test_a_phase_that_raises_is_not_lost_on_the_next() -> None:
@@ -54,7 +74,7 @@ def test_untimed_counts_apart_and_add_counts_again() -> None:
 def test_what_was_cut_is_read_later_and_is_not_touched_by_what_follows() -> None:
     meter = Meter(torch.device("cpu"))
     meter.received("exchange", 1)
-    with meter.phase("epoch"):
+    with meter.interval("epoch"):
         pass
     spent = meter.lap()
     meter.received("exchange", 2)
@@ -73,3 +93,7 @@ def test_gpu_phases_are_timed_with_events() -> None:
     with meter.phase("dense"):
         x @ x
     assert meter.take().time_ms["dense"] > 0
+    with meter.interval("epoch"), meter.phase("other"), meter.phase("comm"):
+        x @ x
+    times = meter.take().time_ms
+    assert min(times.values()) >= 0 and times["other"] + times["comm"] <= times["epoch"] * 1.01 < 3 * times["comm"]

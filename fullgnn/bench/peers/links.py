@@ -41,7 +41,7 @@ def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     graph, device = problem.graph, problem.indices.device
-    owners, partners = torch.from_numpy(train_pairs(graph, symmetric=True)).to(device)
+    owners, partners = torch.from_numpy(train_pairs(graph)[0]).to(device)
     num_pairs, lowest = len(owners), graph.num_users or 0
     batch_size = problem.batch_size or num_pairs
 

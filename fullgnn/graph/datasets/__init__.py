@@ -1,8 +1,11 @@
 """Datasets, one per file: ``load`` takes exactly the keys of the dataset's YAML and returns a ``Graph``.
 
-A function ``files`` beside ``load`` returns the files that ``load`` reads. It takes some keys of ``load``, and it reads
-and downloads nothing. For a file that is missing, and that ``load`` does not download, it raises the ``DataError`` of
-``load``.
+Beside ``load`` may stand functions that take some of its keys. They download nothing, and load nothing large:
+
+- ``files`` returns the files that ``load`` reads. For a file that is missing, and that ``load`` does not download, it
+  raises the ``DataError`` of ``load``;
+- ``check`` raises the errors of ``load`` that its keys and the files show at once;
+- ``lacks`` returns what the graph is known to lack of ``labels`` and ``train_mask``.
 """
 
 import logging
@@ -17,11 +20,18 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, message_of
+from fullgnn.graph import remarks
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.memory import within_memory
 
 log = logging.getLogger(__name__)
+
+CONTENTS = "contents"
+"""Key of a dataset whose file ``train_graph`` has written, and which is temporary: the SHA-256 of the arrays in it and
+the path of the file, with a blank between them, or ``UNKNOWN``. See ``contents_of``."""
+
+UNKNOWN = "unknown"
 
 
 def load_dataset(node: Mapping[str, Any]) -> Graph:
@@ -51,39 +61,95 @@ def dataset_files(node: Mapping[str, Any]) -> list[Path] | None:
     Raises:
         ConfigError, DataError: as ``check_dataset``.
     """
-    load, keys = _loader(node)
-    files: Any = getattr(sys.modules.get(load.__module__), "files", None)
-    if getattr(files, "__module__", None) != load.__module__:  # absent, or imported, as importlib.resources.files
+    return _beside(node, "files")
+
+
+def dataset_identity(node: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Plain values that differ if ``load_dataset(node)`` reads something else: the keys, and the path, size,
+    modification time and change time of each file. Nobody can set the change time back, as ``touch``, ``cp -p`` and
+    ``tar`` do with the modification time.
+
+    None: the loader does not name its files, or is about to download them.
+
+    Raises:
+        ConfigError, DataError: as ``check_dataset``.
+    """
+    contents = contents_of(node.get(CONTENTS), node.get("path"))
+    if contents is not None and contents != UNKNOWN:
+        keys = {key: value for key, value in node.items() if key != "path"}
+        return {"dataset": keys | {CONTENTS: contents}, "files": []}
+    files = dataset_files(node) if contents is None else None
+    if files is None or not all(file.is_file() for file in files):
         return None
-    declared = signature(files).parameters
-    if not declared.keys() <= keys.keys():
-        return None  # another function of a user's module
-    return files(**{key: keys[key] for key in declared})
+    stats = [(str(file.absolute()), file.stat()) for file in files]
+    about = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for path, stat in stats]
+    return {"dataset": dict(node), "files": about}
+
+
+def contents_of(contents: str | None, path: str | None) -> str | None:
+    """The SHA-256 of what ``train_graph`` has written to ``path``, or ``UNKNOWN``; None: it is another file, such as
+    one that takes the place of the temporary file in a prediction.
+
+    Args:
+        contents: the key ``CONTENTS``.
+    """
+    digest, _, written = (contents or "").partition(" ")
+    return digest if digest == UNKNOWN or (written and written == path) else None
+
+
+def dataset_lacks(node: Mapping[str, Any]) -> list[str]:
+    """What the graph is known to lack, before it is loaded, of ``labels`` and ``train_mask``.
+
+    Raises:
+        ConfigError, DataError: as ``check_dataset``.
+    """
+    return _beside(node, "lacks") or []
 
 
 def check_dataset(node: Mapping[str, Any]) -> None:
-    """Refuse, before anything is loaded or downloaded, a dataset whose files are missing.
+    """Refuse, before anything is loaded or downloaded, a dataset whose files are missing or whose keys are wrong.
 
     Raises:
         ConfigError: a key of the dataset is wrong.
         DataError: a file is missing, and the loader does not download it.
     """
     dataset_files(node)
+    _beside(node, "check")
 
 
 def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
     """Load the dataset of :func:`load_dataset`, whose ``name`` is not null, from ``cache`` or else store it there."""
-    key = cache.key(dataset=node)
+    identity = dataset_identity(node)
+    if identity is None:
+        return load_dataset(node)
+    key = cache.key(**identity)
     stored: Any = cache.load("graph", key)
     try:
         if stored is not None:
-            return Graph(**stored, name=node["name"])
+            noted = remarks.from_arrays(stored)
+            arrays = {field.name: stored[field.name] for field in fields(Graph) if field.name in stored}
+            return Graph(**arrays, name=node["name"], remarks=noted)
     except (DataError, TypeError, ValueError) as error:
         log.warning("the graph %s in %s cannot be used (%s): it is loaded again", key, cache.folder, message_of(error))
     graph = load_dataset(node)
-    arrays = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name != "name"}
-    cache.store("graph", key, {name: np.asarray(array) for name, array in arrays.items() if array is not None})
+    arrays = {
+        field.name: getattr(graph, field.name) for field in fields(graph) if field.name not in ("name", "remarks")
+    }
+    stored = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    cache.store("graph", key, stored | remarks.to_arrays(graph.remarks))
     return graph
+
+
+def _beside(node: Mapping[str, Any], name: str) -> Any:
+    """What the function ``name`` beside the ``load`` of ``node`` returns; None if there is no such function."""
+    load, keys = _loader(node)
+    function: Any = getattr(sys.modules.get(load.__module__), name, None)
+    if getattr(function, "__module__", None) != load.__module__:  # absent, or imported, as importlib.resources.files
+        return None
+    declared = signature(function).parameters
+    if not declared.keys() <= keys.keys():
+        return None  # another function of a user's module
+    return function(**{key: keys[key] for key in declared})
 
 
 def _loader(node: Mapping[str, Any]) -> tuple[Callable[..., Graph], dict[str, Any]]:

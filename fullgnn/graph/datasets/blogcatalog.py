@@ -53,7 +53,8 @@ def load(name: str, path: str, train_fraction: float, val_fraction: float, seed:
     labels = np.zeros((num_nodes, num_groups), dtype=np.int8)
     labels[members[:, 0], members[:, 1]] = 1
     split = random_split(labels, train_fraction, val_fraction, seed)
-    return Graph.from_edge_index(edges.T, num_nodes=num_nodes, labels=labels, name=name, **split)
+    noted = {"random_split_nodes": num_nodes}
+    return Graph.from_edge_index(edges.T, num_nodes=num_nodes, labels=labels, name=name, remarks=noted, **split)
 
 
 def _count(file: Path) -> int:

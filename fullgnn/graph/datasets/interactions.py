@@ -12,7 +12,6 @@ after them. Each id up to the largest one of either file is a node. The adjacenc
 directions and without weights; the test interactions are ``Graph.test_links``. There are neither features nor labels.
 """
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,6 @@ from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.datasets.integers import Integers, integers_of, line_ends, read_text
 from fullgnn.graph.graph import Graph
-
-log = logging.getLogger(__name__)
 
 FORMATS = ("lists", "triples")
 
@@ -38,6 +35,11 @@ def files(train_path: str, test_path: str) -> list[Path]:
     return [
         _existing(Path(path).expanduser(), key) for key, path in (("train_path", train_path), ("test_path", test_path))
     ]
+
+
+def lacks() -> list[str]:
+    """What the graph has not of ``labels`` and ``train_mask``."""
+    return ["labels", "train_mask"]
 
 
 def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
@@ -56,17 +58,17 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
         raise DataError(f"{train_file} has no interaction: there is nothing to train on")
     num_users, num_items = (max(sizes) for sizes in zip(train_sizes, test_sizes))
     check_num_nodes(num_users + num_items, f"the graph of {train_file} and {test_file}")
+    num_given = train.shape[1] + test.shape[1]
     train, test = (distinct(pairs[0] * num_items + pairs[1]) for pairs in (train, test))
     again = np.isin(test, train)
-    if again.any():
-        log.info("%s: %d of %d test interactions are in training too, and are dropped", name, again.sum(), len(test))
-        test = test[~again]
+    noted = {"merged_interactions": num_given - len(train) - len(test), "known_test_interactions": int(again.sum())}
+    test = test[~again]
     user, item = train // num_items, train % num_items + num_users
     ends = np.concatenate([user, item]), np.concatenate([item, user])
     size = num_users + num_items
     adj = coo_array((np.ones(len(ends[0]), bool), ends), shape=(size, size))
     links = np.stack([test // num_items, test % num_items + num_users])
-    return Graph.from_scipy(adj, name=name, num_users=num_users, test_links=links)
+    return Graph.from_scipy(adj, name=name, num_users=num_users, test_links=links, remarks=noted)
 
 
 def _read_lists(file: Path) -> tuple[np.ndarray, int, int]:

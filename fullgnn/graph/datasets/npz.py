@@ -4,11 +4,12 @@ Layout: Shchur et al., "Pitfalls of graph neural network evaluation" (2018).
 ``adj_{data,indices,indptr,shape}`` is a CSR matrix whose entry [u, v] is an arc u -> v, so a ``Graph`` stores
 its transpose; ``attr_*`` is a CSR matrix of features (or ``attr_matrix`` a dense one); ``labels`` has a class per
 node, or one of the other forms that ``Graph.labels`` takes. Features and labels may be absent. ``Graph.save`` adds
-``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``, and of a graph with links to find
-``num_users``, ``val_links`` and ``test_links``. Object arrays, and with them pickles, are
-never read.
+``train_mask``, ``val_mask``, ``test_mask``, ``num_classes`` and ``name``, of a graph with links to find ``num_users``,
+``val_links`` and ``test_links``, and ``remark_NAME`` for each remark, a count. Object arrays, and with them pickles,
+are never read.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,22 @@ from scipy.sparse import csr_array
 
 from fullgnn.errors import MAX_QUOTED, ConfigError, DataError, quoted
 from fullgnn.graph.checks import check_features, first_line
+from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.sparse import checked_csr, dense
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.labels import check_labels
+from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.node_data import normalize_rows, random_split
+from fullgnn.graph.remarks import from_arrays
 from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
+
+SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
+MASKS = ("train_mask", "val_mask", "test_mask")
+SHARES = (0.6, 0.2)
+"""Of the labelled nodes of a file without masks, those for training and for validation."""
+
+log = logging.getLogger(__name__)
 
 WRITE_AGAIN = "write it again, for example with Graph.save"
 """What a user does with a file of their own that cannot be read."""
@@ -46,14 +56,20 @@ def load(
     root: str,
     path: str | None,
     normalize_features: bool,
-    train_fraction: float,
-    val_fraction: float,
+    train_fraction: float | None,
+    val_fraction: float | None,
     seed: int,
+    contents: str | None = None,
 ) -> Graph:
     """The graph in the file ``path``, or without ``path`` in ``root/<name>.npz``, downloaded when absent.
 
     Masks in the file define the split. Without masks, the labelled nodes, if there are any, are split at random by
-    ``train_fraction``, ``val_fraction`` and ``seed``; the rest is for testing.
+    ``train_fraction`` (None: 0.6), ``val_fraction`` (None: 0.2) and ``seed``; the rest is for testing. A remark has
+    their number. The masks of a file of ``train_graph`` (``contents``) were drawn by the same keys, if they were.
+
+    Raises:
+        ConfigError: one of the three is given, and there is nothing to split, or a split already.
+        DataError: the file is missing or damaged, or holds no graph.
     """
     (file,) = files(name, root, path)
     public = path is None and name in NAMES
@@ -71,15 +87,25 @@ def load(
         labels, num_classes = check_labels(given, adj.shape[0], num_classes)
         if normalize_features and features is not None:
             features = normalize_rows(check_features(features, adj.shape[0]))
-        masks: dict[str, Any] = {key: arrays[key] for key in ("train_mask", "val_mask", "test_mask") if key in arrays}
+        masks: dict[str, Any] = {key: arrays[key] for key in MASKS if key in arrays}
+        noted = from_arrays(arrays)
+        of_train_graph = contents_of(contents, path) is not None
+        if not of_train_graph:
+            _check_split(arrays, _given(train_fraction, val_fraction, seed))
+        if masks and not of_train_graph and train_fraction is not None:  # as in the runs of earlier versions
+            log.info("%s has masks: dataset.train_fraction and dataset.val_fraction do nothing", file)
         if not masks and given is not None:
-            masks = random_split(labels, train_fraction, val_fraction, seed)
+            train_share = SHARES[0] if train_fraction is None else train_fraction
+            val_share = SHARES[1] if val_fraction is None else val_fraction
+            masks = random_split(labels, train_share, val_share, seed)
+            noted |= {"random_split_nodes": int(is_labelled(labels).sum())}
         return Graph.from_scipy(
             adj,
             features=features,
             labels=None if given is None else labels,
             num_classes=num_classes,
             name=name or (arrays.text("name") if "name" in arrays else file.stem),
+            remarks=noted,
             **masks,
             **links,
         )
@@ -109,6 +135,52 @@ def files(name: str | None, root: str, path: str | None) -> list[Path]:
             f" one of {', '.join(NAMES)}"
         )
     return [file]
+
+
+def check(
+    name: str | None,
+    root: str,
+    path: str | None,
+    train_fraction: float | None,
+    val_fraction: float | None,
+    seed: int,
+    contents: str | None = None,
+) -> None:
+    """Refuse the keys of a split of which ``load`` could do nothing; see ``load``."""
+    (file,) = files(name, root, path)
+    given = _given(train_fraction, val_fraction, seed)
+    if given and contents_of(contents, path) is None and file.is_file():
+        _check_split(_Arrays(file, WRITE_AGAIN), given)
+
+
+def lacks(name: str | None, root: str, path: str | None) -> list[str]:
+    """What the graph has not of ``labels`` and ``train_mask``, by the names in the file and by its mask."""
+    (file,) = files(name, root, path)
+    if not file.is_file():
+        return []
+    arrays = _Arrays(file, WRITE_AGAIN)
+    found = [] if "labels" in arrays else ["labels"]
+    masks = [mask for mask in MASKS if mask in arrays]
+    if masks and "train_mask" in masks:
+        mask = arrays["train_mask"]
+        return found if mask.dtype.kind not in "biuf" or mask.any() else [*found, "train_mask"]
+    return [*found, "train_mask"] if masks or found else []
+
+
+def _given(train_fraction: float | None, val_fraction: float | None, seed: int) -> str:
+    """The keys of a split that are given; empty: they are the usual ones, as in all runs of earlier versions."""
+    if (train_fraction, val_fraction, seed) == (*SHARES, 0):
+        return ""
+    values = dict(zip(SPLIT_KEYS, (train_fraction, val_fraction, seed or None)))
+    return " and ".join(f"dataset.{key}={value}" for key, value in values.items() if value is not None)
+
+
+def _check_split(arrays: "_Arrays", given: str) -> None:
+    """Refuse the ``given`` keys of a split if there is nothing to split, or a split already."""
+    has_masks = any(mask in arrays for mask in MASKS)
+    if given and (has_masks or "labels" not in arrays):
+        why = "has masks, which are its split" if has_masks else "has no labels, whose nodes could be split"
+        raise ConfigError(f"{given} would do nothing, since {arrays.file} {why}: leave it out")
 
 
 class _Arrays:

@@ -1,0 +1,120 @@
+"""End a training that has gone wrong: its loss is no finite number, or a parameter is none, or what an evaluation
+computes for the training nodes.
+
+    loss          looked at where it is read for the records, so at most one epoch, or one batch, late on a GPU
+    evaluation    two numbers, summed over the ranks, are launched with it and read after its metrics
+    checkpoint    is refused if a parameter is not finite; it counts as good only when the next loss is finite
+
+So nothing waits for the device only to be looked at. All ranks have the same numbers, so they end alike.
+"""
+
+import math
+from typing import NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.distributed import broadcast_object, in_dry_run
+from fullgnn.engine.checkpoints import Checkpoints
+from fullgnn.engine.job import Job
+from fullgnn.engine.sharded import split_parameters
+from fullgnn.engine.state import AddsUp, TrainState
+from fullgnn.engine.step_runner import AsyncNumbers
+from fullgnn.errors import TrainingDiverged
+from fullgnn.tasks.links import LinkTask, pairs_of
+
+
+class Watch:
+    """Raises ``TrainingDiverged`` on every rank where a training has gone wrong; never in a dry run, whose numbers have
+    no meaning.
+
+    Args:
+        ranks: adds up what the ranks find.
+        checkpoints: of the run; None: none are written.
+    """
+
+    def __init__(self, state: TrainState, ranks: AddsUp, checkpoints: Checkpoints | None = None):
+        self._state, self._ranks, self._checkpoints = state, ranks, checkpoints
+        self._active = not in_dry_run()
+        self._found: AsyncNumbers | None = None  # by the latest evaluation
+
+    def loss(self, loss: float, epoch: int, batch: int | None = None) -> None:
+        """Look at the ``loss`` of an epoch, or of one of its batches, which was computed before the update."""
+        if not self._active:
+            return
+        if not math.isfinite(loss):
+            place = f"epoch {epoch}" if batch is None else f"batch {batch} of epoch {epoch}"
+            self._end(f"the loss of {place} is {loss}")
+        if self._checkpoints is not None:
+            self._checkpoints.prove()
+
+    @torch.no_grad()
+    def look(self, output: Tensor, job: Job) -> None:
+        """Look at the parameters and the (num_local_nodes, num_outputs) ``output`` of an evaluation, for ``evaluated``.
+
+        Every rank calls it.
+        """
+        if self._active:
+            self._found = self._sum(_undefined(output, job))
+
+    def evaluated(self, epoch: int) -> None:
+        """End the training if the evaluation after ``epoch`` has shown that it has gone wrong."""
+        if self._found is None:
+            return
+        num_parameters, num_outputs = self._found.read()
+        self._found = None
+        if num_parameters:
+            self._end(f"parameters are not finite after epoch {epoch}")
+        if num_outputs:
+            self._end(f"what the model computes for the training data is not a number after epoch {epoch}")
+
+    def parameters(self, epoch: int) -> None:
+        """End the training if a parameter is not finite, before a checkpoint is written. Every rank calls it."""
+        if self._active and self._sum(self._state.gradients.flat.new_zeros(())).read()[0]:
+            self._end(f"parameters are not finite after epoch {epoch}")
+
+    def finished(self, metric: str) -> None:
+        """After the last epoch. ``metric`` is the name of the one that chooses the best epoch."""
+        if self._active and self._state.best is None:
+            self._end(f"{metric} has not been a finite number at any evaluation")
+        if self._checkpoints is not None:
+            self._checkpoints.prove()
+
+    def _sum(self, undefined: Tensor) -> AsyncNumbers:
+        """(2,) how often parameters are not finite, and ``undefined``, both added over the ranks."""
+        replicated, sharded = split_parameters(self._state.model)
+        bad = [_bad(parameter.detach()) for parameter in (*replicated, *sharded) if parameter.numel()]
+        any_bad = torch.stack(bad).any() if bad else torch.zeros_like(undefined)  # a rank may have no rows
+        numbers = torch.stack([any_bad.double(), undefined.double()])
+        return AsyncNumbers(self._ranks.sum_over_rows(numbers))
+
+    def _end(self, problem: str) -> NoReturn:
+        last = "" if self._checkpoints is None else self._checkpoints.last_good()
+        good = broadcast_object([last])[0]
+        there = f"; the last good checkpoint is {good}" if good else "; there is no good checkpoint of it"
+        raise TrainingDiverged(f"the training has diverged: {problem}{there}. Start anew with {self._cure()}")
+
+    def _cure(self) -> str:
+        state = self._state
+        rate = state.optimizer.param_groups[0].get("lr")
+        now = f" (now {float(rate):g})" if rate is not None else ""
+        clip = "train.clip_norm=1" if state.clip_norm is None else f"a train.clip_norm below {state.clip_norm:g}"
+        wider = "" if state.gradients.flat.dtype == torch.float64 else ", runtime.dtype=float64"
+        return f"a smaller optimizer.lr{now}, {clip}{wider}, or features scaled to about 1"
+
+
+def _bad(parameter: Tensor) -> Tensor:
+    """Whether ``parameter`` has an element that is not finite; a bool on its device, with no copy of the tensor."""
+    least, most = torch.aminmax(parameter)
+    return ~(least.isfinite() & most.isfinite())
+
+
+def _undefined(output: Tensor, job: Job) -> Tensor:
+    """This rank's part of a number that is positive if the model's ``output`` for the training data is NaN. An infinite
+    output may be meant: the logarithm of a probability of 0."""
+    graph = job.graph
+    if not isinstance(job.task, LinkTask):
+        return job.task.loss(output.index_select(0, graph.train_index), graph.train_labels).isnan()
+    owns = torch.from_numpy(np.diff(pairs_of(graph).train.indptr) > 0).to(output.device)
+    return (output.sum(dim=1).isnan() & owns).any()

@@ -1,0 +1,125 @@
+"""Remarks on a graph: what its reader, its task or its split changed or found, that its owner may not expect.
+
+A remark is a name with a count. Whoever makes a graph, or learns something of it, notes the count under one of the
+names below. A run logs the sentence of each remark once, on rank 0, and its record has the counts. ``Graph.save``
+writes the remarks, and a prepared graph has them, so that a cached run says and records them as well.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+log = logging.getLogger(__name__)
+
+SENTENCES: dict[str, str] = {
+    "one_way_arcs": "arcs that are stored in one direction only: {count}; a pair of nodes to find has no direction, so"
+    " each of them is a pair like any other",
+    "pairs_without_negative": "{count} of {training_pairs} pairs have no negative, because their first node is joined"
+    " with every candidate; they are not trained with",
+    "training_pairs": "",
+    "held_out_pairs_without_negative": "held-out pairs that have no negative to be ranked among: {count};"
+    " task=link_prediction leaves them out of its metrics",
+    "merged_arcs": "{count} arcs repeat another one between the same two nodes and were merged with it: the weights of"
+    " merged arcs are added, and without weights the merged arc counts once",
+    "zero_arcs": "{count} arcs of weight 0 were dropped, since nothing is read over them",
+    "unequal_weights": "{count} pairs of nodes had another weight in each direction: symmetrize keeps the larger one",
+    "edge_attr_weights": "{count} arcs have the numbers of edge_attr as their weights; for a graph without weights pass"
+    " Graph.from_pyg(data, edge_weight=None)",
+    "unread_edge_attr": "edge_attr has {count} numbers for each edge and is not read, since a Graph has one weight an"
+    " edge: choose a column, as in Graph.from_pyg(data, edge_weight=data.edge_attr[:, 0])",
+    "merged_interactions": "{count} interactions are repeated in their file and count once",
+    "known_test_interactions": "{count} test interactions are in training too and were dropped",
+    "cold_users": "{count} users have no training interaction, so their lists of items are arbitrary",
+    "cold_items": "{count} items are in no training interaction, so their places in the lists are arbitrary",
+    "unused_ids": "{count} node ids, more than half of them, are in no edge, and each costs the memory of a trained"
+    " vector all the same: number the nodes from 0 without gaps",
+    "empty_clusters": "{count} clusters have no node: a smaller sampler.num_clusters makes equal batches",
+    "random_split_nodes": "{count} labelled nodes were split at random, by dataset.train_fraction, dataset.val_fraction"
+    " and dataset.seed, since the data have no split",
+}
+"""By name, the sentence of a remark, with places for its ``count`` and for other counts by their names; empty for a
+count that is there for the sentence of another one."""
+
+_PREFIX = "remark_"  # of the names of the arrays in a file
+
+
+def noted(*remarks: Mapping[str, int]) -> dict[str, int]:
+    """All ``remarks`` together, without those whose count is 0; of one name that is given twice, the later count.
+
+    Raises:
+        ValueError: a name has no sentence, or a count is negative.
+    """
+    joined = {str(name): int(count) for some in remarks for name, count in some.items()}
+    unknown = sorted(joined.keys() - SENTENCES.keys())
+    if unknown:
+        raise ValueError(f"no remark on a graph is called {unknown[0]}")
+    if min(joined.values(), default=0) < 0:
+        raise ValueError("the count of a remark on a graph is negative")
+    return {name: count for name, count in joined.items() if count}
+
+
+def known(remarks: Any) -> dict[str, int]:
+    """The remarks in a file, which another version may have written: those whose name has a sentence.
+
+    Raises:
+        AttributeError, TypeError, ValueError: there are no counts by name.
+    """
+    return noted({name: count for name, count in remarks.items() if name in SENTENCES})
+
+
+def to_arrays(remarks: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """The ``remarks`` as arrays of a file, from which ``from_arrays`` reads them."""
+    return {f"{_PREFIX}{name}": np.array(count, np.int64) for name, count in remarks.items()}
+
+
+def from_arrays(arrays: Any) -> dict[str, int]:
+    """The remarks in a file, whose ``arrays`` may be anybody's: of known names, those that are counts."""
+    found: dict[str, int] = {}
+    for name in SENTENCES:
+        if f"{_PREFIX}{name}" in arrays:
+            count = arrays[f"{_PREFIX}{name}"]
+            if count.dtype.kind in "iu" and count.size == 1 and 0 < int(count.item()) < 1 << 63:
+                found[name] = int(count.item())
+    return found
+
+
+def of_lonely_nodes(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    num_users: int | None,
+    has_features: bool,
+    links: Iterable[np.ndarray | None],
+) -> dict[str, int]:
+    """What there is to say of nodes without an edge, where vectors are trained for them; a count may be 0.
+
+    Args:
+        indptr, indices, num_users: of a ``Graph``.
+        has_features: whether the nodes have features, so that a node without an edge has something to tell.
+        links: (2, E) pairs of nodes that are held out.
+    """
+    found = dict.fromkeys(("cold_users", "cold_items", "unused_ids"), 0)
+    alone = indptr[1:] == indptr[:-1]
+    num_nodes, least = len(alone), 1 if num_users is not None else len(alone) // 2 + 1
+    if (has_features and num_users is None) or np.count_nonzero(alone) < least:
+        return found  # most graphs: no pass over the edges
+    alone[indices] = False
+    if num_users is not None:
+        found["cold_users"] = int(np.count_nonzero(alone[:num_users]))
+        found["cold_items"] = int(np.count_nonzero(alone[num_users:]))
+    if not has_features:
+        for pairs in links:
+            if pairs is not None:
+                alone[pairs.reshape(-1)] = False
+        count = int(np.count_nonzero(alone))
+        found["unused_ids"] = count if 2 * count > num_nodes else 0
+    return found
+
+
+def say(graph_name: str, remarks: Mapping[str, int]) -> None:
+    """Log one line for each of the ``remarks`` on a graph."""
+    counts = dict.fromkeys(SENTENCES, 0) | dict(remarks)  # a file may lack the count that another one is part of
+    for name, count in remarks.items():
+        if SENTENCES[name]:
+            log.info("%s: %s", graph_name, SENTENCES[name].format(count=count, **counts))

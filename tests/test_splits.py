@@ -1,0 +1,218 @@
+"""Where the split comes from: it is drawn only if that is asked for or said, and a missing one is said at once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullgnn import api, train, train_minibatch
+from fullgnn.api import train_graph
+from fullgnn.config import Config
+from fullgnn.distributed import world_of_one
+from fullgnn.errors import ConfigError, DataError, FullGNNError
+from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph.datasets import karate
+from fullgnn.graph.node_data import random_split
+from fullgnn.prepare import arrange, source
+from tests.cases import config, minibatch_config
+
+NO_MASKS = dict(train_mask=None, val_mask=None, test_mask=None)
+
+
+def club(**changes: object) -> Graph:
+    return replace(karate.load(train_per_class=4, num_val=8, seed=0), **changes)
+
+
+def without(path: Path, *names: str) -> Path:
+    """The file without some of its arrays."""
+    with np.load(path) as file:
+        arrays = {name: array for name, array in file.items() if name not in names}
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.fixture
+def masked(tmp_path: Path) -> Path:
+    club().save(tmp_path / "masked.npz")
+    return tmp_path / "masked.npz"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    club().save(tmp_path / "plain.npz")
+    return without(tmp_path / "plain.npz", *NO_MASKS)
+
+
+def masks_of(graph: Graph) -> list[list[int]]:
+    return [np.flatnonzero(mask).tolist() for mask in (graph.train_mask, graph.val_mask, graph.test_mask)]
+
+
+def drawn(train_fraction: float, val_fraction: float, seed: int) -> list[list[int]]:
+    return [
+        np.flatnonzero(mask).tolist()
+        for mask in random_split(club().labels, train_fraction, val_fraction, seed).values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "shares"),
+    [
+        ([], (0.6, 0.2, 0)),
+        (["dataset.train_fraction=0.5"], (0.5, 0.2, 0)),
+        (["dataset.val_fraction=0.1", "dataset.seed=3"], (0.6, 0.1, 3)),
+    ],
+)
+def test_a_file_without_masks_is_split_and_says_so(plain: Path, keys: list[str], shares: tuple) -> None:
+    graph = load_dataset(config("dataset=npz", f"dataset.path={plain}", *keys).dataset)
+    assert masks_of(graph) == drawn(*shares) and graph.remarks == {"random_split_nodes": 34}
+    some = np.where(np.arange(34) < 4, -1, graph.labels)
+    replace(graph, labels=some, **NO_MASKS, remarks={}).save(plain)
+    graph = load_dataset(config("dataset=npz", f"dataset.path={without(plain, *NO_MASKS)}", *keys).dataset)
+    assert graph.remarks == {"random_split_nodes": 30}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["dataset.train_fraction=0.5"], ["dataset.train_fraction=0.6"], ["dataset.val_fraction=0.2"], ["dataset.seed=1"]],
+)
+def test_keys_of_a_split_that_would_do_nothing_are_refused(masked: Path, plain: Path, keys: list[str]) -> None:
+    for path, why in ((masked, "has masks, which are its split"), (without(plain, "labels"), "has no labels, whose")):
+        cfg = config("dataset=npz", f"dataset.path={path}", *keys)
+        message = f"^{keys[0]} would do nothing, since .*{why}.*: leave it out$"
+        with pytest.raises(ConfigError, match=message):
+            train.COMMAND.start(cfg, [])
+        with pytest.raises(ConfigError, match=message):
+            load_dataset(cfg.dataset)
+
+
+def test_the_configuration_of_an_earlier_version_still_reads_a_file_with_masks(masked: Path) -> None:
+    node = dict(config("dataset=npz", f"dataset.path={masked}").dataset) | {"train_fraction": 0.6, "val_fraction": 0.2}
+    node.pop("contents")
+    assert masks_of(load_dataset(node)) == masks_of(club())
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fork_workers", "launch_workers"):
+        monkeypatch.setattr(f"fullgnn.engine.command.{name}", lambda *_, **__: pytest.fail("ranks start"))
+    monkeypatch.setattr(source, "load_dataset", lambda node: pytest.fail("the graph is loaded"))
+
+
+@pytest.mark.parametrize(
+    ("removed", "message"),
+    [
+        (
+            ("labels", *NO_MASKS),
+            "has no labels and no train_mask, .*labelled nodes: write it with labels and train_mask",
+        ),
+        (("train_mask",), "has no train_mask, .*: write it with a train_mask .*dataset.train_fraction"),
+        (("labels",), "has no labels, .*: write it with labels, or choose task=link_prediction"),
+    ],
+)
+@pytest.mark.parametrize("module", [train, train_minibatch])
+def test_a_file_that_shows_that_nothing_can_be_learned_starts_no_rank(
+    masked: Path, removed: tuple[str, ...], message: str, module, nothing_starts
+) -> None:
+    make: Callable[..., Config] = config if module is train else minibatch_config
+    cfg = make("dataset=npz", f"dataset.path={without(masked, *removed)}", "dataset.name=mine")
+    with pytest.raises(DataError, match=f"^{masked} {message}") as refused:
+        module.COMMAND.start(cfg, [])
+    assert "\n" not in str(refused.value)
+    with world_of_one(cfg.runtime) as world, pytest.raises(DataError, match=message):  # a rank of torchrun
+        module.run_on(world, cfg)
+
+
+def test_an_empty_train_mask_and_users_and_items_start_no_rank(tmp_path: Path, nothing_starts) -> None:
+    club(**NO_MASKS).save(tmp_path / "empty.npz")
+    with pytest.raises(DataError, match="no train_mask"):
+        train.COMMAND.start(config("dataset=npz", f"dataset.path={tmp_path}/empty.npz"), [])
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.txt").write_text("0 1\n1 2\n")
+    keys = [f"dataset.{name}_path={tmp_path}/{name}.txt" for name in ("train", "test")]
+    with pytest.raises(DataError, match="no labels and no train_mask, .*choose task=link_prediction"):
+        train.COMMAND.start(config("dataset=interactions", *keys), [])
+
+
+OWN = "from fullgnn.graph import Graph\ndef load(): return Graph.from_edge_index([[0, 1], [1, 0]], num_nodes=2)\n"
+
+
+def test_a_loader_that_says_nothing_is_refused_before_its_graph_is_ordered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_graph.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(arrange, "_order", lambda *_: pytest.fail("the graph is ordered"))
+    cfg = config("dataset=karate", f"run_dir={tmp_path}/run")
+    cfg.dataset = {"_target_": "my_graph.load", "name": "mine", "symmetrize": False}
+    with (
+        world_of_one(cfg.runtime) as world,
+        pytest.raises(DataError, match="the graph mine has no labels and no train"),
+    ):
+        train.run_on(world, cfg)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    """The graphs that ``train_graph`` hands to ranks."""
+    graphs: list[Graph] = []
+    monkeypatch.setattr(api, "start", lambda cfg, overrides: graphs.append(load_dataset(cfg.dataset)))
+    return graphs
+
+
+def test_train_graph_splits_a_graph_without_masks_if_it_is_told(started: list[Graph]) -> None:
+    graph = club(**NO_MASKS)
+    train_graph(graph, {"dataset.train_fraction": 0.5})
+    train_graph(graph, dataset={"train_fraction": 0.3, "val_fraction": 0.3, "seed": 2})
+    train_graph(graph, "dataset.val_fraction=0.1")
+    expected = [drawn(0.5, 0.2, 0), drawn(0.3, 0.3, 2), drawn(0.6, 0.1, 0)]
+    assert [masks_of(one) for one in started] == expected
+    assert [one.remarks for one in started] == [{"random_split_nodes": 34}] * 3 and not graph.train_mask.any()
+
+
+@pytest.mark.parametrize(
+    ("graph", "settings", "kind", "message"),
+    [
+        (
+            club(**NO_MASKS),
+            {},
+            DataError,
+            "karate has no train_mask, .*: pass train_mask=... .*dataset.train_fraction=0.6",
+        ),
+        (club(**NO_MASKS), {"dataset.seed": 1}, DataError, "has no train_mask"),
+        (
+            club(**NO_MASKS, labels=None),
+            {},
+            DataError,
+            "has no labels and no train_mask, .*labels=... and train_mask=...",
+        ),
+        (
+            club(),
+            {"dataset.train_fraction": 0.6},
+            ConfigError,
+            "train_fraction=0.6 would do nothing, since the graph has masks",
+        ),
+        (club(), {"dataset.seed": 1}, ConfigError, "dataset.seed=1 would do nothing"),
+        (club(**NO_MASKS, labels=None), {"dataset.train_fraction": 0.6}, ConfigError, "no labels, whose nodes"),
+        (
+            club(),
+            {"dataset.train_fraction": 0.6, "task": "link_prediction"},
+            ConfigError,
+            "task.val_fraction holds some",
+        ),
+        (club(**NO_MASKS), {"dataset.train_fraction": 1.5}, ConfigError, "are no split"),
+        (club(), {"dataset.contents": "x"}, ConfigError, "train_graph has its graph already"),
+    ],
+)
+def test_what_train_graph_cannot_split_is_refused(
+    graph: Graph, settings: dict, kind: type, message: str, started
+) -> None:
+    with pytest.raises(FullGNNError, match=message) as refused:
+        train_graph(graph, settings)
+    assert type(refused.value) is kind and "\n" not in str(refused.value) and not started
+
+
+def test_the_graph_without_masks_may_still_learn_links(started: list[Graph]) -> None:
+    train_graph(club(**NO_MASKS, labels=None), task="link_prediction")
+    assert len(started) == 1 and started[0].remarks == {}
