@@ -1,163 +1,263 @@
-"""Damage files in many ways, and use them in forked children, where a crash, a hang or a hunger for memory is seen.
+"""Seeded damage to files, and readers of what is left, each in a process of its own.
 
-A child that uses a damaged file must either refuse it with a user error of one line, or come to the result that the
-whole file gives. It has a deadline, and may take a limited amount of memory more than the process that it is forked
-from.
+A process that has imported everything forks once for each damaged file. The child has a deadline and a limit on its
+memory, and ends at once if a file makes it start a program or change a file. So a crash, a hang, a flood of memory and
+code from a file are seen, and nothing that a file does reaches the next case.
 """
 
+import gc
 import os
 import pickle
 import random
 import resource
 import signal
+import struct
+import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fullgnn.errors import FullGNNError
+from tests.commands import forkserver
 
-DEADLINE_S = 60  # of processor time of a child: other tests may use the machine
-MEMORY_BYTES = 1 << 31
+DEADLINE_S = 60
+MEMORY = 1 << 30  # bytes that a child may take beyond those of its parent
+FORBIDDEN = {"os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "subprocess.Popen", "pty.spawn"}
+FORBIDDEN |= {"os.rmdir", "os.kill", "socket.connect", "ctypes.dlopen", "shutil.rmtree"}
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a child has ended."""
-
-    kind: str  # "result", "named", or what must not happen: "error", "signal 11"
-    value: Any  # the result, the message of the user error, or the traceback
+Check = Callable[..., None]
+"""Reads what it is called with; raises the user error that refuses it, or an ``AssertionError`` if it is read wrong."""
 
 
-def in_child(function: Callable[..., Any], *args: Any) -> Outcome:
-    """Call ``function(*args)`` in a fork of this process."""
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read_end)
-        outcome = _call(function, args)
-        with os.fdopen(write_end, "wb") as pipe:
-            pickle.dump(outcome, pipe)
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end, "rb") as pipe:
-        content = pipe.read()
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status) or not content:
-        return Outcome(f"signal {os.WTERMSIG(status)}", "")
-    return pickle.loads(content)
-
-
-def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Outcome:
-    with open("/proc/self/statm") as file:
-        taken = int(file.read().split()[0]) * resource.getpagesize()
-    limit = taken + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CPU, (DEADLINE_S, DEADLINE_S))
-    torch.set_num_threads(1)  # the threads of the parent are not there
-    signal.alarm(10 * DEADLINE_S)  # a child that waits for ever takes no processor time
+def outcomes(check: Check, cases: Sequence[tuple[Any, ...]]) -> list[str]:
+    """What ``check(*case)`` came to for each case: ``right``, ``refused: `` with the message, or what went wrong."""
+    context = forkserver()
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there, check, list(cases)))
+    process.start()
+    there.close()
     try:
-        return Outcome("result", function(*args))
-    except FullGNNError as error:
-        return Outcome("named", str(error))
-    except BaseException:
-        return Outcome("error", traceback.format_exc())
+        return list(here.recv())
+    finally:
+        process.kill()
+        process.join()
 
 
-def damage(content: bytes, seed: int) -> tuple[str, bytes]:
-    """One damage of ``content``, and what it is called; the same for the same ``seed``."""
-    chance = random.Random(seed)
-    length = max(1, len(content))
-    start, width = chance.randrange(length), chance.choice((1, 8, 64, 512))
-    other = chance.randrange(length)
-    kind = ("flip", "flip", "flip", "cut", "zero", "swap", "double", "noise", "append", "empty")[seed % 10]
-    changed = bytearray(content)
-    if kind == "flip" and content:
-        changed[start] ^= 1 << chance.randrange(8)
-    elif kind == "cut":
-        del changed[start:]
-    elif kind == "zero":
-        changed[start : start + width] = bytes(len(changed[start : start + width]))
-    elif kind == "swap":
-        one, two = changed[start : start + width], changed[other : other + width]
-        if abs(start - other) >= width and len(one) == len(two):
-            changed[start : start + width], changed[other : other + width] = two, one
-    elif kind == "double":
-        changed[other:other] = changed[start : start + width]
-    elif kind == "noise":
-        changed[start : start + width] = chance.randbytes(width)
-    elif kind == "append":
-        changed += chance.randbytes(width)
-    elif kind == "empty":
-        changed.clear()
-    return kind, bytes(changed)
+def assert_refused_or_right(check: Check, cases: Sequence[tuple[Any, ...]]) -> None:
+    """Every case is read right, or is refused by one line; some are refused."""
+    found = outcomes(check, cases)
+    wrong = [(case, one) for case, one in zip(cases, found) if not one.startswith(("right", "refused: "))]
+    assert not wrong, f"{len(wrong)} of {len(cases)}, first with {wrong[0][0][-2:]}:\n{wrong[0][1]}"
+    messages = [one for one in found if one.startswith("refused: ")]
+    assert not [one for one in messages if "\n" in one or len(one) > 1500], "a message is no single, short line"
+    assert messages
 
 
-ODD = (
-    None,
-    -1,
-    0,
-    2**31,
-    10**30,
-    1e300,
-    float("nan"),
-    True,
-    "x",
-    "${oc.env:HOME}",
-    "x" * 5000,
-    [],
-    [1],
-    {},
-    {"a": [0]},
-)
-"""Values that take the place of others."""
-
-
-def edited(tree: Any, seed: int, odd: tuple[Any, ...] = ODD) -> Any:
-    """``tree``, of which one value, anywhere below mappings and lists, is removed or becomes one that is ``odd``."""
-    chance = random.Random(seed)
-    places = list(_places(tree))
-    place = chance.choice(places)
-    return _replaced(tree, place, chance.choice([*odd, _replaced]))
-
-
-def _places(tree: Any) -> Any:
-    items: Any = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, value in items:
-        yield (key,)
-        yield from ((key, *place) for place in _places(value))
-
-
-def _replaced(tree: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """A copy of ``tree`` with ``value`` at ``place``; without that place if ``value`` is this function."""
-    copy: Any = dict(tree) if isinstance(tree, dict) else list(tree)
-    key, *rest = place
-    if rest:
-        copy[key] = _replaced(copy[key], tuple(rest), value)
-    elif value is _replaced:
-        del copy[key]
+def damaged(content: bytes, seed: int) -> bytes:
+    """``content`` with one damage that any file may suffer, drawn from ``seed``."""
+    rng = random.Random(seed)
+    data = bytearray(content)
+    length = max(1, len(data))
+    place, size = rng.randrange(length), rng.choice((1, 2, 4, 16, 64, 512))
+    kind = rng.randrange(8)
+    if kind == 0:
+        for _ in range(rng.choice((1, 1, 1, 8))):
+            data[rng.randrange(length)] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del data[place:]
+    elif kind == 2:
+        data[place : place + size] = bytes(len(data[place : place + size]))
+    elif kind == 3:
+        data[place:place] = data[place : place + size]
+    elif kind == 4:
+        other = rng.randrange(length)
+        data[place : place + size], data[other : other + size] = data[other : other + size], data[place : place + size]
+    elif kind == 5:
+        data += rng.randbytes(size)
+    elif kind == 6:
+        data[place : place + size] = rng.randbytes(size)
     else:
-        copy[key] = value
-    return copy
+        del data[place : place + size]
+    return bytes(data)
 
 
-def assert_named_or_equal(outcome: Outcome, whole: Any, case: str, any_result: bool = False) -> None:
-    """Check that a child has refused the damage in one line, or has the result of the ``whole`` file.
-
-    Args:
-        any_result: the file was edited, not damaged: another result is right too.
-    """
-    if outcome.kind == "named":
-        assert outcome.value and "\n" not in outcome.value, case
-        assert len(outcome.value) < 2000, (case, outcome.value)
-        return
-    assert outcome.kind == "result", f"{case}: {outcome.kind}\n{outcome.value}"
-    assert any_result or outcome.value == whole, case
+NUMBERS = (b"-1", b"0", b"2147483647", b"2147483648", b"4000000000", b"9223372036854775807", b"9223372036854775808")
+NUMBERS += (b"1" + b"0" * 5000, b"1.5", b"1e3", b"nan", b"inf", b"", b"x", b"#", b"+2", b"1_0", b"0x1", b"\xc3\xa4")
 
 
-def each_file(folder: Path) -> list[Path]:
-    """All files in ``folder`` and below, in a fixed order."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+def damaged_text(content: bytes, seed: int) -> bytes:
+    """A text of numbers with a damage drawn from ``seed``: a number, a separator or a line is not what it was."""
+    rng = random.Random(seed)
+    if rng.random() < 0.25:
+        return damaged(content, seed)
+    lines = content.split(b"\n")
+    at = rng.randrange(len(lines))
+    kind = rng.randrange(8)
+    if kind < 4:
+        for separator in (b",", b"\t", b" "):
+            if separator in lines[at] or separator == b" ":
+                break
+        words = lines[at].split(separator)
+        where = rng.randrange(len(words))
+        if kind < 2:
+            words[where] = rng.choice(NUMBERS)
+        elif kind == 2:
+            words.insert(where, rng.choice(NUMBERS))
+        else:
+            del words[where]
+        lines[at] = separator.join(words)
+    elif kind == 4:
+        lines[at] = lines[at].replace(*rng.choice(((b",", b";"), (b"\t", b" "), (b" ", b"\t"), (b",", b",,"))))
+    elif kind == 5:
+        lines.insert(at, rng.choice((b"", b"# a comment", b"  ", b"id,id", lines[at], b"\x00" * 9)))
+    elif kind == 6:
+        del lines[at]
+    else:
+        return rng.choice((b"\r\n", b"\r", b"\x00")).join(lines)
+    return b"\n".join(lines)
+
+
+HEADERS = (
+    lambda header, rng: _replaced(
+        header, b"'descr': '", rng.choice((b"|O", b"|V8", b"<U9", b"<M8[s]", b">f4", b"<c16"))
+    ),
+    lambda header, rng: _replaced(header, b"'descr': '", rng.choice((b"<f8", b"<i4", b"<i8", b"|b1", b"|u1", b"<f2"))),
+    lambda header, rng: header.replace(b"(", b"(1000000000000, ", 1),
+    lambda header, rng: header.replace(b"(", b"(-", 1),
+    lambda header, rng: header.replace(b"(", b"(2**70,", 1),
+    lambda header, rng: header.replace(b"(", b"(0, ", 1),
+    lambda header, rng: header.replace(b"(", b"(1, ", 1),
+    lambda header, rng: header.replace(b"False", b"True"),
+    lambda header, rng: header.replace(b"False", b"__import__('os').system('true')"),
+    lambda header, rng: b"(" * 9000,
+    lambda header, rng: header.replace(b"'shape'", b"'shapes'"),
+)
+
+
+def damaged_npy(content: bytes, seed: int) -> bytes:
+    """A .npy of another header: a dtype, shape, order or version that its values do not have, or Python code."""
+    rng = random.Random(seed)
+    length = int.from_bytes(content[8:10], "little")
+    header = rng.choice(HEADERS)(content[10 : 10 + length], rng)
+    version = rng.choice((1, 1, 1, 1, 2, 3, 9))
+    width = 2 if version == 1 else 4
+    size = rng.choice((len(header),) * 4 + (60_000,)).to_bytes(width, "little")
+    return content[:6] + bytes([version, 0]) + size + header + content[10 + length :]
+
+
+def _replaced(header: bytes, before: bytes, text: bytes) -> bytes:
+    start = header.index(before) + len(before)
+    return header[:start] + text + header[header.index(b"'", start) :]
+
+
+def damaged_npz(content: bytes, seed: int) -> bytes:
+    """A .npz with a damage drawn from ``seed``: of any byte, of a size or checksum of the archive, or of a header."""
+    rng = random.Random(seed)
+    kind = rng.randrange(4)
+    if kind == 0:
+        return damaged(content, seed)
+    members = unpacked(content)
+    name = rng.choice(list(members))
+    if kind == 1:
+        members[name] = damaged_npy(members[name], seed)
+        return packed(members, rng.random() < 0.5)
+    if kind == 2:
+        members[name] = damaged(members[name], seed)
+        return packed(members, rng.random() < 0.5)
+    data = bytearray(content)
+    entries = [place for place in range(len(data) - 4) if data[place : place + 4] == b"PK\x01\x02"]
+    field = rng.choice(entries) + rng.choice((8, 10, 16, 20, 24, 28, 42))  # flags, method, CRC, sizes, name, place
+    value = rng.choice((0, 1, 8, 12, 14, 99, 0x7FFFFFFF, 0xFFFFFFFF, 3 << 30, rng.getrandbits(32)))
+    wide = field - max(entry for entry in entries if entry <= field) in (16, 20, 24, 42)
+    data[field : field + (4 if wide else 2)] = value.to_bytes(4, "little")[: 4 if wide else 2]
+    return bytes(data)
+
+
+def unpacked(content: bytes) -> dict[str, bytes]:
+    """The members of a zip archive, by this module's own reading of its central directory, without the damaged ones."""
+    end = content.rindex(b"PK\x05\x06")
+    count, size, start = struct.unpack_from("<HII", content, end + 10)
+    shift = end - size - start  # bytes before the archive
+    place, members = start + shift, {}
+    for _ in range(count):
+        if content[place : place + 4] != b"PK\x01\x02":
+            break
+        flags, method, _, _, crc, packed_size, size, length, extra, comment = struct.unpack_from(
+            "<HHHHIIIHHH", content, place + 8
+        )
+        name = content[place + 46 : place + 46 + length].decode("latin1")
+        local = struct.unpack_from("<I", content, place + 42)[0] + shift
+        with suppress(struct.error, zlib.error):
+            values = local + 30 + sum(struct.unpack_from("<HH", content, local + 26))
+            data = content[values : values + packed_size]
+            data = data if method == 0 else zlib.decompress(data, -15)
+            if len(data) == size and zlib.crc32(data) == crc and method in (0, 8) and not flags & 1:
+                members[name] = data
+        place += 46 + length + extra + comment
+    return members
+
+
+def packed(members: dict[str, bytes], deflate: bool) -> bytes:
+    """A zip archive with right checksums."""
+    content, directory = b"", b""
+    for name, data in members.items():
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        values = packer.compress(data) + packer.flush() if deflate else data
+        about = struct.pack("<HHHHIIIHH", 0, 8 * deflate, 0, 33, zlib.crc32(data), len(values), len(data), len(name), 0)
+        directory += (
+            b"PK\x01\x02" + struct.pack("<HH", 20, 20) + about + struct.pack("<HHHII", 0, 0, 0, 0, len(content))
+        )
+        directory += name.encode()
+        content += b"PK\x03\x04" + struct.pack("<H", 20) + about + name.encode() + values
+    end = struct.pack("<HHHHIIH", 0, 0, len(members), len(members), len(directory), len(content), 0)
+    return content + directory + b"PK\x05\x06" + end
+
+
+def _serve(answers: Connection, check: Check, cases: list[tuple[Any, ...]]) -> None:
+    gc.collect()
+    gc.freeze()  # a child copies no page of what is imported to look for garbage
+    answers.send([_in_child(check, case) for case in cases])
+
+
+def _in_child(check: Check, case: tuple[Any, ...]) -> str:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _run(check, case, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status == -signal.SIGALRM:
+        return f"hangs: no answer in {DEADLINE_S} s"
+    return str(pickle.loads(answer)) if answer else f"crashes: status {status}"
+
+
+def _run(check: Check, case: tuple[Any, ...], writer: int) -> None:
+    """In the child: never returns."""
+
+    def answer(text: str) -> None:
+        os.write(writer, pickle.dumps(text[-3000:]))
+        os._exit(0)
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event in FORBIDDEN:
+            answer(f"runs code: {event} {args!r:.200}")
+
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(DEADLINE_S)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
+        sys.addaudithook(hook)
+        check(*case)
+        answer("right")
+    except FullGNNError as error:
+        answer(f"refused: {error}")
+    except BaseException:
+        answer(f"fails: {traceback.format_exc()}")

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.storage.memory import within_memory
 from fullgnn.telemetry.meter import Meter
 
 T = TypeVar("T")
@@ -186,8 +187,8 @@ class Axis:
 def from_rank0(compute: Callable[[], T]) -> T | None:
     """Run ``compute`` on rank 0 alone and return its result there, None elsewhere.
 
-    A ``FullGNNError`` from ``compute`` is raised on every rank, so that no rank keeps waiting. In a dry run, which is
-    a single process, that process calls ``compute`` itself.
+    A ``FullGNNError`` from ``compute``, or the one that stands for a ``MemoryError``, is raised on every rank, so that
+    no rank keeps waiting. In a dry run, which is a single process, that process calls ``compute`` itself.
     """
     if in_dry_run():
         return compute()
@@ -195,7 +196,8 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
     outcome: list[FullGNNError | None] = [None]
     if dist.get_rank() == 0:
         try:
-            result = compute()
+            with within_memory("what rank 0 works on"):
+                result = compute()
         except FullGNNError as error:
             outcome = [error]
     dist.broadcast_object_list(outcome, src=0)
@@ -207,11 +209,13 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
 def on_every_rank(compute: Callable[[], T]) -> T:
     """Run ``compute``, which takes part in no collective, on every rank, and return the result of this rank.
 
-    If it raises a ``FullGNNError`` on some ranks, the error of the lowest of them is raised on every rank.
+    If it raises a ``FullGNNError`` or a ``MemoryError`` on some ranks, the error of the lowest of them is raised on
+    every rank.
     """
     problem: FullGNNError | None = None
     try:
-        result = compute()
+        with within_memory("what this rank works on"):
+            result = compute()
     except FullGNNError as error:
         problem = error
     problems = [error for error in all_gather_objects(problem) if error is not None]

@@ -13,6 +13,7 @@ from fullgnn.config import conf_dir
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
 from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped, message_of
+from fullgnn.storage.memory import too_little
 from fullgnn.telemetry.logger import setup_logging
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
         sys.exit(128 + signal.SIGINT)
     except FullGNNError as error:
         fail(error)
+    except MemoryError as error:
+        fail(too_little(error, "the work of this process"))
     except Exception as error:
         if under_torchrun():
             report_bug(error)
@@ -65,6 +68,8 @@ def run_as_rank(run: Callable[..., object], *args: object) -> None:
         run(*args)
     except FullGNNError as error:
         fail(error)
+    except MemoryError as error:
+        fail(too_little(error, "the work of this rank"))
 
 
 def help_with_keys(description: str | None, name: str) -> str:

@@ -9,6 +9,7 @@ from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.reorder import check_order
 from fullgnn.tasks import build_task, learns_labels, refuse_without_examples, takes_links
+from fullgnn.telemetry.machine import memory_bytes
 
 
 def check_preparation(cfg: Config) -> None:
@@ -18,9 +19,41 @@ def check_preparation(cfg: Config) -> None:
         ConfigError: one line, the same in every process that calls this function.
     """
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
+    check_model_fits(cfg, 1, 0, torch.device("cpu"))
     model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is wrong
     _check_task(cfg)
     check_goal(cfg, model)
+
+
+def check_model_fits(cfg: Config, in_channels: int, num_nodes: int, device: torch.device) -> None:
+    """Refuse a model whose matrices, vectors of nodes or outputs take more than all memory of ``device``, before it is
+    built.
+
+    Counted are those of the keys that nearly all models have, and of ``task.channels``; a model of a user may have
+    others.
+
+    Args:
+        in_channels: features of a node.
+        num_nodes: those for which a rank has trainable vectors; 0: not known.
+
+    Raises:
+        ConfigError: one line with the bytes.
+    """
+    sizes = {"hidden_channels": 1, "heads": 1, "num_layers": 2, "embedding_channels": 0}
+    given = {key: value for key in sizes if isinstance(value := cfg.model.get(key), int) and value > 0}
+    hidden, heads, depth, embedding = (sizes | given).values()
+    width, channels = hidden * heads, cfg.task.get("channels")
+    count = num_nodes * embedding + (in_channels + embedding) * width + max(0, depth - 2) * width**2
+    if isinstance(channels, int):
+        count += channels * (num_nodes + width)
+    num_bytes = count * getattr(torch, cfg.runtime.dtype).itemsize
+    if num_bytes > memory_bytes(device):
+        named = ", ".join(f"model.{key}={value}" for key, value in given.items())
+        named += "" if channels is None else f", task.channels={channels}"
+        raise ConfigError(
+            f"{named}: the parameters take {num_bytes} bytes or more, and {device.type} has {memory_bytes(device)}"
+            " bytes of memory: choose smaller sizes"
+        )
 
 
 def check_training_data(cfg: Config) -> None:

@@ -36,6 +36,7 @@ from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.resume import check_run_dir, finished_run
 from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.logger import setup_logging
 
@@ -131,6 +132,12 @@ class TrainingCommand:
             return self.start(cfg, worker_arguments(launcher, cfg.run_dir), fork=can_fork())
         except FullGNNError as error:
             return error if sweep else fail(error)
+        except MemoryError as error:
+            return (
+                too_little(error, "the work of this process")
+                if sweep
+                else fail(too_little(error, "the work of this process"))
+            )
         except Exception as error:  # a bug
             if under_torchrun():
                 report_bug(error)

@@ -11,7 +11,7 @@ from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
 from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.blocks import input_powers, input_propagation, needs_of
-from fullgnn.engine.checks import check_goal
+from fullgnn.engine.checks import check_goal, check_model_fits
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.sharded import place_rows
@@ -106,6 +106,7 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
         task = build_task(cfg.task, facts.labels, facts.links)
     except DataError as error:
         raise DataError(f"dataset {facts.name}: {error}") from error
+    check_model_fits(cfg, facts.num_features, 0, device)
     model = build_model(cfg, facts.num_features, task.num_outputs, device)
     check_goal(cfg, model)
     pairs = isinstance(task, LinkTask)
@@ -134,6 +135,8 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
         a job whose input is still the features.
     """
     model, task, optimizations, needs = learner.model, learner.task, learner.optimizations, learner.needs
+    nodes = prepared.facts.nodes
+    check_model_fits(cfg, nodes.num_features, prepared.facts.num_nodes // world.size, world.device)
     sharded = scheme.shard(prepared, needs)
     if needs.pairs and (sharded.pairs is None or sharded.block.directory is None):
         raise ConfigError(

@@ -13,10 +13,23 @@ import scipy.sparse
 
 from fullgnn.errors import DataError
 
+MAX_NODES = 1 << 31
+"""Nodes that a graph has fewer than: ids are int32."""
+
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, or the error's type if the text is empty; fullgnn's messages have one line."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def check_num_nodes(num_nodes: int, what: str = "the graph") -> None:
+    """Refuse more nodes than int32 can number.
+
+    Raises:
+        DataError: there are 2^31 or more.
+    """
+    if num_nodes >= MAX_NODES:
+        raise DataError(f"{what} has {num_nodes} nodes, and a Graph can have fewer than 2^31: number nodes from 0 on")
 
 
 def to_array(value: Any, what: str) -> np.ndarray:
@@ -67,6 +80,7 @@ def check_indptr(value: Any) -> np.ndarray:
         raise DataError(f"indptr has shape {indptr.shape}: pass num_nodes + 1 row starts")
     if len(indptr) == 1:
         raise DataError("the graph has no nodes: a Graph needs at least one")
+    check_num_nodes(len(indptr) - 1)
     if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
         raise DataError("indptr must start at 0 and never decrease: pass the row starts of a CSR matrix")
     return indptr

@@ -8,7 +8,10 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from fullgnn.errors import DataError
+from fullgnn.graph.checks import check_num_nodes
+from fullgnn.storage.memory import check_fits
 
+_BYTES_OF_NODE = 8 + 8 + 3  # its row start, label and masks
 MAX_INT32 = np.iinfo(np.int32).max
 
 
@@ -31,6 +34,10 @@ def canonical_csr(adj: Any) -> tuple[csr_array, dict[str, int]]:
         raise DataError(f"adj has shape {adj.shape}: an adjacency matrix is square")
     if adj.dtype.kind not in "biuf":
         raise DataError(f"adj has dtype {adj.dtype}: pass real numbers or booleans")
+    check_num_nodes(adj.shape[0], "adj")
+    if adj.format != "csr":  # a matrix of few entries may have any shape
+        cure = "number the nodes from 0 on, without gaps"
+        check_fits(_BYTES_OF_NODE * adj.shape[0], f"a graph of {adj.shape[0]} nodes and {adj.nnz} edges", cure)
     stored = adj.nnz if adj.format in ("coo", "csr", "csc") else None  # the other formats store no entry by itself
     csr = csr_array(adj.astype(np.float64) if adj.dtype.kind in "iu" else adj)  # int8 sums would overflow
     if not csr.has_canonical_format:

@@ -18,6 +18,7 @@ from fullgnn.graph.checks import (
     check_indices,
     check_indptr,
     check_masks,
+    check_num_nodes,
     check_weight,
     first_line,
     read_only,
@@ -233,6 +234,7 @@ class Graph:
         if arcs.size and (arcs.min() < 0 or arcs.max() >= count):
             bad = arcs.min() if arcs.min() < 0 else arcs.max()
             raise DataError(f"node id {bad} in edge_index is out of range: the graph has nodes 0 to {count - 1}")
+        check_num_nodes(count)
         value = np.ones(arcs.shape[1], dtype=bool) if edge_weight is None else to_numpy(edge_weight, "edge_weight")
         if value.shape != arcs.shape[1:]:
             raise DataError(

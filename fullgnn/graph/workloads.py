@@ -6,8 +6,10 @@ duplicates, and their node ids are shuffled. Their block model has the expected 
 ``generate.hierarchical_sbm``, but its levels are drawn independently, and an edge of two levels is stored once.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +23,10 @@ from fullgnn.graph.generate import (
     split_keys,
 )
 from fullgnn.graph.graph import Graph
+from fullgnn.storage.arrays import DamagedArray, read_arrays
 from fullgnn.storage.atomic import replacing
+
+log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 60
 _CHUNK = 1000  # edges drawn beyond the missing ones, since some are duplicates
@@ -49,14 +54,14 @@ def load_workload(name: str, cache_dir: str | None, seed: int = 0) -> Graph:
     """The workload ``name``; its adjacency is kept in ``cache_dir``, the rest is drawn anew, which is quick."""
     workload = WORKLOADS[name]
     path = Path(cache_dir) / f"{name}-{seed}.npz" if cache_dir else None
-    if path and path.exists():
-        with np.load(path) as arrays:
-            indptr, indices, community = arrays["indptr"], arrays["indices"], arrays["community"]
-    else:
+    arrays: Any = _kept(path) if path else None
+    if arrays is None:
         indptr, indices, community = _adjacency(workload, seed)
         if path:
             with replacing(path) as temporary:
                 np.savez(temporary, indptr=indptr, indices=indices, community=community)
+    else:
+        indptr, indices, community = arrays["indptr"], arrays["indices"], arrays["community"]
 
     rng = np.random.default_rng(seed + 1)
     n, width, num_classes = workload.num_nodes, workload.num_features, workload.num_classes
@@ -66,6 +71,18 @@ def load_workload(name: str, cache_dir: str | None, seed: int = 0) -> Graph:
     train_mask = rng.random(n) < 0.6
     no_node = np.zeros(n, dtype=bool)
     return Graph(indptr, indices, features, labels, train_mask, no_node, no_node, num_classes=num_classes, name=name)
+
+
+def _kept(path: Path) -> dict[str, np.ndarray] | None:
+    """The arrays of an earlier call; None if there are none, or if they are damaged."""
+    try:
+        arrays = read_arrays(path)
+        return arrays if arrays.keys() == {"indptr", "indices", "community"} else None
+    except FileNotFoundError:
+        return None
+    except DamagedArray as error:
+        log.warning("%s cannot be read (%s): it is drawn again", path, error)
+        return None
 
 
 def _adjacency(workload: Workload, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

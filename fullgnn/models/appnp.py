@@ -8,7 +8,7 @@ from torch import Tensor
 from fullgnn.config.options import takes_options
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
-from fullgnn.models.base import check_at_least_1
+from fullgnn.models.base import check_sizes
 from fullgnn.models.stack import Stack, StackOptions
 from fullgnn.nn import Linear, propagate_with_restart
 from fullgnn.schemes.block import Block
@@ -40,7 +40,7 @@ class APPNP(Stack):
         self_loops: bool = True,
         **options: Any,
     ):
-        check_at_least_1(num_hops=num_hops)
+        check_sizes(num_hops=num_hops)
         if not 0 < alpha <= 1:
             raise ConfigError(f"model.alpha={alpha} is not the probability of a restart: it must lie in (0, 1]")
         chosen = StackOptions(**options)

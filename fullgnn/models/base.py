@@ -31,7 +31,7 @@ class Model(torch.nn.Module):
         """By optimization: why this model does not support it, if it does not, and what to set."""
         self.embedding = None
         if embedding_channels is not None:
-            check_at_least_1(embedding_channels=embedding_channels)
+            check_sizes(embedding_channels=embedding_channels)
             self.embedding = NodeEmbedding(embedding_channels, seed)
         self.in_channels = in_channels + (embedding_channels or 0)
         if not self.in_channels:
@@ -64,8 +64,12 @@ class Model(torch.nn.Module):
         return torch.cat([x, rows], dim=1) if x.shape[1] else rows
 
 
-def check_at_least_1(**keys: int) -> None:
-    """Refuse a width or a depth below 1.
+MAX_WIDTH, MAX_DEPTH = 1 << 20, 10_000
+"""Columns of a layer, and layers or whatever else a model counts, that no model has."""
+
+
+def check_sizes(**keys: int) -> None:
+    """Refuse a width or a depth below 1, or beyond reason.
 
     Raises:
         ConfigError: one line that names the key of the model.
@@ -73,6 +77,9 @@ def check_at_least_1(**keys: int) -> None:
     for key, value in keys.items():
         if value < 1:
             raise ConfigError(f"model.{key}={value} is too small: it must be at least 1")
+        most = MAX_WIDTH if key.endswith("_channels") else MAX_DEPTH
+        if value > most:
+            raise ConfigError(f"model.{key}={value} is too large: it must be at most {most}")
 
 
 def check_rates(**keys: float | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fullgnn.config.options import takes_options
-from fullgnn.models.base import check_at_least_1, check_rates
+from fullgnn.models.base import check_rates, check_sizes
 from fullgnn.models.stack import Stack, StackOptions
 from fullgnn.nn import AttentionConv, Dropout, GATConv
 
@@ -43,7 +43,7 @@ class GAT(Stack):
         self_loops: bool = True,
         **options: Any,
     ):
-        check_at_least_1(heads=heads, out_heads=out_heads)
+        check_sizes(heads=heads, out_heads=out_heads)
         check_rates(attention_dropout=attention_dropout)
         chosen, number = StackOptions(**options), count()
 

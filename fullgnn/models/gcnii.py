@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.epilogue.activation import Activation
-from fullgnn.models.base import Model, check_at_least_1, check_rates
+from fullgnn.models.base import Model, check_rates, check_sizes
 from fullgnn.nn import Dropout, GCN2Conv, Linear
 from fullgnn.schemes.block import Block
 
@@ -48,7 +48,7 @@ class GCNII(Model):
         seed: int = 0,
     ):
         super().__init__(in_channels, embedding_channels, seed)
-        check_at_least_1(hidden_channels=hidden_channels, num_layers=num_layers)
+        check_sizes(hidden_channels=hidden_channels, num_layers=num_layers)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         if not 0 <= alpha < 1:
             raise ConfigError(f"model.alpha={alpha} is out of range: it must lie in [0, 1)")

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
-from fullgnn.models.base import check_at_least_1
+from fullgnn.models.base import check_sizes
 from fullgnn.nn import NodeEmbedding
 from fullgnn.nn.propagate import mean_of_powers
 from fullgnn.schemes.block import Block, Input
@@ -32,7 +32,7 @@ class LightGCN(torch.nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, num_layers: int = 3, init_std: float = 0.1, seed: int = 0):
         super().__init__()
-        check_at_least_1(num_layers=num_layers)
+        check_sizes(num_layers=num_layers)
         if not 0 < init_std < float("inf"):
             raise ConfigError(f"model.init_std={init_std} is out of range: it must be above 0")
         self.num_blocks, self.propagation = num_layers, Propagation("sym", self_loops=False, without_sums="")

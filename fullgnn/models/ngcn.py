@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
-from fullgnn.models.base import Model, check_at_least_1, check_rates
+from fullgnn.models.base import Model, check_rates, check_sizes
 from fullgnn.nn import Dropout, Linear, PowersConv
 from fullgnn.schemes.block import Block, Input
 
@@ -51,7 +51,7 @@ class NGCN(Model):
         seed: int = 0,
     ):
         super().__init__(in_channels, embedding_channels, seed)
-        check_at_least_1(hidden_channels=hidden_channels, num_copies=num_copies)
+        check_sizes(hidden_channels=hidden_channels, num_copies=num_copies)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         if num_powers < 2:
             raise ConfigError(f"model.num_powers={num_powers} is too small: it must be at least 2, for A^0 and A^1")

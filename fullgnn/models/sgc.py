@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
-from fullgnn.models.base import Model, check_at_least_1
+from fullgnn.models.base import Model, check_sizes
 from fullgnn.nn import Linear
 from fullgnn.nn.linear import linear
 from fullgnn.nn.propagate import propagate
@@ -41,7 +41,7 @@ class SGC(Model):
         seed: int = 0,
     ):
         super().__init__(in_channels, embedding_channels, seed)
-        check_at_least_1(num_hops=num_hops)
+        check_sizes(num_hops=num_hops)
         self.propagation = Propagation(normalization, self_loops)
         self.num_blocks, self.input_powers = num_hops, (num_hops,)
         self.disables["cache_aggregation"] = self.why_input_varies()

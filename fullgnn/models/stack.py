@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
-from fullgnn.models.base import NORM_OF_ALL_ROWS, Model, check_at_least_1, check_rates
+from fullgnn.models.base import NORM_OF_ALL_ROWS, Model, check_rates, check_sizes
 from fullgnn.nn import Dropout, Layer, Linear, make_norm
 from fullgnn.schemes.block import Block, Input
 
@@ -50,7 +50,7 @@ class StackOptions:
     """Seed of the initial weights and of the dropout masks."""
 
     def __post_init__(self) -> None:
-        check_at_least_1(hidden_channels=self.hidden_channels, num_layers=self.num_layers)
+        check_sizes(hidden_channels=self.hidden_channels, num_layers=self.num_layers)
         check_rates(dropout=self.dropout, input_dropout=self.input_dropout)
         make_norm(self.norm, 1)
         if self.jumping_knowledge not in (None, *JOINS):

@@ -181,6 +181,19 @@ def _pair_makers(links: LinkPairs, nodes: np.ndarray) -> dict[str, Callable[[], 
     return {"first_pairs": lambda: np.stack([indptr[nodes] for indptr in starts]), **lists}
 
 
+def _is_order(stored: dict[str, np.ndarray], num_nodes: int, num_parts: int) -> bool:
+    """Whether arrays of the cache are a permutation of the nodes, and the bounds of the parts."""
+    if not {"perm", "bounds", "num_blocks"} <= stored.keys():
+        return False
+    perm, bounds, num_blocks = (stored[name] for name in ("perm", "bounds", "num_blocks"))
+    kinds = all(array.dtype.kind in "iu" for array in (perm, bounds, num_blocks))
+    if not kinds or (perm.shape, bounds.shape, num_blocks.shape) != ((num_nodes,), (num_parts + 1,), ()):
+        return False
+    if (bounds[0], bounds[-1]) != (0, num_nodes) or (bounds[1:] < bounds[:-1]).any():
+        return False
+    return bool(perm.min() >= 0 and perm.max() < num_nodes and (np.bincount(perm) == 1).all())
+
+
 def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder:
     """Load the order of ``graph`` from the ``cache``, or compute and store it.
 
@@ -198,6 +211,9 @@ def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder
         seed=cfg.seed,
     )
     stored: Any = cache.load("order", key)
+    if stored is not None and not _is_order(stored, graph.num_nodes, num_parts):
+        log.warning("the order of the nodes in %s is none of this graph: it is computed anew", cache.folder)
+        stored = None
     if stored is not None:
         log.info(
             "the order of the nodes (%s, %s) is loaded from %s", cfg.partition["name"], cfg.reorder.name, cache.folder

@@ -29,6 +29,7 @@ from fullgnn.kernels.support.threads import parallel_for
 from fullgnn.prepare.checks import check_array, check_facts, check_names
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, TakenRows
+from fullgnn.storage.arrays import DamagedArray, map_npy, read_header, read_npy
 from fullgnn.storage.text import parse_json, read_text
 
 FORMAT = 1
@@ -187,52 +188,37 @@ def _reader(
 
     def checked(array: np.ndarray) -> np.ndarray:
         listed = file.with_name(f"{name.removesuffix('indptr')}ids.npy")
-        num_listed = _header(listed)[1][0] if name.endswith("_indptr") and listed.name in LISTED else None
+        num_listed = _num_rows(listed) if name.endswith("_indptr") and listed.name in LISTED else None
         check_array(name, array, facts, part, num_listed)
         return array
 
     @cache
     def check() -> None:
         compare(os.path.getsize(file), _checksum(file))
-        checked(_mapped(file, size))
+        checked(map_npy(file))
 
     def read() -> np.ndarray:
         try:
             if size > _SMALL:
                 check()
-                return _mapped(file, size)
-            content = np.fromfile(file, np.uint8)
-            compare(len(content), zlib.crc32(content.data))
-            dtype, shape, offset = _header(file)
-            _check_size(dtype, shape, offset, size)
-            return checked(content[offset:].view(dtype).reshape(shape))
+                return map_npy(file)
+            found = file.stat().st_size
+            compare(found, checksum if found != size else zlib.crc32(content := file.read_bytes()))
+            return checked(read_npy(io.BytesIO(content), size))
         except OSError as error:
             raise _damaged(file, error.strerror or str(error)) from error
-        except (ValueError, TypeError, MemoryError, OverflowError) as error:
-            raise _damaged(file, quoted(reason_of(error))) from error
+        except DamagedArray as error:
+            raise _damaged(file, str(error)) from error
         except DataError as error:
             raise error if str(error).startswith(_DAMAGED) else _damaged(file, str(error)) from error
 
     return read
 
 
-def _header(file: Path) -> tuple[np.dtype, tuple[int, ...], int]:
-    """The dtype and the shape of the array in a .npy, and where it begins."""
+def _num_rows(file: Path) -> int:
+    """The length of the array in a .npy."""
     with file.open("rb") as stream:
-        np.lib.format.read_magic(stream)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        return dtype, shape, stream.tell()
-
-
-def _check_size(dtype: np.dtype, shape: tuple[int, ...], offset: int, size: int) -> None:
-    if dtype.hasobject or offset + math.prod(shape) * dtype.itemsize != size:
-        raise DataError(f"its header claims the shape {quoted(shape)} of {quoted(dtype)}")
-
-
-def _mapped(file: Path, size: int) -> np.ndarray:
-    dtype, shape, offset = _header(file)
-    _check_size(dtype, shape, offset, size)
-    return np.memmap(file, dtype, "c", offset, shape).view(np.ndarray)
+        return read_header(stream, file.stat().st_size).shape[0]
 
 
 def _damaged(file: Path, why: str) -> DataError:

@@ -42,6 +42,7 @@ from fullgnn.prepare.process import HostWork
 from fullgnn.reorder import degree, none, rcm, slashburn
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.memory import within_memory
 from fullgnn.tasks.build import held_out, lacks_examples, refuse_without_examples, takes_links
 from fullgnn.telemetry.phases import announce
 
@@ -147,7 +148,8 @@ def prepare_folder(
     key = key or _key_of_arrays(cfg, num_parts, cache, graph)
     if found := _kept(cache, key):
         return found, True
-    prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
+    with within_memory(f"the prepared graph {graph.name}"):
+        prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
     announce(f"{graph.name}: {num_parts} parts are written, and their blocks built", graph.num_edges, ["writing"])
     used = prepared.facts.methods.partition, prepared.facts.methods.reorder
     if cache.folder is None or used != (name_of(build(cfg.partition)), name_of(build(cfg.reorder.method))):
@@ -173,7 +175,8 @@ def arranged(cfg: Config, num_parts: int, graph: Graph | None = None, to_train: 
     load_time_s, cache = time.perf_counter() - begin, Cache(cfg.runtime.cache_dir)
     if given is None:
         _loaded.cache_clear()
-    return arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
+    with within_memory(f"the prepared graph {graph.name}"):
+        return arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s)
 
 
 def loaded_dataset(node: dict[str, Any]) -> Graph:

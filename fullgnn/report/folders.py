@@ -1,7 +1,6 @@
 """Which runs a report is about: the folders that are named, and the runs and sweeps below them."""
 
 import csv
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from fullgnn.storage.folder import TABLE_FILE
 
 GIVE = "give the run_dir of a run or of a sweep, or a folder that holds some"
 DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, KeyError, AttributeError, EOFError)
-DAMAGE += (csv.Error, zipfile.BadZipFile, DataError)
+DAMAGE += (csv.Error, DataError)
 """What the readers of a damaged file raise."""
 DEPTH = 3
 """How many folders below a named one are searched for runs."""

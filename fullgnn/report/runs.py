@@ -7,14 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fullgnn.config.trust import plain_config
 from fullgnn.errors import ConfigError
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
 from fullgnn.report.spread import merged
 from fullgnn.report.statistics import Count, count, statistics_of_run
+from fullgnn.storage.arrays import read_arrays
 from fullgnn.storage.record import read_epochs
 from fullgnn.storage.text import parse_json, parse_yaml, read_text
 
@@ -113,7 +112,8 @@ def _read(path: Path, name: str) -> Run:
         settings = _flat(plain_config(parse_yaml(config, file) or {}))
     file, structure = path / "structure.npz", None
     if file.is_file():
-        with reading(file), np.load(file, allow_pickle=False) as arrays:
+        with reading(file):
+            arrays = read_arrays(file)
             structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
     return Run(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes))
 

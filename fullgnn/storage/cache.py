@@ -8,7 +8,6 @@ any time.
 import hashlib
 import json
 import logging
-import zipfile
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fullgnn.errors import ConfigError
+from fullgnn.storage.arrays import DamagedArray, read_arrays
 from fullgnn.storage.atomic import replacing
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Cache:
             return _read(path)
         except FileNotFoundError:
             return None
-        except Exception as error:  # zipfile and numpy raise many kinds of errors for a damaged file
+        except Exception as error:  # also memory that is too little: the arrays are computed anew
             log.warning("%s cannot be read (%s): it is not used", path, type(error).__name__)
             return None
 
@@ -94,15 +94,8 @@ class Cache:
 
 
 def _read(source: Path | BinaryIO) -> dict[str, np.ndarray]:
-    """Read the arrays of a .npz. Each member is read to its end, since zipfile compares the checksum only there."""
-    arrays = {}
-    with zipfile.ZipFile(source) as archive:
-        for member in archive.namelist():
-            with archive.open(member) as file:
-                array = np.lib.format.read_array(file, allow_pickle=False)
-                if file.read():
-                    raise ValueError(f"{member} is longer than its array")
-            arrays[member.removesuffix(".npy")] = array
+    """Read the arrays of a .npz, with their checksums."""
+    arrays = read_arrays(source)
     if arrays.pop(_NAMES).tolist() != list(arrays):
-        raise ValueError("some arrays are missing")
+        raise DamagedArray("some arrays are missing")
     return arrays

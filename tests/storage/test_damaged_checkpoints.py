@@ -43,7 +43,7 @@ from fullgnn.storage.text import parse_yaml, read_text
 from fullgnn.storage.torch_file import load
 from tests.cases import config, dense_graph
 from tests.commands import run_command, torchrun
-from tests.damage import ODD, assert_named_or_equal, damage, each_file, edited, in_child
+from tests.storage.damage import ODD, assert_named_or_equal, damage, each_file, edited, in_child
 from tests.storage.test_record import empty_record
 
 BEFORE = Path(__file__).parent / "written_before"

@@ -8,6 +8,7 @@ Beside ``load`` may stand functions that take some of its keys. They download no
 - ``lacks`` returns what the graph is known to lack of ``labels`` and ``train_mask``.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -18,10 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError, message_of
 from fullgnn.graph import remarks
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.memory import within_memory
+
+log = logging.getLogger(__name__)
 
 CONTENTS = "contents"
 """Key of a dataset whose file ``train_graph`` has written, and which is temporary: the SHA-256 of the arrays in it and
@@ -36,12 +40,16 @@ def load_dataset(node: Mapping[str, Any]) -> Graph:
     Two keys are common to all datasets and handled here: ``symmetrize`` stores every arc in both directions,
     and ``name`` labels the result (where ``name`` is null, the dataset chooses one). Each of the two is also passed
     to a ``load`` that declares it.
+
+    Raises:
+        ConfigError, DataError: a key is wrong, or a file is missing, damaged or too large for the memory.
     """
     load, keys = _loader(node)
-    graph = load(**keys)
     name = node.get("name")
-    if node.get("symmetrize", False):
-        graph = graph.symmetrized()
+    with within_memory(f"the dataset {name or node['_target_']}"):
+        graph = load(**keys)
+        if node.get("symmetrize", False):
+            graph = graph.symmetrized()
     return graph if name is None or name == graph.name else replace(graph, name=name)
 
 
@@ -116,10 +124,13 @@ def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
         return load_dataset(node)
     key = cache.key(**identity)
     stored: Any = cache.load("graph", key)
-    if stored is not None:
-        noted = remarks.from_arrays(stored)
-        arrays = {field.name: stored[field.name] for field in fields(Graph) if field.name in stored}
-        return Graph(**arrays, name=node["name"], remarks=noted)
+    try:
+        if stored is not None:
+            noted = remarks.from_arrays(stored)
+            arrays = {field.name: stored[field.name] for field in fields(Graph) if field.name in stored}
+            return Graph(**arrays, name=node["name"], remarks=noted)
+    except (DataError, TypeError, ValueError) as error:
+        log.warning("the graph %s in %s cannot be used (%s): it is loaded again", key, cache.folder, message_of(error))
     graph = load_dataset(node)
     arrays = {
         field.name: getattr(graph, field.name) for field in fields(graph) if field.name not in ("name", "remarks")

@@ -16,8 +16,10 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import first_line
+from fullgnn.graph.datasets.integers import rows_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import random_split
+from fullgnn.storage.memory import check_fits
 
 
 def files(path: str) -> list[Path]:
@@ -45,6 +47,9 @@ def load(name: str, path: str, train_fraction: float, val_fraction: float, seed:
     num_nodes, num_groups = _count(nodes_file), _count(groups_file)
     edges = _read(edges_file, (num_nodes, num_nodes))
     members = _read(members_file, (num_nodes, num_groups))
+    check_fits(
+        num_nodes * num_groups, f"{path}: labels of {num_nodes} nodes in {num_groups} groups", "leave out groups"
+    )
     labels = np.zeros((num_nodes, num_groups), dtype=np.int8)
     labels[members[:, 0], members[:, 1]] = 1
     split = random_split(labels, train_fraction, val_fraction, seed)
@@ -88,9 +93,12 @@ def _check_exists(file: Path) -> None:
 def _numbers(file: Path, columns: int) -> np.ndarray:
     """(num_lines, columns) int64."""
     try:
-        found = np.loadtxt(file, dtype=np.int64, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read ({first_line(error)}): write integers, separated by commas") from error
-    if found.size == 0 or found.shape[1] != columns:
-        raise DataError(f"{file} must have lines of {columns} numbers, separated by commas: write it again so")
+        found = rows_of(file, columns)
+    except (OverflowError, ValueError) as error:
+        wanted = "a number" if columns == 1 else f"{columns} numbers, separated by a comma"
+        raise DataError(
+            f"{file} cannot be read ({first_line(error)}): write lines of {wanted}, and nothing else"
+        ) from error
+    if found.size == 0:
+        raise DataError(f"{file} is empty: write lines of {columns} numbers, separated by commas")
     return found

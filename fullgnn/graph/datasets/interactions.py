@@ -12,16 +12,15 @@ after them. Each id up to the largest one of either file is a node. The adjacenc
 directions and without weights; the test interactions are ``Graph.test_links``. There are neither features nor labels.
 """
 
-import gzip
-import zlib
 from pathlib import Path
 
 import numpy as np
 from scipy.sparse import coo_array
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.checks import first_line
+from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.csr import distinct
+from fullgnn.graph.datasets.integers import Integers, integers_of, line_ends, read_text
 from fullgnn.graph.graph import Graph
 
 FORMATS = ("lists", "triples")
@@ -58,6 +57,7 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
     if not train.size:
         raise DataError(f"{train_file} has no interaction: there is nothing to train on")
     num_users, num_items = (max(sizes) for sizes in zip(train_sizes, test_sizes))
+    check_num_nodes(num_users + num_items, f"the graph of {train_file} and {test_file}")
     num_given = train.shape[1] + test.shape[1]
     train, test = (distinct(pairs[0] * num_items + pairs[1]) for pairs in (train, test))
     again = np.isin(test, train)
@@ -73,35 +73,47 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
 
 def _read_lists(file: Path) -> tuple[np.ndarray, int, int]:
     """(2, E) int64 users above items, both from 0; and the number of users and of items."""
-    lines = [line.split() for line in _text(file).splitlines()]
-    lines = [line for line in lines if line]
-    try:
-        numbers = np.array([number for line in lines for number in line], dtype=np.int64)
-    except (OverflowError, ValueError) as error:
-        raise DataError(f"{file} must hold integers only ({first_line(error)}): number users and items") from error
-    _check_ids(file, numbers, 0)
-    counts = np.array([len(line) - 1 for line in lines], dtype=np.int64)
-    is_user = np.zeros(len(numbers), bool)
-    is_user[np.cumsum(counts + 1) - counts - 1] = True
-    users, items = numbers[is_user], numbers[~is_user]
+    found = _integers(file, read_text(file))
+    _check_ids(file, found.values, 0)
+    is_user = np.diff(found.line, prepend=-1) > 0  # the first of its line
+    counts = np.diff(np.flatnonzero(is_user), append=len(is_user)) - 1
+    users, items = found.values[is_user], found.values[~is_user]
     return np.stack([np.repeat(users, counts), items]), _size(users), _size(items)
 
 
 def _read_triples(file: Path) -> tuple[np.ndarray, int, int]:
     """As ``_read_lists``."""
-    rows = [line.split("\t") for line in _text(file).splitlines() if line.strip()]
-    if any(len(row) != 3 for row in rows):
-        number = next(number for number, row in enumerate(rows, 1) if len(row) != 3)
+    text = read_text(file)
+    ends = line_ends(text)
+    tabs = np.flatnonzero(text == ord("\t"))
+    starts, ends = np.append(0, ends + 1), np.append(ends, len(text))
+    first_tab = np.searchsorted(tabs, starts)
+    num_tabs = np.searchsorted(tabs, ends) - first_tab
+    is_blank = np.append(0, np.cumsum(text > ord(" ")))
+    filled = is_blank[ends] > is_blank[starts]
+    wrong = np.flatnonzero(filled & (num_tabs != 2))
+    if len(wrong):
         raise DataError(
-            f"{file} has {len(rows[number - 1])} columns in line {number}, and format=triples has a user, an item and a"
-            " count, separated by tabs: correct the line, or set dataset.format=lists"
+            f"{file} has {num_tabs[wrong[0]] + 1} columns in line {wrong[0] + 1}, and format=triples has a user, an"
+            " item and a count, separated by tabs: correct the line, or set dataset.format=lists"
         )
-    try:
-        pairs = np.array([row[:2] for row in rows], dtype=np.int64).reshape(-1, 2).T
-    except (OverflowError, ValueError) as error:
-        raise DataError(f"{file} must hold integers only ({first_line(error)}): number users and items") from error
+    # The third column is not read: blanks take its place.
+    counted = np.zeros(len(text) + 1, np.int8)
+    counted[tabs[first_tab[filled] + 1]] += 1
+    counted[ends[filled]] -= 1
+    found = _integers(file, np.where(np.cumsum(counted[:-1], dtype=np.int8) > 0, np.uint8(ord(" ")), text))
+    if not np.array_equal(found.line, np.repeat(np.flatnonzero(filled), 2)):
+        raise DataError(f"{file} must have a user and an item in each line: correct it")
+    pairs = found.values.reshape(-1, 2).T
     _check_ids(file, pairs.ravel(), 1)
     return pairs - 1, _size(pairs[0] - 1), _size(pairs[1] - 1)
+
+
+def _integers(file: Path, text: np.ndarray) -> Integers:
+    try:
+        return integers_of(text)
+    except ValueError as error:
+        raise DataError(f"{file} must hold integers only ({error}): number users and items") from error
 
 
 def _size(ids: np.ndarray) -> int:
@@ -118,11 +130,3 @@ def _existing(file: Path, key: str) -> Path:
     if not file.is_file():
         raise DataError(f"no file {file.resolve()}: set dataset.{key} to a file of interactions")
     return file
-
-
-def _text(file: Path) -> str:
-    try:
-        content = file.read_bytes()
-        return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("ascii")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"{file} cannot be read ({first_line(error)}): write it again, as ASCII text") from error

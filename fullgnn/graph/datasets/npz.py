@@ -10,23 +10,23 @@ are never read.
 """
 
 import logging
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import MAX_QUOTED, ConfigError, DataError, quoted
 from fullgnn.graph.checks import check_features, first_line
 from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
+from fullgnn.graph.datasets.sparse import checked_csr, dense
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.node_data import normalize_rows, random_split
 from fullgnn.graph.remarks import from_arrays
+from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
 
 SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -77,14 +77,17 @@ def load(
         fetch(root, [file.name], URL, SHA256)
     arrays = _Arrays(file, DOWNLOAD_AGAIN if public else WRITE_AGAIN)
     adj = arrays.sparse("adj").T
-    features = arrays.sparse("attr").toarray() if "attr_data" in arrays else arrays.optional("attr_matrix")
-    given, num_classes = arrays.optional("labels"), arrays["num_classes"] if "num_classes" in arrays else 0
+    given = arrays.optional("labels")
+    num_classes = arrays.integer("num_classes") if "num_classes" in arrays else 0
+    links: dict[str, Any] = {key: arrays.integers(key) for key in ("val_links", "test_links") if key in arrays}
+    if "num_users" in arrays:
+        links["num_users"] = arrays.integer("num_users")
     try:
-        labels, num_classes = check_labels(given, adj.shape[0], int(num_classes))
+        features = arrays.features(adj.shape[0])
+        labels, num_classes = check_labels(given, adj.shape[0], num_classes)
         if normalize_features and features is not None:
             features = normalize_rows(check_features(features, adj.shape[0]))
         masks: dict[str, Any] = {key: arrays[key] for key in MASKS if key in arrays}
-        links: dict[str, Any] = {key: arrays[key] for key in ("num_users", "val_links", "test_links") if key in arrays}
         noted = from_arrays(arrays)
         of_train_graph = contents_of(contents, path) is not None
         if not of_train_graph:
@@ -101,13 +104,14 @@ def load(
             features=features,
             labels=None if given is None else labels,
             num_classes=num_classes,
-            name=name or (str(arrays["name"]) if "name" in arrays else file.stem),
+            name=name or (arrays.text("name") if "name" in arrays else file.stem),
             remarks=noted,
             **masks,
             **links,
         )
     except (DataError, TypeError, ValueError) as error:
-        raise DataError(f"{file}: {first_line(error)}") from error
+        said = first_line(error)
+        raise error if said.startswith(str(file)) else DataError(f"{file}: {said}") from error
 
 
 def files(name: str | None, root: str, path: str | None) -> list[Path]:
@@ -185,42 +189,89 @@ class _Arrays:
     def __init__(self, file: Path, cure: str) -> None:
         self.file, self.cure = file, cure
         try:
-            arrays = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise DataError(f"{file} is no npz file, or a truncated one ({type(error).__name__}): {cure}") from error
-        if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise DataError(f"{file} is a single numpy array, and a graph has several: {cure}")
-        self.arrays = arrays
+            with file.open("rb") as stream:
+                is_single = stream.read(len(MAGIC)) == MAGIC
+            if is_single:
+                raise DataError(f"{file} is a single numpy array, and a graph has several: {cure}")
+            self.arrays = Archive(file)
+        except (OSError, DamagedArray) as error:
+            raise DataError(f"{file} is no npz file, or a truncated one ({_reason(error)}): {cure}") from error
 
     def __contains__(self, key: str) -> bool:
-        return key in self.arrays.files
+        return key in self.arrays.names
 
     def __getitem__(self, key: str) -> np.ndarray:
         if key not in self:
+            names = quoted(", ".join(self.arrays.names)) or "none"
             raise DataError(
-                f"{self.file} has no array {key!r}, only {', '.join(self.arrays.files) or 'none'}: the gnn-benchmark"
-                f" layout needs adj_data, adj_indices, adj_indptr and adj_shape; {self.cure}"
+                f"{self.file} has no array {key!r}, only {names}: the gnn-benchmark layout needs adj_data, adj_indices,"
+                f" adj_indptr and adj_shape; {self.cure}"
             )
         try:
-            return self.arrays[key]
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            if "allow_pickle" in str(error):
-                raise DataError(
-                    f"{self.file}: array {key!r} holds Python objects, which are never read: save it as numbers, as in"
-                    " numpy.asarray(..., dtype=float)"
-                ) from error
-            raise DataError(f"{self.file}: array {key!r} cannot be read ({first_line(error)}): {self.cure}") from error
+            return self.arrays.read(key, f"{self.file}: array {key!r}", self.cure)
+        except ObjectArray as error:
+            raise DataError(
+                f"{self.file}: array {key!r} holds Python objects, which are never read: save it as numbers, as in"
+                " numpy.asarray(..., dtype=float)"
+            ) from error
+        except (OSError, DamagedArray) as error:
+            raise DataError(f"{self.file}: array {key!r} cannot be read ({_reason(error)}): {self.cure}") from error
 
     def optional(self, key: str) -> np.ndarray | None:
         """The array ``key``; None if the file does not have it."""
         return self[key] if key in self else None
 
+    def integers(self, key: str) -> np.ndarray:
+        """The array ``key``, whose numbers count something: floats are refused, not truncated."""
+        array = self[key]
+        if array.dtype.kind not in "iu":
+            raise DataError(
+                f"{self.file}: array {key!r} has dtype {array.dtype}, and takes integers: save"
+                f" numpy.asarray({key}, dtype=numpy.int64)"
+            )
+        return array
+
+    def integer(self, key: str) -> int:
+        """The one integer of the array ``key``."""
+        array = self.integers(key)
+        if array.shape != ():
+            raise DataError(f"{self.file}: array {key!r} has shape {array.shape}, and takes one integer: {self.cure}")
+        return int(array)
+
+    def text(self, key: str) -> str:
+        """The one text of the array ``key``."""
+        array = self[key]
+        if array.shape != () or array.dtype.kind != "U":
+            raise DataError(f"{self.file}: array {key!r} must be a text, as numpy.array('text'): {self.cure}")
+        text = str(array)
+        return text if text.isprintable() and len(text) <= MAX_QUOTED else quoted(text)
+
+    def shape(self, prefix: str) -> tuple[int, ...]:
+        """The shape of a sparse matrix."""
+        shape = self.integers(f"{prefix}_shape")
+        if shape.shape != (2,):
+            raise DataError(
+                f"{self.file}: {prefix}_* is no CSR matrix ({prefix}_shape has {shape.size} numbers): {self.cure}"
+            )
+        return tuple(map(int, shape))
+
     def sparse(self, prefix: str) -> csr_array:
-        data, indices, indptr, shape = (self[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape"))
+        shape, data = self.shape(prefix), self[f"{prefix}_data"]
+        indices, indptr = (self.integers(f"{prefix}_{part}") for part in ("indices", "indptr"))
         try:
-            dimensions: Any = tuple(int(size) for size in shape)
-            matrix = csr_array((data, indices, indptr), shape=dimensions)
-            matrix.check_format(full_check=True)
-        except (TypeError, ValueError) as error:
+            return checked_csr(data, indices, indptr, shape)
+        except ValueError as error:
             raise DataError(f"{self.file}: {prefix}_* is no CSR matrix ({first_line(error)}): {self.cure}") from error
-        return matrix
+
+    def features(self, num_nodes: int) -> np.ndarray | None:
+        """The features, sparse or dense, of ``num_nodes`` nodes; None if the file has none."""
+        if "attr_data" not in self:
+            return self.optional("attr_matrix")
+        rows, _ = shape = self.shape("attr")
+        if rows != num_nodes:
+            raise DataError(f"features has shape {shape} but the graph has {num_nodes} nodes: pass one row per node")
+        return dense(self.sparse("attr"), f"{self.file}: attr_*, {shape[0]} rows and {shape[1]} columns,", self.cure)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or quoted(first_line(error))

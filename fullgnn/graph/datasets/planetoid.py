@@ -11,8 +11,8 @@ semi-supervised learning with graph embeddings" (2016). The files are Python 2 p
 - ``x``: a copy of the training rows of ``allx``, which is not read.
 """
 
-import pickle
-from collections import defaultdict
+import math
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,17 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.errors import DataError
-from fullgnn.graph.checks import first_line
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.checks import check_num_nodes, first_line
+from fullgnn.graph.csr import distinct
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
+from fullgnn.graph.datasets.inert_pickle import Global, IntLists, Made, read_pickle
+from fullgnn.graph.datasets.integers import integers_of, read_text
+from fullgnn.graph.datasets.sparse import checked_csr, dense
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
+from fullgnn.storage.memory import check_fits
 
 URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 NAMES = ("cora", "citeseer", "pubmed")
@@ -53,19 +58,29 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
     """
     names = [file.name for file in files(name, root)]
     y_path, tx_path, ty_path, allx_path, ally_path, graph_path, index_path = fetch(root, names, URL, SHA256)
-    y, ty, ally = (_read(path, np.ndarray) for path in (y_path, ty_path, ally_path))
-    tx, allx = (_read(path, csr_array) for path in (tx_path, allx_path))
+    y, ty, ally = (_read_array(path) for path in (y_path, ty_path, ally_path))
+    tx, allx = (_read_csr(path) for path in (tx_path, allx_path))
     test_index = _read_test_index(index_path)
     rows_agree = allx.shape[0] == len(ally) == test_index.min() and tx.shape[0] == len(ty) == len(test_index)
     columns_agree = tx.shape[1] == allx.shape[1] and y.shape[1:] == ty.shape[1:] == ally.shape[1:] != ()
-    if not (rows_agree and columns_agree and len(y) <= len(ally)):
-        cure = "delete them and run again to download them afresh" if name in NAMES else "write them again"
+    cure = "delete them and run again to download them afresh" if name in NAMES else "write them again"
+    if not (rows_agree and columns_agree and ally.size and len(y) <= len(ally)):
         raise DataError(f"ind.{name}.* in {root} disagree in size: {cure}")
+    for path, labels in ((ally_path, ally), (ty_path, ty)):
+        if not np.isin(labels, (0, 1)).all() or (np.count_nonzero(labels, axis=1) > 1).any():
+            raise DataError(f"{path} must have a row of 0 and at most one 1 for each node: {_cure(path.name)}")
 
-    num_nodes = int(test_index.max()) + 1
-    features = np.zeros((num_nodes, allx.shape[1]), dtype=np.float32)
+    num_nodes, num_features = int(test_index.max()) + 1, allx.shape[1]
+    check_num_nodes(num_nodes, str(index_path))
+    copies = 3 if normalize_features else 2
+    check_fits(
+        num_nodes * (copies * 4 * num_features + ally.shape[1] * ally.itemsize + 32),
+        f"ind.{name}.* in {root}: {num_nodes} nodes with {num_features} features, by its test.index,",
+        cure,
+    )
+    features = np.zeros((num_nodes, num_features), dtype=np.float32)
     one_hot = np.zeros((num_nodes, ally.shape[1]), dtype=ally.dtype)
-    features[: len(ally)], features[test_index] = allx.toarray(), tx.toarray()
+    features[: len(ally)], features[test_index] = dense(allx, str(allx_path), cure), dense(tx, str(tx_path), cure)
     one_hot[: len(ally)], one_hot[test_index] = ally, ty
 
     node = np.arange(num_nodes)
@@ -82,79 +97,174 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
     )
 
 
-class _PickledCSR:
-    """Inert stand-in for scipy's csr_matrix: it keeps the pickled fields for ``checked`` to validate."""
-
-    def checked(self) -> csr_array:
-        state = vars(self)
-        matrix = csr_array((state["data"], state["indices"], state["indptr"]), shape=state["_shape"])
-        matrix.check_format(full_check=True)
-        return matrix
-
-
-class _Unpickler(pickle.Unpickler):
-    """Unpickler that accepts only the six names in the published files, since a pickle can run code."""
-
-    ALLOWED = {
-        ("numpy", "dtype"): np.dtype,
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-        ("scipy.sparse.csr", "csr_matrix"): _PickledCSR,
-        ("collections", "defaultdict"): defaultdict,
-        ("__builtin__", "list"): list,
-    }
-    RENAMED = {  # the same names as Python 3 and later libraries write them
-        "builtins": "__builtin__",
-        "numpy._core.multiarray": "numpy.core.multiarray",
-        "scipy.sparse._csr": "scipy.sparse.csr",
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        key = (self.RENAMED.get(module, module), name)
-        if key not in self.ALLOWED:
-            raise DataError(f"refused to load {module}.{name}, which no Planetoid file needs: do not trust this file")
-        return self.ALLOWED[key]
+_NAMES = (
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("scipy.sparse.csr", "csr_matrix"),
+    ("collections", "defaultdict"),
+    ("__builtin__", "list"),
+)
+"""The names in the published files."""
+_RENAMED = {  # the same names as Python 3 and later libraries write them
+    "builtins": "__builtin__",
+    "numpy._core.multiarray": "numpy.core.multiarray",
+    "scipy.sparse._csr": "scipy.sparse.csr",
+}
+_KINDS = {Global: "a class", Made: "an object", IntLists: "lists"}
 
 
-def _read(path: Path, kind: type) -> Any:
-    """The one object of ``kind`` in a pickle file."""
+def _pickled(path: Path) -> Any:
+    """The value of a pickle file, inert."""
     try:
-        with path.open("rb") as file:
-            value = _Unpickler(file, encoding="latin1").load()
-        value = value.checked() if isinstance(value, _PickledCSR) else value
+        size = path.stat().st_size
+        check_fits(16 * size, str(path), _cure(path.name))
+        return read_pickle(path.read_bytes(), _NAMES, _RENAMED)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    except Exception as error:  # a damaged pickle may raise nearly anything
+    except (ArithmeticError, OSError, LookupError, ValueError) as error:
         raise _unreadable(path, error) from error
-    if not isinstance(value, kind):
-        raise DataError(f"{path} holds {type(value).__name__} where {kind.__name__} belongs: {_cure(path.name)}")
+
+
+def _read_array(path: Path) -> np.ndarray:
+    """The one array, of numbers or booleans, in a pickle file."""
+    value = _pickled(path)
+    try:
+        return _array(value)
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+
+
+def _read_csr(path: Path) -> csr_array:
+    """The one CSR matrix in a pickle file."""
+    value = _pickled(path)
+    try:
+        if _name_of(value) != "csr_matrix" or _name_of(value.state) != "dict":
+            raise ValueError(f"it holds {_kind_of(value)} where a csr_matrix belongs")
+        items = value.state.items
+        fields = {_text(key): item for key, item in zip(items[::2], items[1::2], strict=True)}
+        if missing := {"_shape", "data", "indices", "indptr"} - fields.keys():
+            raise ValueError(f"its csr_matrix has no {min(missing)}")
+        data, indices, indptr = (_array(fields[name]) for name in ("data", "indices", "indptr"))
+        return checked_csr(data, indices, indptr, _shape(fields["_shape"]))
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+
+
+def _array(value: Any) -> np.ndarray:
+    """The array that numpy was to make of its shape, dtype and bytes: a view of the bytes.
+
+    Raises:
+        ValueError: ``value`` is something else, or its parts do not agree.
+    """
+    state = value.state if _name_of(value) == "_reconstruct" else None
+    if not (isinstance(state, tuple) and len(state) == 5):
+        raise ValueError(f"it holds {_kind_of(value)} where an ndarray belongs")
+    _, shape, dtype, fortran_order, content = state
+    shape, dtype = _shape(shape), _dtype(dtype)
+    if not isinstance(content, bytes):
+        raise ValueError("an array has no bytes")
+    if math.prod(shape) * dtype.itemsize != len(content):
+        raise ValueError(f"an array of shape {str(shape)[:60]} and dtype {dtype} has {len(content)} bytes")
+    flat = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran_order else "C").astype(dtype.newbyteorder("="), copy=False)
+
+
+def _dtype(value: Any) -> np.dtype:
+    """The dtype of plain numbers that numpy was to make of its text, such as ``f4``, and its byte order."""
+    state: Any = value.state if _name_of(value) == "dtype" else None
+    plain = isinstance(state, tuple) and 5 <= len(state) <= 9 and state[2:5] == (None, None, None)
+    if not (plain and value.args):
+        raise ValueError("an array has no dtype of plain numbers")
+    text, order = _text(value.args[0]), _text(state[1])
+    if text not in _DTYPES or order not in ("<", ">", "|", "="):
+        raise ValueError(f"an array has dtype {quoted(order + text)}, and takes numbers and booleans")
+    return np.dtype(order + text)
+
+
+_DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, tuple) or len(value) > 2 or any(type(size) is not int or size < 0 for size in value):
+        raise ValueError("a shape is none")
     return value
 
 
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("latin1")
+    if not isinstance(value, str):
+        raise ValueError("a text is none")
+    return value
+
+
+def _name_of(value: Any) -> str:
+    """The name of the class or function that was to make ``value``; empty if it is plain."""
+    return value.maker.name if isinstance(value, Made) else ""
+
+
+def _kind_of(value: Any) -> str:
+    return _name_of(value) or _KINDS.get(type(value)) or type(value).__name__
+
+
 def _read_test_index(path: Path) -> np.ndarray:
+    """(num_test,) int64, distinct."""
     try:
-        index = np.array(path.read_text().split(), dtype=np.int64)
+        index = integers_of(read_text(path)).values
     except ValueError as error:
         raise _unreadable(path, error) from error
-    if len(index) == 0 or index.min() < 0 or len(np.unique(index)) < len(index):
+    if len(index) == 0 or index.min() < 0 or len(distinct(index)) < len(index):
         raise DataError(f"{path} must list distinct node ids, one a line: {_cure(path.name)}")
     return index
 
 
 def _read_arcs(path: Path) -> np.ndarray:
     """(2, E) arcs in the order of the file, sources above targets."""
-    neighbors = _read(path, dict)
+    value = _pickled(path)
     try:
-        sources = np.fromiter(neighbors.keys(), dtype=np.int64)
-        counts = np.fromiter(map(len, neighbors.values()), dtype=np.int64)
-        targets = np.fromiter(chain.from_iterable(neighbors.values()), dtype=np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
+        if _name_of(value) not in ("dict", "defaultdict"):
+            raise ValueError(f"it holds {_kind_of(value)} where a dict belongs")
+        parts = list(_int_lists(value.items, path.stat().st_size))
+        keys, counts, targets = (
+            np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)])
+            for name in ("keys", "counts", "values")
+        )
+        if len(distinct(keys - keys.min(initial=0))) < len(keys):
+            raise ValueError("it lists the links of a node twice")
+    except (OverflowError, ValueError) as error:
         raise _unreadable(path, error) from error
-    return np.stack([np.repeat(sources, counts), targets])
+    return np.stack([np.repeat(keys, counts), targets])
+
+
+def _int_lists(items: list[Any], num_bytes: int) -> Iterator[IntLists]:
+    """The items of a dictionary of integers to lists of integers, those between two ``IntLists`` as one more.
+
+    Args:
+        num_bytes: of the file. There are more integers if one list is taken many times.
+    """
+    pairs: list[Any] = []
+    for item in [*items, None]:
+        if item is not None and not isinstance(item, IntLists):
+            pairs.append(item)
+            continue
+        keys, lists = pairs[::2], pairs[1::2]
+        if len(keys) != len(lists) or any(type(one) is not list for one in lists):
+            raise ValueError("its values are no lists")
+        if sum(map(len, lists)) > num_bytes:
+            raise ValueError(f"it has {sum(map(len, lists))} links in {num_bytes} bytes, one list many times")
+        numbers = [np.array(one, dtype=object) for one in (keys, list(chain.from_iterable(lists)))]
+        if any(type(number) is not int for one in numbers for number in one):
+            raise ValueError("its lists hold other things than integers")
+        counts = np.array([len(one) for one in lists], dtype=np.int64)
+        yield IntLists(numbers[0].astype(np.int64), counts, numbers[1].astype(np.int64))
+        pairs = []
+        if item is not None:
+            yield item
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} cannot be read ({first_line(error)}): {_cure(path.name)}")
+    return DataError(f"{path} cannot be read ({quoted(first_line(error))}): {_cure(path.name)}")
 
 
 def _cure(file: str) -> str:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fullgnn.graph.datasets.sizes import check_size
 from fullgnn.graph.generate import rmat
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import node_data
@@ -29,6 +30,7 @@ def load(
     seed: int,
 ) -> Graph:
     """An R-MAT graph of exactly ``num_edges`` directed arcs, no self-loops; a class is a range of unshuffled ids."""
+    check_size(name, num_nodes, num_edges, num_features)
     announce(f"{name}: {num_edges} arcs are generated", num_edges, ["generating=rmat"])
     graph = rmat(num_nodes, num_edges, num_classes, a, b, c, seed)
     data = node_data(

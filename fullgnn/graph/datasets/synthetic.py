@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fullgnn.errors import ConfigError
+from fullgnn.graph.datasets.sizes import check_size
 from fullgnn.graph.generate import hierarchical_sbm
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import node_data
@@ -40,6 +41,7 @@ def load(
     num_scaled, num_entries = scaled_sizes(num_nodes, num_edges, scale, degree_scale)
     if num_scaled < max(num_classes, 2):
         raise ConfigError(f"scale={scale:g} leaves {num_scaled} nodes for {num_classes} classes: raise dataset.scale")
+    check_size(name, num_scaled, num_entries, num_features)
     announce(f"{name}: {num_entries} non-zeros are generated", num_entries, ["generating"])
     graph = hierarchical_sbm(num_scaled, num_entries, num_classes, global_share, seed)
     data = node_data(

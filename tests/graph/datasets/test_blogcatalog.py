@@ -56,7 +56,10 @@ def test_the_random_split_depends_on_the_seed_alone(load: Callable[..., Graph]) 
         ({"edges.csv": "1,2\n1,x\n"}, r"edges\.csv cannot be read"),
         ({"edges.csv": "1,6\n"}, r"edges\.csv has the id 6, and ids are 1 to 5"),
         ({"group-edges.csv": "1,0\n"}, r"group-edges\.csv has the id 0, and ids are 1 to 3"),
-        ({"group-edges.csv": "1\n2\n"}, r"group-edges\.csv must have lines of 2 numbers"),
+        (
+            {"group-edges.csv": "1\n2\n"},
+            r"group-edges\.csv cannot be read \(a line has 1 numbers\): write lines of 2 numbers",
+        ),
         ({"nodes.csv": "1\n2\n2\n"}, r"nodes\.csv must list the ids 1, 2, \.\.\. once each"),
     ],
 )
@@ -65,3 +68,19 @@ def test_errors_name_the_file(load: Callable[..., Graph], changed: dict[str, str
         load(changed)
     assert "\n" not in str(caught.value)
     assert not any(word in str(caught.value) for word in ("fetch", "download", "damaged"))  # the files are the user's
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1,2\n#1,3\n5,4\n", "1,2 # an edge\n", "1,2\n1.7,3\n", "1,2\n1,nan\n", "1,2\n1,2,3\n", "1,2\n1,\n", '"1",2\n'],
+)
+def test_a_line_is_read_or_refused_and_never_dropped(load: Callable[..., Graph], text: str) -> None:
+    with pytest.raises(DataError, match=r"edges\.csv cannot be read .*: write lines of 2 numbers"):
+        load({"edges.csv": text})
+
+
+def test_labels_beyond_the_memory_are_refused(load: Callable[..., Graph], monkeypatch) -> None:
+    monkeypatch.setattr("fullgnn.storage.memory.free_bytes", lambda: 1 << 28)
+    many = "".join(f"{one}\n" for one in range(1, 20_001))
+    with pytest.raises(DataError, match="labels of 20000 nodes in 20000 groups needs 400000000 bytes"):
+        load({"nodes.csv": many, "groups.csv": many})

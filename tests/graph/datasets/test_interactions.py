@@ -49,7 +49,7 @@ def test_both_formats_give_the_bipartite_graph(loads, format: str, contents: dic
         ("triples", {"train": "1\t1\t1\n", "test": "0\t1\t1\n"}, "test.txt has the id 0, and ids count from 1"),
         ("triples", {"train": "1\t1\t1\n1 2\n", "test": ""}, "train.txt has 1 columns in line 2, and format=triples"),
         ("triples", {"train": "1\tx\t1\n", "test": ""}, "train.txt must hold integers only"),
-        ("lists", {"train": "\u00e4\n", "test": ""}, "train.txt cannot be read"),
+        ("lists", {"train": "\u00e4\n", "test": ""}, "train.txt must hold integers only"),
     ],
 )
 def test_wrong_contents(loads, format: str, contents: dict[str, str], message: str) -> None:
@@ -72,3 +72,36 @@ def test_users_without_test_items_and_an_empty_test_file(loads) -> None:
     graph = loads("lists", train="0 0 1\n1 1\n", test="")
     assert graph.test_links is None and graph.num_users == 2 and graph.num_nodes == 4
     np.testing.assert_array_equal(np.diff(graph.indptr), [2, 1, 1, 2])
+
+
+def test_a_bomb_is_refused_before_it_fills_the_memory(loads, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("fullgnn.storage.memory.free_bytes", lambda: 1 << 28)
+    monkeypatch.setattr("fullgnn.graph.datasets.integers.free_bytes", lambda: 1 << 28)
+    (tmp_path / "train.gz").write_bytes(gzip.compress(b"0 1\n" * (1 << 23)))
+    (tmp_path / "test.gz").write_bytes(gzip.compress(b"0 2\n"))
+    with pytest.raises(DataError, match=r"train.gz, \d+ bytes, unpacks to \d+ or more and needs \d+ bytes of memory"):
+        loads("lists", ".gz")
+
+
+def test_ids_far_out_are_refused_before_they_fill_the_memory(loads, monkeypatch) -> None:
+    with pytest.raises(DataError, match="has 3000000002 nodes, and a Graph can have fewer than 2\\^31"):
+        loads("lists", train="1500000000 1500000000\n", test="0 1\n")
+    monkeypatch.setattr("fullgnn.storage.memory.free_bytes", lambda: 1 << 30)
+    with pytest.raises(DataError, match="a graph of 2000000002 nodes and 2 edges needs 38000000038 bytes of memory"):
+        loads("lists", train="0 2000000000\n", test="0 1\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["0 1_0", "0 1.7", "0 nan", "0 #1", "0 ٣", "0 99999999999999999999", "0 " + "9" * 5000]
+)
+def test_an_integer_is_digits(loads, line: str) -> None:
+    with pytest.raises(
+        DataError, match="train.txt must hold integers only .line 2: .* number users and items"
+    ) as caught:
+        loads("lists", train=f"0 1\n{line}\n", test="0 2\n")
+    assert len(str(caught.value)) < 600
+
+
+def test_line_ends_signs_and_zeros_of_other_systems(loads) -> None:
+    graph = loads("lists", train="0 00000000000000000000002 +0\r\n1\r3\t1\n", test="0 1\n")
+    assert (graph.num_users, graph.num_nodes, graph.num_edges) == (4, 7, 6)

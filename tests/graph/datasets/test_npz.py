@@ -125,7 +125,7 @@ def test_save_and_load_give_the_identical_graph(weight_dtype, feature_dtype, fie
         ([], dict(labels=np.array([0, 1])), "labels has shape"),
         ([], dict(labels=np.array([0, 1, None], dtype=object)), "array 'labels' holds Python objects, .*dtype=float"),
         ([], dict(labels=np.array(["a", "b", "b"])), "labels hold text, and .*pass numpy.unique"),
-        ([], dict(num_classes=np.array([2, 2])), "tiny.npz: only .* can be converted"),
+        ([], dict(num_classes=np.array([2, 2])), "tiny.npz: array 'num_classes' .* takes one integer"),
         ([], dict(train_mask=np.ones((3, 10), bool)), "train_mask has shape"),
         ([], layout("attr", FEATURES[:2]), "features has shape"),
     ],
@@ -214,3 +214,41 @@ def test_published_files(name, nodes, arcs, edges, loops, features, classes, sha
     assert int(graph.adjacency(bool).diagonal().sum()) == loops and graph.weight is None
     assert graph.symmetrized().num_edges == 2 * edges + loops
     assert graph.train_mask.sum() == round(0.6 * nodes)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(adj_indices=np.array([0.0, 1.7])), "'adj_indices' has dtype float64, and takes integers"),
+        (dict(adj_indptr=np.array([0.0, 1, 2, np.nan])), "'adj_indptr' has dtype float64, and takes integers"),
+        (dict(adj_shape=np.array([3.0, 3.0])), "'adj_shape' has dtype float64, and takes integers"),
+        (dict(attr_indices=np.array([0.5, 0, 1])), "'attr_indices' has dtype float64, and takes integers"),
+        (dict(adj_shape=np.array([True, True])), "'adj_shape' has dtype bool, and takes integers"),
+        (dict(num_classes=np.array(2.7)), "'num_classes' has dtype float64, and takes integers"),
+        (dict(num_users=np.array(1.5)), "'num_users' has dtype float64, and takes integers"),
+        (dict(test_links=np.array([[0.0], [2.2]])), "'test_links' has dtype float64, and takes integers"),
+        (dict(train_mask=np.array([1.0, np.nan, 0])), "train_mask holds values other than 0 and 1"),
+        (dict(adj_shape=np.array([10**12, 10**12])), "indptr has 4 numbers, and 1000000000000 rows need"),
+        (
+            dict(attr_shape=np.array([3, 10**12])),
+            r"attr_\*, 3 rows and 1000000000000 columns, needs 12000000000000 bytes",
+        ),
+        (dict(adj_indices=np.array([0, -1])), "indices have -1, and there are 3 columns"),
+        (dict(adj_indptr=np.array([0, 2, 1, 2])), "indptr must start at 0 and never decrease"),
+        (dict(adj_indptr=np.array([0, 1, 2, 2**62])), "indptr ends at"),
+        (dict(name=np.array(["a", "b"])), "'name' must be a text"),
+    ],
+)
+def test_numbers_that_count_are_integers_and_fit(changes, message, write, load):
+    with pytest.raises(DataError, match=message) as error:
+        load(path=str(write(**changes)))
+    assert "tiny.npz" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_text_of_a_file_is_cut_and_its_path_is_not(write, load, tmp_path):
+    folder = tmp_path / ("long" * 60)
+    folder.mkdir()
+    file = write(drop=["adj_indptr"], **{"x" * 3000: np.ones(2)}).rename(folder / "tiny.npz")
+    with pytest.raises(DataError) as error:
+        load(path=str(file))
+    assert str(file) in str(error.value) and "x" * 201 not in str(error.value) and "..." in str(error.value)

@@ -10,7 +10,8 @@ import scipy.sparse
 
 from fullgnn.errors import DataError
 from fullgnn.graph import load_dataset
-from fullgnn.graph.datasets import download
+from fullgnn.graph.datasets import download, planetoid
+from tests.damage import outcomes
 
 
 def py2_string(value):
@@ -166,7 +167,10 @@ def test_truncated_file(part, kept, write, load):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(ally=py2_graph(GRAPH)), "ind.tiny.ally holds defaultdict where ndarray belongs"),
+        (
+            dict(ally=py2_graph(GRAPH)),
+            r"ind.tiny.ally cannot be read \(it holds defaultdict where an ndarray belongs\)",
+        ),
         (dict(ally=py2_array(np.eye(2, dtype=np.int32))), "disagree in size"),
         (dict(tx=py2_csr(TX[:, :2])), "disagree in size"),
         (dict(graph=py2_graph({0: [99]})), "node id 99 in edge_index is out of range"),
@@ -185,7 +189,9 @@ def test_damaged_test_index(text, write, load):
         load(root)
 
 
-@pytest.mark.parametrize("content, found", [(b"cut", "cannot be read"), (pickle.dumps([]), "holds list where")])
+@pytest.mark.parametrize(
+    "content, found", [(b"cut", "cannot be read"), (pickle.dumps([]), r"cannot be read \(it holds list where")]
+)
 def test_public_files_are_downloaded_again(content, found, write, load):
     root = write()
     for path in list(root.iterdir()):
@@ -229,3 +235,97 @@ def test_published_files(
     assert set(np.bincount(graph.labels[graph.train_mask])) == {20}
     assert load_dataset({**node, "symmetrize": False}).num_edges == arcs
     assert (graph.features.sum(axis=1) < 1.001).all() and not graph.features[graph.labels == -1].any()
+
+
+def dtype_state(fields):
+    """An array of 4 bytes whose dtype is given this state by the file."""
+    dtype = b"cnumpy\ndtype\nU\x02V8K\x00K\x01\x87R(" + fields + b"tb"
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    return array + b"(K\x01K\x01\x85" + dtype + b"\x89U\x08\x41\x41\x41\x41\x41\x41\x41\x41tb"
+
+
+HOSTILE = {
+    "objects, whose pointers are the bytes": py2_array(np.eye(2, dtype=np.int32)).replace(b"i4", b"O8"),
+    "void": py2_array(np.eye(2, dtype=np.int32)).replace(b"i4", b"V4"),
+    "text": py2_array(np.eye(2, dtype=np.int32)).replace(b"i4", b"S4"),
+    "fields that are objects": dtype_state(b"K\x03U\x01|NU\x01a\x85}U\x01aN\x86sK\x08K\x01K\x3f"),
+    "an array inside the dtype": dtype_state(b"K\x03U\x01|(U\x02O8K\x01\x85tNNK\x08K\x01K\x3f"),
+    "no state of the dtype": b"cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R",
+    "a state of a class": b"cnumpy\nndarray\n}b",
+    "attributes of a class": b"cnumpy\nndarray\nN}U\x07__new__cnumpy\ndtype\ns\x86b",
+    "a table of 64 GB": b"Nr\xff\xff\xff\x7f",
+    "a nested key, whose hash ends the process": b"}" + b")" + b"\x85" * 300_000 + b"Ns",
+    "a name of the extension registry": b"\x82\x01",
+    "a persistent name": b"U\x01aQ",
+    "more bytes than there are": b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
+    "a class that is called": b"cnumpy\nndarray\n(J\xff\xff\xff\x7ft\x85R",
+}
+
+
+@pytest.mark.parametrize("part", ["ally", "graph", "allx"])
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_pickle_is_one_line(part, what, write, tmp_path):
+    """In a child, since the unpickler of Python ends with the process at some of them."""
+    root = write(**{part: HOSTILE[what]})
+    (found,) = outcomes(planetoid.load, [("tiny", str(root), False)])
+    assert found.startswith(f"refused: {root}/ind.tiny.{part}") and "\n" not in found
+    assert ": write it again" in found or "do not trust this file" in found
+
+
+def test_a_list_that_is_taken_many_times_is_refused(write, load):
+    long = b"](" + b"K\x00" * 5000 + b"e"
+    shared = b"ccollections\ndefaultdict\nc__builtin__\nlist\n\x85R(K\x00" + long + b"q\x01"
+    items = b"".join(py2_int(node) + b"h\x01" for node in range(1, 5000))
+    with pytest.raises(DataError, match="it has 25000000 links in .* one list many times"):
+        load(write(graph=shared + items + b"u"))
+
+
+def test_lists_that_are_taken_again_or_appended_to_once_more(write, load):
+    start = b"ccollections\ndefaultdict\nc__builtin__\nlist\n\x85R(" + py2_int(0) + b"]q\x01" + py2_int(1) + b"a"
+    again = start + py2_int(1) + b"h\x01" + py2_int(2) + b"](K\x03e(K\x00K\x04eu"
+    graph = load(write(graph=again), symmetrize=False)
+    rows, columns = graph.adjacency().nonzero()
+    assert set(zip(columns.tolist(), rows.tolist())) == {(0, 1), (1, 1), (2, 3), (2, 0), (2, 4)}
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+def test_arrays_and_lists_of_every_protocol(protocol, write, load):
+    root = write()
+    graph = pickle.dumps(GRAPH, protocol=protocol)
+    (root / "ind.tiny.graph").write_bytes(graph)
+    if protocol > 2:
+        for part, array in (("ally", np.eye(2, dtype=">i8")[[0, 1, 0, 0]]), ("y", np.eye(2, dtype=bool))):
+            content = pickle.dumps(array, protocol=protocol)
+            (root / f"ind.tiny.{part}").write_bytes(content)
+    loaded, expected = load(root), load(write())
+    np.testing.assert_array_equal(loaded.indices, expected.indices)
+    np.testing.assert_array_equal(loaded.labels, expected.labels)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            dict(ally=py2_array(np.int32([[1, 1], [0, 1], [1, 0], [1, 0]]))),
+            "ind.tiny.ally must have a row of 0 and",
+        ),
+        (dict(ty=py2_array(np.int32([[0, 2], [1, 0], [0, 1]]))), "ind.tiny.ty must have a row of 0 and at most one 1"),
+        (dict(graph=py2_graph({0: [1]}) + py2_int(0) + b"]s"), "it lists the links of a node twice"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(changes, message, write, load):
+    with pytest.raises(DataError, match=message):
+        load(write(**changes))
+
+
+def test_a_test_index_far_out_is_refused_before_it_fills_the_memory(write, load):
+    root = write()
+    (root / "ind.tiny.test.index").write_text("2000000000000\n4\n5\n")
+    with pytest.raises(DataError, match="test.index has 2000000000001 nodes, and a Graph can have fewer than 2\\^31"):
+        load(root)
+    (root / "ind.tiny.test.index").write_text("2000000000\n4\n5\n")
+    with pytest.raises(DataError, match=r"2000000001 nodes with 3 features, by its test.index, needs \d+ bytes"):
+        load(root)
+    (root / "ind.tiny.test.index").write_text("7\n4\n5.5\n")
+    with pytest.raises(DataError, match="test.index cannot be read .line 3: '5.5' is no integer.: write it again"):
+        load(root)

@@ -1,0 +1,51 @@
+"""Sparse matrices of files: their arrays are checked before scipy sees them."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fullgnn.storage.memory import check_fits
+
+
+def checked_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) -> csr_array:
+    """The matrix (rows, columns) of these arrays, each of which may have come from anywhere.
+
+    Raises:
+        ValueError: the arrays are no CSR matrix; the message says why.
+    """
+    if len(shape) != 2 or min(shape) < 0 or max(shape) >= 2**63:
+        raise ValueError(f"its shape is {str(shape)[:60]}")
+    kinds = {"data": (data, "biuf"), "indices": (indices, "iu"), "indptr": (indptr, "iu")}
+    for name, (array, accepted) in kinds.items():
+        if not isinstance(array, np.ndarray) or array.ndim != 1:
+            raise ValueError(f"{name} is no list of numbers")
+        if array.dtype.kind not in accepted or array.dtype.itemsize > 8 or array.dtype == np.float16:
+            raise ValueError(
+                f"{name} has dtype {array.dtype}, and takes {'integers' if accepted == 'iu' else 'numbers'}"
+            )
+    rows, columns = shape
+    if len(indptr) != rows + 1:
+        raise ValueError(f"indptr has {len(indptr)} numbers, and {rows} rows need {rows + 1}")
+    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        raise ValueError("indptr must start at 0 and never decrease")
+    if not indptr[-1] == len(indices) == len(data):
+        raise ValueError(f"indptr ends at {indptr[-1]}, with {len(indices)} indices and {len(data)} data")
+    if len(indices) and (indices.min() < 0 or indices.max() >= columns):
+        bad = indices.min() if indices.min() < 0 else indices.max()
+        raise ValueError(f"indices have {bad}, and there are {columns} columns")
+    return csr_array((data, indices, indptr), shape=(rows, columns))
+
+
+def dense(matrix: csr_array, what: str, cure: str) -> np.ndarray:
+    """``matrix`` as an array.
+
+    Args:
+        what, cure: begin and end the error of a matrix that is larger than the memory.
+
+    Raises:
+        DataError: it does not fit into memory.
+    """
+    check_fits(math.prod(matrix.shape) * matrix.dtype.itemsize, what, cure)
+    return matrix.toarray()

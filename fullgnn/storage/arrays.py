@@ -1,0 +1,235 @@
+"""Arrays of .npz and .npy files, measured before they are read: what a header announces must be there, and fit.
+
+Nothing in a file is trusted. An array of a header with 10^12 elements is refused before memory is allocated, and so is
+a member of an archive that unpacks to more than its header says. No array of Python objects is read, whose bytes would
+be run as a pickle. What is read has the checksum of the archive.
+"""
+
+import ast
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+
+from fullgnn.errors import FullGNNError, quoted
+from fullgnn.storage.memory import check_fits
+
+MAGIC = b"\x93NUMPY"
+"""How every .npy begins."""
+
+_MAX_HEADER = 10_000  # bytes, numpy's own limit
+_MAX_RATIO = 1040  # deflate cannot pack 1032 bytes into less than one
+_CHUNK = 1 << 20  # bytes that are read at once
+_KINDS = "biufcSUMm"  # of dtypes whose bytes are plain values
+
+
+class DamagedArray(ValueError):
+    """An array, or the archive that should have it, cannot be read; the message says why, and cuts text of the file."""
+
+
+class ObjectArray(DamagedArray):
+    """The array holds Python objects, which are never read."""
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the beginning of a .npy says, after it has been compared with the size of the file."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    fortran_order: bool
+    offset: int  # bytes before the values
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Archive:
+    """The arrays of a .npz file, by name.
+
+    Raises:
+        DamagedArray: the file is no such archive. A method raises it, too, for an array that cannot be read.
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, source: Path | BinaryIO) -> None:
+        self._source = source
+        if isinstance(source, Path) and not source.is_file():
+            open(source).close()  # raises what is wrong
+        with _damage():
+            self._zip = zipfile.ZipFile(source)
+            members = self._zip.infolist()
+            self._members = {member.filename.removesuffix(".npy"): member for member in members}
+        if len(self._members) < len(members):
+            raise DamagedArray("two arrays have one name")
+
+    def __enter__(self) -> "Archive":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the arrays, in the order of the file."""
+        return list(self._members)
+
+    def header(self, name: str) -> Header:
+        """The dtype and the shape of an array, of which nothing else is read."""
+        with _damage(), self._zip.open(self._measured(name)) as stream:
+            return read_header(stream, self._members[name].file_size)
+
+    def read(self, name: str, what: str = "", cure: str = "it may be damaged") -> np.ndarray:
+        """The array ``name``.
+
+        Args:
+            what, cure: begin and end the error of an array that is larger than the memory.
+
+        Raises:
+            DataError: the array does not fit into memory.
+        """
+        with _damage():
+            with self._zip.open(self._measured(name)) as stream:
+                header = read_header(stream, self._members[name].file_size)
+                check_fits(header.num_bytes, what or f"array {quoted(name)}", cure)
+                return _read_values(stream, header)
+
+    def _measured(self, name: str) -> zipfile.ZipInfo:
+        """The entry of a member, which can have the size that it says."""
+        member = self._members[name]
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise DamagedArray(f"it is packed by method {member.compress_type}, and only deflate is read")
+        most = member.compress_size * (_MAX_RATIO if member.compress_type == zipfile.ZIP_DEFLATED else 1)
+        end = member.header_offset + member.compress_size
+        stream = self._zip.fp
+        assert stream is not None
+        if member.file_size > most or end > stream.seek(0, 2):
+            raise DamagedArray(f"it announces {member.file_size} bytes, which the file cannot hold")
+        return member
+
+
+def read_arrays(source: Path | BinaryIO) -> dict[str, np.ndarray]:
+    """All arrays of a .npz file.
+
+    Raises:
+        DamagedArray: the file cannot be read.
+        DataError: the arrays do not fit into memory.
+        OSError: the file cannot be opened.
+    """
+    with Archive(source) as archive:
+        total = sum(archive.header(name).num_bytes for name in archive.names)
+        check_fits(total, f"{source}" if isinstance(source, Path) else "the archive", "delete it if it is damaged")
+        return {name: archive.read(name) for name in archive.names}
+
+
+def read_npy(stream: BinaryIO, size: int) -> np.ndarray:
+    """The array of a .npy file of ``size`` bytes; raises as ``Archive.read``."""
+    with _damage():
+        header = read_header(stream, size)
+        check_fits(header.num_bytes, "an array", "it may be damaged")
+        return _read_values(stream, header)
+
+
+def map_npy(file: Path) -> np.ndarray:
+    """The array of a .npy file, mapped into memory; writing to the array does not change the file.
+
+    Raises:
+        DamagedArray: the file is damaged.
+        OSError: the file cannot be opened.
+    """
+    with _damage(), file.open("rb") as stream:
+        header = read_header(stream, file.stat().st_size)
+        order = "F" if header.fortran_order else "C"
+        mapped = np.memmap(file, header.dtype, "c", header.offset, header.shape, order)  # type: ignore[call-overload]
+        return mapped.view(np.ndarray)
+
+
+def read_header(stream: _Stream, size: int) -> Header:
+    """Read the beginning of a .npy of ``size`` bytes, up to its values.
+
+    Raises:
+        DamagedArray: it is not the beginning of a .npy, or announces another size.
+        ObjectArray: the array holds Python objects.
+    """
+    start = stream.read(8)
+    if start[:6] != MAGIC or len(start) < 8 or start[6] not in (1, 2, 3):
+        raise DamagedArray("it is no .npy")
+    width = 2 if start[6] == 1 else 4
+    length = int.from_bytes(stream.read(width), "little")
+    text = stream.read(length) if length <= _MAX_HEADER else b""
+    if len(text) < length:
+        raise DamagedArray(f"its header has {len(text)} of {length} bytes")
+    try:
+        about = ast.literal_eval(re.sub(r"(?<=\d)L(?=[,)])", "", text.decode("utf-8" if start[6] == 3 else "latin1")))
+        descr, fortran_order, shape = about["descr"], about["fortran_order"], about["shape"]
+        known = set(about) == {"descr", "fortran_order", "shape"} and isinstance(fortran_order, bool)
+        if not known or not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError
+    except Exception as error:  # the text may be anything
+        raise DamagedArray(f"its header is {quoted(text.decode('latin1'))}") from error
+    header = Header(_dtype(descr), shape, fortran_order, 8 + width + length)
+    if header.offset + header.num_bytes != size:
+        raise DamagedArray(
+            f"its header announces {header.num_bytes} bytes of values, and there are {max(0, size - header.offset)}"
+        )
+    return header
+
+
+def _dtype(descr: object) -> np.dtype:
+    """The dtype with this text, if its values are plain."""
+    if isinstance(descr, str) and descr.lstrip("<>|=")[:1] == "O":
+        raise ObjectArray("it holds Python objects")
+    try:
+        if not isinstance(descr, str) or len(descr) > 30:
+            raise ValueError
+        dtype = np.dtype(descr)
+        if dtype.kind not in _KINDS or dtype.hasobject or dtype.shape:
+            raise ValueError
+    except Exception as error:
+        raise DamagedArray(f"its values have the dtype {quoted(descr)}, and are no numbers") from error
+    return dtype
+
+
+def _read_values(stream: _Stream, header: Header) -> np.ndarray:
+    array: np.ndarray = np.empty(math.prod(header.shape), header.dtype)
+    if header.num_bytes:
+        into, done = array.view(np.uint8).data, 0
+        while done < header.num_bytes:
+            piece = stream.read(min(_CHUNK, header.num_bytes - done))
+            if not piece:
+                raise DamagedArray(f"its values end after {done} of {header.num_bytes} bytes")
+            into[done : done + len(piece)] = piece
+            done += len(piece)
+    if stream.read(1):  # the checksum is compared at the end
+        raise DamagedArray("it is longer than its array")
+    return array.reshape(header.shape, order="F" if header.fortran_order else "C")
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Turn what a damaged archive raises, which may be nearly anything, into a ``DamagedArray``."""
+    try:
+        yield
+    except (DamagedArray, FullGNNError, MemoryError):
+        raise
+    except zipfile.BadZipFile as error:
+        raise DamagedArray(quoted(error) or "it is no archive") from error
+    except zlib.error as error:
+        raise DamagedArray(quoted(error)) from error
+    except OSError as error:
+        raise DamagedArray(error.strerror or quoted(error)) from error
+    except Exception as error:
+        raise DamagedArray(f"{type(error).__name__}: {quoted(error)}") from error
