@@ -32,6 +32,11 @@ class Structure:
         shapes = self.cell_nnz_before.shape, self.cell_nnz_after.shape, self.block_nnz.shape
         if shapes != ((cells, cells), (cells, cells), (parts, parts)):
             raise ValueError("the arrays of the structure do not fit each other")
+        arrays = vars(self).values()
+        if any(array.dtype.kind not in "iu" or array.size == 0 or array.min() < 0 for array in arrays):
+            raise ValueError("the arrays of the structure hold something else than counts")
+        if any((np.diff(bounds) < 0).any() for bounds in (self.cell_bounds, self.part_bounds)):
+            raise ValueError("the bounds of the structure do not ascend")
 
 
 def cells(num_nodes: int) -> Partition:
