@@ -7,8 +7,9 @@
 RUN_DIR is the run_dir of a run, finished or not, or of a sweep, which stands for its finished jobs; or a folder that
 holds some of them, up to three levels below it: other folders in it are skipped, and damaged runs are named. Runs that
 differ in the seed or in the split alone are shown as one, by their mean and standard deviation. Where a run has not
-counted where its non-zeros are, they are counted from its prepared graph in runtime.cache_dir, which takes a while once for each graph. The page is report.html,
-its plots are in report_figures/, and nothing else is needed to read it. They are written to
+counted where its non-zeros are, they are counted from its prepared graph in runtime.cache_dir, which takes a while once
+for each graph. The page is report.html, its plots are in report_figures/, and nothing else is needed to read it. They
+are written to
 
     out=FOLDER        this folder
                       without it: RUN_DIR if there is one, runs/report_<time> if there are several
