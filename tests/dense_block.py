@@ -58,4 +58,5 @@ def block_of(adj: np.ndarray, needs: Needs, targets: Tensor | None = None) -> Bl
         weighted = bool((adj != adj.astype(bool)).any())
         edges[edge_set] = (Stage(local_csr(csr, not weighted, torch.device("cpu"))),)
     moves = LocalMovements(len(adj), len(rows))
-    return Block(ids, products, targets, movements=moves, edges=edges, add_up=lambda tensor: tensor)
+    alone = {"add_up": lambda tensor: tensor, "gather_up": lambda tensor: tensor[None]}
+    return Block(ids, products, targets, movements=moves, edges=edges, **alone)

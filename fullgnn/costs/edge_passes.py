@@ -17,15 +17,17 @@ from fullgnn.schemes.halo import Halo, Push, SentGradients
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.traffic import DistributedProduct
 
-FETCH, PUSH, TARGETS, SUM, MAXIMUM, COPIES, ALL = "fetch", "push", "targets", "sum", "maximum", "copies", "all"
+FETCH, PUSH, TARGETS, SUM, MAXIMUM = "fetch", "push", "targets", "sum", "maximum"
+COPIES, ALL, GATHERED = "copies", "all", "gathered"
 
 
 class Move(NamedTuple):
-    """Rows on their way between ranks, or a tensor that ranks add up."""
+    """Rows on their way between ranks, or a tensor that ranks add up or gather."""
 
     kind: str
     """``fetch``, ``push``, ``targets`` (``Halo.gather_targets``), ``sum`` (``Halo.reduce``), ``maximum``; ``copies``
-    (``Halo.sum_partial``) and ``all`` (``Block.sum_over_rows``) are whole tensors."""
+    (``Halo.sum_partial``), ``all`` (``Block.sum_over_rows``) and ``gathered`` (``Block.gather_partial``) are whole
+    tensors."""
     row_bytes: int  # of the tensor, if the move is one of a whole tensor
     wire_bytes: int  # of a row as it travels
 
@@ -48,6 +50,8 @@ class Move(NamedTuple):
             return product.bytes_of_maxima(self.row_bytes)
         mesh = product.num_parts, len(product.stages)
         num_ranks = mesh[1] if self.kind == COPIES else mesh[0] * mesh[1]
+        if self.kind == GATHERED:
+            return {"gather": np.full(mesh, (mesh[0] * mesh[1] - 1) * self.row_bytes)}
         has_move = self.kind == ALL or product.out_rows.num_slices == 1
         each = 2 * (num_ranks - 1) * self.row_bytes // num_ranks if has_move else 0
         return {"all_reduce": np.full(mesh, each)}

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fullgnn.costs.edge_passes import ALL, EdgePass, Event, Move, TracedHalo, passes_of
+from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, TracedHalo, passes_of
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
@@ -297,7 +297,8 @@ class _Skeleton:
     def _block(self, name: str, node_id: Tensor, targets: Tensor | None) -> Block:
         """The block of the product ``name``."""
         directory: Any = MadeUpDirectory(self.context.shared_memory)
-        options: dict[str, Any] = {"add_up": self._sum_over_rows, "directory": lambda: directory}
+        joins = {"add_up": self._sum_over_rows, "gather_up": self._gather_partial}
+        options: dict[str, Any] = {**joins, "directory": lambda: directory}
         if not (self.needs.propagations or self.needs.edges):
             return Block(node_id, {}, targets, self.context.buffers, **options)
         moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.events)
@@ -327,6 +328,10 @@ class _Skeleton:
     def _sum_over_rows(self, tensor: Tensor) -> Tensor:
         self.events.append(("adj", Move(ALL, tensor.nbytes, tensor.nbytes)))
         return tensor
+
+    def _gather_partial(self, tensor: Tensor) -> Tensor:
+        self.events.append(("adj", Move(GATHERED, tensor.nbytes, tensor.nbytes)))
+        return tensor[None]
 
     def _products(self, name: str) -> dict[Propagation, FusedProduct]:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""

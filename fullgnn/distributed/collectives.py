@@ -183,6 +183,22 @@ class Axis:
                 dist.all_reduce(tensor, dist.ReduceOp.SUM if operation == "sum" else dist.ReduceOp.MAX, self.group)
         return tensor
 
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """Return the ``tensor`` of every rank of the axis, (size, ...), in the order of the ranks.
+
+        It is for small tensors of one shape on every rank. The gradient of ``tensor`` is the sum over the ranks of the
+        gradients of its copies.
+        """
+        if self.size == 1:
+            return tensor[None]
+        found = tensor.new_zeros(self.size, *tensor.shape)  # a dry run leaves zeros in place of other ranks
+        if not tensor.numel():
+            return found
+        self.meter.received("gather", (self.size - 1) * tensor.nbytes)
+        with self.meter.phase("comm"):
+            dist.all_gather(list(found.unbind()), tensor.contiguous(), group=self.group)
+        return found
+
 
 def from_rank0(compute: Callable[[], T]) -> T | None:
     """Run ``compute`` on rank 0 alone and return its result there, None elsewhere.

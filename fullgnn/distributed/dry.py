@@ -75,3 +75,7 @@ class CountingAxis(Axis):
     def all_reduce(self, tensor: Tensor, operation: Literal["sum", "max"] = "sum") -> Tensor:
         self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
         return tensor
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        self.meter.received("gather", (self.size - 1) * tensor.nbytes)
+        return torch.cat([tensor[None], tensor.new_zeros(self.size - 1, *tensor.shape)])

@@ -1,6 +1,6 @@
 """Norms between the layers of a model: over all nodes of the graph, or over the columns of a node."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,9 +37,11 @@ class LayerNorm(torch.nn.LayerNorm):
 class BatchNorm(torch.nn.Module):
     """Batch normalisation over all nodes of the graph (Ioffe and Szegedy, 2015), the same on any number of ranks.
 
-    While training, mean and variance are those of the rows of all ranks, from one sum over the ranks in float64; the
-    backward pass needs one more. In evaluation, the running mean and variance are used, as in ``torch.nn.BatchNorm1d``,
-    whose parameters, buffers and arguments these are. Every rank calls it, with the rows of all its nodes.
+    While training, mean and variance are those of the rows of all ranks: each rank finds the mean of its own rows and
+    their squares around this mean, in float64, and one all-gather brings them together. The backward pass needs one
+    more. So nothing is lost where the mean is large beside the standard deviation. In evaluation, the running mean and
+    variance are used, as in ``torch.nn.BatchNorm1d``, whose parameters, buffers and arguments these are. Every rank
+    calls it, with the rows of all its nodes. CUDA-graph safe: no host synchronisation.
     """
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1):
@@ -57,52 +59,71 @@ class BatchNorm(torch.nn.Module):
         if not self.training:
             statistics = self.running_mean, self.running_var
             return functional.batch_norm(x, *statistics, self.weight, self.bias, False, 0.0, self.eps)
-        mean, var, count = _moments(x.detach(), self.running_mean, block)
         with torch.no_grad():
-            unbiased = var * (count / (count - 1).clamp(min=1))
-            self.running_mean.lerp_(mean.to(x.dtype), self.momentum)
+            rows, moments = _moments(x, block)
+            unbiased = moments.var * (moments.num_rows / (moments.num_rows - 1).clamp(min=1))
+            self.running_mean.lerp_(moments.mean.to(x.dtype), self.momentum)
             self.running_var.lerp_(unbiased.to(x.dtype), self.momentum)
-        return _Normalize.apply(x, self.weight, self.bias, mean, (var + self.eps).rsqrt(), count, block)
+        return _Normalize.apply(x, self.weight, self.bias, rows, moments, self.eps, block)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}"
 
 
-def _moments(x: Tensor, shift: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance (channels,), and the number (1,) of the rows of all ranks, float64.
+class _Moments(NamedTuple):
+    """Mean and variance of the rows of all ranks, float64."""
 
-    Args:
-        shift: (channels,), equal on all ranks; the nearer it is to the mean, the fewer digits the variance loses.
+    mean: Tensor  # (channels,), equal on all ranks, as are var and num_rows
+    var: Tensor  # (channels,), the mean square around the mean
+    num_rows: Tensor  # (1,), at least 1
+    offset: Tensor  # (channels,), of the mean from what this rank has subtracted from its rows
+
+
+def _moments(x: Tensor, block: Block) -> tuple[Tensor, _Moments]:
+    """Return X - s with some s near the mean of this rank's rows, and the moments of the rows of all ranks.
+
+    A difference of numbers that are close to each other is exact, so X - s has all digits that X has. Each rank
+    contributes its count n, its s, the mean c of X - s, and m = sum (X - s - c)²; these are joined as by Chan, Golub
+    and LeVeque (1979). s and c are kept apart, since their sum would be rounded.
     """
-    rows, shift = x - shift, shift.double()
-    count = shift.new_full((1,), len(rows))
-    sums = [rows.sum(0, dtype=torch.float64), rows.square().sum(0, dtype=torch.float64), count]
-    total, squares, count = block.sum_over_rows(torch.cat(sums)).split([len(shift), len(shift), 1])
-    mean = total / count
-    return shift + mean, (squares / count - mean**2).clamp(min=0), count
+    num_rows, channels = x.shape
+    shift = x.sum(0) / max(num_rows, 1)
+    rows = x - shift
+    around = rows.sum(0, dtype=torch.float64) / max(num_rows, 1)
+    squares = rows.square().sum(0, dtype=torch.float64) - num_rows * around.square()
+    own = torch.cat([around.new_full((1,), num_rows), shift.double(), around, squares])
+    counts, shifts, arounds, squares = block.gather_partial(own).split([1, channels, channels, channels], dim=1)
+    if len(counts) == 1:  # fewer launches in one process
+        count = counts[0].clamp(min=1)
+        return rows, _Moments(shifts[0] + around, squares[0].clamp(min=0) / count, count, around)
+    count = counts.sum(0).clamp(min=1)
+    mean = (counts * (shifts + arounds)).sum(0) / count
+    var = (squares + counts * ((shifts - mean) + arounds).square()).sum(0).clamp(min=0) / count
+    offset = (counts * ((shifts - shift) + arounds)).sum(0) / count
+    return rows, _Moments(mean, var, count, offset)
 
 
 class _Normalize(torch.autograd.Function):
-    """Y = (X - mean) * scale * weight + bias, where mean and scale are those of the rows of all ranks."""
+    """Y = (X - mean) * scale * weight + bias with scale = 1 / sqrt(var + eps), of the rows of all ranks."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, count: Tensor, block: Block
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, moments: _Moments, eps: float, block: Block
     ) -> Tensor:
-        mean, scale = mean.to(x.dtype), scale.to(x.dtype)
-        ctx.save_for_backward(x, weight, mean, scale)
-        ctx.count, ctx.block = count, block
+        scale = (moments.var + eps).rsqrt()
         factor = scale * weight
-        return torch.addcmul(bias - mean * factor, x, factor)
+        ctx.save_for_backward(rows, scale, factor, moments.offset, moments.num_rows)
+        ctx.block = block
+        return torch.addcmul((bias - moments.offset * factor).to(x.dtype), rows, factor.to(x.dtype))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, weight, mean, scale = ctx.saved_tensors
-        normalized = (x - mean).mul_(scale)
-        own = torch.cat([(grad * normalized).sum(0, dtype=torch.float64), grad.sum(0, dtype=torch.float64)])
-        of_all = (ctx.block.sum_over_rows(own.clone()) / ctx.count).to(x.dtype)
-        of_weight, of_bias = own.to(x.dtype).chunk(2)
-        of_scale, of_mean = of_all.chunk(2)
-        of_x = torch.addcmul(grad - of_mean, normalized, of_scale, value=-1).mul_(scale * weight)
-        return of_x, of_weight, of_bias, None, None, None, None
+        rows, scale, factor, offset, count = ctx.saved_tensors
+        of_bias = grad.sum(0, dtype=torch.float64)
+        of_weight = scale * ((grad * rows).sum(0, dtype=torch.float64) - offset * of_bias)
+        of_all = ctx.block.gather_partial(torch.stack([of_weight, of_bias])).sum(0) / count
+        of_square, of_mean = scale * of_all[0], of_all[1]
+        of_rows = torch.stack([factor * (offset * of_square - of_mean), factor, -factor * of_square]).to(grad.dtype)
+        of_x = torch.addcmul(of_rows[0], grad, of_rows[1]).addcmul_(rows, of_rows[2])
+        return of_x, of_weight.to(grad.dtype), of_bias.to(grad.dtype), None, None, None, None

@@ -32,12 +32,11 @@ class Structure:
         shapes = self.cell_nnz_before.shape, self.cell_nnz_after.shape, self.block_nnz.shape
         if shapes != ((cells, cells), (cells, cells), (parts, parts)):
             raise ValueError("the arrays of the structure do not fit each other")
-        bounds = self.cell_bounds, self.part_bounds
-        counts = self.cell_nnz_before, self.cell_nnz_after, self.block_nnz
-        if any(array.dtype.kind not in "iu" or array.size and array.min() < 0 for array in (*bounds, *counts)):
-            raise ValueError("the arrays of the structure hold other things than counts")
-        if any((array[1:] < array[:-1]).any() for array in bounds):
-            raise ValueError("the bounds of the structure decrease")
+        arrays = vars(self).values()
+        if any(array.dtype.kind not in "iu" or array.size == 0 or array.min() < 0 for array in arrays):
+            raise ValueError("the arrays of the structure hold something else than counts")
+        if any((np.diff(bounds) < 0).any() for bounds in (self.cell_bounds, self.part_bounds)):
+            raise ValueError("the bounds of the structure do not ascend")
 
 
 def cells(num_nodes: int) -> Partition:

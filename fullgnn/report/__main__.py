@@ -5,10 +5,11 @@
     python -m fullgnn.report runs
 
 RUN_DIR is the run_dir of a run, finished or not, or of a sweep, which stands for its finished jobs; or a folder that
-holds some of them, up to three levels below it: other folders in it are skipped. Runs that differ in the seed alone
-are shown as one, by their mean and standard deviation. Where a run has not counted where its non-zeros are, they are
-counted from its prepared graph in runtime.cache_dir, which takes a while once for each graph. The page is report.html,
-its plots are in report_figures/, and nothing else is needed to read it. They are written to
+holds some of them, up to three levels below it: other folders in it are skipped, and damaged runs are named. Runs that
+differ in the seed or in the split alone are shown as one, by their mean and standard deviation. Where a run has not
+counted where its non-zeros are, they are counted from its prepared graph in runtime.cache_dir, which takes a while once
+for each graph. The page is report.html, its plots are in report_figures/, and nothing else is needed to read it. They
+are written to
 
     out=FOLDER        this folder
                       without it: RUN_DIR if there is one, runs/report_<time> if there are several
@@ -30,15 +31,17 @@ def report(arguments: list[str]) -> Path:
     """Write the page that the command's arguments ask for, and return its path.
 
     Raises:
-        ConfigError: an unknown key, no folder, a folder that holds no run, or ``out`` cannot be written.
+        ConfigError: an unknown key, no folder, a folder without a run that can be read, or ``out`` cannot be
+            written.
         UnsupportedError: matplotlib is not installed.
     """
     folders, out = parse(arguments)
     if importlib.util.find_spec("matplotlib") is None:
         raise UnsupportedError("a report needs the package matplotlib: pip install matplotlib")
     from fullgnn.report.page import write_page  # needs matplotlib
+    from fullgnn.report.sections import sections
 
-    runs, found = read_runs([Path(folder) for folder in folders])
+    runs, found = read_runs([Path(folder) for folder in folders], lambda run: sections([run], []))
     time = f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder = Path(out or (folders[0] if len(folders) == 1 else f"runs/report_{time}")).absolute()
     try:

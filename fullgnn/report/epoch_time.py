@@ -91,7 +91,7 @@ def _names_of_lines(lines: list[list[Run]]) -> list[str]:
     """A name for each line: the words that the names of its runs share, or else the keys in which the lines differ."""
     names = []
     for line in lines:
-        words = [re.sub(r" \(\d+ seeds\)$", "", run.name).split(" ") for run in line]
+        words = [re.sub(r" \(\d+ (seeds|splits|runs)\)$", "", run.name).split(" ") for run in line]
         names.append(" ".join(word for word in words[0] if all(word in others for others in words)))
     if all(names) and len(set(names)) == len(names):
         return names

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, FullGNNError, message_of, reason_of
 from fullgnn.report.sweep import distinguishing
 from fullgnn.storage.folder import TABLE_FILE
 
 GIVE = "give the run_dir of a run or of a sweep, or a folder that holds some"
-DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, KeyError, AttributeError, EOFError)
-DAMAGE += (csv.Error, DataError)
-"""What the readers of a damaged file raise."""
 DEPTH = 3
 """How many folders below a named one are searched for runs."""
 FIGURES = "report_figures"
@@ -27,7 +24,6 @@ class Place(NamedTuple):
 
     name: str
     sweep: str  # name of the folder of its sweep; empty: it is not a job of a sweep
-    asked_for: bool  # whether the user has named it, or its sweep; else it was found below a folder
 
 
 class Failure(NamedTuple):
@@ -47,6 +43,7 @@ class Found:
     failures: list[Failure] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # what the page does not show, a sentence each
     skipped: list[str] = field(default_factory=list)  # folders that hold no run, perhaps with a reason
+    damaged: list[str] = field(default_factory=list)  # what cannot be read of runs and sweeps, a reason and a cure each
 
 
 def find_runs(folders: list[Path]) -> Found:
@@ -56,32 +53,25 @@ def find_runs(folders: list[Path]) -> Found:
     folders, up to ``DEPTH`` levels below it.
 
     Raises:
-        ConfigError: a folder holds no run, or ``sweep.csv`` in it is damaged.
+        ConfigError: a folder holds no run.
     """
     found = Found()
     for folder in folders:
         if _is_sweep(folder):
-            if not _add_sweep(found, folder, asked_for=True):
+            if not _add_sweep(found, folder) and not found.damaged:
                 failed = [one for one in found.failures if one.sweep == folder]
                 told = f" (job {failed[0].job} failed: {failed[0].error})" if failed else ""
                 raise ConfigError(
                     f"no job of the sweep {folder} has finished{told}: give the folder of a run, or wait for one"
                 )
         elif _is_run(folder):
-            _add(found, folder, Place(folder.absolute().name, "", True))
+            found.places.setdefault(folder.absolute(), Place(folder.absolute().name, ""))
         elif not folder.is_dir():
             raise ConfigError(f"{folder} is no folder: {GIVE}")
         else:
             _add_below(found, folder)
     _tell_apart(found.places)
     return found
-
-
-def _add(found: Found, folder: Path, place: Place) -> None:
-    """Add a run unless it is there already."""
-    there = found.places.setdefault(folder.absolute(), place)
-    if place.asked_for:
-        found.places[folder.absolute()] = there._replace(asked_for=True)
 
 
 def _is_sweep(folder: Path) -> bool:
@@ -99,15 +89,12 @@ def _add_below(found: Found, folder: Path) -> None:
         below = list(_runs_and_sweeps(child, DEPTH - 1))
         for one in below:
             if not _is_sweep(one):
-                _add(found, one, Place(one.relative_to(folder).as_posix(), "", False))
-                continue
-            try:
-                _add_sweep(found, one, asked_for=False)
-            except ConfigError as error:
-                found.skipped.append(str(error).partition(": ")[0])
+                found.places.setdefault(one.absolute(), Place(one.relative_to(folder).as_posix(), ""))
+            else:
+                _add_sweep(found, one)
         if not below:
             found.skipped.append(child.name)
-    if len(found.places) == before:
+    if len(found.places) == before and not found.damaged:
         raise ConfigError(f"{folder} holds no run (no record.json, epochs.jsonl or sweep.csv in or below it): {GIVE}")
 
 
@@ -130,17 +117,25 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(named, key=lambda child: child.name.zfill(12) if child.name.isdigit() else child.name)
 
 
-def _add_sweep(found: Found, folder: Path, asked_for: bool) -> bool:
-    """Add the finished jobs of a sweep, and those that have failed; return whether any has finished."""
-    with reading(folder / TABLE_FILE, "give the folders of the jobs instead"):
-        with open(folder / TABLE_FILE, newline="") as file:
-            rows = {row["job"]: row for row in csv.DictReader(file)}
-        overrides = {job: row["overrides"].split(" ") for job, row in rows.items()}
+def _add_sweep(found: Found, folder: Path) -> bool:
+    """Add the finished jobs of a sweep, and those that have failed; return whether any has finished. A damaged table
+    stands for the jobs that its folder holds."""
+    try:
+        with reading(folder / TABLE_FILE, "the finished jobs beside it are shown"):
+            with open(folder / TABLE_FILE, newline="") as file:
+                rows = {row["job"]: row for row in csv.DictReader(file)}
+            overrides = {job: row["overrides"].split(" ") for job, row in rows.items()}
+            if any(Path(job).name != job for job in rows):
+                raise ValueError("the name of a job is that of no folder")
+    except ConfigError as damage:
+        found.damaged.append(str(damage))
+        rows = {child.name: {"status": "ok"} for child in _subfolders(folder) if _is_run(child)}
+        overrides = {job: [f"job={job}"] for job in rows}
     finished = [job for job in rows if (folder / job / "record.json").is_file()]
     names = dict(zip(finished, distinguishing([overrides[job] for job in finished]))) if len(finished) > 1 else {}
     sweep = folder.absolute().name
     for job in finished:
-        _add(found, folder / job, Place(names.get(job) or f"{sweep}/{job}", sweep, asked_for))
+        found.places.setdefault((folder / job).absolute(), Place(names.get(job) or f"{sweep}/{job}", sweep))
     told = dict(zip(overrides, distinguishing(list(overrides.values()))))
     for job in rows:
         if job in finished:
@@ -171,5 +166,7 @@ def reading(path: Path, advice: str = "remove it, or leave this run out") -> Ite
     """Turn damage of the file ``path``, read inside the ``with`` block, into an error in one line."""
     try:
         yield
-    except DAMAGE as error:
-        raise ConfigError(f"{path} cannot be read: {advice}") from error
+    except FullGNNError as error:
+        raise ConfigError(message_of(error)) from error
+    except Exception as error:  # the readers raise anything for a damaged file, also RecursionError and MemoryError
+        raise ConfigError(f"{path} cannot be read: {advice} ({reason_of(error)[:200]})") from error

@@ -47,7 +47,7 @@ def loss_and_metrics(runs: list[Run]) -> Iterator[Block]:
     for agreeing, of_runs in agreements.items():
         yield "paragraph", _agreement([run.name for run in agreeing], of_runs, len(runs))
     if any(isinstance(value, Mean) for curve, _ in columns.values() for value in curve.values()):
-        yield "note", "Bands: the mean over the seeds, plus and minus one standard deviation."
+        yield "note", "Bands: the mean over the seeds or splits, plus and minus one standard deviation."
     yield from _table(loss_title(runs), columns)
     yield from missing(runs, [run for run in runs if run.epochs], "epochs.jsonl")
 
@@ -71,9 +71,11 @@ def _relative(one: float, other: float) -> float:
 
 
 def _curve(run: Run, key: str) -> dict[int, float]:
-    """Values of ``key`` by epoch. A null is a loss that was not finite, or the metric of a split without nodes."""
+    """Values of ``key`` by epoch. A null is a loss that was not finite, or the metric of a split without nodes; what is
+    no number has no place in a curve."""
     recorded = {line["epoch"]: line[key] for line in run.epochs if key in line}
-    return {epoch: math.nan if value is None else value for epoch, value in recorded.items()}
+    numbers = {epoch: math.nan if value is None else value for epoch, value in recorded.items()}
+    return {epoch: value for epoch, value in numbers.items() if isinstance(value, (int, float))}
 
 
 def _lines(found: Mapping[Run, Curve]) -> list[Line]:

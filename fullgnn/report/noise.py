@@ -2,11 +2,12 @@
 
 1. The epoch time lies between its 20th and its 80th percentile; with several seeds, between the lowest and the highest
    of theirs. A record has no percentiles of other times: they vary in the same proportion.
-2. A loss, a metric or a process's memory lies within one standard deviation of the mean over the seeds. One run tells
-   nothing of the seeds: its values are known to half a per cent.
-3. What is counted, such as a cut, is exact, up to its standard deviation over the seeds.
+2. A loss, a metric or a process's memory lies within one standard deviation of the mean over the replicates: the seeds
+   and the splits. One run tells nothing of them: its values are known to half a per cent.
+3. What is counted, such as a cut, is exact, up to its standard deviation over the replicates.
 
-A value is the best if its range does not overlap with that of any other run, and its text differs from theirs.
+A value is the best if its range does not overlap with that of any other run, its text differs from theirs, and no other
+run is a replicate of this one: of replicates that are not shown by their mean, one is the best by chance.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,12 +52,14 @@ def best(
     records: Sequence[dict[str, Any]],
     noise: Noise,
     choose: Callable[..., Any],
+    kinds: Sequence[tuple[str, str]] = (),
 ) -> int | None:
     """The place of the value that is the best beyond the noise; None if there is none.
 
     Args:
         values: a number of each run; anything else is left out.
         choose: ``min`` or ``max``.
+        kinds: ``setting_and_draw`` of each run; without them, no run is a replicate of another.
     """
     known = [k for k, value in enumerate(values) if isinstance(value, (int, float))]
     if len(known) < 2:
@@ -64,7 +67,8 @@ def best(
     ranges = {k: value_range(values[k], noise, records[k]) for k in known}
     first: int = choose(known, key=lambda k: values[k])
     others = [k for k in known if k != first]
-    if any(texts[k] == texts[first] for k in others):
+    setting, draw = kinds[first] if kinds else ("", "")
+    if any(texts[k] == texts[first] or (kinds and kinds[k][0] == setting and kinds[k][1] != draw) for k in others):
         return None
     if choose is min:
         apart = ranges[first][1] < min(ranges[k][0] for k in others)

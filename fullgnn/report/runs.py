@@ -1,27 +1,28 @@
-"""The runs of a report, read from their folders. Runs that differ in the seed alone become one."""
+"""The runs of a report, read from their folders. Runs that differ in the seed or in the split alone become one."""
 
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fullgnn.config.trust import plain_config
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, message_of
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
-from fullgnn.report.spread import merged
+from fullgnn.report.replicates import SEED, is_draw, is_override_of_draw
+from fullgnn.report.spread import NOTHING, merged
 from fullgnn.report.statistics import Count, count, statistics_of_run
 from fullgnn.storage.arrays import read_arrays
-from fullgnn.storage.record import read_epochs
-from fullgnn.storage.text import parse_json, parse_yaml, read_text
+from fullgnn.storage.record import read_epochs, read_record_fields
+from fullgnn.storage.text import parse_yaml, read_text
 
 log = logging.getLogger(__name__)
 
 FOLDER_KEYS = ("run_dir", "overwrite", "resume")
 """Keys of the configuration that say where a run writes, not what it computes."""
-SEED = "seed"
 MACHINE = ("world_size", "device", "hardware", "versions", "git_commit")
 """Fields of the record that may differ where the configurations do not."""
 
@@ -30,15 +31,15 @@ MACHINE = ("world_size", "device", "hardware", "versions", "git_commit")
 class Run:
     """What one run has left behind. What it did not write is empty.
 
-    It may stand for several runs that differ in the seed alone. Its numbers that differ are then a ``Mean``, and its
-    ``config`` and ``structure`` are those of the first run.
+    It may stand for replicates: several runs that differ in the seed or in the split alone. Its numbers that differ are
+    then a ``Mean``, and its ``config`` and ``structure`` are those of the first run.
     """
 
     position: int  # on the page, from 0
     name: str  # different from that of any other run of the report
     label: str  # the name in a plot: shorter, and still different
     prefix: str  # of headings: the name with a colon; empty if there is one run
-    paths: tuple[Path, ...]  # a folder for each seed
+    paths: tuple[Path, ...]  # a folder for each replicate
     config: str  # text of config.yaml
     settings: dict[str, str]  # the dotted keys of config.yaml, and their values as YAML writes them
     record: dict[str, Any]  # record.json, perhaps of an older version, with the tile density that the report has
@@ -59,31 +60,46 @@ class Run:
         return f"{parents.pop()}/{{{','.join(path.name for path in self.paths)}}}"
 
 
-def read_runs(folders: list[Path]) -> tuple[list[Run], Found]:
-    """The runs in ``folders``, see ``find_runs``, in this order; runs that differ in the seed alone are one.
+def read_runs(folders: list[Path], check: Callable[[Run], object] = lambda run: None) -> tuple[list[Run], Found]:
+    """The runs in ``folders``, see ``find_runs``, in this order; runs that are replicates of each other are one.
 
-    Statistics that a run has not counted are counted, once for all runs of one prepared graph. One line is logged about
-    folders that hold no run.
+    A damaged run is left out, and the others are shown: the log and the page name it. Statistics that a run has not
+    counted are counted, once for all runs of one prepared graph. One line is logged about folders that hold no run.
+
+    Args:
+        check: called with each run alone; a run for which it raises is damaged.
 
     Raises:
-        ConfigError: a folder holds no run, or a file of a run that the user has named is damaged.
+        ConfigError: a folder holds no run, or no run can be read.
     """
     found = find_runs(folders)
-    runs = []
+    runs: list[Run] = []
+    errors: list[ConfigError] = []
     for path, place in found.places.items():
         try:
-            runs.append(_read(path, place.name))
-        except ConfigError as error:
-            if place.asked_for:
-                raise
+            run = _read(path, place.name)
+            with reading(path, "a file of this run is damaged: leave it out, or train it again"):
+                check(run)
+            runs.append(run)
+        except NotOfTraining as error:
             found.skipped.append(str(error).partition(": ")[0])
+            errors.append(error)
+        except ConfigError as error:
+            found.damaged.append(message_of(error))
+            errors.append(error)
+    if not runs:
+        if len(errors) == 1 and list(found.places) == [folder.absolute() for folder in folders]:
+            raise errors[0]
+        told = f" ({'; '.join(found.damaged)[:500]})" if found.damaged else ""
+        raise ConfigError(f"no run in {', '.join(map(str, folders))} can be read{told}: {GIVE}")
     if found.skipped:
         log.info("skipped, since they are no runs: %s", ", ".join(found.skipped))
-    if not runs:
-        raise ConfigError(f"no run in {', '.join(map(str, folders))} can be read: {GIVE}")
+    for damage in found.damaged:
+        log.warning("left out, since it is damaged: %s", damage)
+        found.left_out.append(f"Damaged, and left out: {damage}.")
     count_once = cache(count)
-    groups = _by_seed([_with_statistics(run, count_once) for run in runs])
-    shown = [_of_seeds(group, groups) for group in groups]
+    groups = _replicates([_with_statistics(run, count_once) for run in runs])
+    shown = [_of_replicates(group, groups) for group in groups]
     prefixes = [f"{run.name}: " if len(shown) > 1 else "" for run in shown]
     labels = _labels([run.name for run in shown])
     return [
@@ -92,15 +108,20 @@ def read_runs(folders: list[Path]) -> tuple[list[Run], Found]:
     ], found
 
 
+class NotOfTraining(ConfigError):
+    """A folder holds a record, but not that of a training run."""
+
+
 def _read(path: Path, name: str) -> Run:
     record: dict[str, Any] = {}
     file = path / "record.json"
     if file.is_file():
-        with reading(file, "leave this run out, or train it again"):
-            record = parse_json(read_text(file), file)
-        if not isinstance(record, dict) or not isinstance(record.get("epoch_time_ms"), dict):
-            raise ConfigError(f"{file} is not of a training run: {GIVE}")
-    epochs, damaged = read_epochs(path)
+        with reading(file):
+            record = read_record_fields(file, "leave this run out, or train it again")
+        if not isinstance(record.get("epoch_time_ms"), dict):
+            raise NotOfTraining(f"{file} is not of a training run: {GIVE}")
+    with reading(path / "epochs.jsonl"):
+        epochs, damaged = read_epochs(path)
     notes = []
     if not record:
         notes.append(f"It has not finished: there is no record.json, and the curves end with epoch {len(epochs)}.")
@@ -149,46 +170,53 @@ def _flat(node: Any, prefix: str = "") -> dict[str, str]:
 
 
 def settings_without(run: Run, *keys: str) -> dict[str, str]:
-    """The configuration of a run without where it writes, its seed, and ``keys`` with all keys below them."""
-    left_out = (*FOLDER_KEYS, SEED, *keys)
+    """The configuration of a run without where it writes, its seeds, and ``keys`` with all keys below them."""
+    left_out = (*FOLDER_KEYS, *keys)
     return {
         key: value
         for key, value in run.settings.items()
-        if not any(key == one or key.startswith(f"{one}.") for one in left_out)
+        if not (is_draw(key, value) or any(key == one or key.startswith(f"{one}.") for one in left_out))
     }
 
 
-def _by_seed(runs: list[Run]) -> list[list[Run]]:
-    """Groups of finished runs that differ in the seed alone, each in the place of its first run.
+def setting_and_draw(run: Run) -> tuple[str, str]:
+    """A text that is equal for replicates, runs that differ in their seeds and their splits alone, and one of these."""
+    machine = [run.record.get(key) for key in MACHINE]
+    draws = {key: value for key, value in run.settings.items() if is_draw(key, value)}
+    return repr((sorted(settings_without(run).items()), machine)), repr(sorted(draws.items()))
 
-    Where a seed occurs twice among them, as before and after a change of the code, the runs of one folder form a
-    group. A run that has not finished stays alone, and so do runs of one seed.
+
+def _replicates(runs: list[Run]) -> list[list[Run]]:
+    """Groups of finished replicates, each in the place of its first run.
+
+    Where seeds and splits occur twice among them, as before and after a change of the code, the runs of one folder form
+    a group. A run that has not finished stays alone, and so do runs of one seed and one split.
     """
     together: dict[object, list[Run]] = {}
     for run in runs:
-        machine = [run.record.get(key) for key in MACHINE]
-        same = repr((sorted(settings_without(run).items()), machine))
-        together.setdefault(same if run.record and SEED in run.settings else run, []).append(run)
+        together.setdefault(setting_and_draw(run)[0] if run.record and SEED in run.settings else run, []).append(run)
     groups = []
     for group in together.values():
         apart: dict[Path, list[Run]] = {}
         for run in group:
             apart.setdefault(run.paths[0].parent, []).append(run)
-        for candidate in [group] if _distinct_seeds(group) else apart.values():
-            groups += [candidate] if _distinct_seeds(candidate) else [[run] for run in candidate]
+        for candidate in [group] if _distinct_draws(group) else apart.values():
+            groups += [candidate] if _distinct_draws(candidate) else [[run] for run in candidate]
     return sorted(groups, key=lambda group: runs.index(group[0]))
 
 
-def _distinct_seeds(group: list[Run]) -> bool:
-    return len({run.settings.get(SEED) for run in group}) == len(group)
+def _distinct_draws(group: list[Run]) -> bool:
+    return len({setting_and_draw(run)[1] for run in group}) == len(group)
 
 
-def _of_seeds(group: list[Run], groups: list[list[Run]]) -> Run:
-    """One run in place of a ``group`` of runs that differ in the seed."""
+def _of_replicates(group: list[Run], groups: list[list[Run]]) -> Run:
+    """One run in place of a ``group`` of replicates."""
     first = group[0]
     if len(group) == 1:
         return first
-    seeds = ", ".join(run.settings[SEED] for run in group)
+    drawn = [key for key, value in first.settings.items() if is_draw(key, value)]
+    values = {key: list(dict.fromkeys(run.settings.get(key, NOTHING) for run in group)) for key in drawn}
+    told = {key: ", ".join(of_key) for key, of_key in values.items() if len(of_key) > 1}
     name = _name_of(group)
     if any(name == (_name_of(one) if len(one) > 1 else one[0].name) for one in groups if one is not group):
         name = f"{first.name} … {group[-1].name}"
@@ -196,21 +224,27 @@ def _of_seeds(group: list[Run], groups: list[list[Run]]) -> Run:
     for run in group:
         for line in run.epochs:
             by_epoch.setdefault(line["epoch"], []).append(line)
+    if SEED in told:
+        means, counted = f"Means over the seeds {told[SEED]}.", "seeds" if len(values[SEED]) == len(group) else "runs"
+    else:
+        means = f"Means over {' and '.join(f'{key} {of_key}' for key, of_key in told.items())}."
+        counted = "splits" if len(told) == 1 else "runs"
     return replace(
         first,
-        name=f"{name} ({len(group)} seeds)",
+        name=f"{name} ({len(group)} {counted})",
         paths=tuple(run.paths[0] for run in group),
-        settings=first.settings | {SEED: seeds},
-        record=merged([run.record for run in group]) | {SEED: seeds},
+        settings=first.settings | told,
+        record=merged([run.record for run in group]) | ({SEED: told[SEED]} if SEED in told else {}),
         epochs=[merged(lines) for _, lines in sorted(by_epoch.items()) if len(lines) == len(group)],
-        notes=(*dict.fromkeys(note for run in group for note in run.notes), f"Means over the seeds {seeds}."),
+        notes=(*dict.fromkeys(note for run in group for note in run.notes), means),
         uncounted=next((run.uncounted for run in group if run.uncounted), ""),
     )
 
 
 def _name_of(group: list[Run]) -> str:
-    """What the names of a group have in common besides the seed; the first and the last name where they differ more."""
-    names = [" ".join(word for word in run.name.split(" ") if not word.startswith("seed=")) for run in group]
+    """What the names of a group have in common besides the seeds; the first and the last name where they differ
+    more."""
+    names = [" ".join(word for word in run.name.split(" ") if not is_override_of_draw(word)) for run in group]
     if len(set(names)) > 1:
         return f"{group[0].name} … {group[-1].name}"
     return names[0].rstrip(": ") or group[0].paths[0].parent.name

@@ -67,10 +67,11 @@ def _prediction(run: Run, expected: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def configuration(runs: list[Run]) -> Iterator[Block]:
-    """``config.yaml`` of each run as it is; of several seeds, that of the first."""
+    """``config.yaml`` of each run as it is; of replicates, that of the first."""
     for run in runs:
         if run.config:
-            others = f", of {run.paths[0].name}: the others differ in the seed" if len(run.paths) > 1 else ""
+            differ = "the others differ in the seed or in the split"
+            others = f", of {run.paths[0].name}: {differ}" if len(run.paths) > 1 else ""
             yield "listing", (f"{run.name}{others}" if run.prefix else "", run.config)
     yield from missing(runs, [run for run in runs if run.config], "config.yaml")
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from fullgnn.report import metrics
 from fullgnn.report.content import COUNT, DIGITS, RATIO, Block, Show, Table, in_words, missing
 from fullgnn.report.noise import Noise, best
-from fullgnn.report.runs import FOLDER_KEYS, Run
+from fullgnn.report.runs import FOLDER_KEYS, Run, setting_and_draw
 from fullgnn.report.spread import NOTHING, shown
 from fullgnn.telemetry.table import num_bytes, percent
 
@@ -74,8 +74,8 @@ ACCURACIES = (
 
 BOLD = (
     "Bold: the best of a row, where its range overlaps with no other. The epoch time ranges from its 20th to its 80th "
-    "percentile, other times as far in proportion; a mean over seeds, one standard deviation up and down. A loss, an "
-    "accuracy or the memory of a process is taken as known to half a per cent where there is one seed."
+    "percentile, other times as far in proportion; a mean over seeds or splits, one standard deviation up and down. A "
+    "loss, an accuracy or the memory of a process is taken as known to half a per cent where there is one run."
 )
 """What is bold, in words; see ``noise.py``."""
 
@@ -91,8 +91,9 @@ def summary(runs: list[Run]) -> Iterator[Block]:
     ]
     results = (*RESULTS, *_scores(runs))
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
+    kinds = [setting_and_draw(run) for run in runs] if comparable else []
     groups = {
-        heading: [[quantity.label, *_cells(quantity, records, comparable)] for quantity in quantities]
+        heading: [[quantity.label, *_cells(quantity, records, kinds)] for quantity in quantities]
         for heading, quantities in (("Set-up", SETUP), ("Result", results))
     }
     if len(runs) == 1:
@@ -141,11 +142,11 @@ def differences(runs: list[Run]) -> list[list[str]]:
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _cells(quantity: Quantity, records: list[dict[str, Any]], comparable: bool) -> list[str]:
-    """The quantity in each record, the best in bold where the runs are comparable; see ``noise.py``."""
+def _cells(quantity: Quantity, records: list[dict[str, Any]], kinds: list[tuple[str, str]]) -> list[str]:
+    """The quantity in each record, the best in bold where there are ``kinds``: comparable runs; see ``noise.py``."""
     values = [record.get(quantity.key) for record in records]
     texts = [_text(quantity, value) for value in values]
-    found = best(values, texts, records, quantity.noise, quantity.best) if quantity.best and comparable else None
+    found = best(values, texts, records, quantity.noise, quantity.best, kinds) if quantity.best and kinds else None
     return [Markup("<b>{}</b>").format(text) if k == found else text for k, text in enumerate(texts)]
 
 

@@ -18,6 +18,7 @@ from fullgnn.distributed import under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.report.metrics import show_as, split_of
+from fullgnn.report.replicates import is_override_of_draw
 from fullgnn.report.spread import merged, shown
 from fullgnn.storage.atomic import replacing
 from fullgnn.storage.folder import TABLE_FILE, jobs_beside, prepare_sweep
@@ -180,14 +181,14 @@ def sweep_table(rows: list[dict[str, Any]]) -> str:
 
 
 def seeds_table(rows: list[dict[str, Any]]) -> str:
-    """One line for the finished jobs that differ in the seed alone: means and standard deviations.
+    """One line for the finished jobs that differ in seeds and splits alone: means and standard deviations.
 
     It is empty unless two jobs do.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["status"] == "ok":
-            same = tuple(one for one in row["overrides"].split(" ") if not one.startswith("seed="))
+            same = tuple(one for one in row["overrides"].split(" ") if not is_override_of_draw(one))
             groups.setdefault(same, []).append(row)
     if not any(len(jobs) > 1 for jobs in groups.values()):
         return ""

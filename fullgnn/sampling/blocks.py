@@ -10,6 +10,7 @@ factor; means, maxima and softmaxes are those over the drawn edges.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,8 @@ class BlockMaker:
         home: torch.device = CPU,
     ):
         self.needs, self.dtype, self.device = needs, dtype, device
-        self._num_row_blocks, self._add_up = num_row_blocks, _same if sums_rows else None
+        self._num_row_blocks = num_row_blocks
+        self._joins: dict[str, Any] = {"add_up": _same, "gather_up": _alone} if sums_rows else {}
 
         def at_home(array: np.ndarray | None) -> Tensor | None:
             return None if array is None else read_only_tensor(array).to(home)
@@ -75,7 +77,7 @@ class BlockMaker:
     def _row_block(self, ids: Tensor) -> Block:
         """A block that names the rows with these ``ids``, and reads no neighbours."""
         movements = LocalMovements(len(ids), len(ids))
-        return Block(ids.to(self.device, torch.int64), movements=movements, add_up=self._add_up)
+        return Block(ids.to(self.device, torch.int64), movements=movements, **self._joins)
 
     def block(self, hop: Hop | HopTensors) -> Block:
         """The block of one layer."""
@@ -90,7 +92,7 @@ class BlockMaker:
             None if every else hop.target_index.to(self.device, torch.int64),
             movements=LocalMovements(len(hop.sources), hop.num_targets),
             edges=stages,
-            add_up=self._add_up,
+            **self._joins,
         )
 
     def _product(self, propagation: Propagation, edges: HopEdges) -> SampledProduct:
@@ -135,6 +137,11 @@ class BlockMaker:
             return factors.to(self.device)
 
         return Stage(rows.matrix(values), count)
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """What the ranks have computed, of which there is one."""
+    return tensor[None]
 
 
 def _same(tensor: Tensor) -> Tensor:

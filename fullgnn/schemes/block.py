@@ -175,6 +175,7 @@ class Block:
         None  # finds nodes by their original ids; its first call is a collective
     )
     add_up: Callable[[Tensor], Tensor] | None = None  # ``Scheme.sum_over_rows``
+    gather_up: Callable[[Tensor], Tensor] | None = None  # ``Scheme.gather_partial``
 
     @property
     def own_id(self) -> Tensor:
@@ -288,6 +289,23 @@ class Block:
         if self.add_up is None:
             raise UnsupportedError("this scheme adds nothing over all rows: choose scheme=1d or scheme=1.5d")
         return self.add_up(tensor)
+
+    def gather_partial(self, tensor: Tensor) -> Tensor:
+        """Gather what each rank has computed from its rows, for what a plain sum cannot join. Every rank calls it.
+
+        Args:
+            tensor: (...), float, of one shape on every rank. It is all zero where the rank has no rows.
+
+        Returns:
+            (num_ranks, ...), in rank order, the same bits on every rank. It is zero for a replica whose rows another
+            rank counts: each row of the graph counts once. It is not differentiable.
+
+        Raises:
+            UnsupportedError: the scheme offers products alone.
+        """
+        if self.gather_up is None:
+            raise UnsupportedError("this scheme gathers nothing of all rows: choose scheme=1d or scheme=1.5d")
+        return self.gather_up(tensor)
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, without the buffers, for counting memory."""

@@ -38,6 +38,7 @@ class BlockBuilder:
             source block).
         source_id: (num_sources,) int64, original ids of this rank's rows.
         add_up: see ``Scheme.sum_over_rows``.
+        gather_up: see ``Scheme.gather_partial``.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class BlockBuilder:
         arrays: dict[str, np.ndarray],
         source_id: Tensor,
         add_up: Callable[[Tensor], Tensor],
+        gather_up: Callable[[Tensor], Tensor],
     ):
         self._context, self._kernel, self._layout, self._needs = context, kernel, layout, needs
-        self._arrays, self._source_id, self._add_up = arrays, source_id, add_up
+        self._arrays, self._source_id = arrays, source_id
+        self._add_up, self._gather_up = add_up, gather_up
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = needs.fold and not layout.weighted
         self._dtype = numpy_dtype(layout.dtype)
@@ -103,6 +106,7 @@ class BlockBuilder:
             edges,
             self._directory,
             self._add_up,
+            self._gather_up,
         )
         if edges:
             assert made.target_id is not None and made.stage_source_id is not None  # their first use is a collective

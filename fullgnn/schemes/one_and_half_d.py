@@ -126,7 +126,8 @@ class OneAndHalfD(GathersRows):
         sums = row_sum_arrays(self.world, source, self.grid, needs)
         arrays = sums | on_every_rank(lambda: rank_arrays(source, layout, halos, needs, self.world.rank))
         self.node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
-        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id, self.sum_over_rows)
+        joins = (self.sum_over_rows, self.gather_partial)
+        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id, *joins)
         loss_block = builder.loss_block() if needs.loss_rows else None
         return sharded_graph(source.facts, needs, arrays, builder.block(), loss_block)
 
@@ -135,6 +136,13 @@ class OneAndHalfD(GathersRows):
 
         Every rank receives the same bits, so parameters that start equal stay equal.
         """
-        if not self.grid.split_rows and self.context.replica != 0:
-            tensor.zero_()
-        return self.context.axes.world.all_reduce(tensor)
+        return self.context.axes.world.all_reduce(tensor.zero_() if self._is_copy else tensor)
+
+    def gather_partial(self, tensor: Tensor) -> Tensor:
+        """See ``Block.gather_partial``. Where replicas hold the same rows, all but replica 0 contribute zeros."""
+        return self.context.axes.world.all_gather(torch.zeros_like(tensor) if self._is_copy else tensor)
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether another rank counts the rows of this rank."""
+        return not self.grid.split_rows and self.context.replica != 0

@@ -13,15 +13,13 @@ from fullgnn.errors import DataError, quoted
 T = TypeVar("T")
 
 
-def of_fields(kind: type[T], values: Any, made: Mapping[str, Any] | None = None, of_run: bool = False) -> T:
+def of_fields(kind: type[T], values: Any, made: Mapping[str, Any] | None = None) -> T:
     """A ``kind``, which is a dataclass of whole numbers, texts, numbers, tuples, lists and mappings of these, and int64
-    arrays.
+    arrays. Whole numbers are counts.
 
     Args:
         values: by the names of its fields; a list stands for a tuple or an array. A field with a default may be absent.
         made: fields that are made already, such as dataclasses; ``values`` has them in another form.
-        of_run: these are measurements: a number may be None, which stands for one that is not finite, and whole numbers
-            may be negative. Else whole numbers are counts.
 
     Raises:
         DataError: a value is absent, of no field, or of another type; one line without the name of the file.
@@ -33,30 +31,28 @@ def of_fields(kind: type[T], values: Any, made: Mapping[str, Any] | None = None,
     needed = {one.name for one in known if one.default is MISSING and one.default_factory is MISSING}
     if odd := sorted(map(quoted, values.keys() - hints.keys())) or sorted(needed - values.keys() - made.keys()):
         raise DataError(f"{kind.__name__} {'has' if odd[0] not in needed else 'lacks'} the field {odd[0]}")
-    found = {name: _typed(hints[name], value, name, of_run) for name, value in values.items() if name not in made}
+    found = {name: _typed(hints[name], value, name) for name, value in values.items() if name not in made}
     return kind(**found, **made)
 
 
-def _typed(hint: Any, value: Any, name: str, of_run: bool) -> Any:
+def _typed(hint: Any, value: Any, name: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
     if origin in (typing.Union, types.UnionType):
         (inner,) = [one for one in arguments if one is not types.NoneType]
-        return None if value is None else _typed(inner, value, name, of_run)
+        return None if value is None else _typed(inner, value, name)
     if origin is tuple and isinstance(value, (list, tuple)):
-        return tuple(_typed(arguments[0], one, name, of_run) for one in value)
+        return tuple(_typed(arguments[0], one, name) for one in value)
     if origin is list and isinstance(value, list):
-        return [_typed(arguments[0], one, name, of_run) for one in value]
+        return [_typed(arguments[0], one, name) for one in value]
     if origin is dict and isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _typed(arguments[1], one, name, of_run) for key, one in value.items()}
+        return {key: _typed(arguments[1], one, name) for key, one in value.items()}
     if hint is np.ndarray and isinstance(value, list):
         return _array(value, name)
-    if hint is int and type(value) is int and (-(2**63) if of_run else 0) <= value < 2**63:
+    if hint is int and type(value) is int and 0 <= value < 2**63:
         return value
-    if hint is float and (
-        type(value) is float or type(value) is int and abs(value) < 2**63 or of_run and value is None
-    ):
+    if hint is float and (type(value) is float or type(value) is int and abs(value) < 2**63):
         return value
     if hint in (bool, str) and type(value) is hint:
         return value

@@ -4,21 +4,24 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_type_hints
 
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.atomic import replacing, write_text
-from fullgnn.storage.fields import of_fields
 from fullgnn.storage.folder import check_folder, remove_results, remove_run
-from fullgnn.storage.text import parse_json, read_text
+from fullgnn.storage.record_file import OTHER_VERSION, fits, read_fields
+from fullgnn.storage.text import parse_json
 from fullgnn.telemetry.epoch import EpochRecord
 
 RENAMED_FIELDS = {"work": "optimizations"}
 """Old name -> new name of fields of ``record.json``."""
+MAX_EPOCH = 2**53
+"""A line of ``epochs.jsonl`` with a number as large is damaged."""
 
 
 @dataclass(frozen=True)
@@ -230,21 +233,39 @@ def _epoch_of(line: str) -> dict[str, Any] | None:
         epoch = parse_json(line, "the line")
     except DataError:
         return None
-    return epoch if isinstance(epoch, dict) and type(epoch.get("epoch")) is int and epoch["epoch"] >= 0 else None
+    number = epoch.get("epoch") if isinstance(epoch, dict) else None
+    return epoch if isinstance(number, int) and not isinstance(number, bool) and number < MAX_EPOCH else None
 
 
 def read_record(path: Path) -> RunRecord:
-    """Read the record of a finished run in folder ``path``; fields of an earlier version are renamed.
+    """Read the record of a finished run in folder ``path``. Fields of an earlier version are renamed, fields that this
+    version does not know are dropped, and those that may be null are null where they are missing.
 
     Raises:
-        DataError: it is missing or damaged; one line with its name and the cure.
+        DataError: the file cannot be read, is damaged, or lacks a field.
     """
-    file = path / "record.json"
-    try:
-        values = parse_json(read_text(file), file)
-        if isinstance(values, dict):
-            values = {RENAMED_FIELDS.get(name, name): value for name, value in values.items()}
-        return of_fields(RunRecord, values, of_run=True)
-    except DataError as error:
-        why = str(error).removeprefix(f"{file} ")
-        raise DataError(f"{file} is damaged ({why}): remove it, and start the run again with resume=auto") from error
+    file, advice = path / "record.json", "train again with overwrite=true, or choose another run_dir"
+    values = read_record_fields(file, advice)
+    found = {}
+    for one in fields(RunRecord):
+        if one.name in values:
+            found[one.name] = values[one.name]
+        elif one.default is MISSING and one.default_factory is MISSING:
+            if not fits(None, _types()[one.name]):
+                raise DataError(f"{file} has no {one.name}, so {OTHER_VERSION}: {advice}")
+            found[one.name] = None
+    return RunRecord(**found)
+
+
+def read_record_fields(file: Path, advice: str) -> dict[str, Any]:
+    """The fields that a ``record.json`` has, perhaps of an older or a newer version; see ``read_fields``.
+
+    Raises:
+        DataError: the file cannot be read, is no JSON object, or a field has a value of another type.
+    """
+    return read_fields(file, _types(), RENAMED_FIELDS, advice)
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(RunRecord)

@@ -22,6 +22,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.plan.config import PlanConfig
 from fullgnn.reproduce.config import load_target, targets
 from fullgnn.storage.record import RENAMED_FIELDS, RunRecord, read_record, strict_json
+from tests.storage.records import whole_record
 
 BEFORE: dict[str, Any] = json.loads((Path(__file__).parent / "version_0.1.0.json").read_text())
 
@@ -52,11 +53,11 @@ def test_every_field_of_a_record_is_there() -> None:
 
 
 def test_a_record_of_before_is_read(tmp_path: Path) -> None:
-    values = {field.name: None for field in fields(RunRecord)}
+    values = whole_record() | {new: {"of": new} for new in RENAMED_FIELDS.values()}
     names = {new: old for old, new in RENAMED_FIELDS.items()}
-    before = {names.get(name, name): name for name in values}
+    before = {names.get(name, name): value for name, value in values.items()}
     (tmp_path / "record.json").write_text(strict_json(before))
-    assert asdict(read_record(tmp_path)) == {name: name for name in values}
+    assert asdict(read_record(tmp_path)) == values
 
 
 @pytest.mark.parametrize(("command", "schema"), [("bench", BenchConfig), ("plan", PlanConfig)])

@@ -41,6 +41,7 @@ def collectives(world: World) -> dict[str, Any]:
         axis = Axis(mesh.get_group(name), meter)
         mine = torch.full((3, 2), float(world.rank), device=world.device)
         results[f"{name} sum"] = axis.all_reduce(mine.clone())[0, 0].item()
+        results[f"{name} all"] = axis.all_gather(mine[:1])[:, 0, 0].tolist()
         source = axis.size - 1
         results[f"{name} last"] = axis.broadcast(mine.clone(), source).wait()[0, 0].item()
         results[f"{name} bytes"] = dict(meter.take().bytes_received)
@@ -56,9 +57,11 @@ def test_collectives_along_an_axis(ranks: Callable) -> None:
         assert found["replica sum"] == 2 * row + (2 * row + 1)
         assert found["row last"] == 2 + replica
         assert found["replica last"] == 2 * row + 1
+        assert found["row all"] == [replica, 2 + replica]
+        assert found["replica all"] == [2 * row, 2 * row + 1]
         for axis, index in (("row", row), ("replica", replica)):
             broadcast = {"broadcast": num_bytes} if index == 0 else {}  # the source receives nothing
-            assert found[f"{axis} bytes"] == {"all_reduce": num_bytes, **broadcast}  # 2 (g-1)/g = 1
+            assert found[f"{axis} bytes"] == {"all_reduce": num_bytes, "gather": 8, **broadcast}  # 2 (g-1)/g = 1
 
 
 def alone(world: World) -> tuple[bool, dict]:

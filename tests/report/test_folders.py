@@ -40,17 +40,18 @@ def test_a_folder_stands_for_the_runs_and_sweeps_below_it(workplace: Path, caplo
         runs, found = read_runs([workplace])
     assert [run.name for run in runs] == ["alone", "month/paper/p1", "orders: seed=0", "orders: seed=2"]
     assert [(failure.sweep.name, failure.job) for failure in found.failures] == [("broken", "0"), ("orders", "1")]
-    (line,) = [one.getMessage() for one in caplog.records]
+    skipped, left_out = [one.getMessage() for one in caplog.records]
     bench, damaged = workplace / "bench" / "record.json", workplace / "damaged" / "record.json"
-    told = f"plan, {bench} is not of a training run, {damaged} cannot be read"
-    assert line == f"skipped, since they are no runs: {told}"
+    assert skipped == f"skipped, since they are no runs: plan, {bench} is not of a training run"
+    assert left_out.startswith(f"left out, since it is damaged: {damaged} cannot be read: leave ")
 
 
 def test_the_page_is_in_the_folder_and_the_command_says_what_it_skips(workplace: Path) -> None:
     done = run_command(COMMAND, ".", cwd=workplace)
     assert done.status == 0, done.output
-    skipped, page = done.output.splitlines()
+    skipped, left_out, page = done.output.splitlines()
     assert skipped.startswith("skipped, since they are no runs: plan, ") and page == str(workplace / "report.html")
+    assert f"left out, since it is damaged: {workplace / 'damaged' / 'record.json'} cannot be read" in left_out
 
 
 def test_nothing_is_logged_where_all_are_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -67,9 +68,13 @@ def test_a_run_that_is_named_twice_is_there_once(workplace: Path) -> None:
     assert [run.name for run in runs][:2] == ["alone", "month/paper/p1"] and len(runs) == 4
 
 
-def test_a_damaged_run_that_is_named_is_an_error(workplace: Path) -> None:
-    with pytest.raises(ConfigError, match="record.json cannot be read: leave this run out"):
-        read_runs([workplace, workplace / "damaged"])
+def test_a_damaged_run_that_is_named_is_left_out_beside_others_and_an_error_alone(workplace: Path) -> None:
+    runs, found = read_runs([workplace / "damaged", workplace / "alone"])
+    assert [run.name for run in runs] == ["alone"]
+    (sentence,) = found.left_out
+    assert sentence.startswith(f"Damaged, and left out: {workplace / 'damaged' / 'record.json'} cannot be read")
+    with pytest.raises(ConfigError, match="record.json cannot be read: leave this run out, or train it again"):
+        read_runs([workplace / "damaged"])
 
 
 def test_jobs_that_failed_show_their_errors(undrawn, tmp_path: Path) -> None:

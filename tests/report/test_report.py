@@ -377,7 +377,7 @@ def damaged(folder: Path, name: str, content: str) -> Path:
             lambda at: sweep(at / "sweep", ["failed"]),
             "no job of the sweep .* has finished .job 0 failed: out of memory.: give the",
         ),
-        (lambda at: damaged(at / "run", "sweep.csv", "nonsense\n1"), "sweep.csv cannot be read: give the folders"),
+        (lambda at: damaged(at / "run", "sweep.csv", "nonsense\n1"), "sweep.csv cannot be read: the finished"),
     ],
 )
 def test_a_wrong_folder_is_named(tmp_path: Path, make, message: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fullgnn.report.runs import read_runs
 from fullgnn.report.spread import Mean
+from fullgnn.report.sweep import seeds_table
 from tests.report.folders import numbers, page_of, record, structure, write_run
 
 pytest.importorskip("matplotlib")
@@ -99,3 +100,64 @@ def test_a_seed_that_has_not_finished_stays_apart(undrawn, tmp_path: Path) -> No
     runs, _ = read_runs(paths)
     assert [(run.name, len(run.paths)) for run in runs] == [("lr0.1_s0 … lr0.1_s2 (2 seeds)", 2), ("lr0.1_s1", 1)]
     assert "It has not finished" in page_of(*paths, out=tmp_path / "page").sections[""].text
+
+
+def drawn(folder: Path, accuracy: float, **keys: Any) -> Path:
+    """A run whose configuration has ``keys``, with underscores in place of dots."""
+    settings = {"seed": 0} | {key.replace("__", "."): value for key, value in keys.items()}
+    return write_run(folder, record(test_accuracy=accuracy), "".join(f"{k}: {v}\n" for k, v in settings.items()))
+
+
+SPLITS: dict[str, tuple[str, list[Any]]] = {
+    "the seed of the dataset": ("dataset__seed", [0, 1, 2]),
+    "the number of a split": ("dataset__split", [0, 1, 2]),
+    "a fold": ("dataset__fold", [3, 4, 5]),
+    "held-out edges": ("task__split_seed", [0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_random_splits_are_one_run_and_none_is_the_best(undrawn, tmp_path: Path, name: str) -> None:
+    """Three splits with 0.70, 0.78 and 0.74 have the mean 0.74 and the standard deviation 0.04."""
+    key, values = SPLITS[name]
+    paths = [drawn(tmp_path / str(k), (0.7, 0.78, 0.74)[k], **{key: value}) for k, value in enumerate(values)]
+    page = page_of(*paths, out=tmp_path / "page")
+    (run,), _ = read_runs(paths)
+    assert run.name.endswith("(3 splits)") and page.bold == []
+    assert numbers(page.sections["Summary"], "Result")["test accuracy, best epoch"] == ["74.00 ± 4.00 %"]
+    other = drawn(tmp_path / "other", 0.9, **{key: values[0]}, model__dropout=0.5)
+    page = page_of(*paths, other, out=tmp_path / "page")
+    assert page.bold == ["90.00 %"]
+    told = f"Means over {key.replace('__', '.')} {', '.join(map(str, values))}."
+    assert told in page.sections[""].text
+
+
+def test_the_name_of_a_split_is_a_setting(undrawn, tmp_path: Path) -> None:
+    paths = [drawn(tmp_path / split, 0.7 + k / 10, dataset__split=split) for k, split in enumerate(("public", "full"))]
+    assert page_of(*paths, out=tmp_path / "page").bold == ["80.00 %"]
+
+
+def test_seeds_and_splits_of_links_that_follow_the_seed_are_one_run(tmp_path: Path) -> None:
+    """``task.seed`` is that of the run, and both may differ with the split."""
+    paths = [
+        drawn(tmp_path / f"{seed}{split}", 0.5, seed=seed, task__seed=seed, dataset__seed=split)
+        for seed in (0, 1)
+        for split in (0, 1)
+    ]
+    (run,), _ = read_runs(paths)
+    assert run.name.endswith("(4 runs)") and run.settings["dataset.seed"] == "0, 1" == run.settings["task.seed"]
+
+
+def test_replicates_that_cannot_be_joined_are_not_bold(undrawn, tmp_path: Path) -> None:
+    """A seed that occurs twice in one folder keeps the runs apart. They are replicates all the same."""
+    paths = [drawn(tmp_path / str(k), (0.5, 0.6, 0.9)[k], dataset__seed=(0, 0, 1)[k]) for k in range(3)]
+    page = page_of(*paths, out=tmp_path / "page")
+    assert page.sections["Summary"].tables["The runs side by side"][0][1:] == ["0", "1", "2"] and page.bold == []
+
+
+def test_a_sweep_over_splits_has_their_means_on_the_screen() -> None:
+    rows = [
+        {"job": k, "status": "ok", "overrides": f"model=gcn dataset.seed={k} seed={k}", "test_accuracy": k / 10}
+        for k in range(3)
+    ]
+    assert "10.00 ± 10.00 %" in seeds_table(rows)

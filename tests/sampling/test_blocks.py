@@ -127,6 +127,7 @@ def dense_block(case: Case, hop: Hop, needs: Needs) -> Block:
         movements=LocalMovements(len(ids), hop.num_targets),
         edges=edges,
         add_up=lambda tensor: tensor,
+        gather_up=lambda tensor: tensor[None],
     )
 
 

@@ -2,17 +2,16 @@
 
 import json
 import math
-import typing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from fullgnn.errors import ConfigError
-from fullgnn.storage.record import RunFolder, RunRecord, read_epochs, read_record
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.storage.record import RunFolder, read_epochs, read_record
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Cost
+from tests.storage.records import whole_record
 from tests.storage.test_folder import files
 
 
@@ -78,19 +77,42 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path) -> 
         RunFolder(str(tmp_path), "", continue_after=0)
 
 
-def empty_record() -> dict[str, Any]:
-    """The fields of a record, each with an empty value of its type, or with None where it may be None."""
-    hints = typing.get_type_hints(RunRecord)
-    return {
-        name: None if type(None) in typing.get_args(hint) else (typing.get_origin(hint) or hint)()
-        for name, hint in hints.items()
-    }
-
-
 def test_a_record_without_metrics_is_read(tmp_path) -> None:
-    values = {name: value for name, value in empty_record().items() if name != "metrics"}
+    values = whole_record()
+    del values["metrics"]
     (tmp_path / "record.json").write_text(json.dumps(values))
     assert read_record(tmp_path).metrics == {}
+
+
+def test_a_record_of_another_version_is_read_as_far_as_it_goes(tmp_path) -> None:
+    """Fields that may be null are null where they are missing; fields that nobody knows are dropped."""
+    values = whole_record() | {"epoch_time_ms": {"median": 2, "p20": None, "p80": 3.5}, "threads": 2.0, "mood": [1]}
+    for missing in ("git_commit", "predicted", "comm_hidden", "ranks"):
+        del values[missing]
+    (tmp_path / "record.json").write_text(json.dumps(values))
+    record = read_record(tmp_path)
+    assert (record.git_commit, record.predicted, record.comm_hidden, record.ranks) == (None, None, None, [])
+    assert record.epoch_time_ms == {"median": 2, "p20": None, "p80": 3.5} and record.num_nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "record.json cannot be read: train again with overwrite=true, or choose another run_dir .JSONDecodeError"),
+        ("[" * 100_000, "record.json cannot be read: train again .*RecursionError"),
+        ("[]", "record.json is not of a training run: train again"),
+        (json.dumps(whole_record() | {"num_nodes": "many"}), "num_nodes has a value of another type, so it is damaged"),
+        (json.dumps(whole_record() | {"ranks": [1]}), "ranks has a value of another type, so it is damaged"),
+        (json.dumps(whole_record() | {"scheme": None}), "record.json has no scheme, so it is damaged, or another vers"),
+        (json.dumps({"dataset": "karate"}), "record.json has no num_nodes, so it is damaged, or another version"),
+        (json.dumps(whole_record() | {"nnz": 10**300}), "record.json cannot be read: .*a number is beyond all reason"),
+    ],
+)
+def test_a_damaged_record_is_one_line(tmp_path, content: str, message: str) -> None:
+    (tmp_path / "record.json").write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read_record(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:

@@ -171,9 +171,11 @@ def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
     Returns:
         (..., 4) uint32 random words.
     """
-    wide_counter, wide_key = np.asarray(counter, dtype=np.uint64), np.asarray(key, dtype=np.uint64)
+    # Two dims at least: NumPy 1 turns a word of one counter into a scalar, which it does not shift by an integer.
+    wide_counter, wide_key = (np.atleast_2d(np.asarray(words, dtype=np.uint64)) for words in (counter, key))
     words = rounds(tuple(np.moveaxis(wide_counter, -1, 0)), tuple(np.moveaxis(wide_key, -1, 0)))
-    return np.stack(np.broadcast_arrays(*words), axis=-1).astype(np.uint32)
+    shape = np.broadcast_shapes(np.shape(counter)[:-1], np.shape(key)[:-1])
+    return np.stack(np.broadcast_arrays(*words), axis=-1).astype(np.uint32).reshape(*shape, 4)
 
 
 def rounds(counter: tuple[Words, ...], key: tuple[Any, ...]) -> list[Words]:
