@@ -167,6 +167,7 @@ def reading(path: Path, advice: str = "remove it, or leave this run out") -> Ite
     try:
         yield
     except FullGNNError as error:
-        raise ConfigError(message_of(error)) from error
+        told = message_of(error)
+        raise ConfigError(told if str(path) in told else f"{path}: {told}") from error
     except Exception as error:  # the readers raise anything for a damaged file, also RecursionError and MemoryError
         raise ConfigError(f"{path} cannot be read: {advice} ({reason_of(error)[:200]})") from error

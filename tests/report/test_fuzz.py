@@ -9,6 +9,7 @@ import numpy as np
 
 from fullgnn.report import page
 from fullgnn.report.runs import read_runs
+from fullgnn.report.sections import sections
 from tests.damage import assert_refused_or_right, damaged, damaged_npz, damaged_text, unpacked
 from tests.report.folders import record, structure, write_run
 
@@ -59,7 +60,7 @@ def check(folder: Path, files: dict[str, bytes], file: str, seed: int) -> None:
     contents = files | {file: by_kind.get(file, damaged_json)(files[file], seed)}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    runs, found = read_runs([folder])
+    runs, found = read_runs([folder], lambda run: sections([run], []))
     (run,) = runs
     told = finite(json.loads(contents["record.json"]))
     for key in (told.keys() | run.record.keys()) - {"tile_density"}:

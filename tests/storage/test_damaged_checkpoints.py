@@ -44,7 +44,7 @@ from fullgnn.storage.torch_file import load
 from tests.cases import config, dense_graph
 from tests.commands import run_command, torchrun
 from tests.storage.damage import ODD, assert_named_or_equal, damage, each_file, edited, in_child
-from tests.storage.test_record import empty_record
+from tests.storage.records import whole_record
 
 BEFORE = Path(__file__).parent / "written_before"
 EPOCH = BEFORE / "run" / "checkpoints" / "epoch_000002"
@@ -154,7 +154,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     shutil.copy(BEFORE / "run" / "epochs.jsonl", folder)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(settings())))
-    (folder / "record.json").write_text(json.dumps(empty_record()))
+    (folder / "record.json").write_text(json.dumps(whole_record()))
     return folder
 
 
