@@ -70,7 +70,7 @@ class TrainState:
     def note(self, metrics: dict[str, float | None], task: Task) -> None:
         """Take the ``metrics`` of the current epoch: they are the best, or one more evaluation without progress."""
         name = validation_metric(task)
-        value, best = metrics[name], None if self.best is None else self.best.metrics[name]
+        value, best = metrics[name], None if self.best is None else self.best.metrics.get(name)
         if best is not None and math.isfinite(best):
             better = value is not None and math.isfinite(value) and task.is_better(value, best)
         else:  # the first finite value; without a validation split, the last evaluation
@@ -83,7 +83,7 @@ class TrainState:
 
     def has_validated(self, metric: str) -> bool:
         """Whether there is a best evaluation, and its validation metric, called ``metric``, is a finite number."""
-        value = None if self.best is None else self.best.metrics[metric]
+        value = None if self.best is None else self.best.metrics.get(metric)
         return value is not None and math.isfinite(value)
 
     def is_finished(self, train: TrainConfig) -> bool:
