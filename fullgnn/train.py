@@ -135,8 +135,9 @@ def check_run(world: World, cfg: Config) -> Path | None:
     check_deterministic(cfg, world.device)
     if cfg.train.tensorboard:
         from_rank0(summary_writer)
+    checkpoint = from_rank0(lambda: check_run_dir(cfg))
     from_rank0(lambda: check_training_data(cfg))
-    return from_rank0(lambda: check_run_dir(cfg))
+    return checkpoint
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def run_on(world: World, cfg: MinibatchConfig) -> RunRecord:
     check_deterministic(cfg, world.device)
     if cfg.train.tensorboard:
         from_rank0(summary_writer)
-    from_rank0(lambda: check_training_data(cfg))
     checkpoint = from_rank0(lambda: check_run_dir(cfg))
+    from_rank0(lambda: check_training_data(cfg))
     with meter.interval("setup"):
         job = set_up_sampled(cfg, world, meter)
     with closing(job.training.loader):

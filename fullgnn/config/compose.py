@@ -90,7 +90,6 @@ _MAXIMA = {  # beyond which no machine is
     "runtime.timeout_s": 10**8,
     "loader.num_workers": 4096,
     "world_size": 10**6,
-    "task.channels": 1 << 20,
 }
 _SIMPLE = (bool, int, float, str, types.NoneType)
 

@@ -49,7 +49,7 @@ class Heard(logging.Handler):
         self.counts: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        ends = {name: sentence.partition("{count}")[2] for name, sentence in SENTENCES.items()}
+        ends = {name: sentence.partition("{count}")[2] for name, sentence in SENTENCES.items() if sentence}
         self.counts.update(name for name, end in ends.items() if record.getMessage().endswith(end))
 
 

@@ -371,7 +371,7 @@ def damaged(folder: Path, name: str, content: str) -> Path:
         (lambda at: write_run(at / "some" / "run", {"op": "spmm"}).parent, "no run in .*/some can be read: give the"),
         (lambda at: write_run(at / "run", {"op": "spmm"}), "record.json is not of a training run: give the run_dir"),
         (lambda at: damaged(at / "run", "record.json", '{"da'), "record.json cannot be read: leave this run out"),
-        (lambda at: damaged(at / "run", "config.yaml", "a: [1"), "config.yaml cannot be read: remove it"),
+        (lambda at: damaged(at / "run", "config.yaml", "a: [1"), "config.yaml cannot be read as YAML"),
         (lambda at: damaged(at / "run", "structure.npz", "PK"), "structure.npz cannot be read: remove it"),
         (
             lambda at: sweep(at / "sweep", ["failed"]),

@@ -186,12 +186,11 @@ def test_damage_is_said_and_the_page_is_written(undrawn, tmp_path: Path, graph: 
 
 
 def test_facts_that_do_not_fit_are_no_crash(undrawn, tmp_path: Path, graph: Path) -> None:
-    """``layout.json`` has no checksum of its own."""
     run = run_of(graph, tmp_path / "run")
     about = json.loads((graph / "layout.json").read_text())
     about["facts"]["num_nodes"] = 3
     (graph / "layout.json").write_text(json.dumps(about))
-    assert all(f"({graph}: " in line and COUNTED_BY in line for line in lines_of(page_of(run)))
+    assert all(f"{graph}/layout.json (checksum)" in line and COUNTED_BY in line for line in lines_of(page_of(run)))
     del about["files"]["part_0/indices.npy"]
     (graph / "layout.json").write_text(json.dumps(about))
     assert len(lines_of(page_of(run))) == 3
