@@ -152,5 +152,6 @@ def _check_examples(given: Any, graph: Graph, cfg: Config) -> None:
         call = "from_scipy(adj" if issparse(given) else "from_networkx(g"
         what, cure = f"the {kind}", f"pass fullgnn.Graph.{call}, features=..., labels=..., train_mask=...)"
     if lacks == ["train_mask"]:
-        cure += ", or set dataset.train_fraction=0.6, which splits the labelled nodes at random"
+        others = "leave the other masks out and " if graph.val_mask.any() or graph.test_mask.any() else ""
+        cure += f", or {others}set dataset.train_fraction=0.6, which splits the labelled nodes at random"
     refuse_without_examples(cfg.task, what, lacks, cure)

@@ -202,6 +202,13 @@ def test_train_graph_splits_a_graph_without_masks_if_it_is_told(started: list[Gr
             "task.val_fraction holds some",
         ),
         (club(**NO_MASKS), {"dataset.train_fraction": 1.5}, ConfigError, "are no split"),
+        (club(**NO_MASKS), {"dataset.train_fraction": float("nan")}, ConfigError, "are no split"),
+        (
+            club(train_mask=None),
+            {},
+            DataError,
+            "or leave the other masks out and set dataset.train_fraction=0.6",
+        ),
         (club(), {"dataset.contents": "x"}, ConfigError, "train_graph has its graph already"),
     ],
 )

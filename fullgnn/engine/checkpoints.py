@@ -114,6 +114,9 @@ class Checkpoints:
             for name, part in parts:
                 if name == STATE or earlier is None:
                     writer.write_rows(name, {key: torch.from_numpy(array) for key, array in part.items()})
+        before = self._unproven
+        if before is not None and before != writer.target and before not in self._found:
+            shutil.rmtree(before, ignore_errors=True)  # no loss lies between the two: the parameters are the same
         keep_last(self.run_dir, self._keep + 1)
         self._unproven = writer.target
         self._last = None if best is None else (writer.target, best["epoch"])

@@ -67,7 +67,7 @@ class Watch:
         if num_parameters:
             self._end(f"parameters are not finite after epoch {epoch}")
         if num_outputs:
-            self._end(f"what the model computes for the training data is not a number after epoch {epoch}")
+            self._end(f"what the model computes for the training data gives no finite loss after epoch {epoch}")
 
     def parameters(self, epoch: int) -> None:
         """End the training if a parameter is not finite, before a checkpoint is written. Every rank calls it."""
@@ -111,10 +111,10 @@ def _bad(parameter: Tensor) -> Tensor:
 
 
 def _undefined(output: Tensor, job: Job) -> Tensor:
-    """This rank's part of a number that is positive if the model's ``output`` for the training data is NaN. An infinite
-    output may be meant: the logarithm of a probability of 0."""
+    """This rank's part of a number that is positive if the model's ``output`` for the training data gives a loss that
+    is not finite, or for a task that finds links is NaN. One infinite output may be meant: the logarithm of 0."""
     graph = job.graph
     if not isinstance(job.task, LinkTask):
-        return job.task.loss(output.index_select(0, graph.train_index), graph.train_labels).isnan()
+        return job.task.loss(output.index_select(0, graph.train_index), graph.train_labels).isfinite().logical_not()
     owns = torch.from_numpy(np.diff(pairs_of(graph).train.indptr) > 0).to(output.device)
     return (output.sum(dim=1).isnan() & owns).any()

@@ -12,7 +12,7 @@ EPOCHS, PATIENCE = "epochs", "patience"
 
 
 class Patience:
-    """Logs once why ``train.patience`` cannot act, and where it has stopped the training.
+    """Logs, each reason once, why ``train.patience`` cannot act, and where it has stopped the training.
 
     Args:
         metric: name of the validation metric that chooses the best epoch, such as val_accuracy.
@@ -20,7 +20,7 @@ class Patience:
 
     def __init__(self, train: TrainConfig, metric: str):
         self._train, self._metric = train, metric
-        self._is_said = False
+        self._said = set[str]()
         if not train.patience:
             return
         num_evaluations = (train.epochs - 1) // train.eval_every if train.eval_every else 0
@@ -34,8 +34,8 @@ class Patience:
         """Called after each evaluation that ``state`` has noted."""
         if self._train.patience and not state.has_validated(self._metric):
             self._say(
-                f"{self._metric} is null, as without a validation split: give the graph one, or leave train.patience"
-                " out"
+                f"{self._metric} is null, as without a validation split, or with one that lacks what the metric"
+                " compares: give the graph another one, choose another of task.metrics, or leave train.patience out"
             )
 
     def ended(self, state: TrainState) -> None:
@@ -55,9 +55,9 @@ class Patience:
             )
 
     def _say(self, reason: str) -> None:
-        if not self._is_said:
+        if reason not in self._said:
             log.info("train.patience=%d cannot act: %s", self._train.patience, reason)
-        self._is_said = True
+        self._said.add(reason)
 
 
 def ended_by(epoch: int, train: TrainConfig) -> str:

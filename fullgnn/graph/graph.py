@@ -236,6 +236,7 @@ class Graph:
             raise DataError(f"node id {bad} in edge_index is out of range: the graph has nodes 0 to {count - 1}")
         check_num_nodes(count)
         value = np.ones(arcs.shape[1], dtype=bool) if edge_weight is None else to_numpy(edge_weight, "edge_weight")
+        value = value.astype(np.float32) if value.dtype == np.float16 else value  # which scipy does not multiply
         if value.shape != arcs.shape[1:]:
             raise DataError(
                 f"edge_weight has shape {value.shape} but edge_index has {arcs.shape[1]} arcs: pass one each"

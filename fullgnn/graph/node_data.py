@@ -55,7 +55,7 @@ def node_data(
 
 def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float, seed: int) -> dict[str, Any]:
     """Boolean masks of a random split of the labelled nodes; those in neither train nor val are for testing."""
-    if train_fraction <= 0 or val_fraction < 0 or train_fraction + val_fraction > 1 + 1e-9:
+    if not (train_fraction > 0 and val_fraction >= 0 and train_fraction + val_fraction <= 1 + 1e-9):  # also of NaN
         raise ConfigError(
             f"train_fraction={train_fraction:g} and val_fraction={val_fraction:g} are no split: the first"
             " must be above 0, the second not below, their sum at most 1"

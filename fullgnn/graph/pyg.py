@@ -3,7 +3,7 @@
 from typing import Any
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import to_array
+from fullgnn.graph.checks import to_array, to_numpy
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -54,6 +54,7 @@ def _weights(data: Any) -> tuple[Any, dict[str, int]]:
     attributes = to_array(attributes, "edge_attr")
     if attributes.ndim > 1 and attributes.shape[1:] != (1,):
         return None, {"unread_edge_attr": attributes[:1].size}
+    attributes = to_numpy(attributes, "edge_attr")
     if attributes.dtype.kind in "biu" and attributes.size:
         raise DataError(
             f"edge_attr holds {attributes.dtype} numbers, which may be relations, times or weights: pass"

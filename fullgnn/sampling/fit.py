@@ -81,7 +81,8 @@ class Training:
             whether a rank has been asked to stop.
         """
         (mean, num_asked), done = results.read(), self.state.batches
-        watch.loss(mean, self.state.epoch + 1, number)
+        if total:  # else no parameter has a part in the loss, which then proves no checkpoint
+            watch.loss(mean, self.state.epoch + 1, number)
         self.state.batches = replace(done, loss_sum=done.loss_sum + mean * total, total=done.total + total)
         return num_asked > 0
 

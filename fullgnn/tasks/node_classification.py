@@ -316,9 +316,11 @@ def _weights(given: Any, labels: LabelFacts, balanced: Sequence[float]) -> list[
         weights = [float(one) for one in given]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"task.class_weight={given} does not fit: give {BALANCED}, or a list of numbers") from error
-    if len(weights) != labels.num_classes or not all(0 <= one < float("inf") for one in weights):
+    if len(weights) != labels.num_classes:
         raise ConfigError(
             f"task.class_weight has {len(weights)} numbers and the graph {labels.num_classes} classes: give one number"
             " of at least 0 for each class"
         )
+    if not all(0 <= one < float("inf") for one in weights):
+        raise ConfigError(f"task.class_weight={weights} does not fit: give finite numbers of at least 0")
     return weights

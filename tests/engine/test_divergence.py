@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ from fullgnn.engine import early_stop
 from fullgnn.engine.divergence import Watch
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
+from fullgnn.graph import Graph
 from fullgnn.storage import checkpoint as files
 from fullgnn.telemetry.progress import Progress
 from tests.cases import config, minibatch_config
@@ -161,8 +163,36 @@ def test_the_update_of_the_last_epoch_is_looked_at(ranks, tmp_path: Path) -> Non
             made.append((make(*common, *more, *keys, f"run_dir={tmp_path}/{kind}{number}"), {}))
     for results in ranks(2)(all_ended, made):
         for number, result in enumerate(results):
-            problem = "parameters are not finite" if number < 3 else "what the model computes for the training data is"
+            problem = "parameters are not finite" if number < 3 else "what the model computes for the training data "
             assert problem in result.error and "after epoch 1" in result.error and result.checkpoints == []
+
+
+def test_an_infinite_loss_after_the_last_update_is_noticed(ranks, tmp_path: Path) -> None:
+    """Squares of finite outputs overflow, so the metrics are null, as they are without a validation split."""
+    node = np.arange(40)
+    ring = np.stack([node, (node + 1) % 40])
+    graph = Graph.from_edge_index(
+        np.concatenate([ring, ring[::-1]], axis=1), features=np.eye(40), labels=node / 40, train_mask=node % 2 == 0,
+        val_mask=node % 4 == 1, test_mask=node % 4 == 3,
+    )  # fmt: skip
+    graph.save(tmp_path / "values.npz")
+    keys = ["dataset=npz", f"dataset.path={tmp_path}/values.npz", "task=node_regression", "optimizer.lr=1e15"]
+    keys += ["train.epochs=1", "train.checkpoint_every=1", "model.dropout=0", f"run_dir={tmp_path}/run"]
+    for found in ranks(2)(ended, config(*keys), {}):
+        assert "gives no finite loss after epoch 1" in found.error and found.checkpoints == []
+
+
+def test_a_batch_without_a_label_proves_no_checkpoint(ranks, tmp_path: Path) -> None:
+    """Batch 9 breaks the parameters, and no parameter has a part in the loss of batch 10."""
+    keys = ["dataset=karate", "model.hidden_channels=4", "model.dropout=0", "sampler=cluster", "loader.batch_size=1"]
+    keys += ["sampler.num_clusters=33", "optimizer=sgd", "optimizer.lr=1e25", "seed=3", "train.epochs=2"]
+    keys += ["train.checkpoint_every_batches=1", "train.keep_checkpoints=1", "loader.num_workers=0"]
+    (found,) = ranks(1)(ended, minibatch_config(*keys, f"run_dir={tmp_path}/run"), {})
+    assert "the loss of batch 11 of epoch 1 is nan" in found.error
+    (kept,) = files.checkpoints(tmp_path / "run")
+    assert str(kept) in found.error and files.place_of(kept) == (0, 8)
+    model = torch.load(kept / "state.pt", weights_only=True)["state"]["model"]
+    assert max(value.abs().max() for value in model.values()) < 100
 
 
 def test_a_broken_batch_is_named(ranks, tmp_path: Path) -> None:
@@ -190,7 +220,7 @@ def test_commands_and_sweeps_report_it(tmp_path: Path) -> None:
     keys = ["dataset=karate", "runtime.nproc=2", "runtime.device=cpu", "optimizer=sgd", "train.epochs=5"]
     done = run_command(OWN, *keys, "optimizer.lr=1e30", "run_dir=one", cwd=tmp_path)
     assert done.status == 1 and "Traceback" not in done.output
-    assert len(done.errors) == 2 and all("is not a number after epoch 1; there is no" in e for e in done.errors)
+    assert len(done.errors) == 2 and all("gives no finite loss after epoch 1; there is no" in e for e in done.errors)
     sweep = run_command(OWN, "-m", *keys, "optimizer.lr=1e30,0.01", "run_dir=all", cwd=tmp_path)
     table = (tmp_path / "all" / "sweep.csv").read_text().splitlines()
     assert sweep.status == 1 and ",failed," in table[1] and ",ok," in table[2]
@@ -274,8 +304,8 @@ def test_early_stopping_says_where_and_why_and_when_it_cannot_act(ranks, tmp_pat
         " train.eval_every=2), and it needs more than 3"
     ]
     assert found[3][0] == "epochs" and found[3][3:] == [
-        "train.patience=2 cannot act: val_mrr is null, as without a validation split: give the graph one, or leave"
-        " train.patience out"
+        "train.patience=2 cannot act: val_mrr is null, as without a validation split, or with one that lacks what the"
+        " metric compares: give the graph another one, choose another of task.metrics, or leave train.patience out"
     ]
     assert found[5] == ["epochs", "5", found[5][2]]
     assert len({line for line in found[4][3:] if "cannot act" in line}) <= 1

@@ -46,6 +46,7 @@ def test_a_pyg_data_keeps_its_arcs_features_labels_and_split():
         dict(edge_attr=WEIGHT),
         dict(edge_attr=WEIGHT[:, None]),
         dict(edge_attr=WEIGHT.bfloat16()),
+        dict(edge_attr=WEIGHT.half()),
         dict(edge_weight=WEIGHT, edge_attr=torch.ones(4, 3)),
         dict(edge_weight=WEIGHT, edge_attr=2 * WEIGHT.long()),
     ],
