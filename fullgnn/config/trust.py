@@ -96,9 +96,13 @@ def _calls(node: Any, place: Place) -> Iterator[tuple[Place, tuple[Any, Any]]]:
 @functools.cache
 def choices_of(group: str) -> tuple[Choice, ...]:
     """What the YAML files of this package in a configuration ``group`` name."""
-    names = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
-    nodes = (_content(group, name) for name in names)
+    nodes = (_content(group, name) for name in _names_of(group))
     return tuple(Choice(calls_of(node), frozenset(node)) for node in nodes)
+
+
+def _names_of(group: str) -> list[str]:
+    """The choices of this package in a configuration ``group``."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
 
 
 @functools.cache
@@ -135,7 +139,8 @@ def check_calls(group: str, node: Any, where: object, own: Calls | None = None) 
     dotted = quoted(".".join(map(str, (group, *place))))
     what = f"{dotted}.{_TARGET}={quoted(target)}" + (f" with {dotted}.{_PARTIAL}={quoted(partial)}" if partial else "")
     name = node.get("name") if isinstance(node, Mapping) else None
-    choice = name if isinstance(name, str) and name.isidentifier() and len(name) < 64 else "NAME"
+    is_own = isinstance(name, str) and name.isidentifier() and len(name) < 64 and name not in _names_of(group)
+    choice = name if is_own else "NAME"
     raise DataError(
         f"{where}: it asks for {what}, which no {group} of fullgnn calls, so it is not called: if the {group} is"
         f" your own, give --config-dir=FOLDER {group}={choice}, or {dotted}.{_TARGET}=... itself"

@@ -15,6 +15,8 @@ from fullgnn.engine.state import TrainState
 from fullgnn.errors import DataError, quoted
 
 _COUNTS = ("last_epoch", "_step_count", "count")  # keys of whole numbers
+_PROBE = (2, 3, 5, 7, 11)
+"""Different sizes of the parameter on which an optimizer is tried, so that what it keeps shows whose sizes it has."""
 _OPTIONAL = ("batches",)  # keys that version 0.1 did not write
 
 
@@ -172,11 +174,12 @@ def _check_optimizer(saved: Any, rows: Mapping[str, list[int]], state: TrainStat
             if not (type(rate) in (int, float) and 0 <= rate < math.inf):
                 raise Misfit(f"{place}.{key} is no learning rate but {_in_words(rate)}")
         parameters += now["params"]
-    entries, of_step = saved["state"], _after_a_step(state.optimizer, parameters[0].dtype)
+    entries = saved["state"]
+    steps = {one.ndim: _after_a_step(state.optimizer, one.ndim, one.dtype) for one in parameters}
     _check_mapping(entries, "optimizer.state")
     apart = [name.split("/", 2)[1:] for name in rows if name.startswith("optimizer/")]
     for number, parameter in enumerate(parameters):
-        entry, place = entries.get(number, {}), f"optimizer.state.{number}"
+        entry, place, of_step = entries.get(number, {}), f"optimizer.state.{number}", steps[parameter.ndim]
         _check_mapping(entry, place)
         in_rows = {one[1] for one in apart if len(one) == 2 and one[0] == str(number)}
         if has_stepped and (missing := sorted(of_step.keys() - entry.keys() - in_rows, key=str)):
@@ -188,6 +191,7 @@ def _check_optimizer(saved: Any, rows: Mapping[str, list[int]], state: TrainStat
     of_number = {str(number): parameter for number, parameter in enumerate(parameters) if number in entries}
     for name in (name for name in rows if name.startswith("optimizer/")):
         index, _, key = name.removeprefix("optimizer/").partition("/")
+        of_step = steps[of_number[index].ndim] if index in of_number else {}
         if index not in of_number or (of_step and key not in of_step):
             raise Misfit(f"rows.{quoted(name)} is no state of a parameter")
         if (shape := list(of_number[index].shape[1:])) != rows[name]:
@@ -198,10 +202,11 @@ def _check_entry(value: Any, parameter: Tensor, probe: Any, place: str) -> None:
     """Refuse what an optimizer cannot have kept of a ``parameter``.
 
     Args:
-        probe: what it has kept of another one, of two dimensions; None: this is not known.
+        probe: what it has kept of one with the sizes ``_PROBE``; None: this is not known.
     """
     if isinstance(probe, Tensor):
-        _check_tensor(value, parameter.shape if probe.ndim else probe.shape, probe.dtype, place)
+        sizes = dict(zip(_PROBE, parameter.shape))
+        _check_tensor(value, torch.Size(sizes.get(size, size) for size in probe.shape), probe.dtype, place)
         if parameter.is_contiguous() and not value.is_contiguous():  # fused kernels read it in the order of memory
             raise Misfit(f"{place} is not contiguous")
     elif probe is not None and type(value) is not type(probe):
@@ -212,12 +217,13 @@ def _check_entry(value: Any, parameter: Tensor, probe: Any, place: str) -> None:
         raise Misfit(f"{place} is {_in_words(value)}")
 
 
-def _after_a_step(optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> dict[str, Any]:
-    """By name, what ``optimizer`` keeps of a parameter after a step; nothing if that cannot be found out."""
+def _after_a_step(optimizer: torch.optim.Optimizer, ndim: int, dtype: torch.dtype) -> dict[str, Any]:
+    """By name, what ``optimizer`` keeps of a parameter with the sizes ``_PROBE`` after a step; nothing if that cannot
+    be found out."""
     taken = inspect.signature(type(optimizer)).parameters
     settings = {key: value for key, value in optimizer.defaults.items() if key in taken}
-    probe = torch.nn.Parameter(torch.zeros(2, 2, dtype=dtype))
-    probe.grad = torch.zeros(2, 2, dtype=dtype)
+    probe = torch.nn.Parameter(torch.zeros(_PROBE[:ndim], dtype=dtype))
+    probe.grad = torch.zeros_like(probe)
     try:
         copy = type(optimizer)([probe], **settings)
         copy.step()

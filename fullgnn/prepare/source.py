@@ -244,9 +244,10 @@ def _say_what_changed(cfg: Config, num_parts: int, cache: Cache, identity: dict[
     if identity is None or not identity["files"]:
         return
     kept = cache.load(FILES, _key_of_paths(cfg, num_parts, cache, identity))
-    if kept is None or kept["stats"].shape != (len(identity["files"]), 3):
+    stats_before = None if kept is None else kept.get("stats")
+    if stats_before is None or (stats_before.dtype, stats_before.shape) != (np.int64, (len(identity["files"]), 3)):
         return
-    for before, (path, *stats) in zip(kept["stats"].tolist(), identity["files"]):
+    for before, (path, *stats) in zip(stats_before.tolist(), identity["files"]):
         changes = []
         for what, old, new in zip(("size", "modified", "changed"), before, stats):
             if old != new:

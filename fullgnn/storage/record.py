@@ -14,7 +14,7 @@ import numpy as np
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.atomic import replacing, write_text
 from fullgnn.storage.folder import check_folder, remove_results, remove_run
-from fullgnn.storage.record_file import OTHER_VERSION, fits, read_fields
+from fullgnn.storage.record_file import OTHER_VERSION, finite, fits, read_fields
 from fullgnn.storage.text import parse_json
 from fullgnn.telemetry.epoch import EpochRecord
 
@@ -231,10 +231,11 @@ def _epoch_of(line: str) -> dict[str, Any] | None:
     """The object in one line of ``epochs.jsonl``; None if the line is damaged."""
     try:
         epoch = parse_json(line, "the line")
-    except DataError:
+        finite(epoch)
+    except (DataError, ValueError):
         return None
     number = epoch.get("epoch") if isinstance(epoch, dict) else None
-    return epoch if isinstance(number, int) and not isinstance(number, bool) and number < MAX_EPOCH else None
+    return epoch if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_EPOCH else None
 
 
 def read_record(path: Path) -> RunRecord:

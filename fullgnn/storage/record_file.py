@@ -28,7 +28,7 @@ def read_fields(file: Path, types: Mapping[str, Any], renamed: Mapping[str, str]
         DataError: the file cannot be read, is no JSON object, or a field has a value of another type.
     """
     try:
-        values = _finite(parse_json(read_text(file), file))
+        values = finite(parse_json(read_text(file), file))
     except (DataError, ValueError) as error:
         why = message_of(error).removeprefix(f"{file} ")
         raise DataError(f"{file} cannot be read: {advice} ({why})") from error
@@ -60,12 +60,16 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-def _finite(node: Any) -> Any:
-    """``node`` with null in place of numbers that are not finite."""
+def finite(node: Any) -> Any:
+    """``node`` with null in place of numbers that are not finite.
+
+    Raises:
+        ValueError: a whole number is as large as ``LARGEST``.
+    """
     if isinstance(node, dict):
-        return {name: _finite(child) for name, child in node.items()}
+        return {name: finite(child) for name, child in node.items()}
     if isinstance(node, list):
-        return [_finite(child) for child in node]
+        return [finite(child) for child in node]
     if isinstance(node, float) and not math.isfinite(node):
         return None
     if isinstance(node, int) and abs(node) >= LARGEST:

@@ -50,7 +50,7 @@ def parse_json(text: str, where: object) -> Any:
         raise DataError(f"{where} is no JSON ({quoted(message_of(error))})") from error
 
 
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 def _depth_of_json(text: str) -> int:
@@ -93,7 +93,7 @@ _Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
     "tag:yaml.org,2002:float",
     re.compile(
         r"^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
-        r"|[-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        r"|[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
     ),
     list("-+0123456789."),
 )
@@ -107,5 +107,5 @@ def parse_yaml(text: str, where: object) -> Any:
     """
     try:
         return yaml.load(text, Loader=_Loader)  # a SafeLoader
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, LookupError, RecursionError) as error:
         raise DataError(f"{where} cannot be read as YAML ({quoted(message_of(error))})") from error

@@ -132,6 +132,8 @@ class _Archive:
             if info.header_offset + info.file_size > self._directory or not name or name in self.members:
                 raise _Damaged(f"the member {name} does not lie in the file")
             self.members[name] = info
+        if sum(info.file_size for info in infos) > self._directory:
+            raise _Damaged("its members overlap")
         if not self.members.keys() >= {"data.pkl", "version"}:
             raise _Damaged("it is an archive, but not one of torch.save")
 
@@ -214,11 +216,23 @@ def _parameter(data: Any, _gradient: Any, hooks: Any) -> Tensor:
     return data
 
 
+def _ordered(*values: Any) -> collections.OrderedDict:
+    if values:
+        raise _Damaged("an ordered mapping that is made of something")
+    return collections.OrderedDict()
+
+
+def _counter(values: Any) -> collections.Counter:
+    if type(values) is not dict:
+        raise _Damaged("a counter that is made of no mapping")
+    return collections.Counter(values)
+
+
 _CALLED: dict[tuple[str, str], Callable[..., Any]] = {
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    ("collections", "Counter"): collections.Counter,
+    ("collections", "OrderedDict"): _ordered,
+    ("collections", "Counter"): _counter,
     ("torch", "Size"): torch.Size,
 }
 
@@ -243,8 +257,27 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]  # in Python:
         if not isinstance(stack[-1], collections.OrderedDict):
             raise _Damaged("it sets attributes")
 
+    def load_setitem(self) -> None:
+        """Put one value into a mapping."""
+        stack: list[Any] = self.stack  # type: ignore[attr-defined]
+        value, key = stack.pop(), stack.pop()
+        self._put([key, value])
+
+    def load_setitems(self) -> None:
+        """Put several values into a mapping."""
+        self._put(self.pop_mark())  # type: ignore[attr-defined]
+
+    def _put(self, items: list[Any]) -> None:
+        """Keys are texts or numbers: hashing others, such as tuples of tuples, can take for ever or end the process."""
+        mapping = self.stack[-1]  # type: ignore[attr-defined]
+        if not isinstance(mapping, dict) or not all(type(key) in (str, int) for key in items[::2]):
+            raise _Damaged("a mapping has other keys than texts and numbers")
+        mapping.update(zip(items[::2], items[1::2], strict=True))
+
     dispatch = {number: pickle._Unpickler.dispatch[number] for number in (getattr(pickle, one)[0] for one in _OPCODES)}  # type: ignore[attr-defined]
     dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]
+    dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
+    dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _CALLED:

@@ -207,6 +207,10 @@ def test_a_model_of_the_user_is_named_by_the_command_line(tmp_path: Path) -> Non
     with pytest.raises(DataError, match=rf"model._target_={OWN}, .*: if the model is your own, give --config-dir=FOLDER"
                        r" model=own, or model._target_=... itself$"):  # fmt: skip
         check_request(load_request([f"checkpoint={run}", f"out={tmp_path / 'out'}", *MACHINE]))
+    (tmp_path / "renamed").mkdir()
+    renamed = poisoned(tmp_path / "renamed", lambda config: config["model"].update(_target_=OWN))
+    with pytest.raises(DataError, match="give --config-dir=FOLDER model=NAME, or"):  # model=gcn is another one
+        check_request(load_request([f"checkpoint={renamed}", f"out={tmp_path / 'out'}", *MACHINE]))
     for given in (["--config-dir", str(conf), "model=own"], [f"model._target_={OWN}"]):
         _, cfg = check_request(load_request([f"checkpoint={run}", f"out={tmp_path / 'out'}", *MACHINE, *given]))
         assert cfg.model["_target_"] == OWN and cfg.model["hidden_channels"] == 4  # of the trained run

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fullgnn.config import Config
+from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import World
 from fullgnn.engine import checkpoints as engine
 from fullgnn.errors import ConfigError, DataError, FullGNNError
@@ -338,3 +339,13 @@ def test_a_checkpoint_without_a_file_of_rows_is_refused(ranks, tmp_path: Path, g
 def test_a_checkpoint_holds_what_torch_loads_safely(trained: Path) -> None:
     for file in files.checkpoints(trained)[-1].glob("*.pt"):
         torch.load(file, weights_only=True)
+
+
+def test_an_optimizer_that_keeps_a_row_and_a_column_of_a_matrix_goes_on(ranks, tmp_path: Path) -> None:
+    keys = ["dataset=karate", "optimizer._target_=torch.optim.Adafactor", "~optimizer.betas", "~optimizer.eps"]
+    keys += ["train.checkpoint_every=1", "runtime.threads=1"]
+    for more in (["run_dir=whole", "train.epochs=4"], ["run_dir=again", "train.epochs=2"]):
+        ranks(1)(run, load_config(compose(*keys, more[0].replace("=", f"={tmp_path}/"), more[1])))
+    ranks(1)(run, load_config(compose(*keys, f"run_dir={tmp_path}/again", "train.epochs=4", "resume=auto")))
+    for key, tensor in left(tmp_path / "whole")["tensors"].items():
+        assert torch.equal(left(tmp_path / "again")["tensors"][key], tensor), key

@@ -163,3 +163,14 @@ def test_another_file_in_the_place_of_the_temporary_one_is_known_by_itself(file:
 def test_train_graph_without_a_cache_hashes_nothing(prepares: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "_contents", lambda graph, cache_dir: pytest.fail("it is hashed"))
     api.train_graph(club())
+
+
+def test_times_of_files_that_are_none_are_passed_over(file: Path, tmp_path: Path) -> None:
+    cfg = config("dataset=npz", f"dataset.path={file}", f"runtime.cache_dir={tmp_path}/cache", "reorder=none")
+    features_of(cfg)
+    (kept,) = (tmp_path / "cache" / source.FILES).glob("*.npz")
+    with np.load(kept) as arrays:
+        names = {name: arrays[name] for name in arrays if name != "stats"}
+    for stats in (np.array([["a", "b", "c"]]), np.full((1, 3), np.inf), np.zeros((2, 3), np.int64), None):
+        np.savez(kept, **names, **({} if stats is None else {"stats": stats}))
+        np.testing.assert_array_equal(features_of(cfg), np.eye(34))

@@ -5,11 +5,13 @@ epochs on karate with vectors of the nodes, and its prepared graph.
 """
 
 import collections
+import copy
 import functools
 import hashlib
 import json
 import logging
 import shutil
+import time
 import zipfile
 import zlib
 from dataclasses import replace
@@ -39,7 +41,7 @@ from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.storage import checkpoint as files
 from fullgnn.storage.fields import of_fields
 from fullgnn.storage.record import read_epochs, read_record
-from fullgnn.storage.text import parse_yaml, read_text
+from fullgnn.storage.text import parse_json, parse_yaml, read_text
 from fullgnn.storage.torch_file import load
 from tests.cases import config, dense_graph
 from tests.commands import run_command, torchrun
@@ -353,6 +355,13 @@ HUGE = {
     "an array of 2^40 bytes": b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b".",
     "a call": _pickled(b"cos\nsystem\nX\x04\0\0\0true\x85R"),
     "a deep list": _pickled(b"]" * 10**5 + b"a" * (10**5 - 1)),
+    "a deep key, whose hash ends the process": _pickled(b"})" + b"\x85" * 300_000 + b"K\x01s"),
+    "a key that takes 2^60 steps to hash": _pickled(
+        b")q\x00", *(bytes([0x68, k, 0x68, k, 0x86, 0x71, k + 1]) for k in range(60)), b"}h\x3cK\x01s"
+    ),
+    "an ordered mapping that is called with a deep key": _pickled(
+        b"ccollections\nOrderedDict\n]](" + b")" + b"\x85" * 300_000 + b"K\x01ea\x85R"
+    ),
     "a storage of objects": _pickled(b"(X\x07\0\0\0storagecbuiltins\nlist\nX\x01\0\0\x000X\x03\0\0\0cpuK\x04tQ"),
 }
 
@@ -374,6 +383,32 @@ def test_a_compressed_archive_is_refused(tmp_path: Path) -> None:
         archive.writestr("archive/version", "3\n")
     with pytest.raises(DataError, match="data.pkl is compressed"):
         files.read(tmp_path, files.STATE)
+
+
+def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "state.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", _pickled(b"N"))
+        archive.writestr("archive/version", "3\n")
+        archive.writestr("archive/data/0", bytes(1000))
+        again = archive.getinfo("archive/data/0")
+        for number in range(1, 10):
+            archive.filelist.append(copy.copy(again))
+            archive.filelist[-1].filename = f"archive/data/{number}"
+    with pytest.raises(DataError, match="its members overlap"):
+        files.read(tmp_path, files.STATE)
+
+
+def test_odd_texts_are_refused_at_once() -> None:
+    for text in ("!!bool foo", '!!int ""', '!!float ""', "!!timestamp x"):
+        with pytest.raises(DataError, match="cannot be read as YAML"):
+            parse_yaml(text, "config.yaml")
+    assert parse_yaml("a: ._", "config.yaml") == {"a": "._"}
+    begin = time.process_time()
+    for end in ("", "\\"):
+        with pytest.raises(DataError, match="is no JSON"):
+            parse_json("[" + "[]" * 70 + ',"' + '\\"' * 60_000 + end, "record.json")
+    assert time.process_time() - begin < 5  # it took minutes, quadratic in the length
+    assert parse_json('["[[[[", "a\\"[", ' + "[" * 60 + "]" * 60 + ', "' + "[" * 99 + '"]', "record.json")[1] == 'a"['
 
 
 def test_one_flipped_bit_of_the_best_weights_is_named_with_the_cure(tmp_path: Path, new_checkpoint: Path) -> None:

@@ -115,6 +115,12 @@ def test_a_damaged_record_is_one_line(tmp_path, content: str, message: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_numbers_beyond_reason_damage_a_line(tmp_path) -> None:
+    for line in ('{"epoch": -1' + "0" * 400 + "}", '{"epoch": 2, "loss": 1' + "0" * 400 + "}", '{"epoch": -1}'):
+        (tmp_path / "epochs.jsonl").write_text('{"epoch": 1, "loss": 2.0}\n' + line + "\n")
+        assert read_epochs(tmp_path) == ([{"epoch": 1, "loss": 2.0}], True)
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="run_dir=.*file/run cannot be written"):

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError, message_of
+from fullgnn.errors import ConfigError, DataError, message_of, quoted
 from fullgnn.graph import remarks
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
@@ -149,7 +149,11 @@ def _beside(node: Mapping[str, Any], name: str) -> Any:
     declared = signature(function).parameters
     if not declared.keys() <= keys.keys():
         return None  # another function of a user's module
-    return function(**{key: keys[key] for key in declared})
+    try:
+        return function(**{key: keys[key] for key in declared})
+    except (OSError, RuntimeError, ValueError) as error:  # a path that no system has
+        told = ", ".join(f"dataset.{key}={quoted(keys[key])}" for key in declared)
+        raise DataError(f"{told} cannot be used ({quoted(message_of(error))}): give another one") from error
 
 
 def _loader(node: Mapping[str, Any]) -> tuple[Callable[..., Graph], dict[str, Any]]:

@@ -130,7 +130,10 @@ def _read_array(path: Path) -> np.ndarray:
     """The one array, of numbers or booleans, in a pickle file."""
     value = _pickled(path)
     try:
-        return _array(value)
+        array = _array(value)
+        if not array.ndim:
+            raise ValueError("it holds one number where an array belongs")
+        return array
     except ValueError as error:
         raise _unreadable(path, error) from error
 
@@ -253,9 +256,10 @@ def _int_lists(items: list[Any], num_bytes: int) -> Iterator[IntLists]:
             raise ValueError("its values are no lists")
         if sum(map(len, lists)) > num_bytes:
             raise ValueError(f"it has {sum(map(len, lists))} links in {num_bytes} bytes, one list many times")
-        numbers = [np.array(one, dtype=object) for one in (keys, list(chain.from_iterable(lists)))]
-        if any(type(number) is not int for one in numbers for number in one):
+        flat = list(chain.from_iterable(lists))
+        if any(type(number) is not int for one in (keys, flat) for number in one):
             raise ValueError("its lists hold other things than integers")
+        numbers = [np.array(one, dtype=object) for one in (keys, flat)]
         counts = np.array([len(one) for one in lists], dtype=np.int64)
         yield IntLists(numbers[0].astype(np.int64), counts, numbers[1].astype(np.int64))
         pairs = []

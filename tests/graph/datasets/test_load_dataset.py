@@ -233,3 +233,10 @@ def test_a_loader_need_not_say_which_files_it_reads(source, tmp_path, monkeypatc
     node = {"_target_": "of_a_user.load", "name": "mine", "symmetrize": False, "num_nodes": 3}
     assert dataset_files(node) is None
     check_dataset(node)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a" * 4000, "~nobody_of_this_name/x"])
+def test_a_path_that_no_system_has_is_named(path, compose_dataset):
+    with pytest.raises(DataError, match="dataset.path=.* cannot be used") as caught:
+        check_dataset(compose_dataset("npz") | {"path": path})
+    assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)

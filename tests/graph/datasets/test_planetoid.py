@@ -258,6 +258,12 @@ HOSTILE = {
     "a name of the extension registry": b"\x82\x01",
     "a persistent name": b"U\x01aQ",
     "more bytes than there are": b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
+    "lists of lists, which stand for 10^9 numbers": b"]("
+    + b"K\x01" * 10
+    + b"eq\x00"
+    + b"".join(b"](" + bytes([0x68, k]) * 10 + b"eq" + bytes([k + 1]) for k in range(8))
+    + b"}K\x00h\x08s",
+    "one number": py2_array(np.array(1.0)),
     "a class that is called": b"cnumpy\nndarray\n(J\xff\xff\xff\x7ft\x85R",
 }
 
