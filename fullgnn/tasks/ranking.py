@@ -153,8 +153,11 @@ def ranking_scores(best: BestItems, wanted: WantedScores, metrics: tuple[str, ..
 
 
 def _places(best: BestItems, wanted: WantedScores) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each wanted item that may be among the best ones of its user: the user, and how many items are ``better`` and
-    ``equal``. Sorted by user, then by place."""
+    """Find the places of the wanted items that may be among the best ones of their users.
+
+    Returns:
+        for each such item its user, and how many items are ``better`` and ``equal``; sorted by user, then by place.
+    """
     user, scores = wanted.by_user()
     tops, num_tied = best.scores.cpu().numpy(), best.num_tied.cpu().numpy()
     ranked = np.flatnonzero((scores >= tops[user, -1]) & (scores > _NOT_RANKED))

@@ -31,7 +31,7 @@ from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
 SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
 MASKS = ("train_mask", "val_mask", "test_mask")
 SHARES = (0.6, 0.2)
-"""Of the labelled nodes of a file without masks, those for training and for validation."""
+"""Fractions of the labelled nodes that are for training and for validation, where a file has no masks."""
 
 log = logging.getLogger(__name__)
 
