@@ -1,6 +1,7 @@
 """Predictions of a trained model equal those of its training, on any number of ranks; refusals; memory; the command."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -305,6 +306,37 @@ class _Shapes(TorchDispatchMode):
             if isinstance(one, torch.Tensor):
                 self.found.add(tuple(one.shape))
         return result
+
+
+CHECKS_SIZES = """
+import sys
+from fullgnn.config import conf_dir
+from fullgnn.engine.prediction import check_size, read_trained
+from fullgnn.errors import DataError
+from tests.cases import config
+
+trained = read_trained(sys.argv[1], "best")
+for file in (conf_dir() / "model").glob("*.yaml"):
+    if file.stem != "base":
+        task = "link_prediction" if file.stem == "lightgcn" else "node_classification"
+        node = config(f"model={file.stem}", f"task={task}").model
+        width = "embedding_channels" if file.stem == "lightgcn" else "hidden_channels"
+        try:
+            check_size(trained, node | ({width: 10**5} if width in node else {}))
+            print(file.stem, "fits")
+        except DataError as error:
+            print(file.stem, "is refused")
+print("compiler:", "torch._dynamo" in sys.modules)
+"""
+
+
+def test_sizes_are_checked_without_memory_and_without_the_compiler_of_torch(karate_run: Path, tmp_path: Path) -> None:
+    """torch would take seconds to import its compiler, and say at the end of the run that a backend is missing."""
+    done = run_command([sys.executable, "-c", CHECKS_SIZES], str(karate_run), cwd=tmp_path)
+    lines = done.output.splitlines()
+    assert done.status == 0 and lines[-1] == "compiler: False", done.output
+    assert sorted(line.split()[0] for line in lines if line.endswith("fits")) == ["lightgcn", "sgc"], done.output
+    assert len(lines) > 10
 
 
 def test_no_rank_holds_the_results_of_all_nodes(ranks: MakeRanks, several_labels_run: Path, tmp_path: Path) -> None:

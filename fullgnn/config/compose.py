@@ -46,10 +46,7 @@ def _in_dry_run(dry: Any, real: Any, *, _root_: DictConfig) -> Any:
     return dry if OmegaConf.select(_root_, "runtime.dry_run", default=False) else real
 
 
-_register: Any = OmegaConf.register_resolver
-if "replace" not in inspect.signature(_register).parameters:  # before OmegaConf 2.4 it is another function
-    _register = OmegaConf.register_new_resolver
-_register("in_dry_run", _in_dry_run, replace=True)
+OmegaConf.register_new_resolver("in_dry_run", _in_dry_run, replace=True)
 
 ConfigStore.instance().store(name="schema", node=Config)
 ConfigStore.instance().store(name="schema_minibatch", node=MinibatchConfig)

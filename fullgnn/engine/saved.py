@@ -136,7 +136,8 @@ def _check_like(value: Any, now: Any, place: str) -> None:
             _check_like(one, below, f"{place}.{number}")
     elif type(now) in (int, float):
         whole = type(now) is int and place.rpartition(".")[2] in _COUNTS
-        if type(value) not in ((int,) if whole else (int, float)) or not math.isfinite(value) or abs(value) > 2**62:
+        is_number = type(value) in ((int,) if whole else (int, float))
+        if not is_number or (math.isfinite(now) and not abs(value) <= 2**62):  # a schedule may begin at infinity
             raise Misfit(f"{quoted(place)} is no number but {_in_words(value)}")
     elif now is not None and type(value) is not type(now):
         raise Misfit(f"{quoted(place)} is {_in_words(value)}")
@@ -236,7 +237,7 @@ def _check_schedule(saved: Any, schedule: Any, place: str) -> None:
     """Refuse a state of a ``schedule`` that has other kinds of values than its own, or other arguments."""
     now = schedule.state_dict()
     arguments = inspect.signature(type(schedule)).parameters.keys() - {"last_epoch"}
-    _check_keys(saved, {"last_epoch": 0}, place)
+    _check_keys(saved, {key: 0 for key in ("last_epoch",) if key in now}, place)  # a ChainedScheduler has none
     for key, value in saved.items():
         below = f"{place}.{quoted(key)}"
         if key == "_schedulers" and hasattr(schedule, key):

@@ -37,10 +37,17 @@ class Linear(torch.nn.Module):
         return linear(x, self.weight, self.bias, activation)
 
 
-def glorot(in_channels: int, out_channels: int, generator: torch.Generator) -> Tensor:
-    """(in_channels, out_channels) Glorot-uniform numbers, drawn in float64 and rounded to the default dtype."""
+def glorot(in_channels: int, out_channels: int, generator: torch.Generator, num: int | None = None) -> Tensor:
+    """(in_channels, out_channels) Glorot-uniform numbers, drawn in float64 and rounded to the default dtype.
+
+    Args:
+        num: of such matrices, which are drawn one after the other and returned as (num, in_channels, out_channels).
+    """
     bound = (6 / (in_channels + out_channels)) ** 0.5
-    drawn = torch.rand(in_channels, out_channels, generator=generator, dtype=torch.float64) * 2 * bound - bound
+    shape = (in_channels, out_channels) if num is None else (num, in_channels, out_channels)
+    drawn = torch.rand(shape, generator=generator, dtype=torch.float64)
+    # In place: other arithmetic on the device "meta" makes torch import its compiler, which takes seconds.
+    drawn.mul_(2).mul_(bound).sub_(bound)
     return drawn.to(torch.get_default_dtype())
 
 

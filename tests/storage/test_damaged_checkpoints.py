@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
+from torch.optim import lr_scheduler as schedules
 
 from fullgnn.config import Config, build
 from fullgnn.config.trust import plain_config
@@ -318,6 +319,45 @@ def test_damaged_files_of_a_run_are_named_or_read(
         outcome = in_child(use_run, folder)
         file.write_bytes(content)
         assert is_right(outcome), f"{file.name}, seed {seed}: {outcome}"
+
+
+def _chained(optimizer: torch.optim.Optimizer) -> schedules.LRScheduler:
+    return schedules.ChainedScheduler([schedules.ConstantLR(optimizer), schedules.ExponentialLR(optimizer, 0.9)])
+
+
+SCHEDULES: dict[str, Any] = {
+    "ChainedScheduler": _chained,
+    "ConstantLR": schedules.ConstantLR,
+    "CosineAnnealingLR": lambda optimizer: schedules.CosineAnnealingLR(optimizer, 9),
+    "CosineAnnealingWarmRestarts": lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, 2),
+    "CyclicLR": lambda optimizer: schedules.CyclicLR(optimizer, 0.01, 0.1, cycle_momentum=False),
+    "ExponentialLR": lambda optimizer: schedules.ExponentialLR(optimizer, 0.9),
+    "LambdaLR": lambda optimizer: schedules.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
+    "LinearLR": schedules.LinearLR,
+    "MultiStepLR": lambda optimizer: schedules.MultiStepLR(optimizer, [1, 1, 3]),
+    "OneCycleLR": lambda optimizer: schedules.OneCycleLR(optimizer, 0.5, total_steps=9, cycle_momentum=False),
+    "PolynomialLR": schedules.PolynomialLR,
+    "SequentialLR": lambda optimizer: schedules.SequentialLR(
+        optimizer, [schedules.ConstantLR(optimizer), schedules.StepLR(optimizer, 2)], [1]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_of_torch_goes_on_with_its_state(tmp_path: Path, name: str) -> None:
+    state, again = new_state(), new_state()
+    state.schedule, again.schedule = SCHEDULES[name](state.optimizer), SCHEDULES[name](again.optimizer)
+    for _ in range(3):
+        state.optimizer.step()
+        state.schedule.step()
+    torch.save(state.state_dict(), tmp_path / "state.pt")
+    saved = load(tmp_path / "state.pt")
+    check_state(saved, again)
+    again.load_state_dict(saved, None)
+    for one in (state, again):
+        one.optimizer.step()
+        one.schedule.step()  # type: ignore[union-attr]
+    assert again.schedule.get_last_lr() == state.schedule.get_last_lr()
 
 
 def test_every_bit_of_a_small_file_counts_or_does_not(tmp_path: Path, every_case: bool) -> None:
