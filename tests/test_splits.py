@@ -11,6 +11,7 @@ from fullgnn import api, train, train_minibatch
 from fullgnn.api import train_graph
 from fullgnn.config import Config
 from fullgnn.distributed import world_of_one
+from fullgnn.engine.checks import check_training_data
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate
@@ -85,6 +86,24 @@ def test_keys_of_a_split_that_would_do_nothing_are_refused(masked: Path, plain: 
             train.COMMAND.start(cfg, [])
         with pytest.raises(ConfigError, match=message):
             load_dataset(cfg.dataset)
+
+
+def test_masks_without_a_node_are_split_where_a_fraction_asks_for_it(tmp_path: Path) -> None:
+    """``Graph.save`` always writes three masks."""
+    path = tmp_path / "saved.npz"
+    club(**NO_MASKS).save(path)
+    keys, none = ["dataset=npz", f"dataset.path={path}"], [[], [], []]
+    assert masks_of(load_dataset(config(*keys).dataset)) == none
+    for fraction, shares in (("train_fraction=0.5", (0.5, 0.2, 0)), ("val_fraction=0.1", (0.6, 0.1, 0))):
+        cfg = config(*keys, f"dataset.{fraction}")
+        graph = load_dataset(cfg.dataset)
+        assert masks_of(graph) == drawn(*shares) and graph.remarks == {"random_split_nodes": 34}
+        check_training_data(cfg)
+    with pytest.raises(DataError, match="no train_mask, .*give dataset.train_fraction=0.6"):
+        check_training_data(config(*keys))
+    with pytest.raises(ConfigError, match="has no labels, whose nodes"):
+        without(path, "labels")
+        check_training_data(config(*keys, "dataset.train_fraction=0.5"))
 
 
 def test_the_configuration_of_an_earlier_version_still_reads_a_file_with_masks(masked: Path) -> None:

@@ -58,7 +58,7 @@ def plain_config(config: Any) -> dict[str, Any]:
     def plain(value: Any, depth: int) -> Any:
         budget[0] -= 1
         if depth > _MAX_DEPTH or budget[0] < 0:
-            raise DataError("its configuration is deeper or larger than any")
+            raise DataError("its configuration is nested more deeply, or has more values, than any of a run")
         if isinstance(value, dict) and all(isinstance(key, str) and len(key) < _MAX_TEXT for key in value):
             return {key: plain(below, depth + 1) for key, below in value.items()}
         if isinstance(value, (list, tuple)):

@@ -1,5 +1,4 @@
-"""End a training that has gone wrong: its loss is no finite number, or a parameter is none, or what an evaluation
-computes for the training nodes.
+"""End a training that has gone wrong: its loss, a parameter, or the loss in an evaluation is not a finite number.
 
     loss          looked at where it is read for the records, so at most one epoch, or one batch, late on a GPU
     evaluation    two numbers, summed over the ranks, are launched with it and read after its metrics

@@ -44,13 +44,14 @@ class Patience:
             best = state.best.metrics[self._metric]
             log.info(
                 "stopped early after epoch %d of %d: %s has not been better than %.4f, that of epoch %d, for %d"
-                " evaluations (train.patience=%d)",
+                " evaluation%s (train.patience=%d)",
                 state.epoch,
                 self._train.epochs,
                 self._metric,
                 best,
                 state.best.epoch,
                 state.stale,
+                "" if state.stale == 1 else "s",
                 self._train.patience,
             )
 

@@ -77,7 +77,11 @@ def parameters_of(saved: Any) -> tuple[int, dict[str, Tensor]]:
 
 
 def check_metrics(metrics: Any) -> None:
-    """Refuse ``metrics`` that are no numbers, or None, by name. Raises: Misfit."""
+    """Refuse ``metrics`` that are not numbers, or None, by name.
+
+    Raises:
+        Misfit: as ``check_state``.
+    """
     _check_mapping(metrics, "metrics")
     for name, value in metrics.items():
         if not (isinstance(name, str) and (value is None or type(value) in (int, float))):
@@ -85,7 +89,11 @@ def check_metrics(metrics: Any) -> None:
 
 
 def check_model(saved: Any, model: Mapping[str, Tensor]) -> None:
-    """Refuse parameters whose names, types or shapes differ from those of a ``model``. Raises: Misfit."""
+    """Refuse parameters whose names, types or shapes differ from those of a ``model``.
+
+    Raises:
+        Misfit: as ``check_state``.
+    """
     _check_keys(saved, model, "model")
     for name, tensor in model.items():
         _check_tensor(saved[name], tensor.shape, tensor.dtype, f"model.{name}")

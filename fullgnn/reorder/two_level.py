@@ -48,8 +48,8 @@ def two_level(
     """Number the nodes so that the parts are consecutive and neighbours in a part are near each other.
 
     With ``scope="block"`` the ``partitioner`` decides which nodes form which part, then ``method`` orders each part
-    (or, with ``num_blocks``, each of ``num_blocks`` equal blocks of consecutive nodes). With ``scope="whole"`` the
-    ``method`` orders the whole graph, then the ``partitioner`` cuts it.
+    (or, with ``num_blocks``, each of ``num_blocks`` equal blocks of consecutive nodes, at most one a node). With
+    ``scope="whole"`` the ``method`` orders the whole graph, then the ``partitioner`` cuts it.
 
     Args:
         adj: (n, n), as the dataset stores it, before normalisation.
@@ -77,7 +77,7 @@ def two_level(
                 f": cut all {num_nodes} into {num_parts}."
             )
         middle = time.perf_counter()
-        blocks = cut if num_blocks is None else contiguous(adj, train_mask, num_blocks, seed)
+        blocks = cut if num_blocks is None else contiguous(adj, train_mask, min(num_blocks, num_nodes), seed)
         perm, reorder_used = blockwise(adj, method, blocks, seed)
         partition_time_s, reorder_time_s = middle - begin, time.perf_counter() - middle
     used = UsedMethods(partition_used, reorder_used, blocks.partition.num_parts, partition_time_s, reorder_time_s)

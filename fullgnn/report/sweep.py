@@ -183,7 +183,7 @@ def sweep_table(rows: list[dict[str, Any]]) -> str:
 def seeds_table(rows: list[dict[str, Any]]) -> str:
     """One line for the finished jobs that differ in seeds and splits alone: means and standard deviations.
 
-    It is empty unless two jobs do.
+    It is empty if no two jobs differ in these alone.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -198,7 +198,7 @@ def seeds_table(rows: list[dict[str, Any]]) -> str:
     for name, jobs in zip(names, groups.values()):
         means = merged([{column: job.get(column) for column, _ in measured.values()} for job in jobs])
         cells.append([name, str(len(jobs)), *(shown(means[column], show, "-") for column, show in measured.values())])
-    return format_table(["mean ± std", "seeds", *measured], cells)
+    return format_table(["mean ± std", "runs", *measured], cells)
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:

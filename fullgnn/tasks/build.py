@@ -25,7 +25,7 @@ def learns_labels(node: Mapping[str, Any]) -> bool:
 
 
 def lacks_examples(graph: Graph) -> list[str]:
-    """What ``graph`` has not of ``labels`` and ``train_mask``."""
+    """Which of ``labels`` and ``train_mask`` the ``graph`` lacks."""
     present = {"labels": is_labelled(graph.labels).any(), "train_mask": graph.train_mask.any()}
     return [name for name in present if not present[name]]
 
@@ -46,8 +46,8 @@ def refuse_without_examples(node: Mapping[str, Any], what: str, lacks: Sequence[
         cure = f"write it with {' and '.join(lacks)}, or choose task=link_prediction, which learns from edges alone"
     elif not cure:
         cure = (
-            "write it with a train_mask that has nodes, or (dataset=npz) without any mask, so that its labelled nodes"
-            " are split by dataset.train_fraction"
+            "write it with a train_mask that has nodes, or (dataset=npz) with none in any mask and give"
+            " dataset.train_fraction=0.6, which splits the labelled nodes at random"
         )
     raise DataError(
         f"{what} has no {' and no '.join(lacks)}, and task={node['name']} learns from labelled nodes: {cure}"

@@ -50,6 +50,11 @@ def test_contiguous_parts_may_be_cut_from_other_blocks(planted) -> None:
     assert np.array_equal(order.partition.bounds, Partition.equal(1000, 4).bounds)
 
 
+def test_more_blocks_than_nodes_are_one_a_node(planted) -> None:
+    order = two_level(planted, TRAIN, partition.contiguous, reorder.degree, "block", 4, 10**9, 0)
+    assert order.used.reorder_num_blocks == len(TRAIN) and np.array_equal(order.perm, np.arange(len(TRAIN)))
+
+
 @pytest.mark.parametrize(
     ("partitioner", "scope", "num_blocks", "message"),
     [

@@ -93,7 +93,7 @@ def test_jobs_that_differ_in_the_seed_have_a_mean() -> None:
     rows[1]["epoch_time_ms"] = 4.0
     rows[2] |= {"status": "failed", "error": "no"}
     header, _, *lines = seeds_table(rows).splitlines()
-    assert [cell.strip() for cell in header.split("|")[1:4]] == ["mean ± std", "seeds", "epoch ms"]
+    assert [cell.strip() for cell in header.split("|")[1:4]] == ["mean ± std", "runs", "epoch ms"]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert [(one[:3], one[-1]) for one in cells] == [
         (["lr=1", "2", "3.00 ± 1.41"], "62.50 ± 17.68 %"),

@@ -5,7 +5,7 @@ Beside ``load`` may stand functions that take some of its keys. They download no
 - ``files`` returns the files that ``load`` reads. For a file that is missing, and that ``load`` does not download, it
   raises the ``DataError`` of ``load``;
 - ``check`` raises the errors of ``load`` that its keys and the files show at once;
-- ``lacks`` returns what the graph is known to lack of ``labels`` and ``train_mask``.
+- ``lacks`` returns which of ``labels`` and ``train_mask`` the graph is known to lack.
 """
 
 import logging
@@ -98,7 +98,7 @@ def contents_of(contents: str | None, path: str | None) -> str | None:
 
 
 def dataset_lacks(node: Mapping[str, Any]) -> list[str]:
-    """What the graph is known to lack, before it is loaded, of ``labels`` and ``train_mask``.
+    """Which of ``labels`` and ``train_mask`` the graph is known to lack, before it is loaded.
 
     Raises:
         ConfigError, DataError: as ``check_dataset``.

@@ -38,7 +38,7 @@ def files(train_path: str, test_path: str) -> list[Path]:
 
 
 def lacks() -> list[str]:
-    """What the graph has not of ``labels`` and ``train_mask``."""
+    """Both ``labels`` and ``train_mask``: a graph of users and items has none."""
     return ["labels", "train_mask"]
 
 

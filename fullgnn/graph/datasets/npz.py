@@ -65,7 +65,8 @@ def load(
 
     Masks in the file define the split. Without masks, the labelled nodes, if there are any, are split at random by
     ``train_fraction`` (None: 0.6), ``val_fraction`` (None: 0.2) and ``seed``; the rest is for testing. A remark has
-    their number. The masks of a file of ``train_graph`` (``contents``) were drawn by the same keys, if they were.
+    their number. Masks without a single node are split like this only where a fraction is given. The masks of a file of
+    ``train_graph`` (``contents``) were drawn by the same keys, if they were.
 
     Raises:
         ConfigError: one of the three is given, and there is nothing to split, or a split already.
@@ -92,8 +93,11 @@ def load(
         of_train_graph = contents_of(contents, path) is not None
         if not of_train_graph:
             _check_split(arrays, _given(train_fraction, val_fraction, seed))
-        if masks and not of_train_graph and train_fraction is not None:  # as in the runs of earlier versions
-            log.info("%s has masks: dataset.train_fraction and dataset.val_fraction do nothing", file)
+        if masks and not of_train_graph and (train_fraction, val_fraction) != (None, None):
+            if _is_split(arrays):  # the fractions are the usual ones, as in the runs of earlier versions
+                log.info("%s has masks: dataset.train_fraction and dataset.val_fraction do nothing", file)
+            else:
+                masks = {}
         if not masks and given is not None:
             train_share = SHARES[0] if train_fraction is None else train_fraction
             val_share = SHARES[1] if val_fraction is None else val_fraction
@@ -153,18 +157,19 @@ def check(
         _check_split(_Arrays(file, WRITE_AGAIN), given)
 
 
-def lacks(name: str | None, root: str, path: str | None) -> list[str]:
-    """What the graph has not of ``labels`` and ``train_mask``, by the names in the file and by its mask."""
+def lacks(
+    name: str | None, root: str, path: str | None, train_fraction: float | None, val_fraction: float | None
+) -> list[str]:
+    """Which of ``labels`` and ``train_mask`` the graph lacks, by the names in the file and by its masks."""
     (file,) = files(name, root, path)
     if not file.is_file():
         return []
     arrays = _Arrays(file, WRITE_AGAIN)
-    found = [] if "labels" in arrays else ["labels"]
-    masks = [mask for mask in MASKS if mask in arrays]
-    if masks and "train_mask" in masks:
-        mask = arrays["train_mask"]
-        return found if mask.dtype.kind not in "biuf" or mask.any() else [*found, "train_mask"]
-    return [*found, "train_mask"] if masks or found else []
+    if "labels" not in arrays:
+        return ["labels", *([] if _has_nodes(arrays, "train_mask") else ["train_mask"])]
+    asks_for_split = (train_fraction, val_fraction) != (None, None) and not _is_split(arrays)
+    has_masks = any(mask in arrays for mask in MASKS)
+    return [] if not has_masks or asks_for_split or _has_nodes(arrays, "train_mask") else ["train_mask"]
 
 
 def _given(train_fraction: float | None, val_fraction: float | None, seed: int) -> str:
@@ -177,10 +182,19 @@ def _given(train_fraction: float | None, val_fraction: float | None, seed: int) 
 
 def _check_split(arrays: "_Arrays", given: str) -> None:
     """Refuse the ``given`` keys of a split if there is nothing to split, or a split already."""
-    has_masks = any(mask in arrays for mask in MASKS)
-    if given and (has_masks or "labels" not in arrays):
-        why = "has masks, which are its split" if has_masks else "has no labels, whose nodes could be split"
+    if given and ((is_split := _is_split(arrays)) or "labels" not in arrays):
+        why = "has masks, which are its split" if is_split else "has no labels, whose nodes could be split"
         raise ConfigError(f"{given} would do nothing, since {arrays.file} {why}: leave it out")
+
+
+def _is_split(arrays: "_Arrays") -> bool:
+    """Whether a mask of the file has a node."""
+    return any(_has_nodes(arrays, mask) for mask in MASKS)
+
+
+def _has_nodes(arrays: "_Arrays", mask: str) -> bool:
+    """Whether a ``mask`` is in the file and not empty; one of a wrong type counts, which ``load`` refuses."""
+    return mask in arrays and (arrays[mask].dtype.kind not in "biuf" or bool(arrays[mask].any()))
 
 
 class _Arrays:

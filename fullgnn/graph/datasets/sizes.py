@@ -5,7 +5,7 @@ from fullgnn.storage.memory import check_fits
 
 
 def check_size(name: str, num_nodes: int, num_entries: int, num_features: int) -> None:
-    """Refuse a graph whose nodes, or whose arrays, are too many for any or for this machine.
+    """Refuse a graph with more nodes than any graph may have, or whose arrays do not fit into this machine's memory.
 
     Raises:
         DataError: one line with the numbers.
