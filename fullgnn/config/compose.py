@@ -150,8 +150,7 @@ def load_config(cfg: DictConfig) -> Config:
             value = OmegaConf.select(cfg, key)
             if value is not None and value > maximum:
                 raise ConfigError(f"{key}={value} is out of range: it must be at most {maximum}")
-        if cfg.seed >= 2**63:
-            raise ConfigError(f"seed={cfg.seed} is too large: it must be below 2^63")
+        _check_whole_numbers(OmegaConf.to_container(cfg))
         if cfg.train.patience and not cfg.train.eval_every:
             raise ConfigError(
                 f"train.patience={cfg.train.patience} counts evaluations: set train.eval_every to 1 or more"
@@ -169,6 +168,18 @@ def load_config(cfg: DictConfig) -> Config:
         raise ConfigError(explain(error, schema)) from error
 
 
+def _check_whole_numbers(node: Any, place: str = "") -> None:
+    """Refuse a number that no int64 holds: neither records nor compiled functions could."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            _check_whole_numbers(value, f"{place}.{key}" if place else str(key))
+    elif isinstance(node, list):
+        for value in node:
+            _check_whole_numbers(value, place)
+    elif isinstance(node, int) and not -(2**63) <= node < 2**63:
+        raise ConfigError(f"{place}={node} is too large: it must be below 2^63")
+
+
 def _check_dry_run(cfg: DictConfig) -> None:
     if not cfg.runtime.dry_run:
         if cfg.world_size is not None or cfg.rank:
@@ -181,8 +192,9 @@ def _check_dry_run(cfg: DictConfig) -> None:
 
 def is_user_error(error: BaseException) -> bool:
     """Whether Hydra or OmegaConf raised ``error`` because of what the user wrote."""
-    not_a_name = isinstance(error, ValueError) and str(error).startswith("Config group override must be")  # scheme=2
-    return not_a_name or isinstance(error, (HydraException, OmegaConfBaseException))
+    of_hydra = ("Config group override must be", "Exceeds the limit")  # scheme=2, and a number of 5000 digits
+    by_text = isinstance(error, ValueError) and str(error).startswith(of_hydra)
+    return by_text or isinstance(error, (HydraException, OmegaConfBaseException))
 
 
 def explain(error: Exception, schema: type[Config] = Config) -> str:
@@ -195,6 +207,8 @@ def explain(error: Exception, schema: type[Config] = Config) -> str:
         return f"{group}={choice} is not known: choose one of {options}"
     if isinstance(error, OverrideParseException):
         return f"argument {error.override} cannot be read: write key=value, and quote a value with special characters"
+    if text.startswith("Exceeds the limit"):
+        return "a number on the command line has thousands of digits: give one below 2^63"
     if text.startswith("Config group override must be"):
         return (
             "a number or null is no choice of dataset, model, scheme or another group: give a name, as in scheme=1.5d"

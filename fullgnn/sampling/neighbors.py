@@ -232,8 +232,8 @@ def check_fanouts(fanouts: Sequence[int]) -> None:
     for fanout in fanouts:
         if fanout != ALL and not 1 <= fanout <= MAX_FANOUT:
             raise ConfigError(
-                f"sampler.fanouts has {fanout}: give the number of neighbours of a node at each hop, at least 1, or"
-                f" {ALL} for all"
+                f"sampler.fanouts has {fanout}: give the number of neighbours of a node at each hop, 1 to"
+                f" {MAX_FANOUT}, or {ALL} for all"
             )
 
 

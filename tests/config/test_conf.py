@@ -262,6 +262,10 @@ WRONG = {
     "runtime.dry_run=true world_size=1000001": "world_size=1000001 is out of range: it must be at most 1000000",
     "seed=-1": "seed=-1 is out of range: it must be finite and at least 0",
     "seed=9223372036854775808": "seed=9223372036854775808 is too large: it must be below 2^63",
+    "train.epochs=9223372036854775808": "train.epochs=9223372036854775808 is too large: it must be below 2^63",
+    "model.hidden_channels=99999999999999999999": "model.hidden_channels=99999999999999999999 is too large",
+    "optimizer.betas=[99999999999999999999,0]": "optimizer.betas=99999999999999999999 is too large",
+    f"train.epochs={'9' * 5000}": "a number on the command line has thousands of digits: give one below 2^63",
     "optimizer.lr": "argument optimizer.lr cannot be read: write key=value",
     "~model": "model has no value: give model=...",
     "~train.epochs": "train.epochs cannot be removed: leave out ~train.epochs",
@@ -286,6 +290,7 @@ WRONG_SAMPLED = {
     "sampler.fanouts=5": "sampler.fanouts=5 does not fit: it takes a list, each element an integer, as in [a,b]",
     "sampler.fanout=5": "unknown configuration key sampler.fanout: did you mean sampler.fanouts?",
     "loader.batch_size=x": "loader.batch_size=x does not fit: it takes an integer",
+    "loader.batch_size=9223372036854775808": "loader.batch_size=9223372036854775808 is too large",
     "loader.batchsize=5": "unknown configuration key loader.batchsize: did you mean loader.batch_size?",
     "train.checkpoint_every_batch=5": "unknown configuration key train.checkpoint_every_batch: did you mean",
 }
