@@ -13,7 +13,6 @@ import numpy as np
 
 from fullgnn.config import Config
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedProduct
-from fullgnn.errors import FullGNNError, reason_of
 from fullgnn.prepare.source import key_of_files
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution
@@ -55,14 +54,7 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
 
 def load_job(cfg: Config, world_size: int, key: str, cache: Cache) -> PlannedJob | None:
     """The job that was kept under ``key``; None if there is none."""
-    arrays = cache.load(KIND, key) if key else None
-    if arrays is None:
-        return None
-    try:
-        return _job_of(cfg, world_size, arrays)
-    except (AttributeError, FullGNNError, KeyError, TypeError, ValueError) as error:
-        log.warning("the planned job %s in %s cannot be read (%s): it is not used", key, cache.folder, reason_of(error))
-        return None
+    return cache.load(KIND, key, lambda arrays: _job_of(cfg, world_size, arrays)) if key else None
 
 
 def _job_of(cfg: Config, world_size: int, arrays: Mapping[str, Any]) -> PlannedJob:

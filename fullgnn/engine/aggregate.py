@@ -3,6 +3,7 @@
 import logging
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,7 +74,15 @@ def cached_aggregation(
     x = _placed(graph, world.device, offload)
     node_id = graph.block.source_id.cpu().numpy()
     key = cache.key(product=key, kept=asdict(kept), node_id=node_id, device=world.device.type)
-    stored = cache.load("aggregation", key)
+
+    def checked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        for power in filter(None, kept.powers):
+            rows = torch.from_numpy(arrays[f"power_{power}"])
+            if (rows.shape, rows.dtype) != (x.shape, x.dtype):
+                raise ValueError(f"it is {rows.dtype} {tuple(rows.shape)}, and {x.dtype} {tuple(x.shape)} here")
+        return arrays
+
+    stored = cache.load("aggregation", key, checked)
     missing = all_gather_objects(key if stored is None else None)
     if any(missing):
         found = _products(graph, kept, x, world.device)

@@ -181,17 +181,20 @@ def _pair_makers(links: LinkPairs, nodes: np.ndarray) -> dict[str, Callable[[], 
     return {"first_pairs": lambda: np.stack([indptr[nodes] for indptr in starts]), **lists}
 
 
-def _is_order(stored: dict[str, np.ndarray], num_nodes: int, num_parts: int) -> bool:
-    """Whether arrays of the cache are a permutation of the nodes, and the bounds of the parts."""
-    if not {"perm", "bounds", "num_blocks"} <= stored.keys():
-        return False
-    perm, bounds, num_blocks = (stored[name] for name in ("perm", "bounds", "num_blocks"))
+def _check_order(arrays: dict[str, np.ndarray], num_nodes: int, num_parts: int) -> None:
+    """Refuse arrays of the cache that are not a permutation of the nodes, and the bounds of the parts.
+
+    Raises:
+        KeyError, ValueError: they are not.
+    """
+    perm, bounds, num_blocks = (arrays[name] for name in ("perm", "bounds", "num_blocks"))
     kinds = all(array.dtype.kind in "iu" for array in (perm, bounds, num_blocks))
     if not kinds or (perm.shape, bounds.shape, num_blocks.shape) != ((num_nodes,), (num_parts + 1,), ()):
-        return False
+        raise ValueError("it is the order of another graph")
     if (bounds[0], bounds[-1]) != (0, num_nodes) or (bounds[1:] < bounds[:-1]).any():
-        return False
-    return bool(perm.min() >= 0 and perm.max() < num_nodes and (np.bincount(perm) == 1).all())
+        raise ValueError("the bounds of its parts do not rise")
+    if perm.min() < 0 or perm.max() >= num_nodes or (np.bincount(perm) != 1).any():
+        raise ValueError("it is no permutation of the nodes")
 
 
 def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder:
@@ -210,16 +213,17 @@ def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder
         num_parts=num_parts,
         seed=cfg.seed,
     )
-    stored: Any = cache.load("order", key)
-    if stored is not None and not _is_order(stored, graph.num_nodes, num_parts):
-        log.warning("the order of the nodes in %s is none of this graph: it is computed anew", cache.folder)
-        stored = None
-    if stored is not None:
+
+    def stored_order(arrays: dict[str, np.ndarray]) -> NodeOrder:
+        _check_order(arrays, graph.num_nodes, num_parts)
+        used = UsedMethods(name_of(partitioner), name_of(method), int(arrays["num_blocks"]))
+        return NodeOrder(arrays["perm"], Partition(arrays["bounds"]), used)
+
+    if stored := cache.load("order", key, stored_order):
         log.info(
             "the order of the nodes (%s, %s) is loaded from %s", cfg.partition["name"], cfg.reorder.name, cache.folder
         )
-        used = UsedMethods(name_of(partitioner), name_of(method), int(stored["num_blocks"]))
-        return NodeOrder(stored["perm"], Partition(stored["bounds"]), used)
+        return stored
     works = f"partition={name_of(partitioner)}", f"reorder={name_of(method)}"
     announce(f"{graph.name}: the nodes are ordered ({', '.join(works)})", graph.num_edges, works)
     order = two_level(

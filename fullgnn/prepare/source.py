@@ -243,11 +243,15 @@ def _say_what_changed(cfg: Config, num_parts: int, cache: Cache, identity: dict[
     """Log which files have changed since the graph was prepared with the same settings, if it was."""
     if identity is None or not identity["files"]:
         return
-    kept = cache.load(FILES, _key_of_paths(cfg, num_parts, cache, identity))
-    stats_before = None if kept is None else kept.get("stats")
-    if stats_before is None or (stats_before.dtype, stats_before.shape) != (np.int64, (len(identity["files"]), 3)):
-        return
-    for before, (path, *stats) in zip(stats_before.tolist(), identity["files"]):
+
+    def kept_stats(arrays: dict[str, np.ndarray]) -> list[list[int]]:
+        stats = arrays["stats"]
+        if (stats.dtype, stats.shape) != (np.int64, (len(identity["files"]), 3)):
+            raise ValueError("it is of other files")
+        return stats.tolist()
+
+    kept = cache.load(FILES, _key_of_paths(cfg, num_parts, cache, identity), kept_stats)
+    for before, (path, *stats) in zip(kept or [], identity["files"]):
         changes = []
         for what, old, new in zip(("size", "modified", "changed"), before, stats):
             if old != new:

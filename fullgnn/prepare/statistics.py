@@ -74,8 +74,8 @@ def kept_statistics(folder: Path, self_loops: bool) -> Statistics:
     """
     cache = Cache(str(folder.parent.parent))
     key = cache.key(prepared=folder.name, self_loops=self_loops)
-    if arrays := cache.load(KIND, key):
-        return Statistics.from_arrays(arrays)
+    if kept := cache.load(KIND, key, Statistics.from_arrays):
+        return kept
     prepared = open_folder(folder)
     name, num_edges = prepared.facts.nodes.name, prepared.facts.num_edges
     log.info("counting where the %d non-zeros of %s are, once for all runs and reports: %s", num_edges, name, folder)

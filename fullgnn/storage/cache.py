@@ -8,17 +8,20 @@ any time.
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, quoted, reason_of
 from fullgnn.storage.arrays import DamagedArray, read_arrays
 from fullgnn.storage.atomic import replacing
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FORMAT = 1
 """Part of every key: increase it when the stored arrays, or the way to compute them, change."""
@@ -65,20 +68,20 @@ class Cache:
                 digest.update(array.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
-    def load(self, kind: str, key: str) -> dict[str, np.ndarray] | None:
-        """Load the arrays stored under ``kind`` and ``key``; return None if there is no file.
+    def load(self, kind: str, key: str, make: Callable[[dict[str, np.ndarray]], T]) -> T | None:
+        """What ``make`` makes of the arrays stored under ``kind`` and ``key``; None if there is no file.
 
-        A damaged file is ignored, and a warning is logged.
+        A file that is damaged, or of whose arrays ``make`` can make nothing, is ignored, and a warning is logged.
         """
         if self.folder is None:
             return None
         path = self.folder / kind / f"{key}.npz"
         try:
-            return _read(path)
+            return make(_read(path))
         except FileNotFoundError:
             return None
         except Exception as error:  # also memory that is too little: the arrays are computed anew
-            log.warning("%s cannot be read (%s): it is not used", path, type(error).__name__)
+            log.warning("%s cannot be read (%s): it is not used", path, quoted(reason_of(error)))
             return None
 
     def store(self, kind: str, key: str, arrays: dict[str, np.ndarray]) -> None:

@@ -21,6 +21,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.prepare.source import arranged, prepare_here
+from fullgnn.prepare.statistics import kept_statistics
 from fullgnn.schemes.block import PropagatedInput
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
@@ -148,6 +149,40 @@ def test_a_damaged_order_is_made_again(ranks, tmp_path: Path) -> None:
     (second,) = ranks(1)(run, case(tmp_path), GRAPH)
     assert second.order_time_s > 0 and second.set_up_columns == 0 and second.losses == first.losses
     assert len([line for line in second.lines if str(file) in line]) == 1
+
+
+def _without_names(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {}
+
+
+def _longer(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([array, array]) if array.ndim else array for name, array in arrays.items()}
+
+
+def _as_text(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array.astype("U") for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("harm", [_without_names, _longer, _as_text])
+def test_whole_files_of_other_arrays_are_not_used(ranks, tmp_path: Path, harm: Callable) -> None:
+    """Their checksums are right, so only a look at the arrays shows that they are of another graph."""
+    cfg = case(tmp_path, 1)
+    first = ranks(2)(run, cfg, GRAPH)
+    (prepared,) = (tmp_path / "prepared").iterdir()
+    before = vars(kept_statistics(prepared, True).structure)
+    cache, harmed = Cache(str(tmp_path)), sorted(tmp_path.glob("*/*.npz"))
+    assert {file.parent.name for file in harmed} == {"order", "aggregation", "statistics"}
+    for file in harmed:
+        cache.store(file.parent.name, file.stem, harm(cache.load(file.parent.name, file.stem, dict)))
+    assert all(
+        np.array_equal(array, before[name]) for name, array in vars(kept_statistics(prepared, True).structure).items()
+    )
+    shutil.rmtree(prepared)
+    second = ranks(2)(run, cfg, GRAPH)
+    assert [rank.losses for rank in second] == [rank.losses for rank in first]
+    assert [rank.set_up_columns for rank in second] == [NUM_FEATURES] * 2
+    warned = [line for rank in second for line in rank.lines if "cannot be read" in line]
+    assert len(warned) == 3 and all(line.endswith("it is not used") for line in warned)  # the order, and two slices
 
 
 def changed(**fields: np.ndarray) -> Graph:

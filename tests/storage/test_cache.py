@@ -41,12 +41,12 @@ def stored_file(cache: Cache) -> Path:
 
 
 def test_what_was_stored_is_loaded_to_the_bit(cache: Cache) -> None:
-    assert cache.load("order", "k") is None
+    assert cache.load("order", "k", dict) is None
     cache.store("order", "k", ARRAYS)
-    assert same_bits(cache.load("order", "k"), ARRAYS)
-    assert cache.load("order", "other") is None and cache.load("aggregation", "k") is None
+    assert same_bits(cache.load("order", "k", dict), ARRAYS)
+    assert cache.load("order", "other", dict) is None and cache.load("aggregation", "k", dict) is None
     cache.store("order", "k", {"perm": ARRAYS["perm"][::-2]})  # replaces the entry by an array that is not contiguous
-    assert same_bits(cache.load("order", "k"), {"perm": ARRAYS["perm"][::-2].copy()})
+    assert same_bits(cache.load("order", "k", dict), {"perm": ARRAYS["perm"][::-2].copy()})
 
 
 def test_without_a_folder_nothing_is_kept_and_nothing_hashed(tmp_path: Path, monkeypatch) -> None:
@@ -55,7 +55,7 @@ def test_without_a_folder_nothing_is_kept_and_nothing_hashed(tmp_path: Path, mon
     cache = Cache(None)
     cache.check()
     cache.store("order", cache.key(a=ARRAYS["perm"]), ARRAYS)
-    assert cache.key(a=1) == "" and cache.load("order", "") is None and not list(tmp_path.iterdir())
+    assert cache.key(a=1) == "" and cache.load("order", "", dict) is None and not list(tmp_path.iterdir())
 
 
 def test_a_key_tells_apart_all_that_differs(cache: Cache) -> None:
@@ -99,12 +99,12 @@ def test_a_cut_file_counts_as_none_and_is_said_in_one_line(cache: Cache, caplog)
     for length in (0, 1, 100, len(whole) // 2, len(whole) - 1):
         caplog.clear()
         file.write_bytes(whole[:length])
-        assert cache.load("order", "k") is None
+        assert cache.load("order", "k", dict) is None
         (record,) = caplog.records
         message = record.getMessage()
         assert record.levelno == logging.WARNING and str(file) in message and "\n" not in message
     cache.store("order", "k", ARRAYS)
-    assert same_bits(cache.load("order", "k"), ARRAYS)
+    assert same_bits(cache.load("order", "k", dict), ARRAYS)
 
 
 def test_no_damaged_byte_leads_to_other_arrays(cache: Cache) -> None:
@@ -124,13 +124,13 @@ def test_no_damaged_byte_leads_to_other_arrays(cache: Cache) -> None:
 def test_files_that_are_something_else(cache: Cache) -> None:
     file = stored_file(cache)
     np.savez(file, perm=np.array([{"an": "object"}]))  # an array of objects needs pickle
-    assert cache.load("order", "k") is None
+    assert cache.load("order", "k", dict) is None
     with file.open("wb") as bare:
         np.save(bare, ARRAYS["perm"])
-    assert cache.load("order", "k") is None
+    assert cache.load("order", "k", dict) is None
     file.unlink()
     file.mkdir()
-    assert cache.load("order", "k") is None
+    assert cache.load("order", "k", dict) is None
     cache.store("order", "k", ARRAYS)  # logs a warning and raises nothing
 
 
@@ -145,7 +145,7 @@ def test_readers_and_writers_at_once_see_whole_files(cache: Cache) -> None:
 
     def read() -> None:
         for _ in range(30):
-            if not same_bits(cache.load("order", "k"), arrays):
+            if not same_bits(cache.load("order", "k", dict), arrays):
                 wrong.append("not whole")
 
     threads = [threading.Thread(target=target) for target in (write, write, write, read, read)]

@@ -123,14 +123,14 @@ def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
     if identity is None:
         return load_dataset(node)
     key = cache.key(**identity)
-    stored: Any = cache.load("graph", key)
-    try:
-        if stored is not None:
-            noted = remarks.from_arrays(stored)
-            arrays = {field.name: stored[field.name] for field in fields(Graph) if field.name in stored}
-            return Graph(**arrays, name=node["name"], remarks=noted)
-    except (DataError, TypeError, ValueError) as error:
-        log.warning("the graph %s in %s cannot be used (%s): it is loaded again", key, cache.folder, message_of(error))
+
+    def stored_graph(stored: Any) -> Graph:
+        arrays = {field.name: stored[field.name] for field in fields(Graph) if field.name in stored}
+        return Graph(**arrays, name=node["name"], remarks=remarks.from_arrays(stored))
+
+    found = cache.load("graph", key, stored_graph)
+    if found is not None:
+        return found
     graph = load_dataset(node)
     arrays = {
         field.name: getattr(graph, field.name) for field in fields(graph) if field.name not in ("name", "remarks")

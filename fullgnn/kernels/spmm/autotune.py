@@ -129,8 +129,7 @@ class Autotune:
         if len(block.kernels) == 1:
             return next(iter(block.kernels))
         key = self.cache.key(**block.identity(call.width)) if self.cache.folder else ""
-        stored = self.cache.load("kernel", key)
-        name = str(stored["name"]) if stored else ""
+        name = self.cache.load("kernel", key, lambda arrays: str(arrays["name"]))
         if name in block.kernels:
             log.info("kernel=auto: %s, choice from the cache: %s", block.describe(call.width), name)
             return name
