@@ -5,6 +5,8 @@ lines.
 """
 
 import logging
+import re
+import resource
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +27,7 @@ from fullgnn.partition import Cut, Partition
 from fullgnn.reorder import blockwise, metis, rcm
 from fullgnn.train import run_on
 from tests.cases import config
-from tests.commands import OWN, environment, run_command, torchrun
+from tests.commands import OWN, environment, run_command, start_command, torchrun
 
 
 def arrays(**changes: Any) -> dict[str, Any]:
@@ -269,6 +271,36 @@ def test_torchrun_ranks_each_refuse_the_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.sample(0)
+def _with_little_memory() -> None:
+    """Leave this process, and those that it starts, a GiB more than it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30),) * 2)
+
+
+@pytest.mark.parametrize("nproc", [1, 2])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["model.hidden_channels=12000", "model.num_layers=3"],  # torch's own error, which is no MemoryError
+        ["task=link_prediction", "task.num_candidates=1000000000000"],
+    ],
+)
+def test_memory_that_is_too_little_for_a_rank_is_one_line_with_the_bytes(
+    tmp_path: Path, nproc: int, keys: list[str]
+) -> None:
+    log = tmp_path / "log"
+    command = start_command(
+        OWN, "dataset=karate", f"runtime.nproc={nproc}", *keys, cwd=tmp_path, log=log, first=_with_little_memory
+    )
+    assert command.wait(timeout=100) == 1
+    lines = log.read_text().splitlines()
+    assert 1 <= len(lines) <= nproc, lines
+    for line in lines:
+        assert re.search(r"error: .* does not fit into memory \(\d{9,} more bytes were wanted, and \d+ bytes", line), (
+            line
+        )
+
+
 def test_a_sweep_does_not_run_under_torchrun(tmp_path: Path) -> None:
     done = run_command(torchrun(2), "-m", "fullgnn.train", "-m", "seed=0,1", cwd=tmp_path)
     assert_refused(done, "a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun", 2)

@@ -41,9 +41,9 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
         sys.exit(128 + signal.SIGINT)
     except FullGNNError as error:
         fail(error)
-    except MemoryError as error:
-        fail(too_little(error, "the work of this process"))
     except Exception as error:
+        if (shortage := too_little(error, "the work of this process")) is not None:
+            fail(shortage)
         if under_torchrun():
             report_bug(error)
         raise
@@ -68,8 +68,10 @@ def run_as_rank(run: Callable[..., object], *args: object) -> None:
         run(*args)
     except FullGNNError as error:
         fail(error)
-    except MemoryError as error:
-        fail(too_little(error, "the work of this rank"))
+    except Exception as error:
+        if (shortage := too_little(error, "the work of this rank")) is not None:
+            fail(shortage)
+        raise
 
 
 def help_with_keys(description: str | None, name: str) -> str:

@@ -132,14 +132,10 @@ class TrainingCommand:
             return self.start(cfg, worker_arguments(launcher, cfg.run_dir), fork=can_fork())
         except FullGNNError as error:
             return error if sweep else fail(error)
-        except MemoryError as error:
-            return (
-                too_little(error, "the work of this process")
-                if sweep
-                else fail(too_little(error, "the work of this process"))
-            )
-        except Exception as error:  # a bug
-            if under_torchrun():
+        except Exception as error:
+            if (shortage := too_little(error, "the work of this process")) is not None:
+                return shortage if sweep else fail(shortage)
+            if under_torchrun():  # a bug
                 report_bug(error)
             if not sweep:
                 raise

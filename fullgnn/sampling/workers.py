@@ -36,6 +36,7 @@ from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.sampling.features import FeatureStore
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
+from fullgnn.storage.memory import too_little
 
 ALIGNED = 64  # bytes
 
@@ -209,6 +210,8 @@ class Workers:
                 found = worker.pipe.recv()
             except (EOFError, OSError):  # no other process has the worker's end of the pipe
                 raise self._ended(worker) from None
+            if isinstance(found, FullGNNError):
+                raise found
             if isinstance(found, str):
                 raise RuntimeError(f"worker {worker.number} of rank {self._rank} failed:\n{found}")
             if found.request == self._request:
@@ -343,8 +346,9 @@ def _serve(producer: _Producer, others: list[Connection], parent: int) -> NoRetu
         producer.serve()
     except (EOFError, ConnectionError):  # the rank has closed the pipe
         pass
-    except BaseException:
+    except BaseException as error:
+        shortage = too_little(error, f"what sampling worker {producer.number} makes")
         with contextlib.suppress(OSError):
-            producer.pipe.send(traceback.format_exc())
+            producer.pipe.send(shortage or traceback.format_exc())
     finally:
         os._exit(0)  # nothing may run of what the rank, of which this process is a copy, would do at its end

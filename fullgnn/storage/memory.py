@@ -1,13 +1,17 @@
 """How much memory is left, asked before something is read whose size a file or a key has announced."""
 
+import errno
 import math
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fullgnn.errors import DataError, message_of
+import torch
+
+from fullgnn.errors import DataError, message_of, quoted
 
 ALWAYS = 1 << 24
 """Bytes that are never asked for."""
@@ -36,7 +40,7 @@ def check_fits(num_bytes: int, what: str, cure: str) -> None:
 
 @contextmanager
 def within_memory(what: str) -> Iterator[None]:
-    """Turn a ``MemoryError`` of the block into a user error in one line.
+    """Turn an error of the block that says that memory was too little into a user error in one line.
 
     Args:
         what: the start of the message, such as ``dataset cora``.
@@ -46,20 +50,37 @@ def within_memory(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except MemoryError as error:
-        raise too_little(error, what) from error
+    except Exception as error:
+        if (shortage := too_little(error, what)) is not None:
+            raise shortage from error
+        raise
 
 
-def too_little(error: MemoryError, what: str) -> DataError:
-    """The user error that stands for ``error``, with the bytes that it wanted, where it says them, and those left."""
+def too_little(error: BaseException, what: str) -> DataError | None:
+    """The user error that stands for ``error``, if that says that memory was too little; None: it says something else.
+
+    It has the bytes that were wanted, where the error says them, and those left.
+    """
+    message = message_of(error)
+    if isinstance(error, torch.OutOfMemoryError):  # of a GPU; its first sentences have the bytes
+        return DataError(
+            f"{what} does not fit into the memory of the GPU ({quoted(message)}): take more GPUs, a smaller model, or"
+            " less data; python -m fullgnn.plan shows what a rank needs"
+        )
+    of_torch = isinstance(error, RuntimeError) and "can't allocate memory" in message
+    of_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if not (isinstance(error, MemoryError) or of_torch or of_system):
+        return None
     shape: Any = getattr(error, "shape", None)  # of an array of numpy
     dtype: Any = getattr(error, "dtype", None)
-    of_array = shape is not None and dtype is not None
-    wanted = f"{math.prod(shape) * dtype.itemsize} more bytes were wanted" if of_array else message_of(error)
-    reason = f"{wanted}, and " if wanted else ""
+    wanted = re.search(r"tried to allocate (\d+) bytes", message)
+    if shape is not None and dtype is not None:
+        reason = f"{math.prod(shape) * dtype.itemsize} more bytes were wanted"
+    else:
+        reason = f"{wanted[1]} more bytes were wanted" if wanted else quoted(message)
     return DataError(
-        f"{what} does not fit into memory ({reason}{free_bytes()} bytes are free): take a machine with more memory, or"
-        " less data"
+        f"{what} does not fit into memory ({reason}{', and ' if reason else ''}{free_bytes()} bytes are free): take a"
+        " machine with more memory, a smaller model, or less data"
     )
 
 

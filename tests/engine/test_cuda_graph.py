@@ -607,7 +607,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     [
         ["optimizer=adam"],
         ["optimizer=sgd", "optimizer.momentum=0.9", "scheme.split_rows=false", "scheme.exchange=needed_rows"],
-        ["schedule=cosine", "train.clip_norm=0.1"],
+        ["schedule=cosine", "train.clip_norm=0.1", "model.norm=batch"],
         ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "optimizations.loss_rows_only=false"],
         ["optimizations.offload=always", "model.num_layers=1"],
         ["optimizations.skip_input_gradient=false", "optimizations.fold_normalization=false"],

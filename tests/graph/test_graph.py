@@ -109,6 +109,15 @@ def test_from_edge_index_mistakes(arcs, changes, message, fields):
         Graph.from_edge_index(arcs, **fields(4), **changes)
 
 
+def test_more_nodes_than_int32_can_number_are_refused_before_memory_is_taken():
+    for num_nodes in (2**31, 10**12):
+        told = f"has {num_nodes} nodes, and a Graph can have fewer than 2\\^31"
+        with pytest.raises(DataError, match=told):
+            Graph.from_edge_index([[0], [1]], num_nodes=num_nodes)
+        with pytest.raises(DataError, match=told):
+            Graph.from_scipy(scipy.sparse.coo_array(([1.0], ([0], [1])), shape=(num_nodes, num_nodes)))
+
+
 def test_from_networkx_directed_and_undirected(fields):
     directed = networkx.DiGraph([("b", "a"), ("a", "c")])  # nodes in order b, a, c
     adj = Graph.from_networkx(directed, **fields(3)).adjacency().toarray()

@@ -1,12 +1,14 @@
 """Arrays are measured before they are read: what is announced must be there, and fit the memory."""
 
 import io
+import mmap
 import struct
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fullgnn.errors import DataError
 from fullgnn.storage import memory
@@ -128,3 +130,25 @@ def test_memory_that_is_too_little_is_one_line_with_the_bytes() -> None:
     with pytest.raises(DataError, match=r"^the graph does not fit into memory \(\d+ bytes are free\)"):
         with within_memory("the graph"):
             raise MemoryError
+
+
+def test_too_little_memory_of_torch_of_the_system_and_of_a_gpu_is_one_line() -> None:
+    with pytest.raises(DataError, match=r"^the model .*\(4503599627370496 more bytes were wanted, and \d+ bytes"):
+        with within_memory("the model"):
+            torch.empty(1 << 52, dtype=torch.uint8)
+    with pytest.raises(DataError, match=r"^the slots does not fit into memory \(.*memory, and \d+"):
+        with within_memory("the slots"):
+            mmap.mmap(-1, 1 << 52)
+    of_gpu = torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has 1 GiB free. " + 500 * "x"
+    )
+    with pytest.raises(
+        DataError, match=r"^it does not fit into the memory of the GPU \(CUDA out of memory. Tried"
+    ) as told:
+        with within_memory("it"):
+            raise of_gpu
+    assert len(str(told.value)) < 400 and "\n" not in str(told.value)
+    for other in (RuntimeError("shapes do not match"), OSError(2, "No such file"), ValueError("memory")):
+        with pytest.raises(type(other)) as same, within_memory("it"):
+            raise other
+        assert same.value is other

@@ -244,11 +244,18 @@ def dtype_state(fields):
     return array + b"(K\x01K\x01\x85" + dtype + b"\x89U\x08\x41\x41\x41\x41\x41\x41\x41\x41tb"
 
 
+LABELS = np.eye(2, dtype=np.int64)[[0, 1, 0, 0]]
 HOSTILE = {
-    "objects, whose pointers are the bytes": py2_array(np.eye(2, dtype=np.int32)).replace(b"i4", b"O8"),
-    "void": py2_array(np.eye(2, dtype=np.int32)).replace(b"i4", b"V4"),
-    "text": py2_array(np.eye(2, dtype=np.int32)).replace(b"i4", b"S4"),
+    "objects, whose pointers are the bytes": py2_array(LABELS * 0x4141414141).replace(b"i8", b"O8"),
+    "dates": py2_array(LABELS).replace(b"i8", b"M8"),
+    "complex numbers": py2_array(LABELS).replace(b"i8", b"c8"),
+    "void": py2_array(LABELS).replace(b"i8", b"V8"),
+    "text": py2_array(LABELS).replace(b"i8", b"S8"),
+    "objects of another width": py2_array(np.eye(2, dtype=np.int32)).replace(b"i4", b"O8"),
     "fields that are objects": dtype_state(b"K\x03U\x01|NU\x01a\x85}U\x01aN\x86sK\x08K\x01K\x3f"),
+    "fields that are objects, it says not": dtype_state(
+        b"K\x03U\x01|NU\x01a\x85}U\x01acnumpy\ndtype\nU\x02O8K\x00K\x01\x87RK\x00\x86sK\x08K\x01K\x00"
+    ),
     "an array inside the dtype": dtype_state(b"K\x03U\x01|(U\x02O8K\x01\x85tNNK\x08K\x01K\x3f"),
     "no state of the dtype": b"cnumpy\ndtype\nU\x02O8K\x00K\x01\x87R",
     "a state of a class": b"cnumpy\nndarray\n}b",
