@@ -17,6 +17,7 @@ from fullgnn.engine.job import make_scheme
 from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.schemes import Block
+from fullgnn.tasks.task import part_of_loss
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides, multi_class, sharded
 from tests.models.test_exactness import OneProcess, compare, in_one_process, step
@@ -134,7 +135,7 @@ def step_of_hinge(world: World, cfg: Config) -> dict[str, Any]:
     scheme = make_scheme(cfg, world, Meter(world.device))
     job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
     task = example("hinge").Hinge(dense_graph("symmetric").graph().label_facts(), margin=0.5)
-    loss = task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
+    loss = part_of_loss(task, loss_logits(job.model, job.graph), job.graph.train_labels)
     logits = scheme.gather(predict(job.model, job.graph))
     return {"loss": scheme.sum_over_rows(loss.detach()).item(), "logits": logits}
 

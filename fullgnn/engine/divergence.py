@@ -22,6 +22,7 @@ from fullgnn.engine.state import AddsUp, TrainState
 from fullgnn.engine.step_runner import AsyncNumbers
 from fullgnn.errors import TrainingDiverged
 from fullgnn.tasks.links import LinkTask, pairs_of
+from fullgnn.tasks.task import part_of_loss
 
 
 class Watch:
@@ -114,6 +115,7 @@ def _undefined(output: Tensor, job: Job) -> Tensor:
     is not finite, or for a task that finds links is NaN. One infinite output may be meant: the logarithm of 0."""
     graph = job.graph
     if not isinstance(job.task, LinkTask):
-        return job.task.loss(output.index_select(0, graph.train_index), graph.train_labels).isfinite().logical_not()
+        of_train = output.index_select(0, graph.train_index)
+        return part_of_loss(job.task, of_train, graph.train_labels).isfinite().logical_not()
     owns = torch.from_numpy(np.diff(pairs_of(graph).train.indptr) > 0).to(output.device)
     return (output.sum(dim=1).isnan() & owns).any()

@@ -6,6 +6,7 @@ from fullgnn.engine.blocks import all_logits, loss_logits
 from fullgnn.engine.job import Job
 from fullgnn.engine.state import TrainState
 from fullgnn.tasks.links import LinkTask, Step
+from fullgnn.tasks.task import part_of_loss
 from fullgnn.telemetry.meter import Meter
 
 
@@ -25,7 +26,7 @@ def train_step(state: TrainState, job: Job, meter: Meter, draws: Step | None = N
         if isinstance(graph.features, Tensor):
             graph.features.grad = None  # set by the backward pass if skip_input_gradient=false
     if draws is None:
-        loss = job.task.loss(loss_logits(state.model, graph), graph.train_labels)
+        loss = part_of_loss(job.task, loss_logits(state.model, graph), graph.train_labels)
     else:
         assert isinstance(job.task, LinkTask)
         loss = job.task.step_loss(all_logits(state.model, graph), graph, draws)

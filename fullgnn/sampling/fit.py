@@ -24,7 +24,7 @@ from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.loader import Loader, Minibatch
-from fullgnn.tasks.task import NodeTask
+from fullgnn.tasks.task import NodeTask, part_of_loss
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Meter
 
@@ -57,7 +57,8 @@ class Training:
             state.gradients.zero()
         with meter.phase("forward"):
             output = state.model(batch.x, batch.blocks)
-            loss = self.task.loss(output, batch.targets, batch.total) if batch.total else output.new_zeros(())
+            total = batch.total
+            loss = part_of_loss(self.task, output, batch.targets, total) if total else output.new_zeros(())
         with meter.phase("backward"):
             if batch.total:
                 loss.backward()

@@ -27,7 +27,8 @@ class Task(Protocol):
         """This rank's part of the loss, a differentiable scalar.
 
         The part is a sum over this rank's training nodes, divided by a normaliser of the whole graph. So the sum of the
-        parts is the loss, on any number of ranks. A rank without training nodes contributes 0.
+        parts is the loss, on any number of ranks. A rank without training nodes contributes 0, and does not call this
+        function, see ``part_of_loss``.
 
         Args:
             output: (num_local_train, num_outputs), what the model computes for this rank's training nodes.
@@ -65,6 +66,12 @@ class NodeTask(Task, Protocol):
 
     def total(self, targets: Tensor) -> float:
         """What the sum of the losses of some nodes is divided by, so that the loss is their mean."""
+
+
+def part_of_loss(task: Task, output: Tensor, targets: Tensor, *total: float) -> Tensor:
+    """This rank's part of the loss of ``task``; 0 without nodes, of which a mean is NaN, and of which some losses of
+    torch return memory that nobody has written."""
+    return task.loss(output, targets, *total) if len(output) else output.sum()
 
 
 def normalized_sum(losses: Tensor, normalizer: float) -> Tensor:

@@ -1,6 +1,8 @@
 """Losses, gradients and metrics of every task, on several layouts, against torch and scikit-learn on all nodes."""
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,17 @@ from scipy.sparse import csr_array
 from sklearn import metrics as reference
 from torch.nn import functional
 
-from fullgnn.config import Config
+from fullgnn import train, train_minibatch
+from fullgnn.config import Config, MinibatchConfig
 from fullgnn.distributed import World
 from fullgnn.engine import check_preparation, evaluate, make_scheme, predict, set_up
 from fullgnn.engine.job import build_model
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.tasks import node_classification, node_regression
+from fullgnn.tasks import MultiClass, node_classification, node_regression
 from fullgnn.telemetry.meter import Meter
-from tests.cases import config, dense_graph, layout_overrides
+from tests.cases import config, dense_graph, layout_overrides, minibatch_config
 from tests.oracle import normalize
 from tests.schemes.training import summed_gradients
 
@@ -268,3 +271,40 @@ def test_classes_given_as_floats_train(ranks) -> None:
         for labels in (graph.labels, floats)
     )
     assert found["loss"] == plain["loss"] and found["metrics"] == plain["metrics"]
+
+
+class OwnMean(MultiClass):
+    """A user's task whose loss of no nodes is NaN, as a mean of nothing is."""
+
+    def __init__(self, labels: LabelFacts):
+        super().__init__(labels)
+        self.num_train = labels.num_train
+
+    def loss(self, output: torch.Tensor, targets: torch.Tensor, total: float | None = None) -> torch.Tensor:
+        return functional.cross_entropy(output, targets) * len(targets) / (total or self.num_train)
+
+    def total(self, targets: torch.Tensor) -> float:
+        return float(len(targets))
+
+
+def losses_of(world: World, cfg: Config) -> list[float]:
+    (train_minibatch if isinstance(cfg, MinibatchConfig) else train).run_on(world, cfg)
+    return [json.loads(line)["loss"] for line in (Path(cfg.run_dir) / "epochs.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_rank_without_nodes_has_no_part_in_the_loss(ranks, tmp_path: Path, sampled: bool) -> None:
+    """Two training nodes on four ranks, and batches of one node."""
+    make: Any = minibatch_config if sampled else config
+    keys = ["dataset=karate", "dataset.train_per_class=1", "runtime.dtype=float64", "model.dropout=0", "train.epochs=3"]
+    keys += ["loader.batch_size=1", "sampler.fanouts=[-1,-1]"] if sampled else ["train.eval_every=1"]
+    losses = []
+    for task in ("own", "ours"):
+        for num_ranks in (1, 4):
+            cfg = make(*keys, f"run_dir={tmp_path}/{task}_{num_ranks}")
+            if task == "own":
+                cfg.task = {"_target_": f"{__name__}.OwnMean", "name": "own"}
+            losses.append(ranks(num_ranks)(losses_of, cfg)[0])
+    assert len(losses[0]) == 3
+    for one in losses:
+        np.testing.assert_allclose(one, losses[-1], rtol=0, atol=1e-12)
