@@ -231,3 +231,18 @@ assert torch.get_num_threads() == 1, torch.get_num_threads()
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_word_of_a_single_counter_is_a_scalar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy 1 does not shift a scalar of uint64 by an integer, and shifts an array of one element."""
+    counter, key = np.arange(4, dtype=np.uint32), np.array([5, 6], dtype=np.uint32)
+    expected = philox_4x32(counter[None], key)[0]
+    given, rounds = [], philox.rounds
+
+    def noting(*words: tuple) -> list:
+        given.extend(word for some in words for word in some)
+        return rounds(*words)
+
+    monkeypatch.setattr(philox, "rounds", noting)
+    assert np.array_equal(philox_4x32(counter, key), expected) and expected.shape == (4,)
+    assert len(given) == 6 and all(word.ndim > 0 for word in given)
