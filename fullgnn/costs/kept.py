@@ -4,7 +4,6 @@ What is kept of a job are the numbers that were counted: a table of its block ro
 """
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -18,8 +17,6 @@ from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.text import parse_json
-
-log = logging.getLogger(__name__)
 
 KIND = "plan"
 """Folder, in the cache, of planned jobs."""

@@ -51,10 +51,10 @@ class NGCN(Model):
         seed: int = 0,
     ):
         super().__init__(in_channels, embedding_channels, seed)
-        check_sizes(hidden_channels=hidden_channels, num_copies=num_copies, num_powers=num_powers)
-        check_rates(dropout=dropout, input_dropout=input_dropout)
         if num_powers < 2:
             raise ConfigError(f"model.num_powers={num_powers} is too small: it must be at least 2, for A^0 and A^1")
+        check_sizes(hidden_channels=hidden_channels, num_copies=num_copies, num_powers=num_powers)
+        check_rates(dropout=dropout, input_dropout=input_dropout)
         if classifier not in CLASSIFIERS:
             raise ConfigError(f"model.classifier={classifier} is not known: choose one of {', '.join(CLASSIFIERS)}")
         generator = torch.Generator().manual_seed(seed)

@@ -44,7 +44,8 @@ class PowersConv(torch.nn.Module):
         super().__init__()
         self.propagation = Propagation(normalization, self_loops)
         self.num_powers, self.shared_input = num_powers, shared_input
-        self.weight = torch.nn.Parameter(glorot(in_channels, out_channels, generator, num_powers * num_copies))
+        drawn = glorot(in_channels, out_channels, generator, num_powers * num_copies)
+        self.weight = torch.nn.Parameter(drawn)  # (K * r, f, g)
         self.bias = torch.nn.Parameter(torch.zeros(num_powers * num_copies * out_channels)) if bias else None
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:

@@ -52,19 +52,18 @@ class Training:
         Returns:
             the loss before the update, and how many ranks have been asked to stop; the same on every rank.
         """
-        state, meter = self.state, self.meter
+        state, meter, total = self.state, self.meter, batch.total
         with meter.phase("update"):
             state.gradients.zero()
         with meter.phase("forward"):
             output = state.model(batch.x, batch.blocks)
-            total = batch.total
             loss = part_of_loss(self.task, output, batch.targets, total) if total else output.new_zeros(())
         with meter.phase("backward"):
-            if batch.total:
+            if total:
                 loss.backward()
         state.gradients.sum_with(loss.detach(), self.ranks)
         with meter.phase("update"):
-            if batch.total:
+            if total:
                 if state.clip_norm is not None:
                     state.gradients.clip(state.clip_norm, self.ranks)
                 state.optimizer.step()

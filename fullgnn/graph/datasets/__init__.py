@@ -8,7 +8,6 @@ Beside ``load`` may stand functions that take some of its keys. They download no
 - ``lacks`` returns which of ``labels`` and ``train_mask`` the graph is known to lack.
 """
 
-import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -24,8 +23,6 @@ from fullgnn.graph import remarks
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.memory import within_memory
-
-log = logging.getLogger(__name__)
 
 CONTENTS = "contents"
 """Key of a dataset whose file ``train_graph`` has written, and which is temporary: the SHA-256 of the arrays in it and
