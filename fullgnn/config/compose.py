@@ -126,7 +126,8 @@ def load_minibatch_config(cfg: DictConfig) -> MinibatchConfig:
 
 
 def load_config(cfg: DictConfig) -> Config:
-    """Resolve and check a composed configuration, and turn it into plain dataclasses and dicts.
+    """Resolve and check a composed configuration, and turn it into plain dataclasses and dicts. ``run_dir`` becomes an
+    absolute path.
 
     Raises:
         ConfigError: one line naming the key, what is wrong with it and what it may be.
@@ -163,6 +164,7 @@ def load_config(cfg: DictConfig) -> Config:
                 raise ConfigError(f"the YAML of {group} has no key name, which records need: add name: ... to it")
         cfg.reorder.method = _typed("reorder.method", cfg.reorder.method, schema)
         check_updates(cfg)
+        cfg.run_dir = os.path.abspath(os.path.expanduser(cfg.run_dir))  # the one place: files name and compare it
         return typing.cast(Config, OmegaConf.to_object(cfg))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, schema)) from error

@@ -1,8 +1,9 @@
 """The key-value store in which the ranks of a job find each other.
 
-torchrun keeps one store while its ranks run; ranks that fullgnn has started share a file instead. Keys that are written
-there stay. A script may train several times, so each use of the store has its own key prefix: the name of the use and a
-counter. All ranks use the store for the same purposes in the same order, so that their counters agree.
+torchrun keeps one store while its ranks run, also when it starts them again (``--max-restarts``); ranks that fullgnn
+has started share a file instead. Keys that are written there stay. So each attempt has its own key prefix, and in it
+each use of the store, since a script may train several times: the name of the use and a counter. All ranks use the
+store for the same purposes in the same order, so that their counters agree.
 """
 
 import os
@@ -23,6 +24,16 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ or STORE_FILE in os.environ
 
 
+def attempt() -> int:
+    """How often torchrun has started the ranks of this job before, because one of them failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def is_file() -> bool:
+    """Whether the store of the job is a file, which all its ranks, on one machine, share."""
+    return STORE_FILE in os.environ
+
+
 def job_store(use: str, timeout_s: float) -> dist.Store:
     """Connect to the store of the job that the environment describes, with a new key prefix for this ``use``.
 
@@ -31,13 +42,25 @@ def job_store(use: str, timeout_s: float) -> dist.Store:
     """
     global _connection
     _uses[use] += 1
-    timeout = timedelta(seconds=timeout_s)
     if _connection is None:
-        if path := os.environ.get(STORE_FILE):
-            _connection = dist.FileStore(path)
-        else:
-            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            _connection, _, _ = next(dist.rendezvous("env://", rank, size, timeout=timeout))
-    store = dist.PrefixStore(f"fullgnn/{use}/{_uses[use]}", _connection)
-    store.set_timeout(timeout)
+        _connection = _connect(timeout_s)
+    return _prefixed(_connection, use, timeout_s)
+
+
+def another_connection(use: str, timeout_s: float) -> dist.Store:
+    """The store that the latest ``job_store`` of this ``use`` has returned, over a connection of its own: a thread that
+    shares a connection would wait while another thread waits for a key."""
+    return _prefixed(_connect(timeout_s), use, timeout_s)
+
+
+def _connect(timeout_s: float) -> dist.Store:
+    if path := os.environ.get(STORE_FILE):
+        return dist.FileStore(path)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return next(dist.rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout_s)))[0]
+
+
+def _prefixed(connection: dist.Store, use: str, timeout_s: float) -> dist.Store:
+    store = dist.PrefixStore(f"fullgnn/{attempt()}/{use}/{_uses[use]}", connection)
+    store.set_timeout(timedelta(seconds=timeout_s))
     return store

@@ -6,7 +6,6 @@ resume=PATH    another run, or a checkpoint of one; its epochs are copied to ``r
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.config.trust import CALLING, calls_of, check_calls, plain_config
 from fullgnn.config.updates import resolved_schedule
+from fullgnn.distributed.store import attempt
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError, quoted, reason_of
 from fullgnn.storage.checkpoint import STATE, check, checkpoints, find, read, remove_after
-from fullgnn.storage.folder import check_folder
+from fullgnn.storage.folder import CHECKPOINTS, check_folder
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.storage.text import parse_yaml, read_text
 
@@ -55,9 +55,16 @@ def check_run_dir(cfg: Config) -> Path | None:
     Raises:
         ConfigError, DataError: the folder holds another run, or there is no checkpoint that fits ``cfg``.
     """
-    checkpoint = _checkpoint(cfg)
-    inside = checkpoint is None or checkpoint.parent.parent == Path(cfg.run_dir).absolute()
-    check_folder(cfg.run_dir, cfg.overwrite, resuming=cfg.resume != NEVER and inside)
+    checkpoint, run_dir = _checkpoint(cfg), Path(cfg.run_dir)
+    inside = checkpoint is None or checkpoint.parent.parent.resolve() == run_dir.resolve()
+    if checkpoint is not None and inside:
+        checkpoint = run_dir / CHECKPOINTS / checkpoint.name  # as the folder is called here: a path may have links
+    try:
+        check_folder(run_dir, cfg.overwrite, resuming=cfg.resume != NEVER and inside)
+    except ConfigError as error:
+        if attempt() and cfg.resume == NEVER:
+            raise ConfigError(f"{error}; torchrun has started the ranks again: resume=auto goes on then") from error
+        raise
     return checkpoint
 
 
@@ -107,7 +114,7 @@ def how_to_resume(cfg: Config, progress: str, unwritten: str) -> str:
         return f"stopped at {progress} of a dry run"
     if unwritten:
         return f"stopped at {progress}, without a checkpoint of it: {unwritten}"
-    return f"stopped at {progress}; resume with: resume=auto run_dir={quote(os.path.abspath(cfg.run_dir))}"
+    return f"stopped at {progress}; resume with: resume=auto run_dir={quote(cfg.run_dir)}"
 
 
 def _checkpoint(cfg: Config) -> Path | None:
