@@ -1,12 +1,16 @@
 """fullgnn: exact full-batch training of graph neural networks over many GPUs."""
 
 import os
+
+from fullgnn import startup  # isort: skip
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # Read by the OpenMP library as torch loads it: its threads then sleep when idle. Polling, as they do otherwise, they
 # take the cores from the compiled kernels that run between torch's operations (see fullgnn/kernels/support/threads.py).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+startup.begin()
 
 from fullgnn.errors import ConfigError, DataError, FullGNNError, PartitionError, UnsupportedError  # noqa: E402
 from fullgnn.graph import Graph  # noqa: E402
