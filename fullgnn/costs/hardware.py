@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import re
-import tempfile
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -27,6 +26,7 @@ from fullgnn.distributed import launch_workers
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import ConfigError, DataError, message_of
 from fullgnn.storage.atomic import write_text
+from fullgnn.storage.temporary import temporary_folder
 from fullgnn.storage.text import parse_yaml, read_text
 from fullgnn.telemetry.machine import hardware as machine
 
@@ -162,8 +162,8 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1, remeasure: 
 
 def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int) -> Hardware:
     log.info("hardware=auto: measuring this machine, 10 to 20 s, for %s", cache_path(runtime, nproc))
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        path = Path(folder) / "hardware.yaml"
+    with temporary_folder() as folder:
+        path = folder / "hardware.yaml"
         launch_workers(["-m", "fullgnn.costs.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
         found = read_hardware(path)
     keep_hardware(found, runtime, nproc)

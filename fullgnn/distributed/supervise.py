@@ -2,7 +2,6 @@
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +11,10 @@ from pathlib import Path
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.failure import REASON_FILE, worker_error
 from fullgnn.distributed.mesh import num_threads
-from fullgnn.distributed.orphan import LAUNCHER_PID
 from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest, stop_requests
 from fullgnn.distributed.store import STORE_FILE
+from fullgnn.orphan import LAUNCHER_PID
+from fullgnn.storage.temporary import temporary_folder
 
 STOP_TIMEOUT_S = 10.0
 """Seconds in which ranks that are asked to stop may write a checkpoint and end, before they are killed."""
@@ -54,11 +54,10 @@ def run_ranks(start: Callable[[dict[str, str]], Rank], nproc: int, runtime: Runt
     variables = {"OMP_NUM_THREADS": threads, STORE_FILE: None, LAUNCHER_PID: str(os.getpid())}
     ranks: list[Rank] = []
     with (
-        tempfile.TemporaryDirectory(prefix="fullgnn-") as name,
+        temporary_folder() as folder,
         environment(variables),
         stop_requests(end_if_urgent=False) as request,
     ):
-        folder = Path(name)
         try:
             for rank in range(nproc):
                 ranks.append(start(_variables(rank, nproc, folder)))

@@ -21,7 +21,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset
 from fullgnn.graph.remarks import say
 from fullgnn.prepare.folder import open_folder
-from fullgnn.prepare.source import prepare_folder, temporary_places
+from fullgnn.prepare.source import Places, prepare_folder
 from fullgnn.prepare.statistics import edge_cut
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.telemetry.table import percent
@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> None:
         raise ConfigError("a prepared graph needs a folder: set runtime.cache_dir=FOLDER here and in the runs")
     check_dataset(cfg.dataset)
     torch.set_num_threads(cfg.runtime.threads or len(os.sched_getaffinity(0)))
-    with temporary_places() as places:
+    with Places() as places:
         path, _ = prepare_folder(cfg, num_parts_of(cfg), places.new())
         facts = open_folder(path).facts
         kept = path.is_relative_to(os.path.abspath(os.path.expanduser(cfg.runtime.cache_dir)))

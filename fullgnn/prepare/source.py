@@ -9,11 +9,9 @@ Without a cache the folder is temporary, and one process that is alone has no fo
 
 import json
 import logging
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +41,7 @@ from fullgnn.reorder import degree, none, rcm, slashburn
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.memory import within_memory
+from fullgnn.storage.temporary import temporary_folder
 from fullgnn.tasks.build import held_out, lacks_examples, refuse_without_examples, takes_links
 from fullgnn.telemetry.phases import announce
 
@@ -95,7 +94,7 @@ def prepared_graph(
         from fullgnn.kernels.support.vectors import load_compiler  # imports numba
 
         load_compiler()  # takes a while, as long as rank 0 works
-    with temporary_places() as places:
+    with Places() as places:
         made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph, to_train))
         work.close()
         _loaded.cache_clear()
@@ -115,7 +114,7 @@ def prepare_here(cfg: Config, num_parts: int, graph: Graph | None = None, to_tra
     """
     if Cache(cfg.runtime.cache_dir).folder is None:
         return arranged(cfg, num_parts, graph, to_train)
-    with temporary_places() as places:
+    with Places() as places:
         path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph, to_train)
         _loaded.cache_clear()
         found = _opened(path, was_kept)
@@ -277,30 +276,12 @@ def _of_preparation(cfg: Config, num_parts: int) -> dict[str, Any]:
     }
 
 
-class Places:
-    """Temporary folders of this process."""
-
-    def __init__(self) -> None:
-        self._made: list[Path] = []
+class Places(ExitStack):
+    """Temporary folders of this process, which are removed at the end of the ``with`` block."""
 
     def new(self) -> Path:
         """The path of a folder that does not exist yet."""
-        self._made.append(Path(tempfile.mkdtemp(prefix="fullgnn-prepared-")))
-        return self._made[-1] / "graph"
-
-    def remove(self) -> None:
-        for path in self._made:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def temporary_places() -> Iterator[Places]:
-    """Makes temporary folders, and removes them at the end of the ``with`` block."""
-    places = Places()
-    try:
-        yield places
-    finally:
-        places.remove()
+        return self.enter_context(temporary_folder()) / "graph"
 
 
 def _sees(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 import functools
 import statistics
-import tempfile
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -18,6 +17,7 @@ from fullgnn.graph import load_dataset
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.result import Cell, Result, TableRow, Value, number
 from fullgnn.reproduce.sampled import DGL, OURS
+from fullgnn.storage.temporary import temporary_folder
 
 FULL, SPREAD = "full batch", "spread of ours"
 COLUMNS = (FULL, DGL, OURS, SPREAD)
@@ -108,8 +108,8 @@ def _accuracy(cfg: Config, one: Dataset, seed: int, p: int) -> float:
             f"sampler.fanouts=[{','.join(map(str, cfg.fanouts))}]",
             f"loader.batch_size={one.batch_size}",
         ]
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        overrides.append(f"run_dir={quote(folder + '/run')}")
+    with temporary_folder() as folder:
+        overrides.append(f"run_dir={quote(str(folder / 'run'))}")
         if p:
             record = train_minibatch.start(load_config(compose(*overrides, name="minibatch")), overrides)
         else:

@@ -2,11 +2,9 @@
 
 import functools
 import gc
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin
 from fullgnn.storage.record import RunRecord, read_epochs
+from fullgnn.storage.temporary import temporary_folder
 
 _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "optimizer.weight_decay=0")
 """Without dropout, so that losses can be compared; Adam with learning rate 0.01, the default of every run."""
@@ -168,10 +167,10 @@ def train_processes(
     cfg: TargetConfig, graph: Graph, hidden: int, nproc: int, *own: str
 ) -> tuple[RunRecord, list[dict[str, Any]]]:
     """Train on ``nproc`` real processes of this machine; return the record and the lines of ``epochs.jsonl``."""
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        runtime = [f"runtime.nproc={nproc}", f"run_dir={quote(folder)}"]
+    with temporary_folder() as folder:
+        runtime = [f"runtime.nproc={nproc}", f"run_dir={quote(str(folder))}"]
         record = train_graph(graph, *overrides(cfg, hidden, *own), *runtime)
-        return record, read_epochs(Path(folder))[0]
+        return record, read_epochs(folder)[0]
 
 
 @contextmanager
@@ -183,7 +182,7 @@ def measuring(cfg: Any) -> Iterator[Any]:
     """
     gc.freeze()
     try:
-        with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-            yield cfg if cfg.cache_dir else replace(cfg, cache_dir=folder)
+        with temporary_folder() as folder:
+            yield cfg if cfg.cache_dir else replace(cfg, cache_dir=str(folder))
     finally:
         gc.unfreeze()

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean
@@ -22,6 +21,7 @@ from fullgnn.config import build
 from fullgnn.config.compose import compose, load_config
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.reproduce.result import Value
+from fullgnn.storage.temporary import temporary_folder
 
 _NCU_LIMIT_S = 300.0
 
@@ -63,10 +63,10 @@ def l2_hit_rates(matrices: Mapping[str, csr_array], width: int, device: torch.de
     if device.type != "cuda" or ncu is None:
         reason = "not measured" if device.type != "cuda" else "not measured: ncu is not on the PATH"
         return dict.fromkeys(matrices, reason)
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
+    with temporary_folder() as folder:
         for name, matrix in matrices.items():
-            save_npz(Path(folder) / f"{name}.npz", matrix, compressed=False)
-        arguments = {"folder": folder, "names": list(matrices), "width": width}
+            save_npz(folder / f"{name}.npz", matrix, compressed=False)
+        arguments = {"folder": str(folder), "names": list(matrices), "width": width}
         try:
             launches = counted(command(ncu, arguments, "fullgnn.reproduce.products"), _NCU_LIMIT_S)
         except (ValueError, subprocess.TimeoutExpired) as error:

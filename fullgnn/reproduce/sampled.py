@@ -2,7 +2,6 @@
 
 import json
 import math
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.jobs import load_links
 from fullgnn.reproduce.result import Cell
+from fullgnn.storage.temporary import temporary_folder
 
 OURS, DGL, PYG = "ours", "DGL", "PyG"
 
@@ -73,13 +73,13 @@ def measure(
     }
     known = (case.dataset, case.real, case.scale, case.degree_scale, *keys.values())
     if known not in _KNOWN:
-        with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-            case.graph.save(Path(folder) / "graph.npz")
-            path = quote(str(Path(folder) / "graph.npz"))
+        with temporary_folder() as folder:
+            case.graph.save(folder / "graph.npz")
+            path = quote(str(folder / "graph.npz"))
             arguments = [f"{key}={value}" for key, value in keys.items()]
-            arguments += [f"overrides=[{quote(f'dataset.path={path}')}]", f"out={quote(folder + '/out')}"]
+            arguments += [f"overrides=[{quote(f'dataset.path={path}')}]", f"out={quote(str(folder / 'out'))}"]
             start(load_bench(*arguments), arguments)
-            _KNOWN[known] = _read(Path(folder) / "out" / "record.json")
+            _KNOWN[known] = _read(folder / "out" / "record.json")
     return _KNOWN[known]
 
 
