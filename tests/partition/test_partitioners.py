@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.graph import load_dataset
 from fullgnn.partition import Cut, Partition
 from fullgnn.partition.counts import edge_cut, imbalance
+from fullgnn.partition.kway import kway
 from fullgnn.partition.nnz import balanced, row_weight
 
 PARTITIONERS = {name: getattr(partition, name) for name in ("contiguous", "random", "nnz", "metis")}
@@ -195,3 +197,10 @@ def test_metis_is_not_asked_where_there_is_nothing_to_choose(adj, monkeypatch, c
 def test_metis_refuses_a_tolerance_out_of_range(tolerance: float, planted) -> None:
     with pytest.raises(ConfigError, match="partition.tolerance"):
         partition.metis(planted, every_third(planted), 4, 0, tolerance=tolerance)
+
+
+def test_what_metis_prints_does_not_reach_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    print("first", flush=True)
+    kway(sparse.csr_array((10, 10), dtype=np.int64), 40, 0)  # it remarks on empty parts
+    os.write(1, b"last\n")
+    assert capfd.readouterr() == ("first\nlast\n", "")
