@@ -39,7 +39,7 @@ from fullgnn.engine import (
 )
 from fullgnn.engine.checkpoints import Checkpoints, restore
 from fullgnn.engine.command import TrainingCommand
-from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions
+from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
 from fullgnn.engine.planner import planner_of
 from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
@@ -68,7 +68,7 @@ def run(cfg: Config) -> RunRecord:
         with dry_world(cfg.runtime, cfg.rank, cfg.world_size) as world:
             setup_logging(0)
             return run_on(world, cfg)
-    with own_process_of_rank0() as work, init_world(cfg.runtime) as world:
+    with own_process_of_rank0(cfg.runtime.timeout_s) as work, init_world(cfg.runtime) as world:
         setup_logging(world.rank)
         return run_on(world, cfg, work)
 
@@ -105,17 +105,17 @@ def train_and_report(
     """
     cfg, job, state = ready.cfg, ready.job, ready.state
     statistics = job.preparation.statistics if job.preparation is not None else None
-    if folder is not None and statistics is not None:
-        folder.write_structure(vars(statistics.structure))
+    if statistics is not None:
+        write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))
     runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
-    with epoch_outputs(world, cfg, folder, state.epoch + 1) as outputs:
+    with epoch_outputs(world, cfg, folder, state.epoch + 1, request) as outputs:
         result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job.scheme, ready.facts), request)
     end_if_stopped(cfg, state, result, request)
     record = replace(make_record(cfg, world, job, setup, result, ready.resumed_after), predicted=ready.predicted)
     if cfg.train.save_predictions:
         write_predictions(job, result, folder)
+    write_to(folder, lambda folder: folder.write_record(record))
     if folder is not None:
-        folder.write_record(record)
         comparison = "" if record.predicted is None else f"\n{comparison_table(record)}"
         log.info("\n%s%s\n%s", closing_table(record, cfg.train.table == "full"), comparison, folder.path)
     return record

@@ -19,7 +19,7 @@ from fullgnn.distributed import World, broadcast_object, from_rank0, init_world,
 from fullgnn.engine import check_deterministic, check_optimizer, check_preparation, check_training_data
 from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
 from fullgnn.engine.command import TrainingCommand
-from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions
+from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
 from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
 from fullgnn.engine.summary import make_record
 from fullgnn.graph.remarks import noted
@@ -111,7 +111,7 @@ def train_and_report(
     state, setup = job.training.state, meter.take()
     folder = from_rank0(lambda: open_folder(cfg, checkpoint, state.epoch, state.batches.count))
     checkpoints = Checkpoints(cfg, world, job.scheme, job.facts)
-    with stop_requests() as request, epoch_outputs(world, cfg, folder, state.epoch + 1) as outputs:
+    with stop_requests() as request, epoch_outputs(world, cfg, folder, state.epoch + 1, request) as outputs:
         result = fit_sampled(job.training, cfg.train, job.full_graph.measure, outputs, checkpoints, request)
     end_if_stopped(cfg, state, result, request)
     full = job.full_graph.job
@@ -119,12 +119,12 @@ def train_and_report(
     remarks = noted(record.remarks, job.sampler_remarks)
     record = replace(record, sampling=sampling_summary(cfg, job.training.loader, result), remarks=remarks)
     statistics = full.preparation.statistics if full.preparation is not None else None
-    if folder is not None and statistics is not None:
-        folder.write_structure(vars(statistics.structure))
+    if statistics is not None:
+        write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))
     if cfg.train.save_predictions:
         write_predictions(full, result, folder)
+    write_to(folder, lambda folder: folder.write_record(record))
     if folder is not None:
-        folder.write_record(record)
         log.info("\n%s\n%s", sampling_table(record, cfg.train.table == "full"), folder.path)
     return record
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fullgnn.distributed.failure import is_lost_connection
+from fullgnn.errors import FullGNNError
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals that ask a process to stop."""
@@ -27,7 +28,19 @@ class StopRequest:
     """The first signal that was received, or None."""
     is_urgent: bool = False
     """Whether another signal was received, at least ``REPEATED_AFTER_S`` seconds after the first."""
+    problem: FullGNNError | None = None
+    """Why this process itself asks all ranks to stop, without a signal."""
     _time: float = 0.0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is a reason to stop."""
+        return self.signal is not None or self.problem is not None
+
+    def raise_problem(self) -> None:
+        """Raise ``problem``, if there is one."""
+        if self.problem is not None:
+            raise self.problem
 
     def receive(self, number: int) -> None:
         """Record the signal ``number``, which has just come."""

@@ -21,7 +21,14 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
+from fullgnn.distributed import (
+    StopRequest,
+    World,
+    all_gather_objects,
+    all_ranks_meet,
+    broadcast_object,
+    from_rank0,
+)
 from fullgnn.engine.saved import check_best, check_state
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError, quoted
@@ -42,7 +49,7 @@ class Checkpoints:
     """
 
     def __init__(self, cfg: Config, world: World, scheme: Scheme, facts: NodeFacts):
-        self.run_dir = Path(cfg.run_dir).absolute()
+        self.run_dir = Path(cfg.run_dir)
         self._every, self._keep = cfg.train.checkpoint_every, cfg.train.keep_checkpoints
         self._world, self._scheme = world, scheme
         config = OmegaConf.to_container(OmegaConf.structured(cfg))
@@ -57,9 +64,12 @@ class Checkpoints:
         """Whether a checkpoint is written after ``epoch``, which may be the ``last`` one of the run."""
         return self._every > 0 and (epoch % self._every == 0 or last) and not self._world.dry
 
-    def write(self, state: TrainState) -> str:
-        """Write a checkpoint, and remove the oldest ones but one, which ``prove`` removes. Every rank calls it; the
-        others may run ahead of rank 0.
+    def write(self, state: TrainState, request: StopRequest | None = None) -> str:
+        """Write a checkpoint, and remove the oldest ones but one, which ``prove`` removes. Every rank calls it, and
+        waits until rank 0 has written it.
+
+        Args:
+            request: nothing is written if that of rank 0 has a problem: not all epochs that led here are on the disk.
 
         Returns:
             on rank 0, why it could not be written, which is also logged; an empty text if it was, and on other ranks.
@@ -67,19 +77,17 @@ class Checkpoints:
         gather = self._scheme.gather_parts
         rows = {STATE: state.rows(), BEST: state.best_rows()}
         parts = ((name, part) for name in rows if rows[name] for part in gather(rows[name]))
-        if self._world.rank != 0:
-            for _ in parts:
-                pass
-            return ""
+        problem = ""
         try:
-            self._write(state, parts)
+            if self._world.rank == 0 and (request is None or request.problem is None):
+                self._write(state, parts)
         except OSError as error:
-            for _ in parts:  # the other ranks are sending
-                pass
             problem = f"{self.run_dir}/checkpoints cannot be written ({error.strerror or error})"
             log.warning("%s: there is no checkpoint of %s", problem, progress_of(state))
-            return problem
-        return ""
+        for _ in parts:  # that are not written
+            pass
+        all_ranks_meet()
+        return problem
 
     def prove(self) -> None:
         """A loss that was computed after the latest checkpoint is finite, or the run has ended well: remove the oldest

@@ -60,7 +60,8 @@ def fit(
     Args:
         outputs: where the record of each epoch goes.
         checkpoints: None: none are written.
-        request: tells whether this process has been asked to stop. All ranks then stop after the same epoch.
+        request: tells whether this process has been asked to stop, or asks for it itself. All ranks then stop after the
+            same epoch.
 
     Raises:
         TrainingDiverged: the loss or a parameter is no finite number any more.
@@ -76,7 +77,7 @@ def fit(
             metrics = evaluate(state.model, job, watch.look)
             watch.evaluated(state.epoch)
         while not state.is_finished(train):
-            if request is not None and request.signal is not None:
+            if request is not None and request.is_asked:
                 state.gradients.ask_to_stop()
             runner.meter.lap()
             with memory.of_step():
@@ -97,7 +98,7 @@ def fit(
                 records.read_late()
                 if metrics is None:
                     watch.parameters(state.epoch)
-                unwritten = checkpoints.write(state)
+                unwritten = checkpoints.write(state, request)
             if stops:
                 metrics = None
                 break

@@ -1,7 +1,7 @@
 """What a training leaves beside its record: the epochs as they come, its predictions, and how to go on if it stops."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,36 +16,74 @@ from fullgnn.engine.resume import how_to_resume
 from fullgnn.engine.row_files import write_rows, writing_to
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
-from fullgnn.storage.record import RunFolder
+from fullgnn.storage.record import RunFolder, unwritable
+from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
 from fullgnn.telemetry.progress import Progress
 
 
 @contextmanager
-def epoch_outputs(world: World, cfg: Config, folder: RunFolder | None, first: int) -> Iterator[list[EpochOutput]]:
+def epoch_outputs(
+    world: World, cfg: Config, folder: RunFolder | None, first: int, request: StopRequest
+) -> Iterator[list[EpochOutput]]:
     """Where the record of each epoch goes, inside the ``with`` block. Every rank calls it.
 
     Args:
         folder: on rank 0.
         first: number of the first epoch.
+        request: asks all ranks to stop when a file of rank 0 cannot be written.
     """
     events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
     simulated = f"rank {world.rank} of {world.size}, simulated" if world.dry else ""
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first, simulated=simulated)
+    files = _Files(Path(cfg.run_dir), [one for one in (folder, events) if one is not None], request)
     try:
-        yield [output for output in (progress, folder, events) if output is not None]
+        yield [progress, files]
     finally:  # also where the training diverges
         progress.close()
         if events is not None:
-            events.close()
+            with files.writing():
+                events.close()
+
+
+class _Files:
+    """The files of a run that grow with each epoch. One that cannot be written ends the training, on all ranks."""
+
+    def __init__(self, run_dir: Path, files: list[EpochOutput], request: StopRequest):
+        self._run_dir, self._files, self._request = run_dir, files, request
+
+    def add_epoch(self, record: EpochRecord) -> None:
+        with self.writing():
+            for file in self._files:
+                if self._request.problem is None:
+                    file.add_epoch(record)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Note an ``OSError`` of the block as the reason to stop."""
+        try:
+            yield
+        except OSError as error:
+            self._request.problem = self._request.problem or unwritable(self._run_dir, error)
+
+
+def write_to(folder: RunFolder | None, write: Callable[[RunFolder], None]) -> None:
+    """Let rank 0, which has the ``folder``, write to it. Every rank calls it.
+
+    Raises:
+        ConfigError: it cannot be written; the same on every rank.
+    """
+    from_rank0(lambda: None if folder is None else write(folder))
 
 
 def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: StopRequest) -> None:
-    """Raise if the training ended before its last epoch.
+    """Raise if the training ended before its last epoch, or rank 0 could not write what it left. Every rank calls it.
 
     Raises:
+        ConfigError: rank 0 could not write to the run folder; the same on every rank.
         TrainingStopped: a signal has asked a rank to stop; the message says how to go on.
     """
+    from_rank0(request.raise_problem)
     if result.stopped:
         line = how_to_resume(cfg, progress_of(state), result.unwritten)
         raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
@@ -73,5 +111,5 @@ def write_predictions(job: Job, result: FitResult, folder: RunFolder | None) -> 
 
         place = from_rank0(make_place) or Path()
         write_rows(job.scheme, place, rows, job.preparation.facts.num_nodes)
-        if folder is not None:
-            folder.write_predictions({name: place / f"{name}.npy" for name in rows})
+        files = {name: place / f"{name}.npy" for name in rows}
+        write_to(folder, lambda folder: folder.write_predictions(files))

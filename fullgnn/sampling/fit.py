@@ -103,7 +103,8 @@ def fit_sampled(
         measure: evaluates the model.
         outputs: where the record of each epoch goes.
         checkpoints: None: none are written.
-        request: tells whether this process has been asked to stop. All ranks then stop after the same batch.
+        request: tells whether this process has been asked to stop, or asks for it itself. All ranks then stop after the
+            same batch.
 
     Raises:
         TrainingDiverged: the loss or a parameter is no finite number any more.
@@ -123,7 +124,7 @@ def fit_sampled(
         if record is None:
             if checkpoints is not None:
                 watch.parameters(state.epoch)
-                unwritten = checkpoints.write(state)
+                unwritten = checkpoints.write(state, request)
             break
         if state.epoch == train.epochs or (train.eval_every and state.epoch % train.eval_every == 0):
             metrics = measure(watch.look)
@@ -138,7 +139,7 @@ def fit_sampled(
         if checkpoints is not None and (checkpoints.is_due(state.epoch, finished) or stops):
             if metrics is None:
                 watch.parameters(state.epoch)
-            unwritten = checkpoints.write(state)
+            unwritten = checkpoints.write(state, request)
         if stops:
             metrics = None
             break
@@ -173,7 +174,7 @@ def _train_epoch(
     meter.take()
     with meter.interval("epoch"):
         for batch in loader.epoch(epoch, state.batches.count):
-            if request is not None and request.signal is not None:
+            if request is not None and request.is_asked:
                 state.gradients.ask_to_stop()
             state.model.train()
             set_epoch(state.model, state.epoch * loader.num_batches + state.batches.count + 1)

@@ -2,12 +2,15 @@
 
 import json
 import math
+import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, TextIO, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -111,8 +114,9 @@ class RunFolder:
     """The folder of one run, written by rank 0 alone.
 
     ``epochs.jsonl`` grows line by line, so that an interrupted run keeps its curve; ``record.json`` is written
-    atomically at the end. Files of an earlier run in the same folder are neither replaced nor removed unless the
-    caller asks for it; see ``storage/folder.py`` for what these files are.
+    atomically at the end. On a full disk, what is there stays complete and readable. Files of an earlier run in the
+    same folder are neither replaced nor removed unless the caller asks for it; see ``storage/folder.py`` for what these
+    files are.
 
     Args:
         config: text of ``config.yaml``.
@@ -146,13 +150,17 @@ class RunFolder:
                 write_text(epochs, lines_until(source / "epochs.jsonl", continue_after))
             elif overwrite:
                 remove_run(self.path)
-            self._epochs: TextIO = open(epochs, "x" if continue_after is None else "a")
+            self._epochs: RawIOBase = open(epochs, "xb" if continue_after is None else "ab", buffering=0)
             write_text(self.path / "config.yaml", config)
         except OSError as error:
             raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
 
     def add_epoch(self, record: EpochRecord) -> None:
-        """Append the line of one epoch, measured on rank 0."""
+        """Append the line of one epoch, measured on rank 0.
+
+        Raises:
+            OSError: it cannot be written, and the file is as it was before.
+        """
         line = {
             "epoch": record.epoch,
             "loss": record.loss,
@@ -161,12 +169,22 @@ class RunFolder:
             "bytes_received": record.cost.bytes_received,
             "replayed": record.replayed,
         }
-        self._epochs.write(strict_json(line) + "\n")
-        self._epochs.flush()
+        rest, size = (strict_json(line) + "\n").encode(), os.fstat(self._epochs.fileno()).st_size
+        try:
+            while rest:  # a disk that becomes full takes a part
+                rest = rest[self._epochs.write(rest) or 0 :]
+        except OSError:
+            os.ftruncate(self._epochs.fileno(), size)
+            raise
 
     def write_structure(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write ``structure.npz`` with the ``arrays`` of a ``Structure``."""
-        self._write_arrays("structure", arrays)
+        """Write ``structure.npz`` with the ``arrays`` of a ``Structure``.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        with self._writing(), replacing(self.path / "structure.npz") as temporary:
+            np.savez(temporary, **dict[str, Any](arrays))
 
     def write_predictions(self, files: Mapping[str, Path]) -> None:
         """Write ``predictions.npz``, in which row i is node i.
@@ -174,18 +192,42 @@ class RunFolder:
         Args:
             files: a .npy for ``prediction``, see ``Task.prediction``, and one for the model's output ``logits``
                 (num_nodes, num_outputs). They are copied, not read into memory.
+
+        Raises:
+            ConfigError: the file cannot be written.
         """
-        with replacing(self.path / "predictions.npz") as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        with (
+            self._writing(),
+            replacing(self.path / "predictions.npz") as temporary,
+            zipfile.ZipFile(temporary, "w") as archive,
+        ):
             for name, file in files.items():
                 archive.write(file, f"{name}.npy")
 
     def write_record(self, record: RunRecord) -> None:
-        write_text(self.path / "record.json", strict_json(asdict(record), indent=2) + "\n")
-        self._epochs.close()
+        """Write ``record.json``, when all else is written.
 
-    def _write_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
-        with replacing(self.path / f"{name}.npz") as temporary:
-            np.savez(temporary, **arrays)
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        with self._writing():
+            write_text(self.path / "record.json", strict_json(asdict(record), indent=2) + "\n")
+            self._epochs.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> ConfigError:
+    """What a user is told of a run folder that cannot be written while the run is under way."""
+    return ConfigError(
+        f"run_dir={path} cannot be written ({error.strerror or error}), and what is there is complete: make room, then"
+        " resume=auto goes on from the latest checkpoint there"
+    )
 
 
 def strict_json(value: Any, indent: int | None = None) -> str:

@@ -1,5 +1,7 @@
 """TensorBoard event files of a run."""
 
+import functools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +38,15 @@ class EventFiles:
     """
 
     def __init__(self, run_dir: Path, first: int = 1):
+        _hear_of_errors_once()
         self._writer = summary_writer()(str(run_dir / "tensorboard"), purge_step=first if first > 1 else None)
 
     def add_epoch(self, record: EpochRecord) -> None:
+        """Add the points of an epoch.
+
+        Raises:
+            OSError: an earlier point could not be written.
+        """
         points: dict[str, float | None] = {"loss/train": record.loss}
         for name, value in (record.metrics or {}).items():
             split, _, metric = name.partition("_")
@@ -50,4 +58,22 @@ class EventFiles:
                 self._writer.add_scalar(tag, value, record.epoch)
 
     def close(self) -> None:
+        """Write what is left.
+
+        Raises:
+            OSError: it, or an earlier point, cannot be written.
+        """
         self._writer.close()
+
+
+@functools.cache
+def _hear_of_errors_once() -> None:
+    """TensorBoard writes in a thread. An error there is raised again where the next point is added, and need not be
+    printed with a traceback as well."""
+    usual = threading.excepthook
+
+    def quiet(found: threading.ExceptHookArgs) -> None:
+        if not (isinstance(found.exc_value, OSError) and type(found.thread).__module__.startswith("tensorboard.")):
+            usual(found)
+
+    threading.excepthook = quiet
