@@ -25,6 +25,11 @@ class UnsupportedError(FullGNNError):
     """The request is valid, but this machine or this combination of options cannot do it."""
 
 
+class RankFailed(UnsupportedError):
+    """One rank alone cannot go on. The others may wait for it in a collective: it ends at once, and its launcher ends
+    them."""
+
+
 class TrainingDiverged(FullGNNError):
     """The loss of a training, or a parameter, is no finite number any more. Raised on every rank; the message names the
     epoch, the last good checkpoint if there is one, and what to change."""

@@ -338,7 +338,7 @@ def file_names(request: Request) -> tuple[str, ...]:
 
 def run_rank(request: Request) -> None:
     """Predict. Every rank of the job that torchrun's environment describes calls it."""
-    with own_process_of_rank0() as work, init_world(request.runtime) as world:
+    with own_process_of_rank0(request.runtime.timeout_s) as work, init_world(request.runtime) as world:
         setup_logging(world.rank)
         predict_on(world, request, work)
 

@@ -5,92 +5,13 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.commands import OWN, Forked, run_command, start_command, torchrun
-
-# The command as it runs where a GPU is visible: it starts new processes, not forks.
-LAUNCHED = [
-    sys.executable,
-    "-c",
-    "import fullgnn.engine.command as command, fullgnn.train as train; command.can_fork = lambda: False; train.main()",
-]
-TORCHRUN = [*torchrun(2), "-m", "fullgnn.train"]
-WAYS = {"forked": OWN, "launched": LAUNCHED, "torchrun": TORCHRUN}
-
-
-@dataclass(frozen=True)
-class Training:
-    """A training in progress, on two ranks."""
-
-    process: Forked | subprocess.Popen[bytes]
-    run_dir: Path
-    log: Path
-
-    @property
-    def ranks(self) -> list[int]:
-        """Process ids, by rank."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return sorted(int(pid) for file in tasks for pid in file.read_text().split())
-
-    @property
-    def output(self) -> str:
-        return self.log.read_text()
-
-
-@contextmanager
-def training(
-    folder: Path, command: list[str], *arguments: str, job: str = "", first: Callable[[], object] | None = None
-) -> Iterator[Training]:
-    """Start a training and wait for its first epoch. At the end of the block nothing of it runs any more.
-
-    Args:
-        job: folder, below that of the run, in which the epochs are written.
-        first: called in the process of the command before it.
-    """
-    run_dir = folder / "run"
-    arguments = (*arguments, "runtime.nproc=2", "runtime.device=cpu", "dataset=karate", f"run_dir={run_dir}")
-    process = start_command(command, *arguments, cwd=folder, log=folder / "log", first=first)
-    running = Training(process, run_dir, folder / "log")
-    ranks: list[int] = []
-    try:
-        epochs = run_dir / job / "epochs.jsonl"
-        wait(lambda: epochs.exists() and epochs.stat().st_size > 0 or process.poll() is not None, 120)
-        assert process.poll() is None, running.output
-        ranks = running.ranks
-        assert len(ranks) == 2
-        yield running
-    finally:
-        process.kill()
-        process.wait()
-        for pid in ranks:
-            if is_running(pid):
-                os.kill(pid, signal.SIGKILL)
-
-
-def wait(condition: Callable[[], object], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-LONG = "train.epochs=10000000"
+from tests.commands import OWN, run_command
+from tests.trainings import LONG, WAYS, is_running, training, wait
 
 
 @pytest.mark.parametrize(("name", "sweep"), [("SIGTERM", False), ("SIGINT", True)])

@@ -1,7 +1,8 @@
 """The one place that moves data between ranks.
 
 ``Axis`` wraps the process group of one mesh axis: it moves device tensors in every epoch, times them and counts bytes.
-The functions below ``Axis`` move host objects over gloo, on all ranks, during preparation and reporting.
+The functions below ``Axis`` move host objects over gloo, on all ranks, during preparation and reporting. They wait for
+ranks that are busy for as long as these work, see ``presence.py``.
 
 Bytes are counted where they arrive, so that a sum over ranks counts no transfer twice: a broadcast counts its whole
 tensor on every rank but the source; an exchange counts the tensors that it receives; an all-reduce over g ranks counts
@@ -9,6 +10,7 @@ tensor on every rank but the source; an exchange counts the tensors that it rece
 counts nothing.
 """
 
+import pickle
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fullgnn.distributed.presence import present
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.storage.memory import within_memory
 from fullgnn.telemetry.meter import Meter
@@ -208,18 +211,31 @@ def from_rank0(compute: Callable[[], T]) -> T | None:
     """
     if in_dry_run():
         return compute()
-    result: T | None = None
-    outcome: list[FullGNNError | None] = [None]
-    if dist.get_rank() == 0:
-        try:
-            with within_memory("what rank 0 works on"):
-                result = compute()
-        except FullGNNError as error:
-            outcome = [error]
-    dist.broadcast_object_list(outcome, src=0)
-    if outcome[0] is not None:
-        raise outcome[0]
-    return result
+    others = present()
+    if others is not None and others.rank != 0:
+        error = pickle.loads(bytes.fromhex(others.hear("rank0", 0)))
+        if error is not None:
+            raise error
+        return None
+    problem: BaseException | None = ConnectionError("rank 0 has failed")  # a bug, which rank 0 itself shows
+    try:
+        with within_memory("what rank 0 works on"):
+            result = compute()
+        problem = None
+        return result
+    except FullGNNError as error:
+        problem = error
+        raise
+    finally:
+        if others is not None:
+            others.tell("rank0", pickle.dumps(problem).hex())
+
+
+def all_ranks_meet() -> None:
+    """Wait until every rank calls this, for as long as the others work. Called before a part in which all ranks compute
+    and exchange rows, where one may come much later than another."""
+    if (others := present()) is not None:
+        others.meet()
 
 
 def on_every_rank(compute: Callable[[], T]) -> T:
@@ -245,6 +261,11 @@ def broadcast_object(value: T | None) -> T:
     if in_dry_run():
         assert value is not None
         return value
+    if (others := present()) is not None:
+        if others.rank == 0:
+            others.tell("broadcast")
+        else:
+            others.hear("broadcast", 0)
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]  # type: ignore[return-value]
@@ -254,6 +275,7 @@ def all_gather_objects(value: T) -> list[T]:
     """Return every rank's small, picklable ``value``, in rank order, on every rank; in a dry run, only its own."""
     if in_dry_run():
         return [value]
+    all_ranks_meet()
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
@@ -263,6 +285,7 @@ def sum_of_all(array: np.ndarray) -> np.ndarray:
     """Add up an ``array`` of every rank, on the host; in a dry run, return that of this rank."""
     if in_dry_run():
         return array
+    all_ranks_meet()
     total = torch.from_numpy(array.copy())
     dist.all_reduce(total)
     return total.numpy()
@@ -270,6 +293,8 @@ def sum_of_all(array: np.ndarray) -> np.ndarray:
 
 def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:
     """Send named host arrays of any size and dtype to one rank, which receives them with ``receive_arrays``."""
+    if (others := present()) is not None:
+        others.tell(f"arrays/{others.rank}/{destination}")
     header = [[(name, array.shape, array.dtype.str) for name, array in arrays.items()]]
     dist.send_object_list(header, dst=destination)
     for array in arrays.values():
@@ -279,6 +304,8 @@ def send_arrays(arrays: dict[str, np.ndarray], destination: int) -> None:
 
 def receive_arrays(source: int) -> dict[str, np.ndarray]:
     """Receive the arrays that ``source`` sends with ``send_arrays``."""
+    if (others := present()) is not None:
+        others.hear(f"arrays/{source}/{others.rank}", source)
     header: list[Any] = [None]
     dist.recv_object_list(header, src=source)
     arrays = {}

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import fullgnn
+from fullgnn import startup
 from fullgnn.config import conf_dir
-from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
+from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, report_lost_rank, wait_for_others
+from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import under_torchrun
-from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped, message_of
+from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, message_of
 from fullgnn.storage.memory import too_little
 from fullgnn.telemetry.logger import setup_logging
 
@@ -32,6 +34,7 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
     arguments = sys.argv[1:]
     if answers(arguments, help_text):
         return
+    startup.imported()
     try:
         given = [argument for argument in arguments if argument.startswith("-")]
         if unknown := [one for one in given if one.partition("=")[0] not in flags]:
@@ -43,7 +46,7 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
         fail(error)
     except Exception as error:
         if (shortage := too_little(error, "the work of this process")) is not None:
-            fail(shortage)
+            fail(RankFailed(str(shortage)))
         if under_torchrun():
             report_bug(error)
         raise
@@ -70,7 +73,7 @@ def run_as_rank(run: Callable[..., object], *args: object) -> None:
         fail(error)
     except Exception as error:
         if (shortage := too_little(error, "the work of this rank")) is not None:
-            fail(shortage)
+            fail(RankFailed(str(shortage)))
         raise
 
 
@@ -86,11 +89,15 @@ def fail(error: FullGNNError) -> NoReturn:
         if under_torchrun():
             wait_for_others()
         sys.exit(128 + error.signal)
+    if isinstance(error, LostRank):
+        report_lost_rank(error)
+        sys.exit(1)
     if not (isinstance(error, WorkerError) and error.is_logged):
         log.error("%s", message_of(error))
     if under_torchrun():
         report_failure(error)
-        wait_for_others()
+        if not isinstance(error, RankFailed):
+            wait_for_others()
     sys.exit(1)
 
 

@@ -5,6 +5,7 @@ before it prints anything, so that only the rank that failed first is seen.
 """
 
 import json
+import logging
 import os
 import signal
 import time
@@ -14,8 +15,11 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import job_store
-from fullgnn.errors import FullGNNError
+from fullgnn.errors import FullGNNError, message_of
+
+log = logging.getLogger(__name__)
 
 REASON_FILE = "TORCHELASTIC_ERROR_FILE"
 """Environment variable of a rank: the path of the file in which its launcher looks for the reason of a failure."""
@@ -60,9 +64,26 @@ def report_bug(error: BaseException) -> None:
     report_failure(error)
 
 
+def report_lost_rank(error: LostRank) -> None:
+    """Log and report that another rank is lost, once for the job. The caller then ends this process, whereupon the
+    launcher ends the other ranks. A rank that is stopped goes on, since the signal that ends it would not reach it."""
+    if not _reports_first():
+        time.sleep(_WAIT_S)
+    log.error("%s", message_of(error))
+    report_failure(error)
+    for pid in error.stopped:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
+
+
 def is_lost_connection(error: BaseException) -> bool:
     """Whether ``error`` says that another rank cannot be reached, or does not answer. gloo raises RuntimeError."""
     return isinstance(error, (ConnectionError, TimeoutError, dist.DistError)) or "gloo/" in str(error)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether ``error`` says that another rank has not answered in time; its process may well be there."""
+    return isinstance(error, TimeoutError) or "timed out" in str(error).lower()
 
 
 def _reports_first() -> bool:

@@ -11,9 +11,9 @@ import torch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.failure import report_bug
-from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.distributed.supervise import Rank, run_ranks
+from fullgnn.orphan import end_with_launcher
 
 
 def can_fork() -> bool:

@@ -1,11 +1,12 @@
 """Turn torchrun's environment into a device, a process group and a named mesh."""
 
 import functools
+import json
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 
 import torch
@@ -14,9 +15,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.determinism import prepare_environment
-from fullgnn.distributed.orphan import end_with_launcher
-from fullgnn.distributed.store import job_store, under_torchrun
+from fullgnn.distributed.failure import is_lost_connection, is_timeout
+from fullgnn.distributed.presence import LostRank, Presence, Process, join
+from fullgnn.distributed.store import another_connection, is_file, job_store, under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
+from fullgnn.orphan import end_with_launcher
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ class World:
     backend: str
     """Backend of collectives on ``device``; host objects always travel over gloo."""
     timeout_s: float
-    """Seconds after which a collective that does not complete ends the job."""
+    """Seconds without a sign of life after which a rank is lost, and a collective that does not complete is ended."""
     dry: bool = False
     """Whether this is a dry run: the process runs one rank alone and receives nothing from other ranks."""
     _meshes: dict[tuple[int | str, ...], DeviceMesh] = field(default_factory=dict)
@@ -96,6 +99,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
 
     Raises:
         ConfigError, UnsupportedError: the same on every rank.
+        LostRank: a rank has not joined, or does not answer any more, in the ``with`` block too.
     """
     if under_torchrun():
         end_with_launcher()
@@ -103,7 +107,8 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device_type, backend, problem = _resolve(runtime, local_size)
     store = job_store("world", runtime.timeout_s)
-    _agree(store, rank, size, problem)
+    processes = _agree(store, rank, size, problem, runtime.timeout_s)
+    presence = Presence(store, rank, processes, runtime.timeout_s, polls=is_file())
 
     device = torch.device(device_type)
     if device_type == "cuda":
@@ -119,8 +124,13 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
         world = World(rank, size, local_size, device, backend, runtime.timeout_s)
-        open_connections(world.group, device)
-        yield world
+        with join(presence, lambda: another_connection("world", runtime.timeout_s)):
+            open_connections(world.group, device)
+            yield world
+    except Exception as error:
+        if is_lost_connection(error) and (lost := _lost(error, presence)) is not None:
+            raise lost from error
+        raise
     finally:
         dist.destroy_process_group()
 
@@ -216,11 +226,40 @@ def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNN
     return device, backend, problem
 
 
-def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None) -> None:
-    """Raise the problem of the lowest rank that has one, on every rank; if no rank has a problem, return."""
-    kind = type(problem).__name__ if problem else ""
-    store.set(f"problem/{rank}", f"{kind}|{problem or ''}")
+def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None, timeout_s: float) -> list[Process]:
+    """Raise the problem of the lowest rank that has one, on every rank; if no rank has a problem, return.
+
+    Returns:
+        the process of each rank.
+
+    Raises:
+        LostRank: a rank has not come here in ``timeout_s`` seconds.
+    """
+    own = Process.current()
+    store.set(f"problem/{rank}", f"{type(problem).__name__ if problem else ''}|{problem or ''}")
+    store.set(f"process/{rank}", json.dumps(asdict(own)))
+    processes = []
     for other in range(size):
-        kind, _, message = store.get(f"problem/{other}").decode().partition("|")
+        try:
+            kind, _, message = store.get(f"problem/{other}").decode().partition("|")
+            processes.append(Process(**json.loads(store.get(f"process/{other}"))))
+        except dist.DistStoreError as error:
+            raise LostRank(
+                f"rank {other} has not joined the job within runtime.timeout_s={timeout_s:g} s: see whether it runs"
+            ) from error
         if kind:
             raise (ConfigError if kind == "ConfigError" else UnsupportedError)(message)
+    return processes
+
+
+def _lost(error: Exception, presence: Presence) -> LostRank | None:
+    """What a user is told of a lost connection: which rank shows no sign of life, or that one takes too long. None: a
+    rank has ended, which its launcher reports."""
+    if not is_timeout(error):
+        return None
+    waited = f"did not answer within runtime.timeout_s={presence.timeout_s:g} s"
+    if silent := presence.silent():
+        which = " and ".join(map(presence.describe, silent))
+        message = f"{which} {waited}: it is stopped, or its machine is; start again with resume=auto"
+        return LostRank(message, presence.pids_here(silent))
+    return LostRank(f"a rank {waited}, although all run: set a longer runtime.timeout_s")

@@ -16,6 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from fullgnn import startup
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import SCHEMAS, explain, is_user_error, load_config
 from fullgnn.config.help import training_help
@@ -30,12 +31,12 @@ from fullgnn.distributed import (
     warn_of_crowding,
 )
 from fullgnn.distributed.command import answers, fail, run_as_rank
-from fullgnn.distributed.orphan import end_with_launcher
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.resume import check_run_dir, finished_run
-from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.errors import ConfigError, FullGNNError, RankFailed
+from fullgnn.orphan import end_with_launcher
 from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.logger import setup_logging
@@ -106,6 +107,7 @@ class TrainingCommand:
         def job(composed: DictConfig) -> RunRecord | Exception:
             return self._job(composed)
 
+        startup.imported()
         try:
             job()
         except KeyboardInterrupt:
@@ -128,13 +130,12 @@ class TrainingCommand:
             if sweep:
                 composed.run_dir = launcher.runtime.output_dir
             cfg = load_config(composed)
-            cfg.run_dir = os.path.abspath(cfg.run_dir)
             return self.start(cfg, worker_arguments(launcher, cfg.run_dir), fork=can_fork())
         except FullGNNError as error:
             return error if sweep else fail(error)
         except Exception as error:
             if (shortage := too_little(error, "the work of this process")) is not None:
-                return shortage if sweep else fail(shortage)
+                return shortage if sweep else fail(RankFailed(str(shortage)))
             if under_torchrun():  # a bug
                 report_bug(error)
             if not sweep:

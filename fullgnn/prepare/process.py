@@ -22,9 +22,10 @@ from typing import Any, TypeVar
 import torch
 
 from fullgnn.distributed.fork import can_fork, fork
-from fullgnn.distributed.orphan import LAUNCHER_PID, end_with_launcher
+from fullgnn.distributed.presence import LOOK_S, Process, Silence
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
 from fullgnn.telemetry.logger import setup_logging
 
 T = TypeVar("T")
@@ -46,9 +47,11 @@ class HostWork:
 class _OwnProcess(HostWork):
     """Calls functions in another process of this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._connection: Connection | None = None
         self._wait: Callable[[], int | None] = lambda: None
+        self._process: Process | None = None
         if can_fork():
             self._fork()
 
@@ -56,21 +59,17 @@ class _OwnProcess(HostWork):
         """Return ``function(*args)``, or raise its user error.
 
         Raises:
-            UnsupportedError: the process has been killed.
+            UnsupportedError: the process has been killed, or stopped for ``timeout_s`` seconds.
         """
         try:
             if self._connection is None:
                 self._start()
             assert self._connection is not None
             self._connection.send_bytes(pickle.dumps((function, args)))
+            self._await_answer(self._connection)
             kind, value = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            status = self._wait() or 0
-            how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            raise UnsupportedError(
-                f"the process that prepares the graph {how}: if memory was too little, prepare the graph where there is"
-                " more of it (python -m fullgnn.prepare), in a runtime.cache_dir that this machine reads"
-            ) from error
+            raise UnsupportedError(_how_it_ended(self._wait() or 0)) from error
         if kind == "bug":
             bug, where = value
             raise bug from _Remote(where)
@@ -82,8 +81,26 @@ class _OwnProcess(HostWork):
         """See ``HostWork.close``."""
         if self._connection is not None:
             self._connection.close()
+            if self._process is not None and self._process.state() == "stopped":
+                os.kill(self._process.pid, signal.SIGKILL)  # it would not notice that it is to end
             self._wait()
             self._connection = None
+
+    def _await_answer(self, connection: Connection) -> None:
+        """Wait until the process has answered or ended.
+
+        Raises:
+            UnsupportedError: it has been stopped for ``timeout_s`` seconds.
+        """
+        silence = Silence()
+        while not connection.poll(LOOK_S):
+            assert self._process is not None
+            if silence.look(self._process.state() != "stopped") > self._timeout_s:
+                os.kill(self._process.pid, signal.SIGKILL)
+                raise UnsupportedError(
+                    f"the process that prepares the graph (process {self._process.pid}) has been stopped for"
+                    f" runtime.timeout_s={self._timeout_s:g} s: start again"
+                )
 
     def _fork(self) -> None:
         here, there = multiprocessing.Pipe()
@@ -99,7 +116,8 @@ class _OwnProcess(HostWork):
             process.join()
             return process.exitcode
 
-        self._connection, self._wait = here, wait
+        assert process.pid is not None
+        self._connection, self._wait, self._process = here, wait, Process.of(process.pid)
 
     def _start(self) -> None:
         here, there = socket.socketpair()
@@ -107,8 +125,21 @@ class _OwnProcess(HostWork):
             command = [sys.executable, "-m", "fullgnn.prepare.process", str(there.fileno())]
             process = subprocess.Popen(command, pass_fds=[there.fileno()])
             self._connection, self._wait = Connection(here.detach()), process.wait
+            self._process = Process.of(process.pid)
         self._connection.send_bytes(pickle.dumps((_find_modules, (sys.path,))))
         self._connection.recv_bytes()
+
+
+def _how_it_ended(status: int) -> str:
+    """What a user is told of a process that has ended with this exit ``status`` before it answered."""
+    how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    cure = "start again; if it ends so again, report its last lines as a fault of fullgnn or of a library"
+    if status == -signal.SIGKILL:
+        cure = (
+            "if memory was too little, prepare the graph where there is more of it (python -m fullgnn.prepare), in a"
+            " runtime.cache_dir that this machine reads"
+        )
+    return f"the process that prepares the graph {how}: {cure}"
 
 
 class _Remote(Exception):
@@ -119,16 +150,17 @@ class _Remote(Exception):
 
 
 @contextmanager
-def host_work(own_process: bool) -> Iterator[HostWork]:
+def host_work(own_process: bool, timeout_s: float) -> Iterator[HostWork]:
     """Where the work on the whole graph is done, inside the ``with`` block.
 
     Args:
         own_process: whether a process of its own does it; on rank 0 of several ranks.
+        timeout_s: seconds for which that process may be stopped, before it is given up.
     """
     if not own_process:
         yield HostWork()
         return
-    process = _OwnProcess()
+    process = _OwnProcess(timeout_s)
     try:
         yield process
     finally:
@@ -136,10 +168,10 @@ def host_work(own_process: bool) -> Iterator[HostWork]:
 
 
 @contextmanager
-def own_process_of_rank0() -> Iterator[HostWork]:
+def own_process_of_rank0(timeout_s: float) -> Iterator[HostWork]:
     """``host_work`` of a rank that is about to join the job that its environment describes."""
     several = os.environ.get("RANK") == "0" and int(os.environ.get("WORLD_SIZE", 1)) > 1
-    with host_work(own_process=several) as work:
+    with host_work(several, timeout_s) as work:
         yield work
 
 

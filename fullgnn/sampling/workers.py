@@ -30,9 +30,9 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import torch
 
-from fullgnn.distributed.orphan import LAUNCHER_PID, end_with_launcher
 from fullgnn.distributed.stop import STOP_SIGNALS
-from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
+from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
 from fullgnn.sampling.features import FeatureStore
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
@@ -202,7 +202,7 @@ class Workers:
         """Wait for the next piece of batch ``number``.
 
         Raises:
-            FullGNNError: the worker of the batch has ended or failed.
+            RankFailed: the worker of the batch has ended or failed.
         """
         worker = self._workers[number % len(self._workers)]
         while True:
@@ -211,7 +211,7 @@ class Workers:
             except (EOFError, OSError):  # no other process has the worker's end of the pipe
                 raise self._ended(worker) from None
             if isinstance(found, FullGNNError):
-                raise found
+                raise RankFailed(str(found)) from found
             if isinstance(found, str):
                 raise RuntimeError(f"worker {worker.number} of rank {self._rank} failed:\n{found}")
             if found.request == self._request:
@@ -260,16 +260,16 @@ class Workers:
         with contextlib.suppress(OSError):
             worker.pipe.send(message)
 
-    def _ended(self, worker: _Worker) -> FullGNNError:
+    def _ended(self, worker: _Worker) -> RankFailed:
         try:
             status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
         except ChildProcessError:  # somebody has asked for its status before
-            return UnsupportedError(f"sampling worker {worker.number} of rank {self._rank} has ended before")
+            return RankFailed(f"sampling worker {worker.number} of rank {self._rank} has ended before")
         how = f"ended with status {status}"
         if status < 0:
             how = f"was killed ({signal.Signals(-status).name})"
         hint = ", as the system does when memory runs out" if status == -signal.SIGKILL else ""
-        return UnsupportedError(
+        return RankFailed(
             f"sampling worker {worker.number} of rank {self._rank} (process {worker.pid}) {how}{hint}: use fewer"
             " loader.num_workers or a smaller loader.batch_size"
         )

@@ -1,9 +1,11 @@
 """How ranks come to their parts: over a folder, over messages, in a process of its own; nothing global stays."""
 
+import faulthandler
 import gc
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,7 @@ def test_nothing_of_global_size_stays_on_a_rank(ranks, kind: str) -> None:
 def test_functions_run_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for forks in (True, False):
         monkeypatch.setattr(process, "can_fork", lambda forks=forks: forks)
-        with host_work(own_process=True) as work:
+        with host_work(own_process=True, timeout_s=60) as work:
             pid = work.call(os.getpid)
             assert pid != os.getpid() and work.call(os.getpid) == pid
             with pytest.raises(ConfigError, match="mine"):
@@ -130,7 +132,7 @@ def test_functions_run_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch
             assert work.call(divmod, 7, 2) == (3, 1)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    with host_work(own_process=False) as work:
+    with host_work(own_process=False, timeout_s=60) as work:
         assert work.call(os.getpid) == os.getpid()
 
 
@@ -174,14 +176,27 @@ def _refuse(text: str) -> None:
     raise ConfigError(text)
 
 
-def test_a_killed_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "said", "timeout_s"),
+    [
+        (signal.SIGKILL, "was ended by SIGKILL: if memory was too little, prepare", 60.0),
+        (signal.SIGSEGV, "was ended by SIGSEGV: start again; if it ends so again, report", 60.0),
+        (signal.SIGSTOP, "has been stopped for runtime.timeout_s=1.5 s: start again", 1.5),
+    ],
+)
+def test_a_process_that_was_killed_or_stopped_is_named(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said: str, timeout_s: float
+) -> None:
     monkeypatch.setattr(process, "can_fork", lambda: True)
-    with host_work(own_process=True) as work, pytest.raises(UnsupportedError, match="was ended by SIGKILL: if memory"):
-        work.call(_kill_this)
+    begin = time.monotonic()
+    with host_work(own_process=True, timeout_s=timeout_s) as work, pytest.raises(UnsupportedError, match=said):
+        work.call(_end_this_by, number)
+    assert time.monotonic() - begin < 6
 
 
-def _kill_this() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def _end_this_by(number: signal.Signals) -> None:
+    faulthandler.disable()  # pytest has enabled it
+    os.kill(os.getpid(), number)
 
 
 def refused(world: World, cfg: Config) -> str:

@@ -1,0 +1,295 @@
+"""Runs end as they should: whatever process is stopped, killed or slow, and when the disk is full."""
+
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.commands import OWN, environment, run_command, start_command, torchrun
+from tests.trainings import LONG, TORCHRUN, WAYS, children, is_running, num_lines, training, wait
+
+SLOW = ["dataset=karate", "dataset._target_=tests.slow_dataset.load", "~dataset.train_per_class", "~dataset.num_val"]
+SLOW += ["~dataset.seed"]
+SOME_WAYS = {"forked": OWN, "torchrun": TORCHRUN}
+
+
+def losses(run_dir: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run_dir / "epochs.jsonl").read_text().splitlines()]
+
+
+def test_torchrun_restarts_a_run_whose_rank_is_killed(tmp_path: Path) -> None:
+    """The run folder is a relative path, as users type it. The restarted run ends with the uninterrupted losses."""
+    keys = ["dataset=karate", "runtime.threads=1", "train.epochs=400", "train.eval_every=0"]
+    keys += ["train.checkpoint_every=20", "model.dropout=0.5"]
+    command = [*torchrun(2)[:-1], "--max-restarts=2", torchrun(2)[-1], "-m", "fullgnn.train"]
+    process = start_command(command, *keys, "run_dir=run", "resume=auto", cwd=tmp_path, log=tmp_path / "log")
+    try:
+        wait(lambda: num_lines(tmp_path / "run" / "epochs.jsonl") > 90 or process.poll() is not None, 100)
+        os.kill(children(process.pid)[1], signal.SIGKILL)
+        assert process.wait(100) == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+    output = (tmp_path / "log").read_text()
+    (resumed,) = re.findall(r"resumes after epoch (\d+) of ", output)
+    assert 80 <= int(resumed) < 400, output
+    assert run_command(OWN, *keys, "runtime.nproc=2", "run_dir=whole", cwd=tmp_path).status == 0
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+def test_a_restart_without_resume_says_what_it_needs(tmp_path: Path) -> None:
+    first = run_command(OWN, "dataset=karate", "train.epochs=1", "run_dir=run", cwd=tmp_path)
+    assert first.status == 0, first.output
+    env = {**environment(), "TORCHELASTIC_RESTART_COUNT": "1"}
+    again = run_command(OWN, "dataset=karate", "train.epochs=1", "run_dir=run", cwd=tmp_path, env=env)
+    (line,) = again.errors
+    assert line.endswith("torchrun has started the ranks again: resume=auto goes on then")
+
+
+def test_resume_knows_a_run_folder_by_any_of_its_paths(tmp_path: Path) -> None:
+    keys = ["dataset=karate", "train.checkpoint_every=2"]
+    assert run_command(OWN, *keys, "train.epochs=2", "run_dir=run", cwd=tmp_path).status == 0
+    (tmp_path / "link").symlink_to("run")
+    (tmp_path / "below").mkdir()
+    for epochs, (run_dir, resume) in enumerate([("link", "auto"), ("below/../run", "link"), ("./run", "run")], 3):
+        done = run_command(OWN, *keys, f"train.epochs={epochs}", f"run_dir={run_dir}", f"resume={resume}", cwd=tmp_path)
+        assert done.status == 0, done.output
+        assert len(losses(tmp_path / "run")) == epochs
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("way", SOME_WAYS)
+def test_ranks_wait_for_a_preparation_longer_than_their_timeout(tmp_path: Path, way: str) -> None:
+    keys = [*SLOW, "+dataset.seconds=5", "runtime.timeout_s=2", "train.epochs=2", "runtime.nproc=2", "run_dir=run"]
+    done = run_command(SOME_WAYS[way], *keys, cwd=tmp_path)
+    assert done.status == 0, done.output
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("which", ["rank 0", "rank 1", "preparation"])
+def test_a_process_that_is_stopped_while_the_graph_is_prepared(tmp_path: Path, which: str) -> None:
+    keys = [*SLOW, "+dataset.seconds=" + ("1.5" if which == "rank 1" else "60"), "runtime.timeout_s=2"]
+    with training(tmp_path, OWN, *keys, num_epochs=0) as run:
+        time.sleep(1)
+        pid = run.ranks[1] if which == "rank 1" else run.ranks[0]
+        if which == "preparation":
+            (pid,) = children(pid)
+        os.kill(pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        assert run.process.wait(timeout=30) == 1, run.output
+        assert time.monotonic() - begin < 2 + 5
+        (line,) = {line.removeprefix("[rank 1] ") for line in run.output.splitlines() if "error: " in line}
+        said = f"error: {which} (process {pid} on "
+        if which == "preparation":
+            said = (
+                f"error: the process that prepares the graph (process {pid}) has been stopped for runtime.timeout_s=2"
+            )
+        assert line.startswith(said) and "runtime.timeout_s=2 s" in line
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(
+    ("way", "rank", "keys"),
+    [("forked", 1, []), ("torchrun", 1, []), ("forked", 0, ["scheme.shared_memory=false"]), ("launched", 0, [])],
+)
+def test_a_rank_that_is_stopped_in_an_epoch_is_named(tmp_path: Path, way: str, rank: int, keys: list[str]) -> None:
+    with training(tmp_path, WAYS[way], LONG, "runtime.timeout_s=2", "train.eval_every=0", *keys) as run:
+        pid = run.ranks[rank]
+        os.kill(pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        assert run.process.wait(timeout=40) == 1
+        assert time.monotonic() - begin < 2 + 5, run.output
+        (line,) = [line for line in run.output.splitlines() if "error: " in line]
+        assert (
+            f"error: rank {rank} (process {pid} on " in line and "did not answer within runtime.timeout_s=2 s" in line
+        )
+        assert not any(map(is_running, run.ranks))
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 1.0])
+def test_ranks_end_whose_launcher_is_killed_while_they_import(tmp_path: Path, delay_s: float) -> None:
+    process = start_command(TORCHRUN, LONG, "dataset=karate", "run_dir=run", cwd=tmp_path, log=tmp_path / "log")
+    ranks: list[int] = []
+    try:
+        wait(lambda: len(children(process.pid)) == 2, 60)
+        ranks = children(process.pid)
+        time.sleep(delay_s)
+    finally:
+        process.kill()
+    wait(lambda: not any(map(is_running, ranks)), 5)
+
+
+@pytest.mark.sample(0)
+def test_torchrun_may_be_process_1(tmp_path: Path) -> None:
+    """As in a container. Its ranks train, and end with it."""
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make a namespace of process ids")
+    keys = ["dataset=karate", "runtime.device=cpu"]
+    done = run_command([*inside, *TORCHRUN], *keys, "train.epochs=2", "run_dir=run", cwd=tmp_path)
+    assert done.status == 0, done.output
+    process = start_command([*inside, *TORCHRUN], *keys, LONG, "run_dir=long", cwd=tmp_path, log=tmp_path / "log")
+    wait(lambda: num_lines(tmp_path / "long" / "epochs.jsonl") or process.poll() is not None, 60)
+    (first,) = children(process.pid)
+    ranks = children(first)
+    assert len(ranks) == 2, (tmp_path / "log").read_text()
+    os.kill(first, signal.SIGKILL)
+    wait(lambda: not any(map(is_running, ranks)), 5)
+    process.wait(10)
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
+    """A disk of a few ``kilobytes``, mounted below ``folder``."""
+    disk = folder / "disk"
+    disk.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", disk], capture_output=True
+    ).returncode:
+        pytest.skip("this user may not mount a disk")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(
+    ("module", "keys"),
+    [
+        ("fullgnn.train", ["train.checkpoint_every=20"]),
+        ("fullgnn.train_minibatch", ["sampler.fanouts=[4,3]"]),
+        ("fullgnn.train", ["train.tensorboard=true"]),
+    ],
+)
+def test_a_full_disk_is_one_line_and_what_is_there_stays_valid(tmp_path: Path, module: str, keys: list[str]) -> None:
+    keys = ["dataset=karate", "runtime.device=cpu", "runtime.nproc=2", "train.epochs=300", "train.eval_every=0", *keys]
+    with small_disk(tmp_path, 60) as disk:
+        run = [sys.executable, "-m", module]
+        full = run_command(run, *keys, f"run_dir={disk}/run", cwd=tmp_path)
+        assert full.status == 1 and "Traceback" not in full.output, full.output
+        assert len({line.removeprefix("[rank 1] ") for line in full.errors}) == 1, full.output
+        assert f"error: run_dir={disk}/run cannot be written (No space left on device), and what" in full.errors[0]
+        begun = losses(disk / "run")
+        assert not (disk / "run" / "record.json").exists() and (disk / "run" / "epochs.jsonl").read_text()[-1] == "\n"
+        subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
+        again = run_command(run, *keys, f"run_dir={disk}/run", "resume=auto", cwd=tmp_path)
+        assert again.status == 0, again.output
+        assert losses(disk / "run")[: len(begun)] == begun and len(losses(disk / "run")) == 300
+
+
+def test_a_segmentation_fault_of_the_preparation_is_not_a_lack_of_memory(tmp_path: Path) -> None:
+    keys = [*SLOW, f"+dataset.end_by={int(signal.SIGSEGV)}", "runtime.nproc=2", "run_dir=run"]
+    done = run_command(OWN, *keys, cwd=tmp_path)
+    assert done.status == 1 and "Traceback" not in done.output, done.output
+    assert "error: the process that prepares the graph was ended by SIGSEGV: start again" in done.errors[0]
+    assert "memory" not in "".join(done.errors)
+
+
+def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:
+    for module in ("train", "plan"):
+        line = [sys.executable, "-X", "importtime", "-m", f"fullgnn.{module}", "dataset=karate", f"run_dir={module}"]
+        process = subprocess.Popen(line, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        for imported in process.stderr:  # wait until the import of fullgnn has come to torch
+            if "torch._C" in imported:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = [one for one in process.stderr if not one.startswith("import time:")]
+        assert (process.wait(30), rest) == (128 + signal.SIGINT, ["stopped before the run began\n"])
+
+
+def test_what_a_killed_launcher_leaves_goes_at_the_next_start(tmp_path: Path) -> None:
+    env = {**environment(), "TMPDIR": str(tmp_path)}
+    keys = ["dataset=karate", "runtime.nproc=2", "runtime.device=cpu"]
+    (tmp_path / "fullgnn-mine").mkdir()  # it has no lock, so it is not fullgnn's
+    line = [*OWN, *keys, LONG, "run_dir=killed"]
+    process = subprocess.Popen(line, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    wait(lambda: num_lines(tmp_path / "killed" / "epochs.jsonl") or process.poll() is not None, 60)
+    ranks = children(process.pid)
+    process.kill()
+    process.wait()
+    wait(lambda: not any(map(is_running, ranks)), 5)
+    assert len(list(tmp_path.glob("fullgnn-*"))) >= 2
+    assert run_command(OWN, *keys, "train.epochs=1", "run_dir=next", cwd=tmp_path, env=env).status == 0
+    assert [path.name for path in tmp_path.glob("fullgnn-*")] == ["fullgnn-mine"]
+
+
+def _no_core_files() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+# Which process is killed: of the job, by the way in which it was started.
+VICTIMS: dict[str, Callable[[int], list[int]]] = {
+    "launcher": lambda launcher: [launcher],
+    "ranks": children,
+    "below": lambda launcher: [pid for rank in children(launcher) for pid in children(rank)],
+}
+
+
+def killed(
+    command: list[str],
+    arguments: list[str],
+    folder: Path,
+    victims: Callable[[int], list[int]],
+    number: signal.Signals,
+    delay_s: float,
+    rng: random.Random,
+) -> str:
+    """Start a command, send a signal to one of its processes ``delay_s`` seconds after it has ranks, and wait until
+    nothing of it runs. Returns what it has printed."""
+    log, there = folder / "log", list[int]()
+    process = start_command(command, *arguments, cwd=folder, log=log, first=_no_core_files)
+    try:
+        wait(lambda: children(process.pid) or process.poll() is not None, 60)
+        time.sleep(delay_s)
+        if process.poll() is None and (there := victims(process.pid)):
+            os.kill(rng.choice(there), number)
+        process.wait(90)
+        wait(lambda: not any(map(is_running, there)), 10)
+    finally:
+        process.kill()
+    return log.read_text()
+
+
+@pytest.mark.sample(0)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("module", ["fullgnn.train", "fullgnn.train_minibatch"])
+def test_whatever_is_killed_at_whatever_moment_resumes_to_the_uninterrupted_curve(tmp_path: Path, module: str) -> None:
+    """20 SIGKILLs and 5 SIGTERMs, half of them to each command: of ranks, the launcher, the process that prepares the
+    graph and sampling workers, with each launcher, at random moments of a run of a few seconds."""
+    rng = random.Random(0)
+    keys = ["dataset=digits", "runtime.device=cpu", "runtime.threads=1", "model.dropout=0.5", "train.eval_every=10"]
+    keys += ["train.epochs=60", "train.checkpoint_every=3"]
+    if module == "fullgnn.train_minibatch":
+        keys += [
+            "loader.num_workers=1",
+            "loader.batch_size=200",
+            "sampler.fanouts=[4,3]",
+            "train.checkpoint_every_batches=2",
+        ]
+    own = [sys.executable, "-m", module]
+    with_restarts = [*torchrun(2)[:-1], "--max-restarts=3", torchrun(2)[-1], "-m", module]
+    ways = {"own": [*own, "runtime.nproc=2"], "torchrun": [*torchrun(2), "-m", module], "restarts": with_restarts}
+    whole = run_command(ways["own"], *keys, "run_dir=whole", cwd=tmp_path)
+    assert whole.status == 0, whole.output
+    expected = losses(tmp_path / "whole")
+    kills = [("SIGKILL", way, victim) for way in ways for victim in VICTIMS] + [("SIGKILL", "own", "ranks")]
+    terms = [("SIGTERM", way, "launcher") for way in ("own", "torchrun")] + [("SIGTERM", "own", "ranks")]
+    for number, (name, way, victim) in enumerate([*kills, *terms]):
+        folder = tmp_path / f"run_{number}"
+        arguments = [*keys, f"run_dir={folder}", "resume=auto"]
+        delay_s = rng.uniform(0, 4 if way == "own" else 6)
+        text = killed(ways[way], arguments, tmp_path, VICTIMS[victim], signal.Signals[name], delay_s, rng)
+        done = run_command(ways["own"], *arguments, cwd=tmp_path)
+        assert done.status == 0, (number, name, way, victim, text, done.output)
+        assert losses(folder) == expected, (number, name, way, victim, text)
