@@ -11,6 +11,7 @@ from typing import NoReturn
 import fullgnn
 from fullgnn.config import conf_dir
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
+from fullgnn.distributed.outer_launcher import SeveralTasksError
 from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, TrainingStopped, message_of
 from fullgnn.storage.memory import too_little
@@ -86,7 +87,9 @@ def fail(error: FullGNNError) -> NoReturn:
         if under_torchrun():
             wait_for_others()
         sys.exit(128 + error.signal)
-    if not (isinstance(error, WorkerError) and error.is_logged):
+    if isinstance(error, SeveralTasksError) and error.task > 0:
+        error.wait_for_first_task()
+    elif not (isinstance(error, WorkerError) and error.is_logged):
         log.error("%s", message_of(error))
     if under_torchrun():
         report_failure(error)
