@@ -7,6 +7,7 @@ several, and that torchrun has not started, ends with the line to type. ``docs/s
 """
 
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -127,14 +128,20 @@ def _torchrun_line(tasks: Tasks, nproc: int) -> str:
 
 
 def _srun(tasks: Tasks, machines: int) -> list[str]:
-    """The words that start one process on each machine, with the cores and GPUs that all tasks there have."""
+    """The words that start one process on each machine, with the cores and GPUs of all tasks there."""
     if tasks.launcher != "srun":
         return []
     words = ["srun", f"--nodes={machines}", f"--ntasks={machines}"]
-    for option, variable in (("--cpus-per-task", "SLURM_CPUS_ON_NODE"), ("--gpus-per-node", "SLURM_GPUS_ON_NODE")):
-        if os.environ.get(variable, "").isdigit():
-            words.append(f"{option}={os.environ[variable]}")
-    return words
+    cores, gpus = _counts("SLURM_CPUS_ON_NODE"), _counts("SLURM_GPUS_ON_NODE")
+    if machines > 1:  # an allocation of 2 nodes and 4 tasks may have 3 cores on one node, and 1 on the other
+        cores += _counts("SLURM_JOB_CPUS_PER_NODE")
+    words += [f"--cpus-per-task={min(cores)}"] if cores else []
+    return [*words, *([f"--gpus-per-node={min(gpus)}"] if gpus else [])]
+
+
+def _counts(variable: str) -> list[int]:
+    """The numbers in a variable of Slurm such as ``2`` or ``4(x2),1``, which means 4, 4 and 1."""
+    return [int(number) for number in re.findall(r"(?:^|,)(\d+)", os.environ.get(variable, ""))]
 
 
 def _own_command() -> list[str]:

@@ -85,11 +85,11 @@ def test_the_other_tasks_end_with_the_same_status_and_say_nothing(tmp_path: Path
 
 def test_ranks_of_several_machines_meet_on_the_first(tmp_path: Path, monkeypatch) -> None:
     """``tests/distributed/test_slurm.py`` types this line where Slurm is installed."""
-    use(monkeypatch, {**SRUN, "SLURM_STEP_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "4"})
+    use(monkeypatch, {**SRUN, "SLURM_STEP_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_CPUS_PER_NODE": "2,1"})
     done = run_command(OWN, *KARATE, "runtime.nproc=4", cwd=tmp_path)
     assert "for one run of 8 ranks" in done.output
     words = shlex.split(done.output.rpartition(" of srun: ")[2])
-    assert words[:7] == ["srun", "--nodes=2", "--ntasks=2", "--cpus-per-task=2", "--gpus-per-node=4", "bash", "-c"]
+    assert words[:7] == ["srun", "--nodes=2", "--ntasks=2", "--cpus-per-task=1", "--gpus-per-node=4", "bash", "-c"]
     assert " --nproc-per-node=4 --nnodes=2 " in words[7]
     assert words[8:] == ["bash", "-m", "fullgnn.train", *KARATE, "runtime.nproc=4"]
 

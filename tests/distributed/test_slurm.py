@@ -103,9 +103,8 @@ def test_srun_with_two_tasks_is_refused_and_its_line_trains(nodes: int, slurm: C
 @REAL
 def test_the_line_that_is_printed_also_trains_inside_of_salloc(slurm: Cluster, tmp_path: Path) -> None:
     """srun reads variables of the allocation, such as its number of tasks, where it has no option."""
-    inside = (
-        f"{shlex.join(['srun', *TRAIN, *KARATE, 'run_dir=run'])} 2> refused; sed -n 's/.* of srun: //p' refused | bash"
-    )
+    refused = shlex.join(["srun", *TRAIN, *KARATE, "run_dir=run"])
+    inside = f"{refused} 2> log; sed -n 's/.* of srun: //p' log > line; bash line"
     done = slurm.run("salloc", "--nodes=2", "--ntasks=4", "bash", "-c", inside, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert read_record(tmp_path / "run").world_size == 4
@@ -139,7 +138,7 @@ def test_with_the_key_each_task_is_a_run_of_its_own(slurm: Cluster, tmp_path: Pa
 @pytest.mark.parametrize("way", ["--signal=TERM", "--batch --signal=TERM", "requeue"])
 def test_a_job_that_is_asked_to_stop_leaves_a_checkpoint_and_goes_on(way: str, slurm: Cluster, tmp_path: Path) -> None:
     variables = {"PYTHON": sys.executable, "RANKS_PER_NODE": "1"}
-    given = ["--nodes=2", "--output=log", SCRIPT, *FOREVER, "run_dir=run", "resume=auto"]
+    given = ["--nodes=2", "--output=log", SCRIPT, *FOREVER, f"run_dir={tmp_path / 'run'}", "resume=auto"]
     job = slurm.submit(*given, cwd=tmp_path, **variables)
     epochs, log = tmp_path / "run" / "epochs.jsonl", tmp_path / "log"
     _wait_for(lambda: epochs.exists() and epochs.stat().st_size > 0)
