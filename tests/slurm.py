@@ -1,13 +1,12 @@
 """Slurm: the variables that it sets, and a cluster of two nodes on this machine where its programs are installed."""
 
-import contextlib
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +41,13 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,sched_min_interval=0
-NodeName={host} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
-NodeName={host}-second NodeHostname={host}-second NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
+GresTypes=gpu
+NodeName={host} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 Gres=gpu:2
+NodeName={host}-second NodeHostname={host}-second NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 Gres=gpu:2
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
-"""The first node has the name of this machine, so that ranks find it. Each node claims four cores, which may not exist:
-then nothing is bound to them."""
+"""The first node has the name of this machine, so that ranks find it. Each node claims four cores and two GPUs, which
+need not exist: a file stands in the place of a GPU."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,9 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     for name in ("state", "spool"):
         (folder / name).mkdir()
     key, socket_file, conf = folder / "munge.key", folder / "munge.socket", folder / "slurm.conf"
+    for number in (0, 1):
+        (folder / f"gpu{number}").touch()
+    (folder / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={folder}/gpu[0-1]\n")
     key.write_bytes(bytes(range(256)) * 4)
     key.chmod(0o600)
     host, user = _host(), Path(folder).owner()
@@ -135,7 +138,7 @@ def _num_idle(running: Cluster, cwd: Path) -> int:
     return shown.stdout.split().count("idle")
 
 
-def _wait(condition, folder: Path, timeout_s: float = 30) -> None:
+def _wait(condition: Callable[[], bool], folder: Path, timeout_s: float = 30) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         logs = "\n".join(path.read_text() for path in sorted(folder.glob("log.*")))
@@ -153,7 +156,7 @@ def _path() -> str:
 
 
 def _free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         sockets = [stack.enter_context(closing(socket.socket())) for _ in range(number)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))

@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,9 +73,8 @@ REAL = pytest.mark.sample(0)  # with --all: each job takes seconds, and the sche
 @REAL
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_batch_job_trains_on_two_ranks(nodes: int, slurm: Cluster, tmp_path: Path) -> None:
-    options = [f"--nodes={nodes}", "--cpus-per-task=2", "--output=log"]
-    variables = {"PYTHON": sys.executable, "RANKS_PER_NODE": str(2 // nodes)}
-    job = slurm.submit(*options, SCRIPT, *KARATE, "run_dir=run", cwd=tmp_path, **variables)
+    options = [f"--nodes={nodes}", f"--gpus-per-node={2 // nodes}", "--cpus-per-task=2", "--output=log"]
+    job = slurm.submit(*options, SCRIPT, *KARATE, "run_dir=run", cwd=tmp_path, PYTHON=sys.executable)
     assert slurm.wait_for(job, tmp_path) == "COMPLETED 0:0", (tmp_path / "log").read_text()
     assert read_record(tmp_path / "run").world_size == 2
 
@@ -90,11 +89,11 @@ def test_the_exit_status_of_the_ranks_is_that_of_the_job(slurm: Cluster, tmp_pat
 @REAL
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_srun_with_two_tasks_is_refused_and_its_line_trains(nodes: int, slurm: Cluster, tmp_path: Path) -> None:
-    tasks = [f"--nodes={nodes}", "--ntasks=2"]
+    tasks = [f"--nodes={nodes}", "--ntasks=2", "--gpus-per-task=1"]
     refused = slurm.run("srun", *tasks, *TRAIN, *KARATE, "run_dir='my run'", cwd=tmp_path)
     assert refused.returncode == 1 and list(tmp_path.iterdir()) == []
     (line,) = (line for line in refused.stderr.splitlines() if line.startswith("error: "))
-    assert "for one run of 2 ranks" in line
+    assert "for one run of 2 ranks" in line and f" --gpus-per-node={2 // nodes} " in line
     typed = slurm.run("bash", "-c", line.rpartition(" of srun: ")[2], cwd=tmp_path)
     assert typed.returncode == 0, typed.stderr
     assert read_record(tmp_path / "my run").world_size == 2
@@ -156,7 +155,7 @@ def test_a_job_that_is_asked_to_stop_leaves_a_checkpoint_and_goes_on(way: str, s
     assert f"resumes after epoch {epoch} " in log.read_text()
 
 
-def _wait_for(condition, timeout_s: float = 100) -> None:
+def _wait_for(condition: Callable[[], bool], timeout_s: float = 100) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
