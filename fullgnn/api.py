@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import as_overrides, quote
-from fullgnn.distributed import under_torchrun
+from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph
@@ -68,6 +68,7 @@ def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -
         keys = [f"dataset.{key}={quote(value)}" for key, value in written.items()]
         overrides = ["dataset=npz", *keys, *overrides]
         cfg = load_config(compose(*overrides))
+        check_tasks(cfg.runtime)
         graph = _with_split(graph, cfg, overrides)
         _check_examples(given, graph, cfg)
         if cfg.runtime.cache_dir is not None:

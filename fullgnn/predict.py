@@ -42,6 +42,7 @@ from fullgnn.distributed import (
     World,
     broadcast_object,
     can_fork,
+    check_tasks,
     default_nproc,
     fork_workers,
     from_rank0,
@@ -275,6 +276,7 @@ def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
 def start(request: Request, arguments: list[str]) -> None:
     """Start the ranks on this machine, and wait for them."""
     torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
+    check_tasks(request.runtime)
     check_request(request)
     nproc = default_nproc(request.runtime)
     warn_of_crowding(nproc, request.runtime)

@@ -103,6 +103,9 @@ class RuntimeConfig:
     """Run one ``rank`` of ``world_size`` alone, with collectives that move nothing, to measure its memory and bytes."""
     deterministic: bool = False
     """Get the same bits in every run of one configuration on the same machines; see ``distributed/determinism.py``."""
+    independent_tasks: bool = False
+    """Let each of several processes that srun or mpirun has started be a run of its own; see
+    ``distributed/outer_launcher.py``."""
 
 
 @dataclass

@@ -18,6 +18,7 @@ from fullgnn.distributed.failure import WorkerError, report_bug, report_failure,
 from fullgnn.distributed.fork import can_fork, fork_workers
 from fullgnn.distributed.launch import launch_workers
 from fullgnn.distributed.mesh import World, default_nproc, init_world, warn_of_crowding, world_of_one
+from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 from fullgnn.distributed.stop import StopRequest, stop_requests
 from fullgnn.distributed.store import under_torchrun
@@ -28,11 +29,13 @@ __all__ = [
     "SharedSlots",
     "StopRequest",
     "CountingAxis",
+    "SeveralTasksError",
     "WorkerError",
     "World",
     "all_gather_objects",
     "all_ranks_meet",
     "can_share_memory",
+    "check_tasks",
     "default_nproc",
     "dry_world",
     "from_rank0",

@@ -12,6 +12,7 @@ import fullgnn
 from fullgnn import startup
 from fullgnn.config import conf_dir
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, report_lost_rank, wait_for_others
+from fullgnn.distributed.outer_launcher import SeveralTasksError
 from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, message_of
@@ -92,7 +93,9 @@ def fail(error: FullGNNError) -> NoReturn:
     if isinstance(error, LostRank):
         report_lost_rank(error)
         sys.exit(1)
-    if not (isinstance(error, WorkerError) and error.is_logged):
+    if isinstance(error, SeveralTasksError) and error.task > 0:
+        error.wait_for_first_task()
+    elif not (isinstance(error, WorkerError) and error.is_logged):
         log.error("%s", message_of(error))
     if under_torchrun():
         report_failure(error)

@@ -23,6 +23,7 @@ from fullgnn.config.help import training_help
 from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
 from fullgnn.distributed import (
     can_fork,
+    check_tasks,
     default_nproc,
     fork_workers,
     launch_workers,
@@ -68,6 +69,7 @@ class TrainingCommand:
         Raises:
             FullGNNError: a user error; if it needs no graph to be found, before any rank starts.
         """
+        check_tasks(cfg.runtime)
         check_preparation(cfg)
         check_optimizer(cfg)
         if (finished := finished_run(cfg)) is not None:

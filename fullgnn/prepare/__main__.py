@@ -15,7 +15,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
-from fullgnn.distributed import default_nproc
+from fullgnn.distributed import check_tasks, default_nproc
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset
@@ -36,6 +36,7 @@ def run(arguments: list[str]) -> None:
         FullGNNError: a user error.
     """
     cfg = load_config(compose(*arguments))
+    check_tasks(cfg.runtime, one_process=True)
     if cfg.runtime.cache_dir is None:
         raise ConfigError("a prepared graph needs a folder: set runtime.cache_dir=FOLDER here and in the runs")
     check_dataset(cfg.dataset)

@@ -14,7 +14,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fullgnn.distributed import under_torchrun
+from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.report.metrics import show_as, split_of
@@ -65,6 +65,7 @@ class SweepReport(Callback):
         if under_torchrun():
             fail(ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"))
         try:
+            check_tasks(config.runtime, one_process=True)
             prepare_sweep(_csv_path(config).parent, config.overwrite, resuming=config.resume == "auto")
         except ConfigError as error:
             fail(error)

@@ -31,7 +31,7 @@ def table_of(
     """
     report = SweepReport()
     hydra = {"mode": RunMode.MULTIRUN, "sweep": {"dir": str(folder)}, "overrides": {"task": list(given)}}
-    report.on_multirun_start(OmegaConf.create({"hydra": hydra, "overwrite": True, "resume": "never"}))
+    report.on_multirun_start(OmegaConf.create({"hydra": hydra, "overwrite": True, "resume": "never", "runtime": {}}))
     for job, outcome in enumerate(outcomes):
         place = {"job": {"num": job}, "runtime": {"output_dir": f"run/{job}"}}
         told = overrides[job] if overrides else [f"seed={job}"]
