@@ -94,7 +94,7 @@ class RuntimeConfig:
     threads: Optional[int] = MISSING
     """CPU threads of each process; null: this machine's cores divided by its processes."""
     timeout_s: float = MISSING
-    """Seconds without a sign of life after which a rank is lost. A rank that works is waited for as long as it takes."""
+    """Seconds without a sign of life after which a rank is lost. A rank that works is waited for."""
     cache_dir: Optional[str] = MISSING
     """Folder that keeps node orders, A @ H0 and autotuned choices for later runs; null: keep nothing."""
     cuda_graph: str = MISSING
