@@ -105,6 +105,39 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     store = job_store("world", runtime.timeout_s)
     _agree(store, rank, size, problem)
 
+    with _joined(runtime, store, (rank, size), (local_rank, local_size), device_type, backend) as world:
+        yield world
+
+
+@contextmanager
+def world_here(runtime: RuntimeConfig) -> Iterator[World]:
+    """``init_world`` for a job of one rank, which is this process; it reads nothing from the environment.
+
+    Raises:
+        ConfigError, UnsupportedError: this machine does not support ``runtime``.
+    """
+    device_type, backend, problem = _resolve(runtime, 1)
+    if problem is not None:
+        raise problem
+    with _joined(runtime, dist.HashStore(), (0, 1), (0, 1), device_type, backend) as world:
+        yield world
+
+
+@contextmanager
+def _joined(
+    runtime: RuntimeConfig,
+    store: dist.Store,
+    place: tuple[int, int],
+    local_place: tuple[int, int],
+    device_type: str,
+    backend: str,
+) -> Iterator[World]:
+    """Join a job, whose ranks find each other in ``store``, and leave it at the end.
+
+    Args:
+        place, local_place: rank and number of ranks, in the job and on this machine.
+    """
+    (rank, size), (local_rank, local_size) = place, local_place
     device = torch.device(device_type)
     if device_type == "cuda":
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
