@@ -42,6 +42,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def _version() -> str:
     """The version of this code: that of its checkout, or of the installed package; ``unknown`` where neither is there.
 

@@ -1,19 +1,19 @@
 """Train from Python on a graph in memory."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from scipy.sparse import issparse
 
-from fullgnn.config import Config
+from fullgnn.config import Config, given_targets
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.overrides import as_overrides, quote
+from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, under_torchrun
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, one_line_errors
+from fullgnn.given_model import GivenModel, with_given_model
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN
@@ -21,13 +21,21 @@ from fullgnn.graph.datasets.npz import SHARES, SPLIT_KEYS
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.node_data import random_split
 from fullgnn.graph.pyg import is_pyg_data
+from fullgnn.here import start
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import RunRecord
+from fullgnn.storage.temporary import temporary_folder
 from fullgnn.tasks import lacks_examples, learns_labels, refuse_without_examples, takes_links
-from fullgnn.train import run, start
+from fullgnn.train import Caller, run
 
 
-def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -> RunRecord:
+@one_line_errors
+def train_graph(
+    graph: Any,
+    *settings: str | Mapping[str, Any],
+    config_dir: str | os.PathLike[str] | None = None,
+    **groups: Any,
+) -> RunRecord:
     """Train on a graph held in Python.
 
     The keys of a run are those of the command line, and they may be given in three ways, also together:
@@ -39,10 +47,29 @@ def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -
     In a mapping, and as a keyword, ``name`` within a group is its choice: ``model={"name": "sage", "num_layers": 3}``.
     Of a key that is given twice, the later value holds; keywords are the latest.
 
-    In a script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. Otherwise this
-    function starts the ranks. In both cases the graph travels through a temporary file, as ``dataset=npz``. A script
-    may call this function several times, on all ranks alike, also after a call that raised; calls with one ``run_dir``
-    need ``overwrite=true``, without which a folder that holds a run is refused.
+    A run of one process takes place in the process that calls; a run of several (``runtime.nproc``) starts them. In a
+    script that torchrun started, every rank calls this and joins the job; rank 0's graph is used. A script may call
+    this function several times, on all ranks alike, also after a call that raised; calls with one ``run_dir`` need
+    ``overwrite=true``, without which a folder that holds a run is refused.
+
+    **In the calling process** the run is that of a new process, to the bit, whatever torch's threads, random states,
+    modes and default dtype or device, and the environment, are. All of them are afterwards as they were, also after an
+    error. Ctrl-C is a KeyboardInterrupt; while epochs are trained, a checkpoint is written before it, and a second
+    Ctrl-C ends without one. In a thread that is not the main one, signals do not end a run. What stays is what was
+    imported and compiled, and CUDA, where the run uses a GPU. ``peak_memory_bytes`` of the record is that of the
+    process since it started, with all that its caller holds. The log goes to stderr, or wherever the level and the
+    handlers of the logger ``fullgnn`` send it, if it has any. A new process is started nevertheless where the caller
+    uses torch.distributed, where another thread trains, in a fork, for a dry run, and for ``runtime.deterministic``
+    after CUDA has been used.
+
+    **A model of your own** is a class, or a function that returns a module, with the contract of docs/extending.md:
+    ``model=Net``, or ``model={"_target_": Net, "hidden_channels": 64}`` with its keys. Where the run starts other
+    processes, the class must be one that they can import, and not of a notebook or of the script itself.
+    ``model=Net(...)`` is an instance, and trains in one process. It is copied, and has the parameters of the best epoch
+    when the call returns; a call that raises leaves it as it was. A prediction calls a class of yours only if its
+    command line names it.
+
+    The graph stays beside the run, as ``graph.npz`` in ``run_dir``, where ``python -m fullgnn.predict`` finds it.
 
     A graph without masks is split at random where ``dataset.train_fraction`` or ``dataset.val_fraction`` is given, by
     ``dataset.seed``; the one that is not given is 0.6 or 0.2. With ``runtime.cache_dir``, a prepared graph is known by
@@ -53,21 +80,24 @@ def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -
             graph or a scipy sparse matrix, which have edges only, enough for a task that finds links. For other tasks
             pass features, labels and masks to ``Graph.from_networkx`` or ``Graph.from_scipy``.
         settings: strings, as on the command line, and mappings of keys to values.
+        config_dir: a folder with YAML files of your own, as ``--config-dir`` of the command line.
         groups: values by group or by key without a dot.
 
     Raises:
         FullGNNError: a user error.
     """
-    overrides = as_overrides([*settings, groups])
+    overrides, model = with_given_model([*settings, groups])
     _check_keys(groups, overrides)
+    folders = _folders(config_dir)
     given, graph = graph, as_graph(graph)
     joined = under_torchrun()
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        path = Path(folder) / "graph.npz"
+    targets = {} if model is None else model.targets
+    with temporary_folder() as folder, given_targets(targets):
+        path = folder / "graph.npz"
         written = {"name": graph.name, "path": str(path), CONTENTS: UNKNOWN}
         keys = [f"dataset.{key}={quote(value)}" for key, value in written.items()]
         overrides = ["dataset=npz", *keys, *overrides]
-        cfg = load_config(compose(*overrides))
+        cfg = load_config(compose(*overrides, folders=folders))
         check_tasks(cfg.runtime)
         graph = _with_split(graph, cfg, overrides)
         _check_examples(given, graph, cfg)
@@ -77,9 +107,43 @@ def train_graph(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -
         if not joined or os.environ["RANK"] == "0":  # only rank 0 reads the file
             graph.save(path)
         if joined:
-            return run(cfg)
-        cfg.run_dir = os.path.abspath(cfg.run_dir)
-        return start(cfg, [*overrides, f"run_dir={quote(cfg.run_dir)}"])
+            return _run_as_rank(cfg, model)
+        flags = [f"--config-dir={one}" for one in folders]
+        overrides = [*flags, *overrides, f"run_dir={quote(cfg.run_dir)}"]
+        return start(cfg, overrides) if model is None else start(cfg, overrides, model)
+
+
+def _folders(config_dir: str | os.PathLike[str] | None) -> list[str]:
+    """The folders of YAML files of the user.
+
+    Raises:
+        ConfigError: it is no folder.
+    """
+    if config_dir is None:
+        return []
+    if not isinstance(config_dir, (str, os.PathLike)) or not os.path.isdir(config_dir):
+        raise ConfigError(f"config_dir={config_dir} is no folder: give the folder of your own YAML files")
+    return [os.path.abspath(config_dir)]
+
+
+def _run_as_rank(cfg: Config, model: GivenModel | None) -> RunRecord:
+    """Run one training on this rank of torchrun's job.
+
+    Raises:
+        FullGNNError: a user error, the same on every rank.
+    """
+    if dist.is_initialized():
+        raise ConfigError(
+            "torch.distributed is in use in this process, and train_graph joins the job of torchrun itself: call"
+            " torch.distributed.destroy_process_group() before"
+        )
+    if model is None:
+        return run(cfg)
+    size = int(os.environ["WORLD_SIZE"])
+    if model.is_instance and size > 1:
+        raise ConfigError(f"{model.why_only_here}; or train in one process, and torchrun has started {size}")
+    model.check(cfg)
+    return run(cfg, Caller(trained=model.take))
 
 
 def _contents(graph: Graph, cache_dir: str) -> str:

@@ -4,6 +4,13 @@ Each message is one line: what is wrong, then what to change. ``fullgnn.train`` 
 traceback on every rank and exits with status 1; any other exception is a bug in fullgnn.
 """
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class FullGNNError(Exception):
     """Base class of all user errors."""
@@ -68,3 +75,20 @@ def message_of(error: BaseException) -> str:
 def reason_of(error: BaseException) -> str:
     """The type of ``error`` and its message, in one line."""
     return f"{type(error).__name__}: {message_of(error)}"[:500]
+
+
+def one_line_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that users call from Python, so that a user error has no traceback but that of the call.
+
+    What raised it inside, such as Hydra's errors, is not shown: the message says what the user can change.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except FullGNNError as error:
+            error.__context__ = None
+            raise error.with_traceback(None) from None
+
+    return call

@@ -8,9 +8,13 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 """
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import (
@@ -39,6 +43,7 @@ from fullgnn.engine import (
 )
 from fullgnn.engine.checkpoints import Checkpoints, restore
 from fullgnn.engine.command import TrainingCommand
+from fullgnn.engine.kept_graph import check_place, keep_graph, with_kept_graph
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
 from fullgnn.engine.planner import planner_of
 from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
@@ -55,7 +60,16 @@ from fullgnn.telemetry.meter import Cost, Meter
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__
 
 
-def run(cfg: Config) -> RunRecord:
+@dataclass(frozen=True)
+class Caller:
+    """What the caller of a run wants of it beside its files. By default this is a process that does nothing else."""
+
+    stop_requests: Callable[[], AbstractContextManager[StopRequest]] = stop_requests
+    trained: Callable[[torch.nn.Module], object] = lambda model: None
+    """Gets the model, with the parameters of the best epoch, after a training that has ended."""
+
+
+def run(cfg: Config, caller: Caller | None = None) -> RunRecord:
     """Run one training. Every rank of the job that torchrun's environment describes calls it.
 
     Args:
@@ -67,27 +81,50 @@ def run(cfg: Config) -> RunRecord:
     if cfg.world_size is not None:
         with dry_world(cfg.runtime, cfg.rank, cfg.world_size) as world:
             setup_logging(0)
-            return run_on(world, cfg)
+            return run_on(world, cfg, caller=caller)
     with own_process_of_rank0(cfg.runtime.timeout_s) as work, init_world(cfg.runtime) as world:
         setup_logging(world.rank)
-        return run_on(world, cfg, work)
+        return run_on(world, cfg, work, caller)
 
 
-def run_on(world: World, cfg: Config, work: HostWork | None = None) -> RunRecord:
+def run_on(world: World, cfg: Config, work: HostWork | None = None, caller: Caller | None = None) -> RunRecord:
     """Run one training in a ``world`` that has been joined already.
 
     Args:
         work: on rank 0, where the whole graph is loaded and prepared; None: in this process.
     """
+    caller = caller or Caller()
     meter = Meter(world.device)
     checkpoint = check_run(world, cfg)
     with meter.interval("setup"):
         ready = set_up_run(world, cfg, work or HostWork(), meter, checkpoint)
-    if ready.finished is not None:
-        return ready.finished
-    setup = meter.take()
-    folder = from_rank0(lambda: open_folder(ready.cfg, checkpoint, ready.state.epoch))
-    with stop_requests() as request:
+    if ready.finished is None:
+        setup = meter.take()
+        record = _train(world, ready, checkpoint, meter, setup, caller)
+    else:
+        record = ready.finished
+    if ready.state.best is not None:
+        ready.state.model.load_state_dict(ready.state.best.model)
+    caller.trained(ready.state.model)
+    return record
+
+
+def _train(
+    world: World, ready: "Ready", checkpoint: Path | None, meter: Meter, setup: Cost, caller: Caller
+) -> RunRecord:
+    """Open the run folder, train, and report."""
+    loaded, ready = ready.cfg, replace(ready, cfg=with_kept_graph(ready.cfg))
+
+    def open_run_folder() -> RunFolder:
+        folder = open_folder(ready.cfg, checkpoint, ready.state.epoch)
+        keep_graph(loaded, ready.cfg)
+        return folder
+
+    with ExitStack() as stack:
+        folder = from_rank0(open_run_folder)
+        if folder is not None:
+            stack.callback(folder.close)
+        request = stack.enter_context(caller.stop_requests())
         return train_and_report(world, ready, folder, meter, setup, request)
 
 
@@ -136,6 +173,7 @@ def check_run(world: World, cfg: Config) -> Path | None:
     if cfg.train.tensorboard:
         from_rank0(summary_writer)
     checkpoint = from_rank0(lambda: check_run_dir(cfg))
+    from_rank0(lambda: check_place(cfg, checkpoint))
     from_rank0(lambda: check_training_data(cfg))
     return checkpoint
 

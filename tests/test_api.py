@@ -1,6 +1,8 @@
 """train_graph: which graphs it takes, and in which ways the keys of a run are given. ``test_train.py`` starts runs."""
 
 import re
+import traceback
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from fullgnn.config import Config
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate
+from fullgnn.storage.record import read_record
 from tests.commands import ROOT
 
 LINKS = {"task": "link_prediction", "model": {"embedding_channels": 4}}
@@ -138,3 +141,72 @@ def test_wrong_settings_are_one_line(settings: Any, message: str, started: list)
     with pytest.raises(FullGNNError, match=message) as error:
         train_graph(club(), settings)
     assert "\n" not in str(error.value) and not started
+
+
+MISTAKES = {
+    "key": {"train.epoch": 3},
+    "group": {"nproc": 2},
+    "choice": {"scheme": "2d"},
+    "type": {"train.epochs": "many"},
+    "number": {"seed": 2**70},
+    "syntax": "train.epochs={",
+    "range": {"train.epochs": 0},
+    "model": {"model": "gnc"},
+    "module": {"model._target_": "nowhere.Net"},
+    "width": {"model.hidden_channels": 0},
+    "optimizer": {"optimizer.lr": -1.0},
+    "dataset": "dataset=cora",
+    "device": {"runtime.backend": "nccl"},
+    "run_dir": {"run_dir": "/proc/run"},
+    "file": {"run_dir": __file__},
+    "resume": {"resume": "nowhere"},
+    "cache": {"runtime.cache_dir": __file__},
+    "weights": {"task.class_weight": [1, 2, 3]},
+}
+"""Settings that are user errors, by what is wrong with them."""
+
+
+def one_line_with_its_call(error: BaseException) -> None:
+    """The error is a user error in one line, and its traceback shows the call, and nothing that lies below."""
+    lines = traceback.format_exception(error)
+    assert isinstance(error, FullGNNError) and "\n" not in str(error)
+    assert error.__cause__ is None and error.__context__ is None
+    assert lines[0] == "Traceback (most recent call last):\n" and sum("Traceback" in line for line in lines) == 1
+    assert len("".join(lines).splitlines()) <= 12, "".join(lines)
+    assert not re.search("hydra|omegaconf", "".join(lines[:-1]))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_user_error_has_no_chain(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {"runtime": {"device": "cpu"}, "train": {"epochs": 2}}
+    with pytest.raises(FullGNNError) as error:
+        train_graph(club(), keys, MISTAKES[name])
+    one_line_with_its_call(error.value)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda folder: train_graph(networkx.path_graph(3)),
+        lambda folder: train_graph(data(y=["a", "b", "c", "d"])),
+        lambda folder: train_graph(club(), config_dir=folder / "missing"),
+        lambda folder: Graph(np.array([0, 2]), np.array([7])),
+        lambda folder: Graph.from_scipy(csr_array(np.eye(3)), features=[["a"]] * 3),
+        lambda folder: Graph.from_scipy(np.eye(3), remarks={"x": "y"}),
+        lambda folder: Graph.from_edge_index([[0.5], [1]], num_nodes=2),
+        lambda folder: Graph.from_edge_index([[0], [1, 2]], num_nodes=2),
+        lambda folder: Graph.from_networkx(networkx.Graph([(0, 1, {"w": "a"})]), weight="w"),
+        lambda folder: Graph.from_pyg(data(edge_index=None)),
+        lambda folder: club().permute([0]),
+        lambda folder: club().save(folder),
+        lambda folder: club().save("/proc/graph.npz"),
+        lambda folder: load_dataset({"_target_": "fullgnn.graph.datasets.karate.load", "train_per_class": 1}),
+        lambda folder: read_record(folder),
+    ],
+)
+def test_a_user_error_of_a_graph_has_no_chain(call: Any, tmp_path: Path) -> None:
+    with pytest.raises(FullGNNError) as error:
+        call(tmp_path)
+    one_line_with_its_call(error.value)

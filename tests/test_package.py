@@ -77,3 +77,9 @@ def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) 
     record = read_record(cwd / "out")
     assert record.epochs == 2
     assert record.git_commit is None  # the wheel lies in no checkout
+
+
+def test_a_shell_completes_every_public_name() -> None:
+    """Also those that are made when they are first asked for."""
+    assert set(fullgnn.__all__) <= set(dir(fullgnn)) and "__file__" in dir(fullgnn)
+    assert dir(fullgnn) == sorted(dir(fullgnn))

@@ -97,7 +97,7 @@ def test_both_start_the_same_run(by_torchrun: tuple[Finished, Path], tmp_path: P
     assert done.status == 0, done.output
     assert losses(first) == losses(second)
     records = [json.loads((run_dir / "record.json").read_text()) for run_dir in (first, second)]
-    measured = {key for key in records[0] if re.search("time|peak|hidden|^ranks$", key)}
+    measured = {key for key in records[0] if re.search("time|peak|hidden|^ranks$|^run_dir$", key)}
     same = [{key: value for key, value in record.items() if key not in measured} for record in records]
     assert same[0] == same[1]
     configs = [yaml.safe_load((run_dir / "config.yaml").read_text()) for run_dir in (first, second)]
@@ -456,7 +456,7 @@ def test_a_graph_held_in_python(tmp_path: Path, every_case: bool) -> None:
         done = run_command(command, "script.py", cwd=cwd)
         assert done.status == 0, done.output
         outputs.append([line for line in done.output.splitlines() if line.startswith("RECORD")])
-        assert files(cwd) == {"script.py", *(f"out/{name}" for name in RUN_FILES)}
+        assert files(cwd) == {"script.py", "out/graph.npz", *(f"out/{name}" for name in RUN_FILES)}
         assert yaml.safe_load((cwd / "out/config.yaml").read_text())["dataset"]["symmetrize"] is True
     assert outputs[0] == outputs[-1]
     assert len(outputs[0]) == 1 and outputs[0][0].startswith("RECORD my 'ring', directed 80 2 ")

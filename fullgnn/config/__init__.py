@@ -11,6 +11,7 @@ from fullgnn.config.schema import (
     TrainConfig,
     build,
     conf_dir,
+    given_targets,
     target_of,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "OptimizationConfig",
     "build",
     "conf_dir",
+    "given_targets",
     "target_of",
 ]

@@ -8,7 +8,9 @@ YAML, and a wrong type is still found before anything runs.
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -200,7 +202,26 @@ def build(node: Mapping[str, Any], **arguments: Any) -> Any:
     return target(**keys, **arguments)
 
 
+_GIVEN: ContextVar[Mapping[str, Any] | None] = ContextVar("_GIVEN", default=None)
+
+
+@contextmanager
+def given_targets(targets: Mapping[str, Any]) -> Iterator[None]:
+    """Let the names of ``targets`` stand for objects that a caller has given, inside the ``with`` block of this thread.
+
+    Such an object need not be one that can be imported.
+    """
+    before = _GIVEN.set(targets)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(before)
+
+
 def target_of(node: Mapping[str, Any]) -> Any:
-    """Import the function or class that the ``_target_`` of a configuration node names."""
-    module, _, name = str(node["_target_"]).rpartition(".")
+    """The function or class that the ``_target_`` of a configuration node names: imported, unless it was given."""
+    target, given = str(node["_target_"]), _GIVEN.get() or {}
+    if target in given:
+        return given[target]
+    module, _, name = target.rpartition(".")
     return getattr(import_module(module), name)

@@ -17,7 +17,7 @@ from fullgnn.distributed.dry import CountingAxis, dry_world
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
 from fullgnn.distributed.fork import can_fork, fork_workers
 from fullgnn.distributed.launch import launch_workers
-from fullgnn.distributed.mesh import World, default_nproc, init_world, warn_of_crowding, world_of_one
+from fullgnn.distributed.mesh import World, default_nproc, init_world, warn_of_crowding, world_here, world_of_one
 from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 from fullgnn.distributed.stop import StopRequest, stop_requests
@@ -55,5 +55,6 @@ __all__ = [
     "under_torchrun",
     "wait_for_others",
     "warn_of_crowding",
+    "world_here",
     "world_of_one",
 ]

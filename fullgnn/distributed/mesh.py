@@ -109,7 +109,52 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     store = job_store("world", runtime.timeout_s)
     processes = _agree(store, rank, size, problem, runtime.timeout_s)
     presence = Presence(store, rank, processes, runtime.timeout_s, polls=is_file())
+    group = _joined(runtime, store, (rank, size), (local_rank, local_size), device_type, backend)
+    with _naming_lost_ranks(presence), group as world:
+        with join(presence, lambda: another_connection("world", runtime.timeout_s)):
+            yield world
 
+
+@contextmanager
+def _naming_lost_ranks(presence: Presence) -> Iterator[None]:
+    """Turn a lost connection inside the ``with`` block into a ``LostRank``, unless a rank has ended."""
+    try:
+        yield
+    except Exception as error:
+        if is_lost_connection(error) and (lost := _lost(error, presence)) is not None:
+            raise lost from error
+        raise
+
+
+@contextmanager
+def world_here(runtime: RuntimeConfig) -> Iterator[World]:
+    """``init_world`` for a job of one rank, which is this process; it reads nothing from the environment.
+
+    Raises:
+        ConfigError, UnsupportedError: this machine does not support ``runtime``.
+    """
+    device_type, backend, problem = _resolve(runtime, 1)
+    if problem is not None:
+        raise problem
+    with _joined(runtime, dist.HashStore(), (0, 1), (0, 1), device_type, backend) as world:
+        yield world
+
+
+@contextmanager
+def _joined(
+    runtime: RuntimeConfig,
+    store: dist.Store,
+    place: tuple[int, int],
+    local_place: tuple[int, int],
+    device_type: str,
+    backend: str,
+) -> Iterator[World]:
+    """Join a job, whose ranks find each other in ``store``, and leave it at the end.
+
+    Args:
+        place, local_place: rank and number of ranks, in the job and on this machine.
+    """
+    (rank, size), (local_rank, local_size) = place, local_place
     device = torch.device(device_type)
     if device_type == "cuda":
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
@@ -124,13 +169,8 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=timeout)
     try:
         world = World(rank, size, local_size, device, backend, runtime.timeout_s)
-        with join(presence, lambda: another_connection("world", runtime.timeout_s)):
-            open_connections(world.group, device)
-            yield world
-    except Exception as error:
-        if is_lost_connection(error) and (lost := _lost(error, presence)) is not None:
-            raise lost from error
-        raise
+        open_connections(world.group, device)
+        yield world
     finally:
         dist.destroy_process_group()
 

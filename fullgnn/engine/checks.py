@@ -1,8 +1,10 @@
 """Refuse, before anything is loaded, what no graph could make right."""
 
+import inspect
+
 import torch
 
-from fullgnn.config import Config, build
+from fullgnn.config import Config, build, target_of
 from fullgnn.errors import ConfigError
 from fullgnn.graph import check_dataset, dataset_lacks
 from fullgnn.graph.labels import LabelFacts
@@ -20,9 +22,35 @@ def check_preparation(cfg: Config) -> None:
     """
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
     check_model_fits(cfg, 1, 0, torch.device("cpu"))
+    _check_constructor(cfg)
     model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is wrong
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"model={cfg.model['name']} is a {type(model).__name__}: a model must be a torch.nn.Module")
     _check_task(cfg)
     check_goal(cfg, model)
+
+
+def _check_constructor(cfg: Config) -> None:
+    """Refuse a model that cannot be called with its keys and with what every model gets.
+
+    Raises:
+        ConfigError: one line that says which argument the target lacks, or does not get.
+    """
+    target = target_of(cfg.model)
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):  # a target that is written in C
+        return
+    keys = {key: value for key, value in cfg.model.items() if not key.startswith("_")}
+    if "name" not in signature.parameters:
+        keys.pop("name", None)
+    try:
+        signature.bind(**keys, in_channels=1, out_channels=1, seed=0)
+    except TypeError as error:
+        raise ConfigError(
+            f"model={cfg.model['name']}: {getattr(target, '__name__', target)}() {error}; a model takes in_channels,"
+            " out_channels and seed, and its own keys, those without a default from the configuration"
+        ) from error
 
 
 def check_model_fits(cfg: Config, in_channels: int, num_nodes: int, device: torch.device) -> None:

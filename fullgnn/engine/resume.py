@@ -71,7 +71,9 @@ def check_run_dir(cfg: Config) -> Path | None:
 def open_folder(cfg: Config, checkpoint: Path | None, epoch: int, num_batches: int = 0) -> RunFolder:
     """Create the run folder, or cut the one in which the run goes on to what it was after ``epoch``."""
     resolved = OmegaConf.to_yaml(OmegaConf.structured(cfg))
-    folder = RunFolder(cfg.run_dir, resolved, cfg.overwrite, None if cfg.resume == NEVER else epoch, checkpoint)
+    after, file = None if cfg.resume == NEVER else epoch, cfg.dataset.get("path")
+    graph = Path(file) if isinstance(file, str) else None
+    folder = RunFolder(cfg.run_dir, resolved, cfg.overwrite, after, checkpoint, graph)
     remove_after(folder.path, epoch, num_batches)
     return folder
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, all_gather_objects
+from fullgnn.distributed import World, all_gather_objects, broadcast_object
 from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.early_stop import ended_by
@@ -153,6 +154,7 @@ def make_record(
         versions=versions(),
         hardware=hardware(world.device),
         git_commit=git_commit(),
+        run_dir=broadcast_object(str(Path(cfg.run_dir).absolute())),
         ranks=[
             {
                 "time_ms": {phase: rank.time_ms[phase] for phase in ("epoch", *PHASES)},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from fullgnn.errors import DataError
+from fullgnn.errors import DataError, one_line_errors
 from fullgnn.graph.checks import (
     check_features,
     check_indices,
@@ -82,6 +82,7 @@ class Graph:
     remarks: Mapping[str, int] = field(default_factory=dict)
     """What was noticed while the graph was made, by name with its count; see ``remarks.py``."""
 
+    @one_line_errors
     def __post_init__(self) -> None:
         indptr = check_indptr(self.indptr)
         indices = check_indices(self.indices, indptr)
@@ -146,6 +147,7 @@ class Graph:
         return f"Graph({self.name}: {', '.join(parts)})"
 
     @classmethod
+    @one_line_errors
     def from_scipy(
         cls,
         adj: Any,
@@ -199,6 +201,7 @@ class Graph:
         )
 
     @classmethod
+    @one_line_errors
     def from_edge_index(
         cls,
         edge_index: Any,
@@ -258,6 +261,7 @@ class Graph:
         )
 
     @classmethod
+    @one_line_errors
     def from_networkx(
         cls,
         g: networkx.Graph,
@@ -316,6 +320,7 @@ class Graph:
         )
 
     @classmethod
+    @one_line_errors
     def from_pyg(cls, data: Any, *, edge_weight: Any = "auto", num_classes: int = 0, name: str = "graph") -> Graph:
         """Graph of a ``torch_geometric.data.Data``, or of another object with its attributes.
 
@@ -345,6 +350,7 @@ class Graph:
         data = np.ones(self.num_edges, dtype) if self.weight is None else self.weight.astype(dtype)
         return csr_from_arrays(data, self.indices, self.indptr)
 
+    @one_line_errors
     def symmetrized(self) -> Graph:
         """This graph with every arc in both directions; the same object if the graph is symmetric already.
 
@@ -367,6 +373,7 @@ class Graph:
         remarks = {**self.remarks, "unequal_weights": unequal}
         return replace(self, indptr=union.indptr, indices=union.indices, weight=weight, remarks=remarks)
 
+    @one_line_errors
     def permute(self, perm: Any) -> Graph:
         """The same graph under other node ids: new node ``i`` is old node ``perm[i]``.
 
@@ -397,14 +404,23 @@ class Graph:
             test_links=None if self.test_links is None else new_id[self.test_links],
         )
 
+    @one_line_errors
     def save(self, path: str | PathLike[str]) -> None:
         """Write the graph to ``path``; ``dataset=npz dataset.path=...`` reads an identical graph.
 
         The layout is gnn-benchmark's, with dense features and with masks. In that layout ``adj[u, v]`` is an arc
         u -> v, so the file holds the transpose of ``adjacency()``.
+
+        Raises:
+            DataError: the file cannot be written.
         """
+        try:
+            self._write(Path(path))
+        except OSError as error:
+            raise DataError(f"{path} cannot be written ({error.strerror or error}): choose another file") from error
+
+    def _write(self, path: Path) -> None:
         adj = self.adjacency(np.float32 if self.weight is None else self.weight.dtype).T.tocsr()
-        path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         given = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
         more: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}

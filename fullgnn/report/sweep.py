@@ -85,7 +85,9 @@ class SweepReport(Callback):
             "run_dir": config.hydra.runtime.output_dir,
         }
         if isinstance(outcome, RunRecord):
-            row |= {column: getattr(outcome, column) for column in COLUMNS if hasattr(outcome, column)}
+            row |= {
+                column: getattr(outcome, column) for column in COLUMNS if column not in row and hasattr(outcome, column)
+            }
             row["epoch_time_ms"] = outcome.epoch_time_ms["median"]
             row["comm_bytes_per_epoch"] = sum(outcome.comm_bytes_per_epoch.values())
             row |= {name: value for name, value in outcome.metrics.items() if not hasattr(outcome, name)}

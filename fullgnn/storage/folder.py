@@ -12,10 +12,16 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.storage.text import parse_yaml, read_text
 
 FILES = ("config.yaml", "record.json", "epochs.jsonl", "structure.npz", "predictions.npz")
 """Names of the files of a run."""
+GRAPH = "graph.npz"
+"""Name of the graph of a run of ``train_graph``. A file of this name may also be the user's; see ``has_own_graph``."""
+CONTENTS = "contents"
+"""Key of a dataset whose file ``train_graph`` has written: the SHA-256 of the arrays in it and the path of the file,
+with a blank between them, or ``unknown``; see ``graph/datasets``."""
 EVENTS = "tensorboard/events.out.tfevents.*"
 """Pattern of the event files of a run."""
 CHECKPOINTS = "checkpoints"
@@ -56,16 +62,33 @@ def check_folder(path: str | Path, overwrite: bool = False, resuming: bool = Fal
 def run_files(folder: Path) -> list[Path]:
     """The files in ``folder`` that runs have written, and the folders of checkpoints; none if it does not exist."""
     events = sorted(file for file in folder.glob(EVENTS) if file.is_file())
-    return [file for name in FILES if (file := folder / name).is_file()] + events + _checkpoints(folder)
+    found = [file for name in FILES if (file := folder / name).is_file()]
+    return found + [folder / GRAPH] * has_own_graph(folder) + events + _checkpoints(folder)
 
 
-def remove_run(folder: Path) -> None:
+def has_own_graph(folder: Path) -> bool:
+    """Whether ``train_graph`` has written the ``graph.npz`` of a run folder: the ``config.yaml`` beside it says so."""
+    if not (folder / GRAPH).is_file() or not (folder / "config.yaml").is_file():
+        return False
+    try:
+        config = parse_yaml(read_text(folder / "config.yaml"), folder)
+    except DataError:
+        return False
+    dataset = config.get("dataset") if isinstance(config, dict) else None
+    return isinstance(dataset, dict) and dataset.get(CONTENTS) is not None
+
+
+def remove_run(folder: Path, keep: Path | None = None) -> None:
     """Remove what runs have written to ``folder``, and the folders for events and checkpoints that become empty.
+
+    Args:
+        keep: a file that stays, since the next run has read its graph there.
 
     Raises:
         OSError: something cannot be removed.
     """
-    _remove([*run_files(folder), *_unfinished(folder, FILES)], folder)
+    found = [file for file in run_files(folder) if keep is None or file != keep.absolute()]
+    _remove([*found, *_unfinished(folder, (*FILES, GRAPH))], folder)
 
 
 def remove_results(folder: Path) -> None:
@@ -75,7 +98,7 @@ def remove_results(folder: Path) -> None:
         OSError: something cannot be removed.
     """
     results = (folder / name for name in ("record.json", "predictions.npz"))
-    _remove([*(file for file in results if file.is_file()), *_unfinished(folder, FILES)], folder)
+    _remove([*(file for file in results if file.is_file()), *_unfinished(folder, (*FILES, GRAPH))], folder)
 
 
 def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = False) -> None:

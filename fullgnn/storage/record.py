@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, DataError, one_line_errors
 from fullgnn.storage.atomic import replacing, write_text
 from fullgnn.storage.folder import check_folder, remove_results, remove_run
 from fullgnn.storage.record_file import OTHER_VERSION, finite, fits, read_fields
@@ -108,6 +108,7 @@ class RunRecord:
     prepared: str | None = None  # folder of the prepared graph in the cache; None: it was temporary
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
     remarks: dict[str, int] = field(default_factory=dict)  # on the graph, by name with a count; see docs/record.md
+    run_dir: str | None = None  # absolute path of the run folder; None: an earlier version has written the record
 
 
 class RunFolder:
@@ -126,6 +127,7 @@ class RunFolder:
             and checkpoints stay. None: a new run.
         checkpoint: what the run goes on from; None: the latest state in this folder. If it belongs to another run,
             the epochs of that run are copied.
+        graph: the file of the graph of this run, which stays, also where an earlier run has written it.
 
     Raises:
         ConfigError: the folder holds an earlier run, or cannot be created or written.
@@ -138,6 +140,7 @@ class RunFolder:
         overwrite: bool = False,
         continue_after: int | None = None,
         checkpoint: Path | None = None,
+        graph: Path | None = None,
     ):
         self.path = Path(path).absolute()
         epochs = self.path / "epochs.jsonl"
@@ -149,7 +152,7 @@ class RunFolder:
                 remove_results(self.path)
                 write_text(epochs, lines_until(source / "epochs.jsonl", continue_after))
             elif overwrite:
-                remove_run(self.path)
+                remove_run(self.path, keep=graph)
             self._epochs: RawIOBase = open(epochs, "xb" if continue_after is None else "ab", buffering=0)
             write_text(self.path / "config.yaml", config)
         except OSError as error:
@@ -212,7 +215,11 @@ class RunFolder:
         """
         with self._writing():
             write_text(self.path / "record.json", strict_json(asdict(record), indent=2) + "\n")
-            self._epochs.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close ``epochs.jsonl``. May be called repeatedly, and is called also where the run fails."""
+        self._epochs.close()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -280,6 +287,7 @@ def _epoch_of(line: str) -> dict[str, Any] | None:
     return epoch if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_EPOCH else None
 
 
+@one_line_errors
 def read_record(path: Path) -> RunRecord:
     """Read the record of a finished run in folder ``path``. Fields of an earlier version are renamed, fields that this
     version does not know are dropped, and those that may be null are null where they are missing.

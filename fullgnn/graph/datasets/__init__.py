@@ -18,19 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError, message_of, quoted
+from fullgnn.errors import ConfigError, DataError, message_of, one_line_errors, quoted
 from fullgnn.graph import remarks
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.folder import CONTENTS
 from fullgnn.storage.memory import within_memory
 
-CONTENTS = "contents"
-"""Key of a dataset whose file ``train_graph`` has written, and which is temporary: the SHA-256 of the arrays in it and
-the path of the file, with a blank between them, or ``UNKNOWN``. See ``contents_of``."""
-
 UNKNOWN = "unknown"
+"""``CONTENTS`` of a file whose arrays nobody has hashed."""
 
 
+@one_line_errors
 def load_dataset(node: Mapping[str, Any]) -> Graph:
     """Call the ``_target_`` of a ``conf/dataset`` node with the node's other keys.
 

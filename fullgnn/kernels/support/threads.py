@@ -64,3 +64,8 @@ def even_slices(length: int, count: int) -> list[slice]:
 @functools.cache
 def _pool(num_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(num_threads, thread_name_prefix="fullgnn")
+
+
+def end_threads() -> None:
+    """Let the threads of ``parallel_for`` end, which wait for more work otherwise. New ones begin where needed."""
+    _pool.cache_clear()

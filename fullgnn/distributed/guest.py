@@ -1,0 +1,226 @@
+"""Train in a process that belongs to someone else, such as a script or a notebook, and leave it as it was.
+
+A run that has a process of its own begins with the defaults of Python, NumPy and torch, and may change them. Here it
+begins with the same defaults, whatever its caller has chosen, and the caller finds its own choices again, also after an
+error. What cannot be given back is told in the docstring of ``train_graph``.
+"""
+
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from fullgnn.config import RuntimeConfig
+from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest
+from fullgnn.kernels.support.process import give_back_freed_memory
+from fullgnn.kernels.support.threads import end_threads
+from fullgnn.telemetry.logger import setup_logging
+
+RequestContext = Callable[[], AbstractContextManager[StopRequest]]
+"""As ``stop_requests``: inside of its block, signals are recorded."""
+
+
+@contextmanager
+def as_guest(runtime: RuntimeConfig, seed: int) -> Iterator[None]:
+    """Inside the ``with`` block, this process has the settings of a new one; afterwards it has its own again.
+
+    These are torch's threads, its default dtype and device, its modes (gradients, inference, autocast, deterministic
+    algorithms, anomaly detection) and its matmul precision, NumPy's error handling, the environment, the current GPU,
+    ``sys.excepthook``, and the logger ``fullgnn``. The random states of torch, NumPy and ``random`` are seeded, so that
+    a model that draws from them draws the same numbers in every call.
+
+    Args:
+        runtime: tells whether the block uses a GPU, which is then in use by this process from here on.
+        seed: of the random states.
+    """
+    uses_gpu = runtime.device != "cpu" and torch.cuda.is_available()
+    with ExitStack() as stack:
+        for part in (_environment(), _hooks(), _logger(), _memory(uses_gpu), _random_states(seed, uses_gpu)):
+            stack.enter_context(part)
+        for mode in (_torch_settings(), _torch_modes(), np.errstate(divide="warn", over="warn", under="ignore")):
+            stack.enter_context(mode)
+        stack.enter_context(np.errstate(invalid="warn"))
+        yield
+
+
+@contextmanager
+def signals_of_guest() -> Iterator[RequestContext]:
+    """What a stop signal does inside the ``with`` block, in place of ``stop_requests``, which may end the process.
+
+    A signal raises KeyboardInterrupt, or SystemExit if it is not Ctrl-C's. Inside the block of the context that is
+    returned, the first signal is recorded, and a second one raises. Signals that are ignored stay ignored. Outside of
+    the main thread nothing is changed: Python calls no signal handler there.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: a signal was recorded, and its block has ended well.
+    """
+    request, recording = StopRequest(), [False]
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        request.receive(number)
+        if not recording[0] or request.is_urgent:
+            raise _ended_by(number)
+
+    @contextmanager
+    def recorded() -> Iterator[StopRequest]:
+        recording[0] = True
+        try:
+            yield request
+        finally:
+            recording[0] = False
+
+    previous = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        # None is the handler of a library in C, which Python could not restore.
+        previous = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
+    for number in previous:
+        signal.signal(number, handle)
+    try:
+        yield recorded
+    finally:
+        for number, old in previous.items():
+            signal.signal(number, old)
+    if request.signal is not None:
+        raise _ended_by(request.signal)
+
+
+def _ended_by(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in {*before, *os.environ}:
+            if name not in before:
+                os.environ.pop(name, None)
+            elif os.environ.get(name) != before[name]:
+                os.environ[name] = before[name]
+
+
+@contextmanager
+def _hooks() -> Iterator[None]:
+    """``sys.excepthook``, which torch wraps once more for each process group."""
+    hook = sys.excepthook
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
+
+
+@contextmanager
+def _logger() -> Iterator[None]:
+    """Log to stderr as a rank does. A logger that the caller has given a level or handlers is left as it is."""
+    package = logging.getLogger("fullgnn")
+    before = package.handlers, package.level, package.propagate
+    if not package.handlers and package.level == logging.NOTSET:
+        setup_logging()
+    try:
+        yield
+    finally:
+        package.handlers, package.propagate = before[0], before[2]
+        package.setLevel(before[1])
+
+
+@contextmanager
+def _memory(uses_gpu: bool) -> Iterator[None]:
+    """The current GPU; and threads and memory that the block has used are given back.
+
+    CUDA begins here, so that random states of a GPU exist before the block.
+    """
+    if uses_gpu:
+        torch.cuda.init()
+    current = torch.cuda.current_device() if uses_gpu else 0
+    try:
+        yield
+    finally:
+        end_threads()
+        gc.collect()
+        if uses_gpu:
+            torch.cuda.set_device(current)
+            torch.cuda.empty_cache()
+        give_back_freed_memory()
+
+
+@contextmanager
+def _random_states(seed: int, uses_gpu: bool) -> Iterator[None]:
+    before: tuple[Any, ...] = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    of_gpus = torch.cuda.get_rng_state_all() if uses_gpu else []
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    if uses_gpu:
+        torch.cuda.manual_seed_all(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])
+        if uses_gpu:
+            torch.cuda.set_rng_state_all(of_gpus)
+
+
+@contextmanager
+def _torch_settings() -> Iterator[None]:
+    """Settings of the whole process: threads, default dtype, deterministic algorithms, precision of products."""
+    threads, dtype, precision = torch.get_num_threads(), torch.get_default_dtype(), _precision()
+    deterministic = torch.get_deterministic_debug_mode()
+    torch.set_default_dtype(torch.float32)
+    for where, name, _ in precision:
+        _set_precision(where, name, "highest" if where is None else "ieee")
+    torch.set_deterministic_debug_mode("default")
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        for where, name, value in precision:
+            _set_precision(where, name, value)
+        torch.set_deterministic_debug_mode(deterministic)
+
+
+def _precision() -> list[tuple[Any, str, str]]:
+    """The precision of float32 products: where torch has it (None: in the function of all versions), and the value."""
+    try:
+        return [(None, "", torch.get_float32_matmul_precision())]
+    except RuntimeError:  # the caller uses the attributes that have taken the place of this function
+        places = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+        return [(place, "fp32_precision", place.fp32_precision) for place in places]
+
+
+def _set_precision(where: Any, name: str, value: str) -> None:
+    if where is None:
+        torch.set_float32_matmul_precision(value)
+    else:
+        setattr(where, name, value)
+
+
+@contextmanager
+def _torch_modes() -> Iterator[None]:
+    """Modes of this thread: gradients are on, and inference, autocast, anomaly detection and a default device off."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.is_anomaly_enabled():
+            stack.enter_context(torch.autograd.set_detect_anomaly(False))
+        if torch.get_default_device().type != "cpu":  # a mode costs time in every call of torch
+            stack.enter_context(torch.device("cpu"))
+        yield
