@@ -46,7 +46,7 @@ from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.kept_graph import check_place, keep_graph, with_kept_graph
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
 from fullgnn.engine.planner import planner_of
-from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
+from fullgnn.engine.resume import check_run_dir, finished_before, finished_record, open_folder
 from fullgnn.engine.summary import closing_table, comparison_table, make_record
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
@@ -93,6 +93,8 @@ def run_on(world: World, cfg: Config, work: HostWork | None = None, caller: Call
     Args:
         work: on rank 0, where the whole graph is loaded and prepared; None: in this process.
     """
+    if (finished := finished_before(cfg)) is not None:
+        return finished
     caller = caller or Caller()
     meter = Meter(world.device)
     checkpoint = check_run(world, cfg)

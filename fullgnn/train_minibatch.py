@@ -20,7 +20,7 @@ from fullgnn.engine import check_deterministic, check_optimizer, check_preparati
 from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
 from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
-from fullgnn.engine.resume import check_run_dir, finished_record, open_folder
+from fullgnn.engine.resume import check_run_dir, finished_before, finished_record, open_folder
 from fullgnn.engine.summary import make_record
 from fullgnn.graph.remarks import noted
 from fullgnn.sampling.fit import fit_sampled
@@ -55,6 +55,8 @@ def run_on(world: World, cfg: MinibatchConfig) -> RunRecord:
     Raises:
         TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
     """
+    if (finished := finished_before(cfg)) is not None:
+        return finished
     meter = Meter(world.device)
     check_preparation(cfg)
     check_optimizer(cfg)

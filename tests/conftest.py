@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it on import; the ranks inherit it
 
 from fullgnn.kernels.support import gpu  # noqa: E402
+from tests.commands import ROOT  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 
 
@@ -25,29 +28,66 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every case of the large matrices, not a sample")
 
 
+SAMPLE = pytest.StashKey[tuple[int, int]]()
+"""How many cases run, and how many run only with ``--all``."""
+
+
+def sample_offset() -> int:
+    """The number of commits, so that the samples of successive commits are different ones; 0 without git."""
+    counted = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return int(counted.stdout) if counted.returncode == 0 else 0
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep a sample of the large matrices, skip tests that lack a GPU, and mark tests that need ranks."""
-    if not config.getoption("--all"):
-        seen: dict[str, int] = {}
-        kept: list[pytest.Item] = []
-        deselected: list[pytest.Item] = []
-        for item in items:
-            sample = item.get_closest_marker("sample")
-            function = item.nodeid.partition("[")[0]
-            number = seen[function] = seen.get(function, -1) + 1
-            every = 1 if sample is None else sample.args[0]
-            (kept if every and number % every == 0 else deselected).append(item)
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = kept
-    # Test files that start commands take longest. They come first, so that no worker starts such a file at the end.
-    items.sort(key=lambda item: {"run_command", "ROOT"}.isdisjoint(dir(getattr(item, "module", None))))
     for item in items:
         # The mark, not the keyword: a folder is named gpu.
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device is visible"))
         if "ranks" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ranks)
+    deselected: list[pytest.Item] = []
+    if not config.getoption("--all"):
+        seen: dict[str, int] = {}
+        kept: list[pytest.Item] = []
+        offset = sample_offset()
+        for item in items:
+            sample = item.get_closest_marker("sample")
+            function = item.nodeid.partition("[")[0]
+            number = seen[function] = seen.get(function, -1) + 1
+            every = 1 if sample is None else sample.args[0]
+            (kept if every and number % every == offset % every else deselected).append(item)
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = kept
+    # Test files that start commands take longest. They come first, so that no worker starts such a file at the end.
+    items.sort(key=lambda item: {"run_command", "ROOT"}.isdisjoint(dir(getattr(item, "module", None))))
+    with_ranks = {"ranks": True, "not ranks": False}.get(config.getoption("markexpr"))
+    of_this_half = [
+        sum(with_ranks in (None, item.get_closest_marker("ranks") is not None) for item in some)
+        for some in (items, deselected)
+    ]
+    config.stash[SAMPLE] = of_this_half[0], of_this_half[1]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist tells the process that reports
+        session.config.workeroutput["sample"] = session.config.stash.get(SAMPLE, (0, 0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker of pytest-xdist tells; all workers have the same tests."""
+    if "sample" in getattr(node, "workeroutput", {}):
+        node.config.stash[SAMPLE] = tuple(node.workeroutput["sample"])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    num_cases, num_left = config.stash.get(SAMPLE, (0, 0))
+    if num_left:
+        terminalreporter.write_line(
+            f"{num_cases} of {num_cases + num_left} cases (sample {sample_offset()}), {num_left} only with --all"
+        )
 
 
 ON_GPUS = [pytest.param(backend, marks=pytest.mark.gpu) for backend in ("nccl", "gloo-cuda")]

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from fullgnn.storage import checkpoint
 from tests.commands import OWN, environment, run_command, start_command, torchrun
 from tests.trainings import LONG, TORCHRUN, WAYS, children, is_running, num_lines, training, wait
 
 SLOW = ["dataset=karate", "dataset._target_=tests.slow_dataset.load", "~dataset.train_per_class", "~dataset.num_val"]
 SLOW += ["~dataset.seed"]
-SOME_WAYS = {"forked": OWN, "torchrun": TORCHRUN}
 
 
 def losses(run_dir: Path) -> list[float]:
@@ -66,12 +66,48 @@ def test_resume_knows_a_run_folder_by_any_of_its_paths(tmp_path: Path) -> None:
         assert len(losses(tmp_path / "run")) == epochs
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("way", SOME_WAYS)
-def test_ranks_wait_for_a_preparation_longer_than_their_timeout(tmp_path: Path, way: str) -> None:
-    keys = [*SLOW, "+dataset.seconds=5", "runtime.timeout_s=2", "train.epochs=2", "runtime.nproc=2", "run_dir=run"]
-    done = run_command(SOME_WAYS[way], *keys, cwd=tmp_path)
-    assert done.status == 0, done.output
+SAMPLED = ["sampler.fanouts=[4,3]", "loader.batch_size=6"]
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (OWN, ["+dataset.seconds=4"]),
+        (TORCHRUN, ["+dataset.seconds=4"]),
+        (OWN, ["+dataset.seconds=4", "scheme=auto", "scheme.hardware=h200x8"]),
+        ([sys.executable, "-m", "fullgnn.train_minibatch"], ["+dataset.seconds=4", *SAMPLED]),
+        (OWN, ["train.checkpoint_every=1"]),
+    ],
+    ids=["own", "torchrun", "planning", "sampled", "checkpoint"],
+)
+def test_ranks_wait_for_work_of_rank_0_that_is_longer_than_their_timeout(
+    tmp_path: Path, command: list[str], keys: list[str]
+) -> None:
+    keys = [*SLOW, *keys, "runtime.timeout_s=1.5", "train.epochs=2", "runtime.nproc=2", "run_dir=run"]
+    first = slow_disk if keys[len(SLOW)].startswith("train.checkpoint") else None
+    process = start_command(command, *keys, cwd=tmp_path, log=tmp_path / "log", first=first)
+    assert process.wait(90) == 0, (tmp_path / "log").read_text()
+    assert len(losses(tmp_path / "run")) == 2
+
+
+def slow_disk() -> None:
+    """Let this process and its forks take seconds for each checkpoint."""
+    flush = checkpoint._flush
+
+    def slowly(folder: Path) -> None:
+        time.sleep(2)
+        flush(folder)
+
+    checkpoint._flush = slowly
+
+
+def test_a_finished_run_is_not_trained_again_under_torchrun(tmp_path: Path) -> None:
+    keys = ["dataset=karate", "train.epochs=2", "run_dir=run", "resume=auto"]
+    for command in ([*OWN, "runtime.nproc=2"], TORCHRUN):
+        done = run_command(command, *keys, cwd=tmp_path)
+        assert done.status == 0, done.output
+    assert "holds this run already, which has finished" in done.output
 
 
 @pytest.mark.sample(2)

@@ -16,6 +16,7 @@ from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.config.trust import CALLING, calls_of, check_calls, plain_config
 from fullgnn.config.updates import resolved_schedule
+from fullgnn.distributed import broadcast_object, from_rank0
 from fullgnn.distributed.store import attempt
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.state import TrainState
@@ -94,6 +95,14 @@ def finished_run(cfg: Config) -> RunRecord | None:
         return None
     log.info("%s holds this run already, which has finished", cfg.run_dir)
     return read_record(folder)
+
+
+def finished_before(cfg: Config) -> RunRecord | None:
+    """``finished_run`` on every rank; only rank 0 looks. Under torchrun, nothing else has looked before."""
+    if cfg.resume != AUTO:
+        return None
+    (found,) = broadcast_object(from_rank0(lambda: [finished_run(cfg)]))
+    return found
 
 
 def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
