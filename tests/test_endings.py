@@ -103,8 +103,8 @@ def slow_disk() -> None:
 
 
 def test_a_finished_run_is_not_trained_again_under_torchrun(tmp_path: Path) -> None:
-    keys = ["dataset=karate", "train.epochs=2", "run_dir=run", "resume=auto"]
-    for command in ([*OWN, "runtime.nproc=2"], TORCHRUN):
+    keys = ["dataset=karate", "train.epochs=2", "runtime.nproc=2", "run_dir=run", "resume=auto"]
+    for command in (OWN, TORCHRUN):
         done = run_command(command, *keys, cwd=tmp_path)
         assert done.status == 0, done.output
     assert "holds this run already, which has finished" in done.output
