@@ -84,6 +84,7 @@ from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.screen import folded_help
 
 log = logging.getLogger("fullgnn.predict")  # also when this file is __main__
 
@@ -427,7 +428,7 @@ def run(arguments: list[str]) -> None:
 
 def main() -> None:
     """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
-    run_command(run, lambda: help_with_keys(__doc__, "predict"), _FLAGS)
+    run_command(run, lambda: folded_help(help_with_keys(__doc__, "predict")), _FLAGS)
 
 
 if __name__ == "__main__":

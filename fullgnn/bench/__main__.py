@@ -22,6 +22,7 @@ from fullgnn.distributed import from_rank0, init_world, launch_workers, under_to
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.distributed.supervise import environment
 from fullgnn.telemetry.machine import warn_if_busy
+from fullgnn.telemetry.screen import folded_help
 
 OPERATIONS = {
     "spmm": spmm.run,
@@ -71,4 +72,4 @@ def run_rank(cfg: BenchConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(run, lambda: help_with_keys(__doc__, "bench"))
+    run_command(run, lambda: folded_help(help_with_keys(__doc__, "bench")))

@@ -31,6 +31,7 @@ from fullgnn.plan.page import page, scaling_page
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.screen import folded_help, screen_width
 
 log = logging.getLogger("fullgnn.plan")
 
@@ -48,18 +49,19 @@ def run(arguments: list[str]) -> None:
     search = Search(runs, graph or load, hardware_for, cache)
     if plan.scaling:
         found = search.scaling()
-        text = scaling_page(found, hardware_for(1), command)
+        page_of = functools.partial(scaling_page, found, hardware_for(1), command)
     else:
         found = search.options(plan.nproc, plan.exchanges, plan.replications)
         if not found:
             raise ConfigError(f"replications={plan.replications} divide none of nproc={plan.nproc}")
         chosen = best(found)
         fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
-        text = page(found, chosen, fallback, hardware_for(max(plan.nproc)), command, run_keys(arguments))
+        hardware = hardware_for(max(plan.nproc))
+        page_of = functools.partial(page, found, chosen, fallback, hardware, command, run_keys(arguments))
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
-    write_text(folder / "plan.md", text + "\n")
+    write_text(folder / "plan.md", page_of() + "\n")
     write_text(folder / "plan.json", strict_json(rows, indent=2) + "\n")
-    log.info("\n%s\n%s", text, os.path.abspath(folder))
+    log.info("\n%s\n%s", page_of(screen=screen_width()), os.path.abspath(folder))
 
 
 def profiles(
@@ -94,4 +96,4 @@ def profiles(
 
 
 if __name__ == "__main__":
-    run_command(run, lambda: help_with_keys(__doc__, "plan"))
+    run_command(run, lambda: folded_help(help_with_keys(__doc__, "plan")))

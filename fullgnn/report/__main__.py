@@ -23,6 +23,7 @@ from pathlib import Path
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.report.runs import read_runs
+from fullgnn.telemetry.screen import folded_help
 
 log = logging.getLogger("fullgnn.report")
 
@@ -70,4 +71,4 @@ def parse(arguments: list[str]) -> tuple[list[str], str | None]:
 
 
 if __name__ == "__main__":
-    run_command(lambda arguments: log.info("%s", report(arguments)), lambda: str(__doc__))
+    run_command(lambda arguments: log.info("%s", report(arguments)), lambda: folded_help(str(__doc__)))

@@ -28,6 +28,7 @@ from fullgnn.reproduce.plot import check_installed
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.machine import warn_if_busy
+from fullgnn.telemetry.screen import folded_help
 
 log = logging.getLogger("fullgnn.reproduce")  # also when this file is __main__
 
@@ -92,7 +93,7 @@ def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
 def help_text() -> str:
     """Describe the command, its keys, and the targets there are."""
     titles = [f"  {name:8} {load_target(name).title}" for name in targets()]
-    return "\n".join([help_with_keys(__doc__, "reproduce"), "Targets:", *titles])
+    return folded_help("\n".join([help_with_keys(__doc__, "reproduce"), "Targets:", *titles]))
 
 
 if __name__ == "__main__":
