@@ -112,7 +112,8 @@ class TrainingCommand:
             sys.exit(128 + signal.SIGINT)
         except Exception as error:
             if is_user_error(error):
-                fail(ConfigError(explain(error, SCHEMAS[self.config_name])))
+                sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv)
+                fail(ConfigError(explain(error, SCHEMAS[self.config_name], sweep)))
             raise
 
     def _job(self, composed: DictConfig) -> RunRecord | Exception:
