@@ -71,7 +71,7 @@ class TrainingCommand:
         check_optimizer(cfg)
         if (finished := finished_run(cfg)) is not None:
             return finished
-        check_run_dir(cfg)
+        check_run_dir(cfg, quiet=True)  # rank 0 looks again, and says what it finds
         check_training_data(cfg)
         nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
         warn_of_crowding(nproc, cfg.runtime)
