@@ -87,13 +87,21 @@ class Sizes:
     """Bytes of the tensors that the links move."""
     round_s: float = 0.03
     """Shortest time of a round, in which the work is repeated."""
+    num_rounds: int = 9
     edges: bool = True
     """Whether passes over edges one by one are measured."""
     draws: bool = True
     """Whether the draws of a task that finds links are measured."""
 
 
-SMALL_SIZES = Sizes((MIB // 2, 4 * MIB, 16 * MIB), num_edges=200_000, num_rows=10_000, messages=(64 << 10, MIB))
+SMALL_SIZES = Sizes(
+    tables=(MIB // 2, 4 * MIB, 16 * MIB),
+    num_edges=200_000,
+    num_rows=10_000,
+    messages=(64 << 10, MIB),
+    round_s=0.005,
+    num_rounds=7,
+)
 """For graphs that are small by ``effort.py``: tables that hold their rows, and about a tenth of the work."""
 
 
@@ -101,7 +109,7 @@ def sizes_of(part: str) -> Sizes:
     """What is measured for a ``part`` of the machine; see ``effort.py``."""
     if part == WHOLE:
         return Sizes()
-    return replace(SMALL_SIZES, round_s=0.005, edges=needs_edges(part), draws=needs_draws(part))
+    return replace(SMALL_SIZES, edges=needs_edges(part), draws=needs_draws(part))
 
 
 def measured_hardware(
@@ -146,7 +154,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     if world.size > world.local_size:
         raise UnsupportedError("hardware=auto measures one machine, and this job has more: give a profile of them")
     keep_freed_memory()  # as training does
-    device, clock = world.device, JobClock(world.device, world.size, sizes.round_s)
+    device, clock = world.device, JobClock(world.device, world.size, sizes.round_s, sizes.num_rounds)
     memory_bytes, cache_bytes = machine.memory_bytes(device) // _ranks_per_device(world), _cache_bytes(world)
     copy_bytes_per_s = copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds)
     x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
