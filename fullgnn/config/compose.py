@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
-from fullgnn.config.overrides import RENAMED, quote, with_current_names
+from fullgnn.config.overrides import RENAMED, pasteable, quote, with_current_names
 from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
 from fullgnn.errors import ConfigError, quoted
 
@@ -199,8 +199,12 @@ def is_user_error(error: BaseException) -> bool:
     return by_text or isinstance(error, (HydraException, OmegaConfBaseException))
 
 
-def explain(error: Exception, schema: type[Config] = Config) -> str:
-    """Say in one line what is wrong with a configuration of this ``schema``, and what to write instead."""
+def explain(error: Exception, schema: type[Config] = Config, sweep: bool = False) -> str:
+    """Say in one line what is wrong with a configuration of this ``schema``, and what to write instead.
+
+    Args:
+        sweep: whether the command line is that of a sweep, where commas separate values.
+    """
     text = " ".join(str(error).split())
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -208,7 +212,7 @@ def explain(error: Exception, schema: type[Config] = Config) -> str:
         options = ", ".join(option for option in error.options if option != "base")
         return f"{group}={choice} is not known: choose one of {options}"
     if isinstance(error, OverrideParseException):
-        return f"argument {error.override} cannot be read: write key=value, and quote a value with special characters"
+        return _unreadable(str(error.override), sweep)
     if text.startswith("Exceeds the limit"):
         return "a number on the command line has thousands of digits: give one below 2^63"
     if text.startswith("Config group override must be"):
@@ -216,18 +220,44 @@ def explain(error: Exception, schema: type[Config] = Config) -> str:
             "a number or null is no choice of dataset, model, scheme or another group: give a name, as in scheme=1.5d"
         )
     if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", text):
-        return f"{ambiguous[1]} gives several values: add -m to sweep over them"
+        several = re.match(r"(?s)Ambiguous value for argument '(.*?)'\n", str(error))
+        one = several and _as_text(several[1], schema)
+        return f"{ambiguous[1]} gives several values: add -m to sweep over them" + (f", or write {one}" if one else "")
+    if swept := re.match(r"(?s)Sweep parameters '(.*)' requires --multirun", str(error)):
+        one = pasteable(swept[1])
+        return f"{' '.join(swept[1].split())} is a sweep: add -m" + (f", or write {one} if it is a text" if one else "")
     if unknown := re.match(r"Could not override '([^']+)'", text):
         return _unknown_key(unknown[1], schema)
-    if override := re.match(r"Error merging override (\S+)", text):
+    if override := re.match(r"Error merging override (.+)", text):
         key, _, value = override[1].partition("=")
         if key.startswith("~"):
             return f"{key[1:]} cannot be removed: leave out {key}"
-        return _wrong_value(key.lstrip("+"), value, _hint(key.lstrip("+"), schema))
+        cure = _as_text(override[1], schema) if value[:1] in ("[", "{") else None
+        return _wrong_value(key.lstrip("+"), value, _hint(key.lstrip("+"), schema)) + (
+            f": write {cure}" if cure else ""
+        )
     if (old := re.search(r"^In '([^']+)'.* full_key: (\S+)", text)) and old[2] in RENAMED:
         return f"{old[2]} in {old[1]}.yaml is now called {RENAMED[old[2]]}: change it in that file"
     detail = "" if cause is error else f" ({' '.join(str(cause).split())})"
     return text + detail
+
+
+def _unreadable(argument: str, sweep: bool) -> str:
+    """Refuse an ``argument`` that Hydra's grammar does not have, and show it as Hydra and a shell read it."""
+    cure, value = pasteable(argument, sweep), argument.partition("=")[2]
+    refused = f"argument {argument} cannot be read"
+    if cure is None:
+        return f"{refused}: write key=value, and quote a value with special characters"
+    if value.startswith(("[", "{")):  # perhaps a list or a mapping that lacks its end
+        return f"{refused}: write key=value with a whole list or mapping, or {cure} if it is a text"
+    return f"{refused}: write {cure}"
+
+
+def _as_text(argument: str, schema: type[Config]) -> str | None:
+    """``argument`` for a shell, with a value that is one text; None if the key takes no text, or perhaps none."""
+    key, _, value = argument.partition("=")
+    takes_text = "a text" in _in_words(_hint(key.lstrip("+"), schema))
+    return pasteable(argument) if key not in _CHOICES and (takes_text or "/" in value) else None
 
 
 def _wrong_value(key: str, value: Any, hint: Any) -> str:

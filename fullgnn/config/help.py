@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from fullgnn.config import conf_dir
 from fullgnn.config.compose import SCHEMAS, compose
+from fullgnn.telemetry.screen import WIDTH, folded_command
 
 _KEYS = {
     "run_dir": "folder of the files of the run",
@@ -43,7 +44,6 @@ _FLAGS = {
     "--version": "print the version of fullgnn",
     "--hydra-help": "more flags",
 }
-_WIDTH = 110
 
 
 def training_help(module: str, name: str, description: str, arguments: Sequence[str] = ()) -> str:
@@ -67,13 +67,18 @@ def training_help(module: str, name: str, description: str, arguments: Sequence[
             one_choice.append(group)
     return "\n".join(
         [
-            *textwrap.wrap(" ".join(paragraphs[0].split()), _WIDTH),
+            *textwrap.wrap(" ".join(paragraphs[0].split()), WIDTH),
             "",
             f"    python -m {module} [GROUP=CHOICE ...] [GROUP.KEY=VALUE ...]",
             "",
             "Groups and their choices; * marks the default:",
             *_two_columns(several),
-            f"  Groups without a choice, which have keys alone: {', '.join(one_choice)}.",
+            *textwrap.wrap(
+                f"Groups without a choice, which have keys alone: {', '.join(one_choice)}.",
+                WIDTH,
+                initial_indent="  ",
+                subsequent_indent="  ",
+            ),
             "",
             "Common keys with their defaults; docs/configuration.md has all of them:",
             *_two_columns(dict(_common_keys(name))),
@@ -82,7 +87,7 @@ def training_help(module: str, name: str, description: str, arguments: Sequence[
             *_two_columns(_FLAGS),
             "",
             "Examples:",
-            *(f"    {example}" for example in examples),
+            *(folded_command(example, WIDTH, "    ") for example in examples),
         ]
     )
 
@@ -120,6 +125,6 @@ def _two_columns(rows: dict[str, str]) -> list[str]:
     indent = 4 + max(map(len, rows))
     lines = []
     for left, right in rows.items():
-        first, *rest = textwrap.wrap(right, _WIDTH - indent, break_on_hyphens=False)
+        first, *rest = textwrap.wrap(right, WIDTH - indent, break_on_hyphens=False)
         lines += [f"  {left}".ljust(indent) + first, *(" " * indent + line for line in rest)]
     return lines

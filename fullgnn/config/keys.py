@@ -16,6 +16,7 @@ from omegaconf.errors import ConfigKeyError
 
 from fullgnn.config import conf_dir
 from fullgnn.config.compose import explain, is_user_error
+from fullgnn.config.overrides import pasteable
 from fullgnn.errors import ConfigError
 
 
@@ -93,7 +94,11 @@ def explain_keys(error: Exception, schema: type) -> str:
         near = difflib.get_close_matches(name, hints, n=1, cutoff=0.6)
         return f"unknown key {name}: " + (f"did you mean {near[0]}?" if near else f"the keys are {', '.join(hints)}")
     if several := re.match(r"Ambiguous value for argument '([^']+)'", text):
-        return f"{several[1]} gives several values: run once for each, or write a list as key=[a,b]"
+        refused = f"{several[1]} gives several values: run once for each, or write a list as key=[a,b]"
+        given = re.match(r"(?s)Ambiguous value for argument '(.*?)'\n", str(error))
+        key = several[1].partition("=")[0]
+        one = pasteable(given[1]) if given and "a text" in _in_words(hints.get(key, int)) else None
+        return f"{refused}, or one text as {one}" if one else refused
     return explain(error)
 
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from fullgnn.config import Config
 from fullgnn.config.options import takes_options
+from fullgnn.costs.effort import needed_part_of_dataset
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.measure import measured_hardware
 from fullgnn.costs.predict import predict
@@ -57,7 +58,9 @@ class CostPlanner(Planner):
         check_plannable(cfg)
         name = cfg.scheme["hardware"]
         if name == "auto":
-            hardware = measured_hardware(world, cfg.runtime, cfg.scheme["remeasure"])
+            hardware = measured_hardware(
+                world, cfg.runtime, cfg.scheme["remeasure"], lambda: work.call(needed_part_of_dataset, cfg)
+            )
         else:
             hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
         self._hardware = hardware

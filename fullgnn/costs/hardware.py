@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Optional
@@ -33,6 +33,10 @@ from fullgnn.telemetry.machine import hardware as machine
 log = logging.getLogger(__name__)
 
 DEFAULT_CACHE = "~/.cache/fullgnn"
+
+WHOLE, SMALL = "", "small"
+"""What is measured of this machine: all of it, or, as the beginning of a name, the part that a small graph needs; see
+``effort.py``."""
 
 EDGE_ROW_BYTES = 4 * (64 + 8)
 """Bytes of a row in the passes over edges that are measured: 8 heads of 8 float32, and their logits."""
@@ -134,7 +138,18 @@ class Hardware:
         return link
 
 
-def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1, remeasure: bool = False) -> Hardware:
+def whole_machine() -> str:
+    """``WHOLE``, for callers that have no graph."""
+    return WHOLE
+
+
+def load_hardware(
+    name: str,
+    runtime: RuntimeConfig,
+    nproc: int = 1,
+    remeasure: bool = False,
+    needed_part: Callable[[], str] = whole_machine,
+) -> Hardware:
     """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
     ``auto`` is this machine with ``nproc`` ranks. It is measured once, by ranks that are started for it, in 10 to 20
@@ -142,14 +157,15 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1, remeasure: 
 
     Args:
         remeasure: whether ``auto`` is measured also if a profile is kept, which is replaced.
+        needed_part: see ``kept_or_needed``.
 
     Raises:
         ConfigError: there is no such profile, or it is wrong.
         WorkerError: it could not be measured.
     """
     if name == "auto":
-        kept = None if remeasure else cached_hardware(runtime, nproc)
-        return kept or _measured_by_new_ranks(runtime, nproc)
+        kept, part = (None, WHOLE) if remeasure else kept_or_needed(runtime, nproc, needed_part)
+        return kept or _measured_by_new_ranks(runtime, nproc, part)
     if not name.endswith(".yaml") and name not in choices("hardware"):
         known = ", ".join(["auto", *choices("hardware")])
         raise ConfigError(f"hardware={name} is not known: choose one of {known}, or a .yaml")
@@ -160,13 +176,34 @@ def load_hardware(name: str, runtime: RuntimeConfig, nproc: int = 1, remeasure: 
         raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
 
 
-def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int) -> Hardware:
-    log.info("hardware=auto: measuring this machine, 10 to 20 s, for %s", cache_path(runtime, nproc))
+def kept_or_needed(runtime: RuntimeConfig, nproc: int, needed_part: Callable[[], str]) -> tuple[Hardware | None, str]:
+    """The profile that is kept of this machine and serves, or None and the part of the machine to measure.
+
+    Args:
+        needed_part: tells which part is needed. It may load a graph, so it is asked only where no profile of the whole
+            machine is kept.
+    """
+    if (whole := cached_hardware(runtime, nproc)) is not None:
+        return whole, WHOLE
+    part = needed_part()
+    return (cached_hardware(runtime, nproc, part) if part != WHOLE else None), part
+
+
+def announce_measuring(runtime: RuntimeConfig, nproc: int, part: str) -> None:
+    """Log that this machine is measured, how long it takes, and where the profile is kept."""
+    path = cache_path(runtime, nproc, part)
+    effort = "this machine, 10 to 20 s," if part == WHOLE else "what a small graph needs of this machine, 1 to 3 s,"
+    log.info("hardware=auto: measuring %s for %s", effort, path)
+
+
+def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int, part: str) -> Hardware:
+    announce_measuring(runtime, nproc, part)
     with temporary_folder() as folder:
         path = folder / "hardware.yaml"
-        launch_workers(["-m", "fullgnn.costs.measure", str(path), json.dumps(asdict(runtime))], nproc, runtime)
+        arguments = [str(path), json.dumps(asdict(runtime)), part]
+        launch_workers(["-m", "fullgnn.costs.measure", *arguments], nproc, runtime)
         found = read_hardware(path)
-    keep_hardware(found, runtime, nproc)
+    keep_hardware(found, runtime, nproc, part)
     return found
 
 
@@ -188,10 +225,10 @@ def warn_if_busy(hardware: Hardware, cure: str) -> None:
         )
 
 
-def cached_hardware(runtime: RuntimeConfig, nproc: int = 1) -> Hardware | None:
+def cached_hardware(runtime: RuntimeConfig, nproc: int = 1, part: str = WHOLE) -> Hardware | None:
     """Read the profile of this machine that was kept; None if there is none. A damaged file counts as none."""
     try:
-        return read_hardware(cache_path(runtime, nproc))
+        return read_hardware(cache_path(runtime, nproc, part))
     except FileNotFoundError:
         return None
     except (ConfigError, OSError) as error:
@@ -199,17 +236,18 @@ def cached_hardware(runtime: RuntimeConfig, nproc: int = 1) -> Hardware | None:
         return None
 
 
-def keep_hardware(measured: Hardware, runtime: RuntimeConfig, nproc: int) -> None:
+def keep_hardware(measured: Hardware, runtime: RuntimeConfig, nproc: int, part: str = WHOLE) -> None:
     """Keep a profile for ``cached_hardware``; logs a warning if it cannot be written."""
-    path = cache_path(runtime, nproc)
+    path = cache_path(runtime, nproc, part)
     try:
         write_hardware(measured, path)
     except OSError as error:
         log.warning("%s cannot be written (%s): the profile is not kept", path, error.strerror or error)
 
 
-def cache_path(runtime: RuntimeConfig, nproc: int) -> Path:
+def cache_path(runtime: RuntimeConfig, nproc: int, part: str = WHOLE) -> Path:
     """Name this machine's profile by its GPU or CPU, their number, and ranks x threads: ``amd-epyc-2-cores-1x2.yaml``.
+    The name of a part of it ends with that of the ``part``.
 
     Without ``runtime.cache_dir`` the file is in ``DEFAULT_CACHE``, where all runs find it.
     """
@@ -219,7 +257,7 @@ def cache_path(runtime: RuntimeConfig, nproc: int) -> Path:
     units = f"{here['cpu']} {here['num_cores']} cores"
     if num_gpus:
         units = f"{here['gpu']} {num_gpus} gpus {runtime.backend}"
-    name = re.sub(r"[^a-z0-9]+", "-", f"{units} {nproc}x{num_threads(runtime, nproc)}".lower())
+    name = re.sub(r"[^a-z0-9]+", "-", f"{units} {nproc}x{num_threads(runtime, nproc)} {part}".strip().lower())
     return folder / "hardware" / f"{name}.yaml"
 
 

@@ -21,7 +21,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -30,18 +30,21 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.costs.effort import needs_draws, needs_edges
 from fullgnn.costs.hardware import (
     BUSY,
     EDGE_ROW_BYTES,
+    WHOLE,
     Hardware,
     Link,
-    cache_path,
-    cached_hardware,
+    announce_measuring,
     keep_hardware,
+    kept_or_needed,
     warn_if_busy,
+    whole_machine,
     write_hardware,
 )
-from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, init_world
+from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, from_rank0, init_world
 from fullgnn.distributed.command import run_command
 from fullgnn.distributed.mesh import num_cores
 from fullgnn.engine.memory import forget_peak_process_bytes
@@ -84,21 +87,55 @@ class Sizes:
     """Bytes of the tensors that the links move."""
     round_s: float = 0.03
     """Shortest time of a round, in which the work is repeated."""
+    num_rounds: int = 9
+    edges: bool = True
+    """Whether passes over edges one by one are measured."""
+    draws: bool = True
+    """Whether the draws of a task that finds links are measured."""
 
 
-def measured_hardware(world: World, runtime: RuntimeConfig, remeasure: bool = False) -> Hardware:
+SMALL_SIZES = Sizes(
+    tables=(MIB // 2, 4 * MIB, 16 * MIB),
+    num_edges=200_000,
+    num_rows=10_000,
+    messages=(64 << 10, MIB),
+    round_s=0.005,
+    num_rounds=7,
+)
+"""For graphs that are small by ``effort.py``: tables that hold their rows, and about a tenth of the work."""
+
+
+def sizes_of(part: str) -> Sizes:
+    """What is measured for a ``part`` of the machine; see ``effort.py``."""
+    if part == WHOLE:
+        return Sizes()
+    return replace(SMALL_SIZES, edges=needs_edges(part), draws=needs_draws(part))
+
+
+def measured_hardware(
+    world: World,
+    runtime: RuntimeConfig,
+    remeasure: bool = False,
+    needed_part: Callable[[], str] = whole_machine,
+) -> Hardware:
     """This machine's profile inside a job: the one that was kept, or one that is measured and kept now. Called on every
     rank. The memory of measuring does not count in the peak of the process.
 
     Args:
         remeasure: whether it is measured also if a profile is kept, which is replaced.
+        needed_part: see ``kept_or_needed``; called on rank 0.
+
+    Raises:
+        FullGNNError: of ``needed_part``; the same on every rank.
     """
-    found = broadcast_object(cached_hardware(runtime, world.size) if world.rank == 0 and not remeasure else None)
+    found, part = None, WHOLE
+    if not remeasure:
+        found, part = broadcast_object(from_rank0(lambda: kept_or_needed(runtime, world.size, needed_part)))
     if found is None:
-        log.info("hardware=auto: measuring this machine, 10 to 20 s, for %s", cache_path(runtime, world.size))
-        found = measure(world)
+        announce_measuring(runtime, world.size, part)
+        found = measure(world, sizes_of(part))
         if world.rank == 0:
-            keep_hardware(found, runtime, world.size)
+            keep_hardware(found, runtime, world.size, part)
         return_freed_memory()
         forget_peak_process_bytes()
     if world.rank == 0:
@@ -117,7 +154,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     if world.size > world.local_size:
         raise UnsupportedError("hardware=auto measures one machine, and this job has more: give a profile of them")
     keep_freed_memory()  # as training does
-    device, clock = world.device, JobClock(world.device, world.size, sizes.round_s)
+    device, clock = world.device, JobClock(world.device, world.size, sizes.round_s, sizes.num_rounds)
     memory_bytes, cache_bytes = machine.memory_bytes(device) // _ranks_per_device(world), _cache_bytes(world)
     copy_bytes_per_s = copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds)
     x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
@@ -126,7 +163,8 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
     op_s = clock.seconds(lambda: torch.add(one, one))
     tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
     gather = {table: _gather_rate(clock, world, table, sizes.num_edges) for table in tables}
-    edge_gather = {table: _edge_gather_rate(clock, world, table, sizes.num_edges // 4) for table in tables}
+    edge_tables = tables if sizes.edges else []
+    edge_gather = {table: _edge_gather_rate(clock, world, table, sizes.num_edges // 4) for table in edge_tables}
     # Ranks that take turns on the cores keep each other busy, and no other machine is quieter.
     takes_turns = device.type == "cpu" and world.local_size * torch.get_num_threads() > num_cores()
     busy = clock.spread > BUSY_SPREAD and not takes_turns
@@ -148,7 +186,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
         links=_links(clock, world, sizes.messages) if world.size > 1 else {},
         network=None,
         edge_gather=edge_gather,
-        draw_s=_draw_s(clock),
+        **({"draw_s": _draw_s(clock)} if sizes.draws else {}),
     )
     return found if world.size == 1 else broadcast_object(found)  # the date may differ
 
@@ -272,11 +310,11 @@ def run(arguments: list[str]) -> None:
     """Measure as one of the ranks that ``load_hardware`` starts.
 
     Args:
-        arguments: the file that the profile is written to, and the runtime configuration as JSON.
+        arguments: the file that the profile is written to, the runtime configuration as JSON, and the part.
     """
-    path, runtime = arguments
+    path, runtime, part = arguments
     with init_world(RuntimeConfig(**json.loads(runtime))) as world:
-        found = measure(world)
+        found = measure(world, sizes_of(part))
         if world.rank == 0:
             write_hardware(found, Path(path))
 

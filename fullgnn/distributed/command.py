@@ -18,6 +18,7 @@ from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, message_of
 from fullgnn.storage.memory import too_little
 from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.screen import folded_help
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +55,14 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
 
 
 def answers(arguments: list[str], help_text: Callable[[], str]) -> bool:
-    """Print, on rank 0, ``help_text()`` for ``-h`` or ``--help``, or the version for ``--version``.
+    """Print, on rank 0, ``help_text()`` folded to 80 columns for ``-h`` or ``--help``, the version for ``--version``.
 
     Returns:
         whether the ``arguments`` ask for one of the two; the command then has nothing else to do.
     """
     asked = next((flag for flag in arguments if flag in ("-h", "--help", "--version")), None)
     if asked is not None and int(os.environ.get("RANK", 0)) == 0:
-        print(f"fullgnn {fullgnn.__version__}" if asked == "--version" else help_text())
+        print(f"fullgnn {fullgnn.__version__}" if asked == "--version" else folded_help(help_text()))
     return asked is not None
 
 

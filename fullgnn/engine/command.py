@@ -74,7 +74,7 @@ class TrainingCommand:
         check_optimizer(cfg)
         if (finished := finished_run(cfg)) is not None:
             return finished
-        check_run_dir(cfg)
+        check_run_dir(cfg, quiet=True)  # rank 0 looks again, and says what it finds
         check_training_data(cfg)
         nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
         warn_of_crowding(nproc, cfg.runtime)
@@ -116,7 +116,8 @@ class TrainingCommand:
             sys.exit(128 + signal.SIGINT)
         except Exception as error:
             if is_user_error(error):
-                fail(ConfigError(explain(error, SCHEMAS[self.config_name])))
+                sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv)
+                fail(ConfigError(explain(error, SCHEMAS[self.config_name], sweep)))
             raise
 
     def _job(self, composed: DictConfig) -> RunRecord | Exception:

@@ -1,5 +1,6 @@
 """What a training leaves beside its record: the epochs as they come, its predictions, and how to go on if it stops."""
 
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,10 +17,16 @@ from fullgnn.engine.resume import how_to_resume
 from fullgnn.engine.row_files import write_rows, writing_to
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
+from fullgnn.kernels.support.compile_time import compile_clock
 from fullgnn.storage.record import RunFolder, unwritable
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
 from fullgnn.telemetry.progress import Progress
+
+log = logging.getLogger(__name__)
+
+LEAST_COMPILING_S = 0.5
+"""Compiling that takes less is not logged."""
 
 
 @contextmanager
@@ -37,9 +44,11 @@ def epoch_outputs(
     simulated = f"rank {world.rank} of {world.size}, simulated" if world.dry else ""
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first, simulated=simulated)
     files = _Files(Path(cfg.run_dir), [one for one in (folder, events) if one is not None], request)
+    compiling = CompilingRemark()
     try:
-        yield [progress, files]
+        yield [compiling, progress, files]
     finally:  # also where the training diverges
+        compiling.close()
         progress.close()
         if events is not None:
             with files.writing():
@@ -74,6 +83,31 @@ def write_to(folder: RunFolder | None, write: Callable[[RunFolder], None]) -> No
         ConfigError: it cannot be written; the same on every rank.
     """
     from_rank0(lambda: None if folder is None else write(folder))
+
+
+class CompilingRemark:
+    """Logs that the kernels of the first epoch are being compiled, and how long it took; nothing if a cache has them.
+
+    It counts from its construction to the first epoch that is read, with its evaluation.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._clock = self._stack.enter_context(compile_clock(_tell_of_compiling))
+
+    def add_epoch(self, record: EpochRecord) -> None:
+        if self._clock.seconds >= LEAST_COMPILING_S:
+            kept = "later runs find them in a cache" if self._clock.is_kept else "no folder is writable that keeps them"
+            log.info("compiling kernels took %.1f s of the first epoch; %s", self._clock.seconds, kept)
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+        self._clock.seconds = 0.0
+
+
+def _tell_of_compiling() -> None:
+    log.info("compiling kernels for this machine, which takes some seconds ...")
 
 
 def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: StopRequest) -> None:

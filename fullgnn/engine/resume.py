@@ -47,8 +47,11 @@ _FIXED = (
 """Keys and groups of the configuration that a resumed run shares with the run before."""
 
 
-def check_run_dir(cfg: Config) -> Path | None:
+def check_run_dir(cfg: Config, quiet: bool = False) -> Path | None:
     """Find the checkpoint to go on from, and refuse a run folder with another run. Called before anything is loaded.
+
+    Args:
+        quiet: whether remarks are left to another process, which calls this function after this one.
 
     Returns:
         the checkpoint; None: the run begins anew.
@@ -56,7 +59,7 @@ def check_run_dir(cfg: Config) -> Path | None:
     Raises:
         ConfigError, DataError: the folder holds another run, or there is no checkpoint that fits ``cfg``.
     """
-    checkpoint, run_dir = _checkpoint(cfg), Path(cfg.run_dir)
+    checkpoint, run_dir = _checkpoint(cfg, quiet), Path(cfg.run_dir)
     inside = checkpoint is None or checkpoint.parent.parent.resolve() == run_dir.resolve()
     if checkpoint is not None and inside:
         checkpoint = run_dir / CHECKPOINTS / checkpoint.name  # as the folder is called here: a path may have links
@@ -128,33 +131,35 @@ def how_to_resume(cfg: Config, progress: str, unwritten: str) -> str:
     return f"stopped at {progress}; resume with: resume=auto run_dir={quote(cfg.run_dir)}"
 
 
-def _checkpoint(cfg: Config) -> Path | None:
+def _checkpoint(cfg: Config, quiet: bool) -> Path | None:
     """The checkpoint that ``resume`` names. With ``auto`` it is the latest one in ``run_dir`` that can be read."""
     if cfg.resume == NEVER:
         return None
     if cfg.overwrite:
         raise ConfigError(f"overwrite=true removes the run that resume={cfg.resume} goes on with: give one of the two")
-    run_dir = Path(cfg.run_dir)
+    run_dir = Path(cfg.run_dir).absolute()  # torchrun gives it as it was written
     candidates = checkpoints(run_dir)[::-1] if cfg.resume == AUTO else [find(cfg.resume)]
     if not candidates:
-        log.info("resume=auto: run_dir=%s holds no checkpoint, so the run begins anew", run_dir)
+        if not quiet:
+            log.info("resume=auto: run_dir=%s holds no checkpoint, so the run begins anew", run_dir)
         return None
-    problem = None
+    problems: list[DataError] = []
     for checkpoint in candidates:
         try:
             check(checkpoint)
             with fitting(checkpoint, STATE):
                 saved = plain_config(read(checkpoint, STATE).get("config"))
         except DataError as error:
-            problem = problem or error
-            if cfg.resume == AUTO:
-                log.warning("%s", error)
+            problems.append(error)
             continue
+        for problem in [] if quiet else problems:
+            log.warning("%s", problem)
         with fitting(checkpoint, STATE):
             _check_settings(saved, OmegaConf.to_container(OmegaConf.structured(cfg)))
         return checkpoint
-    assert problem is not None
-    raise problem
+    for problem in problems[1:]:  # the first one is raised, also if ``quiet``: no process comes after this one
+        log.warning("%s", problem)
+    raise problems[0]
 
 
 def _check_settings(saved: Any, now: Any) -> None:

@@ -17,10 +17,13 @@ from fullgnn.prepare.statistics import edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost
+from fullgnn.telemetry.screen import folded
 from fullgnn.telemetry.table import format_table, num_bytes, percent, shares
 
 PHASES = ("spmm", "comm", "dense", "other")
 """The parts of an epoch."""
+MAX_HEADING = 40
+"""Characters of the name of a profile in a heading."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,7 @@ def closing_table(record: RunRecord, full: bool = False) -> str:
     )
     if record.dry_run_rank is not None:
         title = f"rank {record.dry_run_rank} of {record.world_size}, simulated: {title}"
-    return title + "\n" + format_table(("", "value", "share") if full else ("", "value"), rows)
+    return folded(title) + "\n" + format_table(("", "value", "share") if full else ("", "value"), rows)
 
 
 def _measurements(record: RunRecord) -> list[Sequence[str]]:
@@ -319,4 +322,6 @@ def comparison_table(record: RunRecord) -> str:
         for pairs, show in ((times, "{:.2f} ms".format), (sizes, num_bytes))
         for title, (expected, measured) in pairs.items()
     ]
-    return format_table((f"by hardware={predicted['hardware']}", "predicted", "measured", "ratio"), rows)
+    by = f"by hardware={predicted['hardware']}"
+    by = by if len(by) <= MAX_HEADING else f"{by[: MAX_HEADING - 4]} ..."
+    return format_table((by, "predicted", "measured", "ratio"), rows)

@@ -19,7 +19,8 @@ from dataclasses import asdict, replace
 import torch
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy
+from fullgnn.costs.effort import needed_part
+from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy, whole_machine
 from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
@@ -30,6 +31,7 @@ from fullgnn.plan.page import page, scaling_page
 from fullgnn.storage.atomic import write_text
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.screen import screen_width
 
 log = logging.getLogger("fullgnn.plan")
 
@@ -41,26 +43,30 @@ def run(arguments: list[str]) -> None:
     command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
     cfg = next(iter(runs.values()))
     check_plannable(cfg)
-    hardware_for = profiles(plan.hardware, cfg.runtime, plan.remeasure)
+    load = functools.cache(lambda: load_dataset(cfg.dataset))
+    hardware_for = profiles(plan.hardware, cfg.runtime, plan.remeasure, lambda: needed_part(cfg, graph or load()))
     cache = Cache(DEFAULT_CACHE if cfg.runtime.cache_dir is None else cfg.runtime.cache_dir)
-    search = Search(runs, graph or functools.cache(lambda: load_dataset(cfg.dataset)), hardware_for, cache)
+    search = Search(runs, graph or load, hardware_for, cache)
     if plan.scaling:
         found = search.scaling()
-        text = scaling_page(found, hardware_for(1), command)
+        page_of = functools.partial(scaling_page, found, hardware_for(1), command)
     else:
         found = search.options(plan.nproc, plan.exchanges, plan.replications)
         if not found:
             raise ConfigError(f"replications={plan.replications} divide none of nproc={plan.nproc}")
         chosen = best(found)
         fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
-        text = page(found, chosen, fallback, hardware_for(max(plan.nproc)), command, run_keys(arguments))
+        hardware = hardware_for(max(plan.nproc))
+        page_of = functools.partial(page, found, chosen, fallback, hardware, command, run_keys(arguments))
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
-    write_text(folder / "plan.md", text + "\n")
+    write_text(folder / "plan.md", page_of() + "\n")
     write_text(folder / "plan.json", strict_json(rows, indent=2) + "\n")
-    log.info("\n%s\n%s", text, os.path.abspath(folder))
+    log.info("\n%s\n%s", page_of(screen=screen_width()), os.path.abspath(folder))
 
 
-def profiles(name: str, runtime: RuntimeConfig, remeasure: bool = False) -> Callable[[int], Hardware]:
+def profiles(
+    name: str, runtime: RuntimeConfig, remeasure: bool = False, needed: Callable[[], str] = whole_machine
+) -> Callable[[int], Hardware]:
     """The profile ``name`` for any number of ranks.
 
     ``auto`` is measured with as many ranks as there are cores or GPUs, at most. If there are more ranks, each is taken
@@ -68,6 +74,7 @@ def profiles(name: str, runtime: RuntimeConfig, remeasure: bool = False) -> Call
 
     Args:
         remeasure: whether ``auto`` is measured now, also if a profile is kept.
+        needed: the part of the machine that the graph needs, see ``kept_or_needed``.
     """
     if name != "auto":
         return functools.cache(lambda world_size: load_hardware(name, runtime))
@@ -76,7 +83,7 @@ def profiles(name: str, runtime: RuntimeConfig, remeasure: bool = False) -> Call
 
     @functools.cache
     def measured(num_ranks: int) -> Hardware:
-        found = load_hardware(name, runtime, num_ranks, remeasure)
+        found = load_hardware(name, runtime, num_ranks, remeasure, needed)
         warn_if_busy(found, "hardware.remeasure=true")
         return found
 

@@ -1,15 +1,17 @@
 """Plans as Markdown."""
 
 import shlex
-import textwrap
 from collections.abc import Sequence
 
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.search import Option
-from fullgnn.telemetry.table import format_table, num_bytes
+from fullgnn.telemetry.screen import folded, folded_command
+from fullgnn.telemetry.table import format_narrow_table, format_table, num_bytes
 
 WIDTH = 120
 """Most characters of a line of the page, but for those of commands."""
+LEAST_IMPORTANT = ("dense", "spmm", "comm", "received", "exchange")
+"""Headings of the columns that a narrow screen has no room for, in this order; the page in a file has all of them."""
 
 
 def page(
@@ -19,6 +21,7 @@ def page(
     hardware: Hardware,
     command: str,
     run_keys: Sequence[str] = (),
+    screen: int | None = None,
 ) -> str:
     """Every option, by number of ranks and predicted time; the best is marked. Equal options share a line,
     as the exchange ``any``.
@@ -27,7 +30,10 @@ def page(
         chosen: the best option that fits; None: no option fits.
         fallback: then, the smallest job that was found to fit.
         run_keys: keys of the run on the planner's command line.
+        screen: columns of the screen on which the page is shown: some columns of the table may be missing there, and
+            commands are folded. None: the page is that of the file.
     """
+    width = WIDTH if screen is None else screen
     ranked = sorted(found, key=lambda option: (option.world_size, option.prediction.epoch_time_ms))
     rows: dict[tuple[object, ...], list[Option]] = {}
     for option in ranked:
@@ -37,26 +43,43 @@ def page(
         _names(same, ranked) | _numbers(same[0]) | {"": "best" if chosen in same else ""} for same in rows.values()
     ]
     if chosen is not None:
-        verdict = f"Best: {train_command(chosen, run_keys)}"
+        verdict = _with_command("Best", train_command(chosen, run_keys), screen)
     elif fallback is not None:
-        verdict = f"Nothing fits. The smallest that was found to: {train_command(fallback, run_keys)}"
+        smallest = "Nothing fits. The smallest that was found to"
+        verdict = _with_command(smallest, train_command(fallback, run_keys), screen)
     else:
         verdict = "Nothing fits, on any number of ranks that was tried: choose a machine with more memory."
+        verdict = verdict if screen is None else folded(verdict, width)
     alone = "".join(f"; {key} {getattr(ranked[0], key)}" for key in _CHOICES if not _differ(ranked, key))
-    lines = [
-        *textwrap.wrap(f"Planned, not measured: one epoch on {hardware.name} ({hardware.source}){alone}.", WIDTH),
-        *textwrap.wrap(
-            f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; * does not fit. Received is the"
-            " mean of the ranks. spmm, comm (what is not hidden) and dense are parts of the epoch, in ms.",
-            WIDTH,
-        ),
-        "",
-        format_table(list(cells[0]), [list(row.values()) for row in cells]),
-        "",
-        verdict,
-        f"Command: {command}",
-    ]
-    return "\n".join(lines)
+    header, rows_of_table = list(cells[0]), [list(row.values()) for row in cells]
+    table = format_table(header, rows_of_table)
+    if screen is not None:
+        table, lacking = format_narrow_table(header, rows_of_table, width, LEAST_IMPORTANT)
+        if lacking:
+            table += "\n\n" + folded(f"plan.md also has the columns {', '.join(lacking[::-1])}.", width)
+    return "\n".join(
+        [
+            folded(f"Planned, not measured: one epoch on {hardware.name} ({hardware.source}){alone}.", width),
+            folded(
+                f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; * does not fit. Received is"
+                " the mean of the ranks. spmm, comm (what is not hidden) and dense are parts of the epoch, in ms.",
+                width,
+            ),
+            "",
+            table,
+            "",
+            verdict,
+            _with_command("Command", command, screen),
+        ]
+    )
+
+
+def _with_command(heading: str, command: str, screen: int | None) -> str:
+    """A line with a command; on a ``screen`` that is too narrow, the command stands folded below its heading."""
+    line = f"{heading}: {command}"
+    if screen is None or len(line) <= screen:
+        return line
+    return f"{heading}:\n{folded_command(command, screen, '    ')}"
 
 
 _CHOICES = ("order", "kernel")
@@ -98,12 +121,17 @@ def _numbers(option: Option) -> dict[str, str]:
     }
 
 
-def scaling_page(found: list[Option], hardware: Hardware, command: str) -> str:
-    """Epoch, memory and bytes over the number of ranks, 1D beside 1.5D, and where they cross."""
+def scaling_page(found: list[Option], hardware: Hardware, command: str, screen: int | None = None) -> str:
+    """Epoch, memory and bytes over the number of ranks, 1D beside 1.5D, and where they cross.
+
+    Args:
+        screen: see ``page``.
+    """
     at = {(option.world_size, option.replication): option for option in found}
     sizes, replications = (sorted(set(numbers)) for numbers in zip(*at))
     header = ["p", *("1D" if r == 1 else f"1.5D r={r}" for r in replications)]
-    lines = [f"Planned, not measured, on {hardware.name} ({hardware.source}).", ""]
+    begin = f"Planned, not measured, on {hardware.name} ({hardware.source})."
+    lines = [begin if screen is None else folded(begin, screen), ""]
     cells = {place: _scaling_cells(option) for place, option in at.items()}
     for title in cells[1, 1]:
         rows = [[str(p), *(cells[p, r][title] if (p, r) in at else "-" for r in replications)] for p in sizes]
@@ -111,8 +139,9 @@ def scaling_page(found: list[Option], hardware: Hardware, command: str) -> str:
     epoch_ms = {place: option.prediction.epoch_time_ms for place, option in at.items()}
     for r in replications[1:]:
         faster = [str(p) for p in sizes if (p, r) in at and epoch_ms[p, r] < epoch_ms[p, 1]]
-        lines.append(f"1.5D r={r} is ahead of 1D at p = {', '.join(faster) or 'none of these'}.")
-    return "\n".join([*lines, f"Command: {command}"])
+        ahead = f"1.5D r={r} is ahead of 1D at p = {', '.join(faster) or 'none of these'}."
+        lines.append(ahead if screen is None else folded(ahead, screen))
+    return "\n".join([*lines, _with_command("Command", command, screen)])
 
 
 def _scaling_cells(option: Option) -> dict[str, str]:

@@ -36,6 +36,11 @@ RATIO: Show = "{:.3f}".format
 DIGITS: Show = "{:.6g}".format
 
 
+def shows_something(blocks: Sequence[Block]) -> bool:
+    """Whether a section has more than sentences on why it shows nothing. One that has not is a single line."""
+    return any(kind != "paragraph" for kind, _ in blocks)
+
+
 def num_ranks(number: Any) -> str:
     return "1 rank" if number == 1 else f"{number} ranks"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from fullgnn.report.content import num_ranks
+from fullgnn.report.content import num_ranks, shows_something
 from fullgnn.report.folders import FIGURES, Found
 from fullgnn.report.plots import RUN_COLORS, write_images
 from fullgnn.report.runs import Run
@@ -31,7 +31,11 @@ def write_page(runs: list[Run], found: Found, folder: Path) -> Path:
         stale.unlink()
     here = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"images": partial(write_images, figures), "num_ranks": num_ranks}
+    environment.filters |= {
+        "images": partial(write_images, figures),
+        "num_ranks": num_ranks,
+        "shows_something": shows_something,
+    }
     origins: dict[str, list[str]] = {}  # runs of the same origin share a line
     for run in runs:
         if run.record:

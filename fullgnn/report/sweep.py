@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,8 @@ from fullgnn.report.spread import merged, shown
 from fullgnn.storage.atomic import replacing
 from fullgnn.storage.folder import TABLE_FILE, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunRecord
-from fullgnn.telemetry.table import format_table, num_bytes, percent
+from fullgnn.telemetry.screen import folded, screen_width
+from fullgnn.telemetry.table import format_narrow_table, num_bytes, percent, table_width
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ MEASURED = {
     "test": ("test_accuracy", percent),
 }
 """Headings of the table on the screen: a column of ``sweep.csv``, and how its numbers are written."""
+LEAST_IMPORTANT = ("imbalance", "SpMM ms", "comm ms", "error", "received", "loss", "status")
+"""Headings of the columns that a narrow screen has no room for, in this order; ``sweep.csv`` has all of them."""
 
 
 class SweepReport(Callback):
@@ -100,7 +104,8 @@ class SweepReport(Callback):
         self._write(config)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        tables = filter(None, (sweep_table(self._rows), seeds_table(self._rows)))
+        width = screen_width()
+        tables = filter(None, (sweep_table(self._rows, width), seeds_table(self._rows, width)))
         log.info("\n%s\n%s", "\n\n".join(tables), _csv_path(config))
         if others := jobs_beside(_csv_path(config).parent, {row["job"] for row in self._rows}):
             log.warning(
@@ -162,31 +167,36 @@ def _other_metrics(rows: list[dict[str, Any]]) -> list[str]:
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in COLUMNS]
 
 
-def sweep_table(rows: list[dict[str, Any]]) -> str:
+def sweep_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
     """One line for each job, in the order in which they ran, named by the overrides that only it has.
 
     Args:
         rows: those of ``sweep.csv``, with numbers that are not texts.
+        width: columns of the screen. What does not fit is left to ``sweep.csv``; see ``_narrow``. None: any number.
     """
     names = distinguishing([row["overrides"].split(" ") for row in rows])
     measured = _measured(rows)
     failed = any(row["status"] == "failed" for row in rows)
     cells = [
         [
-            name,
             row["status"],
             *(_cell(row, column, show) for column, show in measured.values()),
             *([textwrap.shorten(row.get("error") or "", MAX_ERROR, placeholder=" ...")] if failed else []),
         ]
-        for name, row in zip(names, rows)
+        for row in rows
     ]
-    return format_table(["job", "status", *measured, *(["error"] if failed else [])], cells)
+    header = ["status", *measured, *(["error"] if failed else [])]
+    numbers = [str(row.get("job", number)) for number, row in enumerate(rows)]
+    return _narrow("job", names, numbers, header, cells, width, keeps_status=failed)
 
 
-def seeds_table(rows: list[dict[str, Any]]) -> str:
+def seeds_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
     """One line for the finished jobs that differ in seeds and splits alone: means and standard deviations.
 
     It is empty if no two jobs differ in these alone.
+
+    Args:
+        width: see ``sweep_table``.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -198,10 +208,43 @@ def seeds_table(rows: list[dict[str, Any]]) -> str:
     names = distinguishing([list(same) for same in groups]) if len(groups) > 1 else ["all jobs"]
     measured = _measured(rows)
     cells = []
-    for name, jobs in zip(names, groups.values()):
+    for jobs in groups.values():
         means = merged([{column: job.get(column) for column, _ in measured.values()} for job in jobs])
-        cells.append([name, str(len(jobs)), *(shown(means[column], show, "-") for column, show in measured.values())])
-    return format_table(["mean ± std", "runs", *measured], cells)
+        cells.append([str(len(jobs)), *(shown(means[column], show, "-") for column, show in measured.values())])
+    numbers = [f"#{number}" for number in range(len(groups))]
+    return _narrow("mean ± std", names, numbers, ["runs", *measured], cells, width)
+
+
+def _narrow(
+    heading: str,
+    names: list[str],
+    numbers: list[str],
+    header: list[str],
+    cells: list[list[str]],
+    width: int | None,
+    keeps_status: bool = False,
+) -> str:
+    """A table whose first column has ``names``, in at most ``width`` columns of the screen.
+
+    First, columns that say least are left out. If the names are too long even then, numbers take their place, and each
+    number is explained below the table.
+    """
+
+    droppable = [one for one in LEAST_IMPORTANT if not (one == "status" and keeps_status)]
+
+    def table(first: list[str]) -> tuple[str, list[str]]:
+        rows = [[one, *row] for one, row in zip(first, cells)]
+        return format_narrow_table([heading, *header], rows, sys.maxsize if width is None else width, droppable)
+
+    found, lacking = table(names)
+    legend: list[str] = []
+    if width is not None and table_width(found) > width:
+        found, lacking = table(numbers)
+        for number, name in zip(numbers, names):
+            legend += textwrap.wrap(f"{number}: {name}", width, subsequent_indent="    ", break_on_hyphens=False)
+    if width is not None and lacking:
+        legend.append(folded(f"{TABLE_FILE} also has {', '.join(lacking)}.", width))
+    return "\n".join([found, *([""] if legend else []), *legend])
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:

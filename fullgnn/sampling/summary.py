@@ -12,6 +12,7 @@ from fullgnn.engine.summary import best_metric_row, memory_row, memory_rows, met
 from fullgnn.sampling.loader import Loader
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.meter import Cost
+from fullgnn.telemetry.screen import folded
 from fullgnn.telemetry.table import format_table, num_bytes, shares
 
 STEPS = ("sample", "gather", "pack", "wait", "load", "forward", "backward", "comm", "update")
@@ -66,7 +67,7 @@ def sampling_table(record: RunRecord, full: bool = False) -> str:
         phases = _phases(times)
         short = [epoch, *((f"  {phase}", share) for phase, share in zip(phases, shares([*phases.values()])))]
         short += [("batches of an epoch", str(found["num_batches"])), memory_row(record), *best_metric_row(record)]
-        return title + "\n" + format_table(("", "value"), short)
+        return folded(title) + "\n" + format_table(("", "value"), short)
     elsewhere = {step: ms for step, ms in found["time_ms"].items() if ms and step not in times}
     rows: list[Sequence[str]] = [
         (*epoch, ""),
@@ -83,7 +84,7 @@ def sampling_table(record: RunRecord, full: bool = False) -> str:
         *memory_rows(record),
         *metric_rows(record),
     ]
-    return title + "\n" + format_table(("", "value", "share"), rows)
+    return folded(title) + "\n" + format_table(("", "value", "share"), rows)
 
 
 def _parts(time_ms: Mapping[str, float], epoch_ms: float) -> dict[str, float]:

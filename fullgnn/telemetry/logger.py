@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 
 class _RankFilter(logging.Filter):
@@ -17,9 +19,21 @@ class _RankFilter(logging.Filter):
         return self.rank == 0 or record.levelno >= logging.WARNING
 
 
+class _BesideBars(logging.StreamHandler[Any]):
+    """Writes a line above the progress bars of this process, which are drawn again below it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm: Any = sys.modules.get("tqdm")  # loaded where a bar is shown, see progress.py
+        bars: AbstractContextManager[None] = (
+            nullcontext() if tqdm is None else tqdm.tqdm.external_write_mode(self.stream)
+        )
+        with bars:
+            super().emit(record)
+
+
 def setup_logging(rank: int = 0, level: int = logging.INFO) -> None:
     """Send the package's log to stderr, filtered by ``rank``; a second call replaces the first."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _BesideBars(sys.stderr)
     handler.setFormatter(logging.Formatter("%(rank_prefix)s%(level_prefix)s%(message)s"))
     handler.addFilter(_RankFilter(rank))
     package = logging.getLogger("fullgnn")

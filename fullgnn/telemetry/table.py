@@ -21,6 +21,28 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def format_narrow_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, droppable: Sequence[str]
+) -> tuple[str, list[str]]:
+    """``format_table`` without those of the columns ``droppable``, the first ones first, for which there is no room.
+
+    Returns:
+        the table, and the headings of the columns that it lacks.
+    """
+    kept, lacking = list(range(len(header))), list[str]()
+    candidates = [heading for heading in droppable if heading in header]
+    while True:
+        table = format_table([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
+        if table_width(table) <= width or not candidates:
+            return table, lacking
+        lacking.append(candidates.pop(0))
+        kept.remove(list(header).index(lacking[-1]))
+
+
+def table_width(table: str) -> int:
+    return max(map(len, table.splitlines()))
+
+
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f} %"
 

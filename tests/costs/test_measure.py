@@ -81,8 +81,8 @@ def kept(world: World, runtime: RuntimeConfig) -> tuple[int, Hardware, Hardware,
     """The number of measurements, the results of two calls, and the profile that is cached after them."""
     calls = []
 
-    def count(world: World) -> Hardware:
-        calls.append(world)
+    def count(world: World, sizes: Sizes) -> Hardware:
+        calls.append(sizes)
         return original(world, TINY)
 
     original, measure.measure = measure.measure, count
@@ -103,7 +103,7 @@ def test_ranks_of_a_job_measure_once(ranks, tmp_path: Path) -> None:
 def peaks(world: World, runtime: RuntimeConfig) -> tuple[int, int]:
     """The peak memory of the process before and after a measurement that takes 400 MB of it."""
 
-    def measured(world: World) -> Hardware:
+    def measured(world: World, sizes: Sizes) -> Hardware:
         torch.ones(100_000_000)
         return original(world, TINY)
 
@@ -196,10 +196,10 @@ def test_a_machine_that_hides_its_caches_is_refused(monkeypatch) -> None:
 
 
 TINY_RANK = """
-import functools
 from fullgnn.distributed.command import run_command
 from fullgnn.costs import measure
-measure.measure = functools.partial(measure.measure, sizes=measure.{tiny!r})
+original = measure.measure
+measure.measure = lambda world, sizes: original(world, measure.{tiny!r})
 run_command(measure.run, str)
 """
 

@@ -25,7 +25,7 @@ RECORD = RunRecord(
 
 def cells(table: str) -> dict[str, list[str]]:
     """The cells of each row beside the first one, by the first one."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[3:]]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[0] == "|"][2:]
     return {row[0]: row[1:] for row in rows}
 
 

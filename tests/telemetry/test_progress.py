@@ -8,6 +8,7 @@ import pytest
 
 from fullgnn.telemetry import progress as progress_module
 from fullgnn.telemetry.epoch import EpochRecord
+from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Cost
 from fullgnn.telemetry.progress import Progress, counted
 
@@ -68,13 +69,70 @@ def test_one_line_on_a_terminal(heard: pytest.LogCaptureFixture, monkeypatch) ->
     progress.close()
     assert heard.messages == []
     assert "\r" in terminal.getvalue() and "2/2" in terminal.getvalue()
-    assert "test 50.00 %  12.3 ms/epoch" in terminal.getvalue()
+    assert "loss 0.5000  val 50.00 %  12.3 ms/epoch]" in terminal.getvalue() and "test" not in terminal.getvalue()
     dry = Progress(1, visible=True, simulated="rank 3 of 8, simulated")
     dry.add_epoch(record(1, 0.5, 0.5, 0.5))
     dry.close()
     lines = terminal.getvalue().split("\r")
     assert lines[-1].startswith("rank 3 of 8, simulated: 100%") and "12.3 ms/epoch" in lines[-1]
     assert not any("loss" in line for line in lines if "simulated" in line)
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (140, "loss 0.5000  train 50.00 %  val 25.00 %  test -  12.3 ms/epoch"),
+        (100, "loss 0.5000  val 25.00 %  12.3 ms/epoch"),
+        (80, "loss 0.5000  val 25.00 %"),
+        (60, "loss 0.5000"),
+    ],
+)
+def test_the_bar_says_what_there_is_room_for(monkeypatch, width: int, shown: str) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress_module, "screen_width", lambda: width)
+    progress = Progress(1000, visible=True)
+    for epoch in range(1, 1001):
+        progress.add_epoch(record(epoch, 0.5, 0.25, None))
+    progress.close()
+    lines = terminal.getvalue().strip().split("\r")
+    assert lines[-1].endswith(f", {shown}]") and max(map(len, lines)) <= width
+
+
+def test_another_metric_is_named_in_the_bar(monkeypatch) -> None:
+    progress = Progress(5, visible=True)
+    found = record(1, 0.75, 0.5, None, metric="micro_f1")
+    progress._metrics = found.metrics or {}
+    assert progress._lines(found)[2] == "loss 0.5000  val micro_f1 0.5000"
+    progress._metrics = {}
+    assert progress._lines(record(1))[2] == "loss 0.5000"
+
+
+def test_a_line_of_the_log_stands_above_the_bar(monkeypatch) -> None:
+    """It does not go on in the line of the bar."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    package = logging.getLogger("fullgnn")
+    before = package.handlers, package.level, package.propagate
+    progress = Progress(2, visible=True)
+    try:
+        setup_logging()
+        progress.add_epoch(record(1, 0.5, 0.5, 0.5))
+        package.info("a remark")
+    finally:
+        package.handlers, package.level, package.propagate = before
+        progress.close()
+    (line,) = [line for line in terminal.getvalue().split("\n") if "a remark" in line]
+    assert line.split("\r")[-1] == "a remark"
 
 
 def test_other_ranks_are_silent(heard: pytest.LogCaptureFixture, capsys) -> None:

@@ -10,6 +10,7 @@ import inspect
 import math
 import platform
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +24,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
+
+from fullgnn.kernels.support.compile_time import waited
 
 I32 = ir.IntType(32)
 LOG_2_HIGH = 0.693359375  # log 2, rounded to nine bits
@@ -397,5 +400,7 @@ def _turn(folder: Path, name: str) -> Iterator[None]:
     with ExitStack() as held:
         with suppress(OSError):
             file = held.enter_context((folder / LOCKS).open("ab"))
+            begin = time.perf_counter()
             fcntl.lockf(file, fcntl.LOCK_EX, 1, zlib.crc32(name.encode()))
+            waited(time.perf_counter() - begin)
         yield
