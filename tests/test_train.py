@@ -486,7 +486,7 @@ for number, mistake in enumerate(mistakes):
 try:
     fullgnn.train_graph(graph, *options, "run_dir=first")
 except fullgnn.ConfigError as error:
-    assert "run_dir=first holds an earlier run" in str(error) and "overwrite=true" in str(error)
+    assert "first holds an earlier run" in str(error) and "overwrite=true" in str(error)
     errors.append(str(error))
 losses.append(fullgnn.train_graph(graph, *options, "run_dir=first", "overwrite=true").final_loss)
 losses.append(fullgnn.train_graph(graph, *options, "run_dir=second").final_loss)
