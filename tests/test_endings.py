@@ -102,6 +102,7 @@ def slow_disk() -> None:
     checkpoint._flush = slowly
 
 
+@pytest.mark.sample(0)
 def test_a_finished_run_is_not_trained_again_under_torchrun(tmp_path: Path) -> None:
     keys = ["dataset=karate", "train.epochs=2", "runtime.nproc=2", "run_dir=run", "resume=auto"]
     for command in (OWN, TORCHRUN):
@@ -151,6 +152,7 @@ def test_a_rank_that_is_stopped_in_an_epoch_is_named(tmp_path: Path, way: str, r
         assert not any(map(is_running, run.ranks))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("delay_s", [0.0, 1.0])
 def test_ranks_end_whose_launcher_is_killed_while_they_import(tmp_path: Path, delay_s: float) -> None:
     process = start_command(TORCHRUN, LONG, "dataset=karate", "run_dir=run", cwd=tmp_path, log=tmp_path / "log")

@@ -32,6 +32,7 @@ def table_lines(done: Finished) -> list[str]:
     return [lines[k] for k in sorted({*found, *(k - 1 for k in found)})]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_fits(command: str, tmp_path: Path) -> None:
     done = run_command([sys.executable, "-m", f"fullgnn.{command}"], "--help", cwd=tmp_path)
@@ -72,6 +73,7 @@ def test_the_page_of_a_plan_fits(tmp_path: Path) -> None:
     assert command in (tmp_path / "plan" / "plan.md").read_text()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_bar_fits_and_shows_loss_and_validation(columns: int, tmp_path: Path) -> None:
     shown, terminal = pty.openpty()

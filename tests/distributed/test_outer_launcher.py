@@ -58,6 +58,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_in_two_tasks_is_refused_with_the_line_to_type(name: str, tmp_path: Path, monkeypatch) -> None:
     use(monkeypatch, SRUN)
@@ -114,6 +115,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sample(0)
 def test_a_script_is_refused_and_the_line_that_is_printed_trains(tmp_path: Path) -> None:
     """A program in the place of srun starts one task, as srun does with these options."""
     (tmp_path / "bin").mkdir()
@@ -140,6 +142,7 @@ def test_with_the_key_each_task_is_a_run_of_its_own(tmp_path: Path, monkeypatch)
     assert [(record.seed, record.world_size) for record in records] == [(0, 1), (1, 1)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("variables", [SBATCH, SALLOC, {**STEP, "SLURM_STEP_NUM_TASKS": "1"}])
 def test_a_process_that_is_alone_trains_as_ever(variables: dict[str, str], tmp_path: Path, monkeypatch) -> None:
     use(monkeypatch, variables)

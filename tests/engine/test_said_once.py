@@ -25,6 +25,7 @@ def damage(folder: Path, *epochs: int) -> None:
         (folder / CHECKPOINTS / f"epoch_{epoch:06d}" / "files.json").write_text("damaged")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_each_remark_is_said_once(way: str, tmp_path: Path) -> None:
     def run(epochs: int) -> Finished:
@@ -39,6 +40,7 @@ def test_each_remark_is_said_once(way: str, tmp_path: Path) -> None:
     assert len(finished) == len(set(finished)) and re.search(r"has finished$|nothing is left to train$", finished[-1])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", ["forked", "launched"])  # every rank of torchrun ends with the error
 def test_damaged_checkpoints_alone_are_named_once(way: str, tmp_path: Path) -> None:
     assert run_command(OWN, *RUN, "train.checkpoint_every=1", "train.epochs=2", cwd=tmp_path).status == 0
