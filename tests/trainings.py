@@ -19,6 +19,8 @@ LAUNCHED = [
     "import fullgnn.engine.command as command, fullgnn.train as train; command.can_fork = lambda: False; train.main()",
 ]
 TORCHRUN = [*torchrun(2), "-m", "fullgnn.train"]
+SLACK = 2
+"""A test allows this many times the seconds that users are promised: it shares its machine with other tests."""
 WAYS = {"forked": OWN, "launched": LAUNCHED, "torchrun": TORCHRUN}
 
 

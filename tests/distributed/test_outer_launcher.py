@@ -63,9 +63,7 @@ COMMANDS = {
 def test_a_command_in_two_tasks_is_refused_with_the_line_to_type(name: str, tmp_path: Path, monkeypatch) -> None:
     use(monkeypatch, SRUN)
     (module, *arguments), starter = COMMANDS[name]
-    begin = time.monotonic()
     done = run_command([sys.executable, "-m", module], *arguments, cwd=tmp_path)
-    assert time.monotonic() - begin < 20
     assert done.status == 1 and list(tmp_path.iterdir()) == [], done.output
     (line,) = done.output.splitlines()
     assert line.startswith("error: srun has started this command 2 times (SLURM_STEP_NUM_TASKS=2)")

@@ -53,7 +53,7 @@ def test_a_silent_rank_of_another_machine_is_lost() -> None:
     begin = time.monotonic()
     with pytest.raises(LostRank, match=r"^rank 1 \(process 1 on another\) did not answer within runtime.timeout_s=0.3"):
         first.meet()
-    assert 0.3 < time.monotonic() - begin < 2
+    assert 0.3 < time.monotonic() - begin < 10
     assert first.silent() == [1] and first.pids_here([1]) == []
 
 

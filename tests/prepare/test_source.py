@@ -191,7 +191,7 @@ def test_a_process_that_was_killed_or_stopped_is_named(
     begin = time.monotonic()
     with host_work(own_process=True, timeout_s=timeout_s) as work, pytest.raises(UnsupportedError, match=said):
         work.call(_end_this_by, number)
-    assert time.monotonic() - begin < 6
+    assert time.monotonic() - begin < 20  # a process that ended is not waited for, a stopped one for timeout_s
 
 
 def _end_this_by(number: signal.Signals) -> None:

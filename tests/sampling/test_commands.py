@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import run_command, start_command, torchrun
+from tests.trainings import SLACK
 
 COMMAND = [sys.executable, "-m", "fullgnn.train_minibatch"]
 KEYS = ["dataset=karate", "sampler.fanouts=[4,3]", "loader.batch_size=6", "runtime.device=cpu"]
@@ -60,7 +61,7 @@ def descendants(pid: int) -> dict[int, int]:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("way", ["own", "torchrun"])
-def test_a_killed_worker_is_named_and_ends_the_job_within_five_seconds(tmp_path: Path, way: str) -> None:
+def test_a_killed_worker_is_named_and_ends_the_job_soon(tmp_path: Path, way: str) -> None:
     line = [*COMMAND, "runtime.nproc=2"] if way == "own" else [*torchrun(2), "-m", "fullgnn.train_minibatch"]
     keys = [*KEYS, "train.epochs=100000", "train.eval_every=0", "loader.num_workers=2", "run_dir=run"]
     process = start_command(line, *keys, cwd=tmp_path, log=tmp_path / "log")
@@ -76,7 +77,7 @@ def test_a_killed_worker_is_named_and_ends_the_job_within_five_seconds(tmp_path:
         assert process.wait(30) != 0
         _wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 10)
         text = (tmp_path / "log").read_text()
-        assert time.monotonic() - begin < 5, text
+        assert time.monotonic() - begin < SLACK * 5, text
         assert f"(process {workers[0]}) was killed (SIGKILL)" in text
         assert not any(Path(f"/proc/{pid}").exists() for pid in below)
     finally:

@@ -157,7 +157,7 @@ def test_a_killed_worker_is_named_at_once(graph: Graph, number: int) -> None:
         begin = time.monotonic()
         with pytest.raises(FullGNNError) as raised:
             list(made)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 10
     wanted = rf"sampling worker {number} of rank 7 \(process {pid}\) was killed \(SIGKILL\), as the system does when"
     assert re.match(wanted, str(raised.value)) and "\n" not in str(raised.value)
     assert children() == before
