@@ -86,7 +86,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             scaled, biased, rectified = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                total = load(out + row * out_stride, last, zero) if keep else zero
+                place, summed = out + row * out_stride, keep  # whether ``out`` holds a sum of this row
                 group_sum, missing = zero, zero
                 end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
                 first_group = end_of_group = end_of_chain + group
@@ -100,10 +100,12 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                         edge += one
                     group_sum = add(group_sum, chain_sum)
                     if edge == end_of_group:
+                        total = load(place, last, zero) if summed else zero
                         missing = add(missing, rounding_error(total, group_sum))
-                        total = add(total, group_sum)
-                        group_sum = zero
+                        store(place, last, add(total, group_sum))
+                        group_sum, summed = zero, True
                         end_of_group += group
+                total = load(place, last, zero) if summed else zero
                 if end <= first_group:
                     total = add(total, group_sum)
                 else:
@@ -115,7 +117,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                     total = add(total, load(bias, last, zero))
                 if rectified:
                     total = where_positive(total, total)
-                store(out + row * out_stride, last, total)
+                store(place, last, total)
 
     return multiply
 

@@ -6,6 +6,7 @@ with AVX-512, two with AVX2 and four with NEON. Importing this module imports nu
 """
 
 import fcntl
+import functools
 import inspect
 import math
 import platform
@@ -16,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 import numba
 import numpy as np
 from llvmlite import ir
@@ -24,8 +24,11 @@ from numba.core import types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 
+from fullgnn.kernels.support.aligned import LINE_BYTES
+
 I32 = ir.IntType(32)
 LOG_2_HIGH = 0.693359375  # log 2, rounded to nine bits
+MAX_ROW_LINES = 8
 LOCKS = "compiling.lock"
 """The file, in the folder of compiled functions, of which a process locks a byte for each function that it compiles."""
 _FINGERPRINT = zlib.crc32(inspect.getsource(sys.modules[__name__]).encode())
@@ -327,11 +330,24 @@ def reduce(builder: ir.IRBuilder, operation: str, lines: RowVectors, args: list[
     return builder.call(function, args, fastmath=("reassoc",))
 
 
+@functools.cache
 def registers() -> tuple[int, int]:
-    """Number of vector registers of this processor, and the bytes of each."""
+    """Number of vector registers of the processor for which numba compiles, and the bytes of each."""
     if platform.machine() in ("aarch64", "arm64"):
         return 32, 16
-    return (32, 64) if llvmlite.binding.get_host_cpu_features().get("avx512f") else (16, 32)
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return (32, 64) if "+avx512f" in features else (16, 32)
+
+
+def row_lines() -> int:
+    """Cache lines of a row that a loop keeps in registers as a running sum; it cuts wider rows into slices of columns.
+
+    A sum fills at most half of the registers: the other half holds what is added to it, or is free. That is 4 lines
+    with AVX2 or NEON. With AVX-512 it is MAX_ROW_LINES, so that a slice of 128 float32 columns needs one pass. Slices
+    change no sum: each column is summed in the same order.
+    """
+    count, register_bytes = registers()
+    return min(MAX_ROW_LINES, count * register_bytes // (2 * LINE_BYTES))
 
 
 def _pointers(builder: ir.IRBuilder, lines: RowVectors, address: ir.Value, last: ir.Value) -> list[ir.Value]:
