@@ -87,6 +87,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
                 place, summed = out + row * out_stride, keep  # whether ``out`` holds a sum of this row
+                prefetch(place + 2 * out_stride, zero)
                 group_sum, missing = zero, zero
                 end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
                 first_group = end_of_group = end_of_chain + group
