@@ -22,6 +22,7 @@ from fullgnn.kernels.support.vectors import (
 
 CHAIN_EDGES = 32  # edges that are added one after the other; the first chain of a row has up to 63
 GROUP_EDGES = 16 * CHAIN_EDGES  # edges of 16 chains, added one after the other; a row's first group has one chain more
+OUT_AHEAD = 2  # rows from a row to the one whose place in the output is prefetched
 PADDING = 32  # column ids behind the last one, which ``multiply`` may read but never uses
 
 
@@ -64,6 +65,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
 
         A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains
         and chains form groups. When groups are added, the rounding errors are summed separately and added at the end.
+        The sum in the output is loaded late: where it is held meanwhile, AVX2 has no registers left for the chains.
 
         Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
 
@@ -86,8 +88,8 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             scaled, biased, rectified = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                place, summed = out + row * out_stride, keep  # whether ``out`` holds a sum of this row
-                prefetch(place + 2 * out_stride, zero)
+                place, summed = out + row * out_stride, keep  # summed: the output holds a sum of this row
+                prefetch(place + OUT_AHEAD * out_stride, zero)
                 group_sum, missing = zero, zero
                 end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
                 first_group = end_of_group = end_of_chain + group

@@ -29,6 +29,7 @@ from fullgnn.kernels.support.aligned import LINE_BYTES
 I32 = ir.IntType(32)
 LOG_2_HIGH = 0.693359375  # log 2, rounded to nine bits
 MAX_ROW_LINES = 8
+"""The most cache lines of a row that a loop keeps in registers: all registers of AVX2, a quarter of AVX-512's."""
 LOCKS = "compiling.lock"
 """The file, in the folder of compiled functions, of which a process locks a byte for each function that it compiles."""
 _FINGERPRINT = zlib.crc32(inspect.getsource(sys.modules[__name__]).encode())
@@ -340,11 +341,11 @@ def registers() -> tuple[int, int]:
 
 
 def row_lines() -> int:
-    """Cache lines of a row that a loop keeps in registers as a running sum; it cuts wider rows into slices of columns.
+    """Cache lines of a row that a loop should keep in registers as a running sum; wider rows are cut into slices.
 
-    A sum fills at most half of the registers: the other half holds what is added to it, or is free. That is 4 lines
-    with AVX2 or NEON. With AVX-512 it is MAX_ROW_LINES, so that a slice of 128 float32 columns needs one pass. Slices
-    change no sum: each column is summed in the same order.
+    A sum fills at most half of the registers: the other half holds what is added to it. That is 4 lines with AVX2 or
+    NEON. With AVX-512 it is MAX_ROW_LINES, so that 128 float32 columns need one pass. Slices change no sum: each column
+    is summed in the same order.
     """
     count, register_bytes = registers()
     return min(MAX_ROW_LINES, count * register_bytes // (2 * LINE_BYTES))
