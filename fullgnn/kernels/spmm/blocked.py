@@ -63,7 +63,7 @@ class BlockedCSR:
         assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.spmm._blocked_cpu import multiplier
-        from fullgnn.kernels.support.vectors import MAX_ROW_LINES, row_lines
+        from fullgnn.kernels.support.vectors import MAX_ROW_LINES, registers, row_lines
 
         size = x.element_size()
         num_lines = -(-width * size // LINE_BYTES)
@@ -77,7 +77,7 @@ class BlockedCSR:
         most_lines = MAX_ROW_LINES if x_stride % (MAX_ROW_LINES * LINE_BYTES) == 0 else row_lines()
         slices: list[tuple[Callable[..., None], int, int, int, int]] = []
         for column, slice_width in _slices(width, LINE_BYTES // size, most_lines):
-            lanes = min(LINE_BYTES // size, 1 << (slice_width.bit_length() - 1))  # a power of two within the row
+            lanes = min(registers()[1] // size, 1 << (slice_width.bit_length() - 1))  # a power of two within the row
             num_vectors = -(-slice_width // lanes)
             loop = multiplier(8 * size, lanes, num_vectors, layout.columns.dtype.name, layout.values is not None)
             first, last = column * size, (slice_width - lanes) * size
@@ -104,6 +104,7 @@ class BlockedCSR:
                 bias_address,
                 epilogue.relu,
                 accumulate,
+                np.empty(MAX_ROW_LINES * LINE_BYTES // size, factors.dtype),
             )
 
         parallel_for(multiply, itertools.product(slices, itertools.pairwise(bounds)))

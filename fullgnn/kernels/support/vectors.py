@@ -103,8 +103,8 @@ def prefetch(_, address, like):
         kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
         function = builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind)
         read, keep, data = I32(0), I32(3), I32(1)
-        for k in range(like.num_vectors):
-            line = builder.add(args[0], args[0].type(k * like.vector_bytes))
+        for first in range(0, like.num_vectors * like.vector_bytes, LINE_BYTES):
+            line = builder.add(args[0], args[0].type(first))
             builder.call(function, [builder.inttoptr(line, byte), read, keep, data])
         return context.get_dummy_value()
 
