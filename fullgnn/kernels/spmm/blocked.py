@@ -220,9 +220,9 @@ class BlockedMatrix:
         return ColumnBlocks(num_blocks, width, starts[:-1], columns, values)
 
 
-def _slices(width: int, lanes: int, most_vectors: int) -> list[tuple[int, int]]:
-    """(first column, width) of slices of at most ``most_vectors`` of ``lanes`` columns, as equal as these allow."""
-    num_vectors = -(-width // lanes)
-    num_slices = -(-num_vectors // most_vectors)
-    step = -(-num_vectors // num_slices) * lanes
+def _slices(width: int, per_line: int, most_lines: int) -> list[tuple[int, int]]:
+    """(first column, width) of slices of at most ``most_lines`` cache lines, as equal as whole lines allow."""
+    num_lines = -(-width // per_line)
+    num_slices = -(-num_lines // most_lines)
+    step = -(-num_lines // num_slices) * per_line
     return [(first, min(step, width - first)) for first in range(0, width, step)]
