@@ -51,7 +51,8 @@ class _Shape(NamedTuple):
     num_vectors: int  # vectors of a slice
     slices: list[int]  # first column of each; the last may overlap the one before it
     width: int  # columns of a slice
-    tile: int  # columns of G
+    tile: int  # columns of G in a tile
+    num_tiles: int  # as many of them as needed have a column less
     g_lanes: int  # lanes of a vector of G, for mask and sums
 
 
@@ -75,9 +76,9 @@ def weight_gradient_cpu(
     many = num_rows > 2 * num_ranges * STRETCH_ROWS
     totals = torch.zeros(num_ranges, stretches.shape[1] if many else 0, dtype=torch.float64)
     sums = torch.zeros(num_ranges, -(-h // g_lanes) * g_lanes, dtype=torch.float64)
-    loop = _accumulator(
-        8 * size, shape.lanes, shape.num_vectors, shape.tile, h % shape.tile, g_lanes, output is not None
-    )
+    num_narrow = shape.num_tiles * shape.tile - h
+    kind = shape.lanes, shape.num_vectors, shape.tile, num_narrow > 0, g_lanes, output is not None
+    loop = _accumulator(8 * size, *kind)
     sizes = -(-f * size // LINE_BYTES), len(shape.slices), shape.slices[-1] * size if f else 0
     of_x, of_g, of_output = (_place(matrix) for matrix in (x, g, output))
     last_of_x, last_of_g = (shape.width - shape.lanes) * size, (h - g_lanes) * size
@@ -93,6 +94,8 @@ def weight_gradient_cpu(
             rows.start,
             rows.stop,
             h,
+            shape.num_tiles - num_narrow,
+            num_narrow,
             *of_x,
             *sizes,
             last_of_x,
@@ -132,7 +135,7 @@ def _shape(f: int, h: int, size: int) -> _Shape:
     width = min(f, num_vectors * lanes)
     slices = [min(k * width, f - width) for k in range(num_slices)] if f else []
     num_tiles = -(-h // (num_registers * 3 // 4 // num_vectors))
-    return _Shape(lanes, num_vectors, slices, width, -(-h // num_tiles), g_lanes)
+    return _Shape(lanes, num_vectors, slices, width, -(-h // num_tiles), num_tiles, g_lanes)
 
 
 def _lanes(width: int, most: int) -> int:
@@ -186,17 +189,20 @@ def _add_chunk(total, last, zero, chains, num_rows, g_row, g_stride, x_row, x_st
 
 @functools.cache
 def _accumulator(
-    bits: int, lanes: int, num_vectors: int, tile: int, rest: int, g_lanes: int, has_output: bool
+    bits: int, lanes: int, num_vectors: int, tile: int, has_narrow: bool, g_lanes: int, has_output: bool
 ) -> Callable[..., Any]:
-    """The loop for slices of X of ``num_vectors``, tiles of ``tile`` columns of G and a last one of ``rest``."""
+    """The loop for slices of X of ``num_vectors`` and tiles of G of ``tile`` columns, or also of one less."""
     size, number = bits // 8, np.float32 if bits == 32 else np.float64
-    in_tile, in_rest = num_vectors * tile, num_vectors * max(rest, 1)
+    narrow = tile - 1 if has_narrow else tile
+    in_tile, in_narrow = num_vectors * tile, num_vectors * narrow
 
-    @compiled(bits, lanes, num_vectors, tile, rest, g_lanes, has_output)
+    @compiled(bits, lanes, num_vectors, tile, has_narrow, g_lanes, has_output)
     def accumulate(
         first_row,
         stop_row,
         h,
+        num_wide,
+        num_narrow,
         x,
         x_stride,
         x_lines,
@@ -220,6 +226,7 @@ def _accumulator(
         """Add the products of some rows to ``stretch`` and ``totals``, and the column sums to ``sums``.
 
         Args:
+            num_wide, num_narrow: tiles of ``tile`` columns, then those of one less.
             x, g, output, kept: addresses of matrices; ``*_stride``: row strides in bytes. ``kept`` has all rows if
                 ``keeps_all``, else a chunk; it is not used where nothing is masked.
             scale: factor of G where G is masked.
@@ -232,8 +239,8 @@ def _accumulator(
         """
         factor = number(scale)
         line, row_of_slice, vector = zeros(bits, lanes, 1), zeros(bits, lanes, num_vectors), zeros(bits, g_lanes, 1)
-        some_tile, last_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_rest)
-        tile_last, rest_last = (in_tile - 1) * lanes * size, (in_rest - 1) * lanes * size
+        wide_tile, narrow_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_narrow)
+        wide_last, narrow_last = (in_tile - 1) * lanes * size, (in_narrow - 1) * lanes * size
         num_g_vectors = (h + g_lanes - 1) // g_lanes
         chain = scratch[: num_g_vectors * g_lanes]
         chain_address, stretch_address = chain.ctypes.data, stretch.ctypes.data
@@ -263,20 +270,22 @@ def _accumulator(
             total = stretch_address
             for k in range(num_slices):
                 x_chunk = x + first * x_stride + min(k * num_vectors * lanes * size, x_last_slice)
-                for t in range(h // tile):
-                    g_chunk = chunk + t * tile * size
+                g_chunk = chunk
+                for _ in range(num_wide):
                     _add_chunk(
-                        total, tile_last, some_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
+                        total, wide_last, wide_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
                         x_last, row_of_slice
                     )  # fmt: skip
                     total += in_tile * lanes * size
-                if rest:
-                    g_chunk = chunk + (h - rest) * size
-                    _add_chunk(
-                        total, rest_last, last_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
-                        x_last, row_of_slice
-                    )  # fmt: skip
-                    total += in_rest * lanes * size
+                    g_chunk += tile * size
+                if has_narrow:
+                    for _ in range(num_narrow):
+                        _add_chunk(
+                            total, narrow_last, narrow_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk,
+                            x_stride, x_last, row_of_slice
+                        )  # fmt: skip
+                        total += in_narrow * lanes * size
+                        g_chunk += narrow * size
             if len(totals) > 0 and (stop - first_row) % STRETCH_ROWS == 0:
                 for k in range(len(totals)):
                     totals[k] += stretch[k]

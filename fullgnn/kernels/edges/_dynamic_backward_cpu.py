@@ -1,8 +1,9 @@
 """The compiled loops of :mod:`fullgnn.kernels.edges.dynamic_attention`, backward. Importing this module imports numba.
 
 As in ``_attention_backward_cpu.py``, one loop pulls the gradients of targets, another those of sources, tile by tile;
-each of them reads the rows of a tile twice, the second time from the L1 cache. With p the softmax and c the factors of
-the edges,
+each of them reads the rows of a tile twice, the second time from the L1 cache. A loop holds four slices of rows at a
+time, so their width follows the registers, see ``row_lines``. Loops that hold two would lose more in ``head_sums``,
+which adds few heads as slowly as many, than they would gain. With p the softmax and c the factors of the edges,
 
     logits, dots    of both rows of an edge, and <grad of the target, row of X of the source>, head by head
     gradients       p (c dots - dot) of the logits
@@ -28,13 +29,13 @@ from fullgnn.kernels.edges._vectors_cpu import (
     subtract,
     weigh_edges,
 )
-from fullgnn.kernels.support.vectors import add, load, prefetch, store, zeros
+from fullgnn.kernels.support.vectors import add, load, prefetch, row_lines, store, zeros
 
 
 @functools.cache
 def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
     """The loop that adds the gradients of some targets' rows, and their parts of the gradient of the vector."""
-    heads = Heads(bits, num_heads, depth)
+    heads = Heads(bits, num_heads, depth, row_lines())
     (lanes, num_vectors, last), size = heads.columns, heads.size
     head_lanes, head_vectors, last_head = heads.weights
     last_sum = heads.layout(heads.heads)[2]
@@ -148,7 +149,7 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
 @functools.cache
 def source_gradient_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
     """The loop that computes the gradients of some sources' rows."""
-    heads = Heads(bits, num_heads, depth)
+    heads = Heads(bits, num_heads, depth, row_lines())
     (lanes, num_vectors, last), size = heads.columns, heads.size
     head_lanes, head_vectors, last_head = heads.weights
     last_sum = heads.layout(heads.heads)[2]

@@ -18,6 +18,7 @@ from fullgnn.kernels.edges import _mask_cpu
 from fullgnn.kernels.support import vectors
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.vectors import (
+    MAX_ROW_LINES,
     RowVectors,
     broadcast,
     each_vector,
@@ -29,8 +30,6 @@ from fullgnn.kernels.support.vectors import (
     times,
 )
 
-MAX_VECTORS = 8  # vectors of a slice of several heads, so that its sum and a row of X fit into registers
-
 _SOURCES = (sys.modules[__name__], _philox_cpu, _mask_cpu)
 compiled = partial(vectors.compiled, zlib.crc32("".join(inspect.getsource(one) for one in _SOURCES).encode()))
 """``vectors.compiled`` for loops that call these modules, which numba does not check for changes."""
@@ -39,17 +38,26 @@ compiled = partial(vectors.compiled, zlib.crc32("".join(inspect.getsource(one) f
 class Heads:
     """How loops of ``bits``-bit floats go over rows of ``num_heads`` heads of ``depth`` columns.
 
-    A row is cut into ``num_slices`` slices of ``heads`` heads, so that a slice stays in registers. A head of more than
-    a vector whose columns fill no whole vectors is a slice of its own, since a head that begins inside a vector costs
-    shuffles.
+    A row is cut into ``num_slices`` slices of ``heads`` heads, each of at most ``most_lines`` cache lines, so that a
+    slice stays in registers. A head of more than a vector whose columns fill no whole vectors is a slice of its own,
+    since a head that begins inside a vector costs shuffles.
+
+    ``head_sums`` adds the columns of a lone head in another order than those of several heads, so ``most_lines`` never
+    decides whether a head is alone: the sums are the same for any ``most_lines``.
     """
 
-    def __init__(self, bits: int, num_heads: int, depth: int):
+    def __init__(self, bits: int, num_heads: int, depth: int, most_lines: int = MAX_ROW_LINES):
         self.size = bits // 8
         self.full_lanes = LINE_BYTES // self.size
         whole = depth < self.full_lanes or depth % self.full_lanes == 0
-        most = max(1, MAX_VECTORS * self.full_lanes // depth) if whole else 1
-        self.heads = max(k for k in range(1, num_heads + 1) if num_heads % k == 0 and k <= most)
+        divisors = [k for k in range(1, num_heads + 1) if num_heads % k == 0]
+
+        def heads_within(lines: int) -> int:
+            return max(k for k in divisors if k == 1 or (whole and k * depth <= lines * self.full_lanes))
+
+        self.heads = heads_within(MAX_ROW_LINES)
+        if self.heads > 1:
+            self.heads = max(heads_within(most_lines), divisors[1])
         self.num_slices = num_heads // self.heads
         self.slice_bytes = self.heads * depth * self.size
         self.weights = self.layout(num_heads)  # of a row of weights

@@ -22,6 +22,8 @@ from fullgnn.kernels.support.vectors import (
 
 CHAIN_EDGES = 32  # edges that are added one after the other; the first chain of a row has up to 63
 GROUP_EDGES = 16 * CHAIN_EDGES  # edges of 16 chains, added one after the other; a row's first group has one chain more
+LOOKAHEAD_BYTES = 1 << 13  # bytes of X from the row that is added to the row that is prefetched
+OUT_AHEAD = 2  # rows from a row to the one whose place in the output is prefetched
 PADDING = 32  # column ids behind the last one, which ``multiply`` may read but never uses
 
 
@@ -38,7 +40,8 @@ def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # ty
 @functools.cache
 def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weighted: bool) -> Callable[..., None]:
     """The product for rows of ``RowVectors(bits, lanes, num_vectors)`` and a ``ColumnBlocks`` of these types."""
-    lookahead = min(PADDING, 128 // num_vectors)  # edges; more for narrow rows, since each takes less time
+    row_bytes = num_vectors * lanes * bits // 8
+    lookahead = min(PADDING, LOOKAHEAD_BYTES // row_bytes)  # edges; more for narrow rows, since each takes less time
 
     @compiled(bits, lanes, num_vectors, column_type, "weighted" if weighted else "pattern")
     def multiply(
@@ -59,11 +62,14 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
         bias,
         relu,
         accumulate,
+        scratch,
     ):
         """Compute some rows, block after block: each block adds to the sums that earlier blocks left in the output.
 
         A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains
         and chains form groups. When groups are added, the rounding errors are summed separately and added at the end.
+        While the edges pass, what is seldom needed stays in memory: AVX2 has no registers for the sum in the output and
+        the rounding errors beside a chain and a group.
 
         Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
 
@@ -75,10 +81,12 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             last: offset of the last vector of a row, in bytes.
             scale: (num_rows,), or (0,) for none.
             bias: address of the bias of the first column, or 0 for none.
+            scratch: (num_vectors * lanes,) memory for the rounding errors.
         """
         zero = zeros(bits, lanes, num_vectors)
         one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
         ahead = np.uint64(lookahead)
+        missing, last_missing = scratch.ctypes.data, (num_vectors - 1) * lanes * bits // 8
         for block in range(num_blocks):
             base = x + block * x_block
             keep = accumulate or block > 0
@@ -86,8 +94,9 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             scaled, biased, rectified = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                total = load(out + row * out_stride, last, zero) if keep else zero
-                group_sum, missing = zero, zero
+                place, summed = out + row * out_stride, keep  # summed: the output holds a sum of this row
+                prefetch(place + OUT_AHEAD * out_stride, zero)
+                group_sum = zero
                 end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
                 first_group = end_of_group = end_of_chain + group
                 while edge < end_of_chain:
@@ -100,22 +109,25 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                         edge += one
                     group_sum = add(group_sum, chain_sum)
                     if edge == end_of_group:
-                        missing = add(missing, rounding_error(total, group_sum))
-                        total = add(total, group_sum)
-                        group_sum = zero
+                        total = load(place, last, zero) if summed else zero
+                        error = load(missing, last_missing, zero) if edge > first_group else zero
+                        store(missing, last_missing, add(error, rounding_error(total, group_sum)))
+                        store(place, last, add(total, group_sum))
+                        group_sum, summed = zero, True
                         end_of_group += group
+                total = load(place, last, zero) if summed else zero
                 if end <= first_group:
                     total = add(total, group_sum)
                 else:
-                    missing = add(missing, rounding_error(total, group_sum))
-                    total = add_rounding_errors(add(total, group_sum), missing)
+                    error = add(load(missing, last_missing, zero), rounding_error(total, group_sum))
+                    total = add_rounding_errors(add(total, group_sum), error)
                 if scaled:
                     total = times(total, scale[row])
                 if biased:
                     total = add(total, load(bias, last, zero))
                 if rectified:
                     total = where_positive(total, total)
-                store(out + row * out_stride, last, total)
+                store(place, last, total)
 
     return multiply
 

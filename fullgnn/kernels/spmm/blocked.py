@@ -31,8 +31,7 @@ from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.threads import parallel_for
 
-MAX_LINES = 8  # cache lines of a row's sum, all in AVX-512 registers: wider matrices are cut into slices of columns
-MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_LINES
+MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_ROW_LINES
 MAX_BLOCKS = 32  # a row adds their sums one after the other, so more blocks would cost accuracy
 MIN_EDGES, MIN_EDGES_NARROW = 12, 72  # mean edges of a row in a block; narrow: a row of X is within a cache line
 CHUNKS_PER_THREAD = 2  # chunks of rows. Each reads all of X: more chunks balance better, fewer use caches better
@@ -64,6 +63,7 @@ class BlockedCSR:
         assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.spmm._blocked_cpu import multiplier
+        from fullgnn.kernels.support.vectors import MAX_ROW_LINES, registers, row_lines
 
         size = x.element_size()
         num_lines = -(-width * size // LINE_BYTES)
@@ -73,9 +73,11 @@ class BlockedCSR:
 
         x_stride, out_stride = x.stride(0) * size, out.stride(0) * size
         bias = None if bias is None else bias.detach().contiguous()
+        # Where a row of X begins every MAX_ROW_LINES lines, narrower slices would use half of the sets of the caches.
+        most_lines = MAX_ROW_LINES if x_stride % (MAX_ROW_LINES * LINE_BYTES) == 0 else row_lines()
         slices: list[tuple[Callable[..., None], int, int, int, int]] = []
-        for column, slice_width in _slices(width, LINE_BYTES // size):
-            lanes = min(LINE_BYTES // size, 1 << (slice_width.bit_length() - 1))  # a power of two within the row
+        for column, slice_width in _slices(width, LINE_BYTES // size, most_lines):
+            lanes = min(registers()[1] // size, 1 << (slice_width.bit_length() - 1))  # a power of two within the row
             num_vectors = -(-slice_width // lanes)
             loop = multiplier(8 * size, lanes, num_vectors, layout.columns.dtype.name, layout.values is not None)
             first, last = column * size, (slice_width - lanes) * size
@@ -102,6 +104,7 @@ class BlockedCSR:
                 bias_address,
                 epilogue.relu,
                 accumulate,
+                np.empty(MAX_ROW_LINES * LINE_BYTES // size, factors.dtype),
             )
 
         parallel_for(multiply, itertools.product(slices, itertools.pairwise(bounds)))
@@ -217,9 +220,9 @@ class BlockedMatrix:
         return ColumnBlocks(num_blocks, width, starts[:-1], columns, values)
 
 
-def _slices(width: int, lanes: int) -> list[tuple[int, int]]:
-    """(first column, width) of slices of at most MAX_LINES vectors of ``lanes`` columns, as equal as these allow."""
-    num_vectors = -(-width // lanes)
-    num_slices = -(-num_vectors // MAX_LINES)
-    step = -(-num_vectors // num_slices) * lanes
+def _slices(width: int, per_line: int, most_lines: int) -> list[tuple[int, int]]:
+    """(first column, width) of slices of at most ``most_lines`` cache lines, as equal as whole lines allow."""
+    num_lines = -(-width // per_line)
+    num_slices = -(-num_lines // most_lines)
+    step = -(-num_lines // num_slices) * per_line
     return [(first, min(step, width - first)) for first in range(0, width, step)]

@@ -6,6 +6,7 @@ with AVX-512, two with AVX2 and four with NEON. Importing this module imports nu
 """
 
 import fcntl
+import functools
 import inspect
 import math
 import platform
@@ -17,7 +18,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 import numba
 import numpy as np
 from llvmlite import ir
@@ -25,10 +25,13 @@ from numba.core import types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 
+from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.compile_time import waited
 
 I32 = ir.IntType(32)
 LOG_2_HIGH = 0.693359375  # log 2, rounded to nine bits
+MAX_ROW_LINES = 8
+"""The most cache lines of a row that a loop keeps in registers: all registers of AVX2, a quarter of AVX-512's."""
 LOCKS = "compiling.lock"
 """The file, in the folder of compiled functions, of which a process locks a byte for each function that it compiles."""
 _FINGERPRINT = zlib.crc32(inspect.getsource(sys.modules[__name__]).encode())
@@ -102,8 +105,8 @@ def prefetch(_, address, like):
         kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
         function = builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind)
         read, keep, data = I32(0), I32(3), I32(1)
-        for k in range(like.num_vectors):
-            line = builder.add(args[0], args[0].type(k * like.vector_bytes))
+        for first in range(0, like.num_vectors * like.vector_bytes, LINE_BYTES):
+            line = builder.add(args[0], args[0].type(first))
             builder.call(function, [builder.inttoptr(line, byte), read, keep, data])
         return context.get_dummy_value()
 
@@ -330,11 +333,24 @@ def reduce(builder: ir.IRBuilder, operation: str, lines: RowVectors, args: list[
     return builder.call(function, args, fastmath=("reassoc",))
 
 
+@functools.cache
 def registers() -> tuple[int, int]:
-    """Number of vector registers of this processor, and the bytes of each."""
+    """Number of vector registers of the processor for which numba compiles, and the bytes of each."""
     if platform.machine() in ("aarch64", "arm64"):
         return 32, 16
-    return (32, 64) if llvmlite.binding.get_host_cpu_features().get("avx512f") else (16, 32)
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return (32, 64) if "+avx512f" in features else (16, 32)
+
+
+def row_lines() -> int:
+    """Cache lines of a row that a loop should keep in registers as a running sum; wider rows are cut into slices.
+
+    A sum fills at most half of the registers: the other half holds what is added to it. That is 4 lines with AVX2 or
+    NEON. With AVX-512 it is MAX_ROW_LINES, so that 128 float32 columns need one pass. Slices change no sum: each column
+    is summed in the same order.
+    """
+    count, register_bytes = registers()
+    return min(MAX_ROW_LINES, count * register_bytes // (2 * LINE_BYTES))
 
 
 def _pointers(builder: ir.IRBuilder, lines: RowVectors, address: ir.Value, last: ir.Value) -> list[ir.Value]:
