@@ -56,19 +56,27 @@ def select(matrix: csr_array, rows: np.ndarray | None = None, columns: np.ndarra
         rows: distinct; None: all.
         columns: ascending; None: all.
     """
-    if columns is None:
-        columns = np.arange(matrix.shape[1])
     indptr, indices, data = _arrays(matrix)
     rows = np.arange(matrix.shape[0]) if rows is None else rows.astype(np.int64, copy=False)
-    number = np.full(matrix.shape[1], -1, np.int32)
-    number[columns] = np.arange(len(columns), dtype=np.int32)
     starts = np.zeros(len(rows) + 1, np.int64)
     pieces = even_slices(len(rows), PIECES)
-    parallel_for(lambda some: _count_selected(indptr, indices, rows, number, starts, some.start, some.stop), pieces)
+    if columns is None:
+        starts[1:] = indptr[rows + 1] - indptr[rows]
+    else:
+        chosen, number = np.zeros(matrix.shape[1], np.uint8), np.zeros(matrix.shape[1], np.int32)
+        chosen[columns], number[columns] = 1, np.arange(len(columns), dtype=np.int32)
+        parallel_for(lambda some: _count_selected(indptr, indices, rows, chosen, starts, some.start, some.stop), pieces)
     np.cumsum(starts, out=starts)
     new = starts, np.empty(starts[-1], np.int32), np.empty(starts[-1], data.dtype)
-    parallel_for(lambda some: _copy_selected(indptr, indices, data, rows, number, *new, some.start, some.stop), pieces)
-    return _csr(matrix.dtype, *new, (len(rows), len(columns)))
+
+    def copy(some: slice) -> None:
+        if columns is None:
+            _copy_rows(indptr, indices, data, rows, *new, some.start, some.stop)
+        else:
+            _copy_selected(indptr, indices, data, rows, chosen, number, *new, some.start, some.stop)
+
+    parallel_for(copy, pieces)
+    return _csr(matrix.dtype, *new, (len(rows), matrix.shape[1] if columns is None else len(columns)))
 
 
 def with_diagonal(matrix: csr_array, first: int) -> csr_array:
@@ -133,34 +141,55 @@ def _count_columns(indptr, indices, bounds, starts, begin, end):
             starts[part, row + 1] = first_from(indices, first, indptr[row + 1], bounds[part, 1]) - first
 
 
+@numba.njit(nogil=True)
+def _copy_edges(indices, data, edge, count, first, columns, values, place):
+    """Copy ``count`` edges from ``edge`` on to ``place``; their columns then count from ``first``.
+
+    The loops are over slices, for which LLVM sees that no index is negative and copies many edges at a time.
+    """
+    old_columns, new_columns = indices[edge : edge + count], columns[place : place + count]
+    for k in range(len(old_columns)):
+        new_columns[k] = old_columns[k] - first
+    old_values, new_values = data[edge : edge + count], values[place : place + count]
+    for k in range(len(old_values)):
+        new_values[k] = old_values[k]
+
+
 @compiled()
 def _copy_columns(indptr, indices, data, first, starts, columns, values, begin, end):
     for row in range(begin, end):
-        shift = first_from(indices, indptr[row], indptr[row + 1], first) - starts[row]
-        for edge in range(starts[row], starts[row + 1]):
-            columns[edge] = indices[edge + shift] - first
-            values[edge] = data[edge + shift]
+        place, edge = starts[row], first_from(indices, indptr[row], indptr[row + 1], first)
+        _copy_edges(indices, data, edge, starts[row + 1] - place, first, columns, values, place)
 
 
 @compiled()
-def _count_selected(indptr, indices, rows, number, starts, begin, end):
+def _copy_rows(indptr, indices, data, rows, starts, columns, values, begin, end):
+    for row in range(begin, end):
+        place = starts[row]
+        _copy_edges(indices, data, indptr[rows[row]], starts[row + 1] - place, 0, columns, values, place)
+
+
+@compiled()
+def _count_selected(indptr, indices, rows, chosen, starts, begin, end):
     for row in range(begin, end):
         found = 0
-        for edge in range(indptr[rows[row]], indptr[rows[row] + 1]):
-            found += number[indices[edge]] >= 0
+        for column in indices[indptr[rows[row]] : indptr[rows[row] + 1]]:
+            found += chosen[np.uint32(column)]
         starts[row + 1] = found
 
 
 @compiled()
-def _copy_selected(indptr, indices, data, rows, number, starts, columns, values, begin, end):
+def _copy_selected(indptr, indices, data, rows, chosen, number, starts, columns, values, begin, end):
+    """Each edge is copied to the next place, which the next edge overwrites unless this one is chosen: which edges are
+    chosen is no branch, which no processor could predict."""
     for row in range(begin, end):
-        place = starts[row]
-        for edge in range(indptr[rows[row]], indptr[rows[row] + 1]):
-            column = number[indices[edge]]
-            if column >= 0:
-                columns[place] = column
-                values[place] = data[edge]
-                place += 1
+        place, stop, edge = np.uint64(starts[row]), np.uint64(starts[row + 1]), np.uint64(indptr[rows[row]])
+        while place < stop:
+            column = np.uint32(indices[edge])
+            columns[place] = number[column]
+            values[place] = data[edge]
+            place += np.uint64(chosen[column])
+            edge += np.uint64(1)
 
 
 @compiled()
@@ -175,16 +204,12 @@ def _count_with_diagonal(indptr, indices, first, num_columns, starts, begin, end
 @compiled()
 def _copy_with_diagonal(indptr, indices, data, first, num_columns, one, starts, columns, values, begin, end):
     for row in range(begin, end):
-        place, diagonal = starts[row], first + row
-        missing = 0 <= diagonal < num_columns
-        for edge in range(indptr[row], indptr[row + 1]):
-            if missing and indices[edge] >= diagonal:
-                missing = False
-                columns[place], values[place] = diagonal, one[0]
-                place += 1
-                if indices[edge] == diagonal:
-                    continue
-            columns[place], values[place] = indices[edge], data[edge]
-            place += 1
-        if missing:
+        start, stop, place, diagonal = indptr[row], indptr[row + 1], starts[row], first + row
+        edge = first_from(indices, start, stop, diagonal)
+        _copy_edges(indices, data, start, edge - start, 0, columns, values, place)
+        place += edge - start
+        if 0 <= diagonal < num_columns:
             columns[place], values[place] = diagonal, one[0]
+            place += 1
+        edge += edge < stop and indices[edge] == diagonal
+        _copy_edges(indices, data, edge, stop - edge, 0, columns, values, place)

@@ -132,6 +132,17 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
     return multiply
 
 
+@numba.njit(nogil=True)
+def _end_of_run(columns, edge, stop, first, width, end):
+    """The first of the edges ``edge`` to ``stop`` of a block of columns ``first`` to ``first + width`` whose column is
+    at least ``end``."""
+    if first + width <= end:
+        return stop
+    while edge < stop and columns[edge] + first < end:
+        edge += 1
+    return edge
+
+
 @functools.cache
 def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callable[..., None]:
     """The loop that copies one ``ColumnBlocks`` to another, for these types."""
@@ -146,25 +157,32 @@ def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callab
         for row in range(num_rows):
             new_block, end = 0, new_width  # of the new block, which ascends with the columns of a row
             for block in range(num_blocks):
-                for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
-                    column = np.intp(columns[edge]) + block * width
-                    while column >= end:
+                first, edge, stop = block * width, starts[block * num_rows + row], starts[block * num_rows + row + 1]
+                while edge < stop:
+                    while columns[edge] + first >= end:
                         new_block, end = new_block + 1, end + new_width
-                    new_starts[new_block * num_rows + row + 2] += 1
+                    run_stop = _end_of_run(columns, edge, stop, first, width, end)
+                    new_starts[new_block * num_rows + row + 2] += run_stop - edge
+                    edge = run_stop
         for k in range(2, len(new_starts)):
             new_starts[k] += new_starts[k - 1]
         for row in range(num_rows):
             new_block, end = 0, new_width
             for block in range(num_blocks):
-                for edge in range(starts[block * num_rows + row], starts[block * num_rows + row + 1]):
-                    column = np.intp(columns[edge]) + block * width
-                    while column >= end:
+                first, edge, stop = block * width, starts[block * num_rows + row], starts[block * num_rows + row + 1]
+                while edge < stop:
+                    while columns[edge] + first >= end:
                         new_block, end = new_block + 1, end + new_width
+                    run_stop = _end_of_run(columns, edge, stop, first, width, end)
                     # Place of the next edge of this row and block; at the end, the start of the next row's edges.
                     next_place = new_block * num_rows + row + 1
-                    new_columns[new_starts[next_place]] = column - end + new_width
+                    place, shift = new_starts[next_place], first - end + new_width
+                    run, new_run = columns[edge:run_stop], new_columns[place : place + run_stop - edge]
+                    for k in range(len(run)):
+                        new_run[k] = run[k] + shift
                     if values is not None:
-                        new_values[new_starts[next_place]] = values[edge]
-                    new_starts[next_place] += 1
+                        new_values[place : place + run_stop - edge] = values[edge:run_stop]
+                    new_starts[next_place] = place + run_stop - edge
+                    edge = run_stop
 
     return regroup
