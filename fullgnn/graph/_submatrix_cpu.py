@@ -9,6 +9,7 @@ import numba
 import numpy as np
 from scipy.sparse import csr_array
 
+from fullgnn.graph.csr import are_ones, ones
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
@@ -28,9 +29,7 @@ def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:
     np.cumsum(starts, axis=1, out=starts)
     found = []
     for (first, stop), new_starts in zip(bounds.tolist(), starts):
-        columns = np.empty(new_starts[-1], np.int32)
-        values = np.empty(new_starts[-1], data.dtype)
-        new = new_starts, columns, values
+        new = _new_arrays(new_starts, matrix)
 
         def copy(rows: slice, first: int = first, new: tuple[np.ndarray, ...] = new) -> None:
             _copy_columns(indptr, indices, data, first, *new, rows.start, rows.stop)
@@ -67,7 +66,7 @@ def select(matrix: csr_array, rows: np.ndarray | None = None, columns: np.ndarra
         chosen[columns], number[columns] = 1, np.arange(len(columns), dtype=np.int32)
         parallel_for(lambda some: _count_selected(indptr, indices, rows, chosen, starts, some.start, some.stop), pieces)
     np.cumsum(starts, out=starts)
-    new = starts, np.empty(starts[-1], np.int32), np.empty(starts[-1], data.dtype)
+    new = _new_arrays(starts, matrix)
 
     def copy(some: slice) -> None:
         if columns is None:
@@ -94,7 +93,7 @@ def with_diagonal(matrix: csr_array, first: int) -> csr_array:
         lambda rows: _count_with_diagonal(indptr, indices, first, num_columns, starts, rows.start, rows.stop), pieces
     )
     np.cumsum(starts, out=starts)
-    new = starts, np.empty(starts[-1], np.int32), np.empty(starts[-1], data.dtype)
+    new = _new_arrays(starts, matrix)
     parallel_for(
         lambda rows: _copy_with_diagonal(indptr, indices, data, first, num_columns, one, *new, rows.start, rows.stop),
         pieces,
@@ -103,8 +102,9 @@ def with_diagonal(matrix: csr_array, first: int) -> csr_array:
 
 
 def _arrays(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row starts, columns and entries, whose bits alone count: few types are compiled."""
-    data = np.ascontiguousarray(matrix.data)
+    """Row starts, columns and entries, whose bits alone count: few types are compiled. The entries of a pattern are an
+    empty array."""
+    data = matrix.data[:0] if are_ones(matrix.data) else np.ascontiguousarray(matrix.data)
     return (
         matrix.indptr.astype(np.int64, copy=False),
         matrix.indices.astype(np.int32, copy=False),
@@ -112,11 +112,19 @@ def _arrays(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
+def _new_arrays(starts: np.ndarray, matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As ``_arrays``, for edges that are still to be copied from ``matrix``."""
+    count = int(starts[-1])
+    num_values = 0 if are_ones(matrix.data) else count
+    return starts, np.empty(count, np.int32), np.empty(num_values, f"i{matrix.dtype.itemsize}")
+
+
 def _csr(
     dtype: np.dtype, indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]
 ) -> csr_array:
     narrow = indptr.astype(np.int32) if len(indices) < 2**31 else indptr
-    found = csr_array((data.view(dtype), indices, narrow), shape=shape)
+    values = data.view(dtype) if len(data) == len(indices) else ones(len(indices))
+    found = csr_array((values, indices, narrow), shape=shape)
     found.has_canonical_format = True  # spares scipy a pass over the indices
     return found
 
@@ -150,9 +158,10 @@ def _copy_edges(indices, data, edge, count, first, columns, values, place):
     old_columns, new_columns = indices[edge : edge + count], columns[place : place + count]
     for k in range(len(old_columns)):
         new_columns[k] = old_columns[k] - first
-    old_values, new_values = data[edge : edge + count], values[place : place + count]
-    for k in range(len(old_values)):
-        new_values[k] = old_values[k]
+    if len(values):  # no pattern
+        old_values, new_values = data[edge : edge + count], values[place : place + count]
+        for k in range(len(old_values)):
+            new_values[k] = old_values[k]
 
 
 @compiled()
@@ -187,7 +196,8 @@ def _copy_selected(indptr, indices, data, rows, chosen, number, starts, columns,
         while place < stop:
             column = np.uint32(indices[edge])
             columns[place] = number[column]
-            values[place] = data[edge]
+            if len(values):
+                values[place] = data[edge]
             place += np.uint64(chosen[column])
             edge += np.uint64(1)
 
@@ -209,7 +219,9 @@ def _copy_with_diagonal(indptr, indices, data, first, num_columns, one, starts, 
         _copy_edges(indices, data, start, edge - start, 0, columns, values, place)
         place += edge - start
         if 0 <= diagonal < num_columns:
-            columns[place], values[place] = diagonal, one[0]
+            columns[place] = diagonal
+            if len(values):
+                values[place] = one[0]
             place += 1
         edge += edge < stop and indices[edge] == diagonal
         _copy_edges(indices, data, edge, stop - edge, 0, columns, values, place)

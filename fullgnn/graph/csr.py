@@ -15,6 +15,16 @@ _BYTES_OF_NODE = 8 + 8 + 3  # its row start, label and masks
 MAX_INT32 = np.iinfo(np.int32).max
 
 
+def ones(count: int) -> np.ndarray:
+    """(count,) int8, read-only: the entries of a 0/1 pattern, for which one byte of memory stands."""
+    return np.broadcast_to(np.ones(1, np.int8), count)
+
+
+def are_ones(data: np.ndarray) -> bool:
+    """Whether ``data`` comes from ``ones``."""
+    return data.dtype == np.int8 and data.strides == (0,) and len(data) > 0 and bool(data[0] == 1)
+
+
 def csr_from_arrays(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> csr_array:
     """CSR over arrays that are known to be canonical, with int32 row starts if the number of entries allows it."""
     indptr = indptr.astype(np.int32) if len(indices) <= MAX_INT32 else indptr

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from fullgnn.graph.csr import ones
 from fullgnn.graph.links import Lists
 from fullgnn.prepare.facts import GraphFacts
 
@@ -63,7 +64,7 @@ class StoredRows:
 
     def matrix(self, num_columns: int) -> csr_array:
         """(num_rows, num_columns) CSR with the weights, or ones in int8."""
-        data = np.ones(len(self.indices), np.int8) if self.weight is None else self.weight
+        data = ones(len(self.indices)) if self.weight is None else self.weight
         indptr = self.indptr.astype(np.int32) if len(self.indices) < 2**31 else self.indptr
         found = csr_array((data, self.indices, indptr), shape=(self.num_rows, num_columns))
         found.has_canonical_format = True  # spares scipy a pass over the indices

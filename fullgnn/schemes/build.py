@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_loops
+from fullgnn.graph.csr import ones
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.schemes.base import Needs
 from fullgnn.schemes.block import Block, FusedProduct
@@ -212,7 +213,7 @@ class BlockBuilder:
             indptr, indices = (self._arrays[f"{name}.{stage}.{key}"] for key in ("indptr", "indices"))
             values = self._arrays.get(f"{name}.{stage}.values")
             shape = len(indptr) - 1, self._layout.rows.block_size(product.source(self._context.part, stage))
-            data = np.ones(len(indices), np.int8) if values is None else values
+            data = ones(len(indices)) if values is None else values
             matrices.append(csr_array((data, indices, indptr), shape))
         return matrices
 

@@ -6,6 +6,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.graph._structure_cpu import count_rows, is_symmetric
 from fullgnn.graph._submatrix_cpu import cut_columns, rows_of, select, with_diagonal
+from fullgnn.graph.csr import are_ones, ones
 
 SHAPES = [(0, 5), (1, 1), (30, 50), (50, 30), (200, 200)]
 
@@ -19,6 +20,17 @@ def dtype(request):
 def dense(request, dtype):
     rng = np.random.default_rng(0)
     return (rng.integers(1, 9, request.param) * (rng.random(request.param) < 0.2)).astype(dtype)
+
+
+def pattern_of(dense):
+    """The places of the entries of ``dense``, as the parts of a prepared graph without weights have them."""
+    adj = csr_array(dense)
+    return csr_array((ones(adj.nnz), adj.indices, adj.indptr), dense.shape)
+
+
+def _is_pattern(found, wanted):
+    _is(found, wanted)
+    assert found.nnz == 0 or are_ones(found.data)
 
 
 def _is(found, wanted):
@@ -35,11 +47,14 @@ def test_ranges_of_columns(dense):
     found = cut_columns(csr_array(dense), ranges)
     for one, columns in zip(found, ranges, strict=True):
         _is(one, dense[:, columns])
+    for one, columns in zip(cut_columns(pattern_of(dense), ranges), ranges, strict=True):
+        _is_pattern(one, (dense[:, columns] != 0).astype(np.int8))
 
 
 def test_consecutive_rows(dense):
     rows = slice(len(dense) // 4, len(dense) // 2)
     _is(rows_of(csr_array(dense), rows), dense[rows])
+    _is_pattern(rows_of(pattern_of(dense), rows), (dense[rows] != 0).astype(np.int8))
 
 
 def test_chosen_rows_and_columns(dense):
@@ -49,6 +64,9 @@ def test_chosen_rows_and_columns(dense):
     _is(select(csr_array(dense), rows, columns), dense[rows][:, columns])
     _is(select(csr_array(dense), rows=rows), dense[rows])
     _is(select(csr_array(dense), columns=columns), dense[:, columns])
+    places = (dense != 0).astype(np.int8)
+    _is_pattern(select(pattern_of(dense), rows, columns), places[rows][:, columns])
+    _is_pattern(select(pattern_of(dense), rows=rows), places[rows])
 
 
 @pytest.mark.parametrize("first", [0, 7, -3])
@@ -58,6 +76,8 @@ def test_the_diagonal_becomes_one(dense, first):
     rows = rows[(rows + first >= 0) & (rows + first < dense.shape[1])]
     wanted[rows, rows + first] = 1
     _is(with_diagonal(csr_array(dense), first), wanted)
+    if dense.any():
+        _is_pattern(with_diagonal(pattern_of(dense), first), (wanted != 0).astype(np.int8))
 
 
 def test_symmetry(dtype):
