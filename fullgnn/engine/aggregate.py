@@ -55,7 +55,7 @@ def aggregate_features(graph: ShardedGraph, kept: Kept, device: torch.device, of
         device: the device that holds A.
         offload: keep the products on the host; only the few columns being multiplied are on the device.
     """
-    x = _placed(graph, device, offload)
+    x = _placed_features(graph, device, offload)
     return _with_products(graph, kept, _products(graph, kept, x, device), device, offload)
 
 
@@ -71,7 +71,7 @@ def cached_aggregation(
     Args:
         key: key of the features, of the adjacency and of how they are multiplied, computed on rank 0.
     """
-    x = _placed(graph, world.device, offload)
+    x = _placed_features(graph, world.device, offload)
     node_id = graph.block.source_id.cpu().numpy()
     key = cache.key(product=key, kept=asdict(kept), node_id=node_id, device=world.device.type)
 
@@ -92,10 +92,9 @@ def cached_aggregation(
     else:
         assert stored is not None
         log.info("A @ H0 is loaded from %s", cache.folder)
-        found = _matrices(x, kept)
-        for power in filter(None, kept.powers):
-            # The strides are those of x, as if computed: later sums agree to the bit.
-            found[power].copy_(torch.from_numpy(stored[f"power_{power}"]))
+        # The strides are those of x, as if computed: later sums agree to the bit.
+        loaded = {power: torch.from_numpy(stored[f"power_{power}"]) for power in filter(None, kept.powers)}
+        found = {power: _placed(loaded[power], world.device, offload) if power else x for power in kept.powers}
     return _with_products(graph, kept, found, world.device, offload)
 
 
@@ -125,10 +124,14 @@ def _matrices(x: Tensor, kept: Kept) -> dict[int, Tensor]:
     return {power: x if power == own else like_rows(x) for power in kept.powers}
 
 
-def _placed(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
-    """Move the features to where their products will be stored; on a GPU, rows then begin at cache lines."""
+def _placed_features(graph: ShardedGraph, device: torch.device, offload: bool) -> Tensor:
     assert isinstance(graph.features, Tensor)
-    return graph.features.to("cpu") if offload else to_aligned(graph.features, device)
+    return _placed(graph.features, device, offload)
+
+
+def _placed(rows: Tensor, device: torch.device, offload: bool) -> Tensor:
+    """Move ``rows`` to where products are kept; on a GPU, they then begin at cache lines. They may stay in place."""
+    return rows.to("cpu") if offload else to_aligned(rows, device)
 
 
 def _with_products(

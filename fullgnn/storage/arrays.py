@@ -19,6 +19,7 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from fullgnn.errors import FullGNNError, quoted
+from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.storage.memory import check_fits
 
 MAGIC = b"\x93NUMPY"
@@ -204,7 +205,7 @@ def _dtype(descr: object) -> np.dtype:
 
 
 def _read_values(stream: _Stream, header: Header) -> np.ndarray:
-    array: np.ndarray = np.empty(math.prod(header.shape), header.dtype)
+    array = _empty(math.prod(header.shape), header.dtype)
     if header.num_bytes:
         into, done = array.view(np.uint8).data, 0
         while done < header.num_bytes:
@@ -216,6 +217,15 @@ def _read_values(stream: _Stream, header: Header) -> np.ndarray:
     if stream.read(1):  # the checksum is compared at the end
         raise DamagedArray("it is longer than its array")
     return array.reshape(header.shape, order="F" if header.fortran_order else "C")
+
+
+def _empty(count: int, dtype: np.dtype) -> np.ndarray:
+    """(count,) that begins at a cache line, as the memory of torch does: the last bit of a library's sums may depend on
+    that."""
+    num_bytes = count * dtype.itemsize
+    memory = np.empty(num_bytes + LINE_BYTES, np.uint8)
+    begin = -memory.ctypes.data % LINE_BYTES
+    return memory[begin : begin + num_bytes].view(dtype) if num_bytes else np.empty(count, dtype)
 
 
 @contextmanager
