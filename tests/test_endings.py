@@ -49,7 +49,7 @@ def test_torchrun_restarts_a_run_whose_rank_is_killed(tmp_path: Path) -> None:
 def test_a_restart_without_resume_says_what_it_needs(tmp_path: Path) -> None:
     first = run_command(OWN, "dataset=karate", "train.epochs=1", "run_dir=run", cwd=tmp_path)
     assert first.status == 0, first.output
-    env = {**environment(), "TORCHELASTIC_RESTART_COUNT": "1"}
+    env = environment(TORCHELASTIC_RESTART_COUNT="1")
     again = run_command(OWN, "dataset=karate", "train.epochs=1", "run_dir=run", cwd=tmp_path, env=env)
     (line,) = again.errors
     assert line.endswith("torchrun has started the ranks again: resume=auto goes on then")
@@ -247,11 +247,10 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_launcher_leaves_goes_at_the_next_start(tmp_path: Path) -> None:
-    env = {**environment(), "TMPDIR": str(tmp_path)}
+    env = environment(TMPDIR=str(tmp_path))
     keys = ["dataset=karate", "runtime.nproc=2", "runtime.device=cpu"]
     (tmp_path / "fullgnn-mine").mkdir()  # it has no lock, so it is not fullgnn's
-    line = [*OWN, *keys, LONG, "run_dir=killed"]
-    process = subprocess.Popen(line, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    process = start_command(OWN, *keys, LONG, "run_dir=killed", cwd=tmp_path, log=tmp_path / "log", env=env)
     wait(lambda: num_lines(tmp_path / "killed" / "epochs.jsonl") or process.poll() is not None, 60)
     ranks = children(process.pid)
     process.kill()
