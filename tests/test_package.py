@@ -60,6 +60,7 @@ def stated_version() -> str:
     return parser["metadata"]["version"]
 
 
+@pytest.mark.sample(4)
 def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) -> None:
     site, cwd = tmp_path / "site", tmp_path / "cwd"
     cwd.mkdir()

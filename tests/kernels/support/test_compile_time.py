@@ -58,7 +58,7 @@ def test_a_remark_is_of_the_first_epoch(caplog, monkeypatch) -> None:
         assert caplog.messages == begins * (seconds > 1) + took * (seconds >= outputs.LEAST_COMPILING_S)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("command", [OWN, [*torchrun(2), "-m", "fullgnn.train"]], ids=["own", "torchrun"])
 def test_a_first_run_says_how_long_it_compiles_and_a_second_one_does_not(command: list[str], tmp_path: Path) -> None:
     env = environment(NUMBA_CACHE_DIR=str(tmp_path / "cache"))  # numba reads it when it is imported
