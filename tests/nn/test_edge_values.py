@@ -77,7 +77,7 @@ def computed(world: World, cfg: Config, kind: str, cases: list[tuple[bool, str]]
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_values_and_all_gradients_are_exact(ranks, world_size: int, replication: int, every_case: bool) -> None:
     cases = [(loops, one) for loops in (False, True) for one in AGGREGATIONS]
     cases = cases if every_case else cases[world_size % 2 :: 2]
