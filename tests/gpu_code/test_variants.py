@@ -12,9 +12,10 @@ from tests.gpu_code.commands import output_of
 from tests.gpu_code.variants import CAPABILITIES, gpu_modules
 from tests.triton_device import needs_triton
 
-pytestmark = [needs_triton, pytest.mark.timeout(600)]  # with --all, hundreds of variants are compiled
+pytestmark = [needs_triton, pytest.mark.timeout(600), pytest.mark.sample(3)]  # with --all, hundreds are compiled
 
 
+@pytest.mark.sample(2)
 def test_whoever_trains_on_a_cpu_imports_no_triton() -> None:
     """A fresh process computes a dropout mask, a product with its activation, gradients and a loss."""
     script = """
