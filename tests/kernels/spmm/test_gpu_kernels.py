@@ -252,7 +252,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         TritonCSR().name_for(torch.device("cuda"), torch.float32)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [name for name in KERNELS if not name.startswith(("csr", "persistent"))])
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_the_same_split_on_a_cpu(name: str, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
