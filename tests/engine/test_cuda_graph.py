@@ -171,7 +171,7 @@ def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replica
             )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("fails", ["made", "early", "late"])
 @pytest.mark.parametrize("optimizer", [["optimizer=adam"], ["optimizer=sgd", "optimizer.momentum=0.9"]])
 def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: list[str]) -> None:
@@ -602,7 +602,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     return waits.seen, waits.total
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize(
     "overrides",

@@ -124,7 +124,7 @@ def test_scaled_rows() -> None:
         assert torch.equal(y.double(), scale.double()[:, None] * (x.double() @ weight.double()))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["identity", "relu", "relu and dropout", "evaluation"])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("wants_x", [False, True])

@@ -142,7 +142,7 @@ def test_empty_blocks(n: int, m: int, path: str) -> None:
         check(computed(inputs, FLOAT32, cut=m // 2, merged=True, device=device_of(path)), expected, FLOAT32)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("spread", [80.0, 1e30])
 def test_logits_far_apart(spread: float, path: str) -> None:
     inputs = Inputs.random(block_for(path), 8, 8, spread)
@@ -177,7 +177,7 @@ def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) ->
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("num_heads", "depth", "dtype"), CASES)
 def test_dropout(num_heads: int, depth: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""
