@@ -107,6 +107,7 @@ def karate_run(ranks: MakeRanks, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return train(ranks, tmp_path_factory.mktemp("karate") / "run", "dataset=karate")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("num_ranks", LAYOUTS)
 def test_the_best_weights_predict_what_the_training_wrote(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path, num_ranks: int
@@ -340,6 +341,7 @@ def test_sizes_are_checked_without_memory_and_without_the_compiler_of_torch(kara
     assert len(lines) > 10
 
 
+@pytest.mark.sample(2)
 def test_no_rank_holds_the_results_of_all_nodes(ranks: MakeRanks, several_labels_run: Path, tmp_path: Path) -> None:
     """41 nodes, 5 labels, a hidden layer of 16: no tensor has all rows, and rows arrive from one rank at a time."""
     for layer in ([], ["layer=0"]):

@@ -147,7 +147,7 @@ def sharp_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     return step(sharpen(job.model), job.graph, scheme)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2), (6, 3)])
 @pytest.mark.parametrize("split", ["true", "false"])
 def test_attention_to_neighbours_on_several_replicas_with_large_logits(
@@ -198,7 +198,7 @@ def test_the_rows_of_other_ranks_live_for_a_stage(ranks) -> None:
         assert rank["kept"] <= max(rank["num_own"], heads * width)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS)
 def test_a_step_equals_the_dense_block(

@@ -77,7 +77,7 @@ def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize(("world_size", "replication", "overrides"), LAYOUTS)
 def test_gradients(ranks, world_size: int, replication: int, overrides: list[str], features: bool) -> None:

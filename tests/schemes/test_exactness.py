@@ -32,6 +32,7 @@ def case(replication: int, *overrides: str) -> Config:
     return config(*layout_overrides(replication), *CASE, *overrides)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_logits_loss_and_gradients_equal_the_oracle(ranks, world_size: int, replication: int, every_case) -> None:
     choices = [("row", "shuffle"), ("sym", "metis"), ("sym", "none"), ("none", "rcm")]
@@ -66,7 +67,7 @@ UPDATES = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
 @pytest.mark.parametrize("update", UPDATES)
 def test_twenty_epochs_of_every_update_equal_the_oracle(ranks, world_size: int, replication: int, update: str) -> None:
@@ -82,7 +83,7 @@ def test_every_update_makes_a_difference() -> None:
         expected.append(found)
 
 
-@pytest.mark.sample(19)
+@pytest.mark.sample(29)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, preset: str, every_case: bool) -> None:
@@ -93,7 +94,7 @@ def test_presets_equal_the_oracle(ranks, world_size: int, replication: int, pres
         assert_training_is_exact(ranks(world_size), config(*overrides, f"optimizer={optimizer}", *SHORT), "directed")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
 @pytest.mark.parametrize("preset", ["hetu", "full"])
 def test_compiled_gradients_equal_the_oracle(
@@ -105,6 +106,7 @@ def test_compiled_gradients_equal_the_oracle(
         assert_one_step_is_exact(ranks(world_size), cfg, kind, one_step_compiled)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, replication: int, exchange: str) -> None:
@@ -122,7 +124,7 @@ def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, repl
                 assert difference(found, expected) < 1e-11, (overrides, kind)
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(19)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 @pytest.mark.parametrize("shared", ["true", "false"])

@@ -53,6 +53,7 @@ def test_loss_after_50_epochs(
         assert losses[0] < 1.55  # the loss fell: ln 5 = 1.609 at the start
 
 
+@pytest.mark.sample(2)
 def test_every_order_leaves_the_curve_as_it_is(ranks, graph, single_process, every_case) -> None:
     orders = [("shuffle", "block"), ("slashburn", "whole")]
     if every_case:

@@ -30,7 +30,7 @@ def test_the_table_covers_every_pair() -> None:
         assert met == {(a, b) for a in first for b in second}, (list(OPTIONS)[i], list(OPTIONS)[j])
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(17)
 @ON_LAYOUTS
 @ROWS
 def test_one_step_equals_the_oracle(ranks, world_size: int, replication: int, row: list[str], every_case: bool) -> None:

@@ -54,6 +54,7 @@ CASES = {
 """Overrides, graph, and whether validation and testing have a pair."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_few_pairs_train_on_any_number_of_ranks(ranks, world_size: int, replication: int, every_case: bool) -> None:
     job, turn = ranks(world_size), LAYOUTS.index((world_size, replication))
