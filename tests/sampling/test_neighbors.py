@@ -46,7 +46,7 @@ def equal(one: Sequence[Hop], other: Sequence[Hop]) -> bool:
     return all(a is b is None or (a.dtype == b.dtype and np.array_equal(a, b)) for a, b in pairs)
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(19)
 @pytest.mark.parametrize("fanouts", HOPS, ids=str)
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
 @pytest.mark.parametrize("by_weight", [False, True], ids=["uniform", "weighted"])
