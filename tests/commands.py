@@ -34,10 +34,10 @@ class Finished:
         return [line for line in self.output.splitlines() if "error: " in line]
 
 
-def environment(*folders: Path) -> dict[str, str]:
-    """This process's environment with the checkout and ``folders`` importable."""
+def environment(*folders: Path, **variables: str) -> dict[str, str]:
+    """This process's environment with ``variables``, and with the checkout and ``folders`` importable."""
     path = os.pathsep.join(map(str, (*folders, ROOT)))
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, **variables}
 
 
 def forkserver() -> ForkServerContext:
@@ -53,8 +53,15 @@ def forkserver() -> ForkServerContext:
 class Forked:
     """A command that runs as a fork, with those methods of ``subprocess.Popen`` that tests need."""
 
-    def __init__(self, line: list[str], cwd: Path, output: str, first: Callable[[], object] | None = None):
-        self._process = forkserver().Process(target=_run_module, args=(line, cwd, environment(), output, first))
+    def __init__(
+        self,
+        line: list[str],
+        cwd: Path,
+        output: str,
+        env: dict[str, str],
+        first: Callable[[], object] | None = None,
+    ):
+        self._process = forkserver().Process(target=_run_module, args=(line, cwd, env, output, first))
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
@@ -76,7 +83,12 @@ class Forked:
 
 
 def start_command(
-    command: list[str], *arguments: str, cwd: Path, log: Path, first: Callable[[], object] | None = None
+    command: list[str],
+    *arguments: str,
+    cwd: Path,
+    log: Path,
+    first: Callable[[], object] | None = None,
+    env: dict[str, str] | None = None,
 ) -> Forked | subprocess.Popen[bytes]:
     """Start ``command arguments...`` in ``cwd`` and a session of its own; its output goes to ``log``.
 
@@ -86,25 +98,30 @@ def start_command(
         first: called in the new process before the command.
     """
     line = [*command, *arguments]
+    env = environment() if env is None else env
     log.touch()
     if line[:2] == [sys.executable, "-m"]:
-        return Forked(line[2:], cwd, str(log), first)
+        return Forked(line[2:], cwd, str(log), env, first)
     with log.open("w") as output:
         return subprocess.Popen(
-            line, cwd=cwd, env=environment(), stdout=output, stderr=output, start_new_session=True, preexec_fn=first
+            line, cwd=cwd, env=env, stdout=output, stderr=output, start_new_session=True, preexec_fn=first
         )
 
 
-def run_command(command: list[str], *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Finished:
+def run_command(
+    command: list[str], *arguments: str, cwd: Path, env: dict[str, str] | None = None, new: bool = False
+) -> Finished:
     """Run ``command arguments...`` in ``cwd`` to its end.
 
-    A command ``python -m module`` without ``env`` runs in this checkout and is forked, since it would spend most of its
-    time on imports. Any other command runs in a new process.
+    A command ``python -m module`` runs in this checkout and is forked, since it would spend most of its time on
+    imports. Any other command runs in a new process, and so does every command with ``new``: for tests of what is read
+    or done while modules are imported.
     """
     line = [*command, *arguments]
+    env = environment() if env is None else env
     with tempfile.NamedTemporaryFile("r+") as output:
-        if line[:2] == [sys.executable, "-m"] and env is None:
-            process = Forked(line[2:], cwd, output.name)
+        if line[:2] == [sys.executable, "-m"] and not new:
+            process = Forked(line[2:], cwd, output.name, env)
             try:
                 status = process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -112,7 +129,6 @@ def run_command(command: list[str], *arguments: str, cwd: Path, env: dict[str, s
             finally:
                 process.kill()
         else:
-            env = environment() if env is None else env
             status = subprocess.run(line, cwd=cwd, env=env, stdout=output, stderr=output, timeout=TIMEOUT_S).returncode
         output.seek(0)
         return Finished(status, output.read())
@@ -131,6 +147,7 @@ def _run_module(
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # so that TMPDIR is read again
     sys.path[:0] = [str(cwd), *env["PYTHONPATH"].split(os.pathsep)]
     module, *sys.argv[1:] = line
     sys.modules.pop(module, None)  # so that runpy executes the module again, as __main__

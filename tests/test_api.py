@@ -176,6 +176,7 @@ def one_line_with_its_call(error: BaseException) -> None:
     assert not re.search("hydra|omegaconf", "".join(lines[:-1]))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_user_error_has_no_chain(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -186,6 +187,7 @@ def test_a_user_error_has_no_chain(name: str, tmp_path: Path, monkeypatch: pytes
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "call",
     [

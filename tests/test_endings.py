@@ -17,7 +17,7 @@ import pytest
 
 from fullgnn.storage import checkpoint
 from tests.commands import OWN, environment, run_command, start_command, torchrun
-from tests.trainings import LONG, SLACK, TORCHRUN, WAYS, children, is_running, num_lines, training, wait
+from tests.trainings import LONG, NEW_PROCESSES, SLACK, TORCHRUN, WAYS, children, is_running, num_lines, training, wait
 
 SLOW = ["dataset=karate", "dataset._target_=tests.slow_dataset.load", "~dataset.train_per_class", "~dataset.num_val"]
 SLOW += ["~dataset.seed"]
@@ -27,6 +27,7 @@ def losses(run_dir: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (run_dir / "epochs.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.sample(6)
 def test_torchrun_restarts_a_run_whose_rank_is_killed(tmp_path: Path) -> None:
     """The run folder is a relative path, as users type it. The restarted run ends with the uninterrupted losses."""
     keys = ["dataset=karate", "runtime.threads=1", "train.epochs=400", "train.eval_every=0"]
@@ -49,7 +50,7 @@ def test_torchrun_restarts_a_run_whose_rank_is_killed(tmp_path: Path) -> None:
 def test_a_restart_without_resume_says_what_it_needs(tmp_path: Path) -> None:
     first = run_command(OWN, "dataset=karate", "train.epochs=1", "run_dir=run", cwd=tmp_path)
     assert first.status == 0, first.output
-    env = {**environment(), "TORCHELASTIC_RESTART_COUNT": "1"}
+    env = environment(TORCHELASTIC_RESTART_COUNT="1")
     again = run_command(OWN, "dataset=karate", "train.epochs=1", "run_dir=run", cwd=tmp_path, env=env)
     (line,) = again.errors
     assert line.endswith("torchrun has started the ranks again: resume=auto goes on then")
@@ -133,10 +134,14 @@ def test_a_process_that_is_stopped_while_the_graph_is_prepared(tmp_path: Path, w
         assert line.startswith(said) and "runtime.timeout_s=2 s" in line
 
 
-@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("way", "rank", "keys"),
-    [("forked", 1, []), ("torchrun", 1, []), ("forked", 0, ["scheme.shared_memory=false"]), ("launched", 0, [])],
+    [
+        ("forked", 1, []),
+        pytest.param("torchrun", 1, [], marks=NEW_PROCESSES),
+        pytest.param("forked", 0, ["scheme.shared_memory=false"], marks=pytest.mark.sample(3)),
+        pytest.param("launched", 0, [], marks=NEW_PROCESSES),
+    ],
 )
 def test_a_rank_that_is_stopped_in_an_epoch_is_named(tmp_path: Path, way: str, rank: int, keys: list[str]) -> None:
     with training(tmp_path, WAYS[way], LONG, "runtime.timeout_s=2", "train.eval_every=0", *keys) as run:
@@ -152,7 +157,7 @@ def test_a_rank_that_is_stopped_in_an_epoch_is_named(tmp_path: Path, way: str, r
         assert not any(map(is_running, run.ranks))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("delay_s", [0.0, 1.0])
 def test_ranks_end_whose_launcher_is_killed_while_they_import(tmp_path: Path, delay_s: float) -> None:
     process = start_command(TORCHRUN, LONG, "dataset=karate", "run_dir=run", cwd=tmp_path, log=tmp_path / "log")
@@ -200,7 +205,7 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
         subprocess.run(["umount", disk], check=True)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("module", "keys"),
     [
@@ -247,11 +252,10 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_launcher_leaves_goes_at_the_next_start(tmp_path: Path) -> None:
-    env = {**environment(), "TMPDIR": str(tmp_path)}
+    env = environment(TMPDIR=str(tmp_path))
     keys = ["dataset=karate", "runtime.nproc=2", "runtime.device=cpu"]
     (tmp_path / "fullgnn-mine").mkdir()  # it has no lock, so it is not fullgnn's
-    line = [*OWN, *keys, LONG, "run_dir=killed"]
-    process = subprocess.Popen(line, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    process = start_command(OWN, *keys, LONG, "run_dir=killed", cwd=tmp_path, log=tmp_path / "log", env=env)
     wait(lambda: num_lines(tmp_path / "killed" / "epochs.jsonl") or process.poll() is not None, 60)
     ranks = children(process.pid)
     process.kill()

@@ -256,6 +256,7 @@ def test_own_ranks_each_say_why_and_end(tmp_path: Path) -> None:
     assert "Traceback" not in done.output
 
 
+@pytest.mark.sample(6)
 def test_torchrun_ranks_each_say_why_and_end(tmp_path: Path) -> None:
     arguments = ["-m", "fullgnn.train", "dataset=karate", "scheme=1.5d", "scheme.replication=2"]
     done = run_command(torchrun(3), *arguments, cwd=tmp_path)
@@ -263,6 +264,7 @@ def test_torchrun_ranks_each_say_why_and_end(tmp_path: Path) -> None:
     assert "fullgnn/train.py" not in done.output  # only torchrun's own traceback is printed
 
 
+@pytest.mark.sample(6)
 def test_torchrun_ranks_each_refuse_the_configuration(tmp_path: Path) -> None:
     done = run_command(torchrun(2), "-m", "fullgnn.train", "train.epoch=5", cwd=tmp_path)
     assert_refused(done, "unknown configuration key train.epoch: did you mean train.epochs?", 2)
@@ -270,13 +272,13 @@ def test_torchrun_ranks_each_refuse_the_configuration(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.sample(0)
 def _with_little_memory() -> None:
     """Leave this process, and those that it starts, a GiB more than it has."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30),) * 2)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("nproc", [1, 2])
 @pytest.mark.parametrize(
     "keys",
@@ -301,6 +303,7 @@ def test_memory_that_is_too_little_for_a_rank_is_one_line_with_the_bytes(
         )
 
 
+@pytest.mark.sample(6)
 def test_a_sweep_does_not_run_under_torchrun(tmp_path: Path) -> None:
     done = run_command(torchrun(2), "-m", "fullgnn.train", "-m", "seed=0,1", cwd=tmp_path)
     assert_refused(done, "a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun", 2)

@@ -208,6 +208,7 @@ def test_a_folder_that_is_none_is_one_line(config_dir: Any) -> None:
         train_graph(club(), CPU, config_dir=config_dir)
 
 
+@pytest.mark.sample(4)
 def test_a_class_trains_on_two_ranks_and_is_predicted_with(folder: Path, every_case: bool) -> None:
     """The class is one of the script under torchrun. A prediction calls it where it is named."""
     (folder / "script").mkdir()

@@ -60,6 +60,7 @@ def stated_version() -> str:
     return parser["metadata"]["version"]
 
 
+@pytest.mark.sample(4)
 def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) -> None:
     site, cwd = tmp_path / "site", tmp_path / "cwd"
     cwd.mkdir()
@@ -72,7 +73,7 @@ def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) 
     assert found.stdout.split() == [*paths, stated_version()]
 
     arguments = ["runtime.nproc=1", "runtime.device=cpu", "dataset=karate", "train.epochs=2", "run_dir=out"]
-    done = run_command(OWN, *arguments, cwd=cwd, env=env)
+    done = run_command(OWN, *arguments, cwd=cwd, env=env, new=True)
     assert done.status == 0, done.output
     record = read_record(cwd / "out")
     assert record.epochs == 2

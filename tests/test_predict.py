@@ -107,6 +107,7 @@ def karate_run(ranks: MakeRanks, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return train(ranks, tmp_path_factory.mktemp("karate") / "run", "dataset=karate")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("num_ranks", LAYOUTS)
 def test_the_best_weights_predict_what_the_training_wrote(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path, num_ranks: int
@@ -330,6 +331,7 @@ print("compiler:", "torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.sample(2)
 def test_sizes_are_checked_without_memory_and_without_the_compiler_of_torch(karate_run: Path, tmp_path: Path) -> None:
     """torch would take seconds to import its compiler, and say at the end of the run that a backend is missing."""
     done = run_command([sys.executable, "-c", CHECKS_SIZES], str(karate_run), cwd=tmp_path)
@@ -339,6 +341,7 @@ def test_sizes_are_checked_without_memory_and_without_the_compiler_of_torch(kara
     assert len(lines) > 10
 
 
+@pytest.mark.sample(2)
 def test_no_rank_holds_the_results_of_all_nodes(ranks: MakeRanks, several_labels_run: Path, tmp_path: Path) -> None:
     """41 nodes, 5 labels, a hidden layer of 16: no tensor has all rows, and rows arrive from one rank at a time."""
     for layer in ([], ["layer=0"]):
@@ -414,17 +417,23 @@ def _on_a_full_disk(world: World, folder: Path) -> str:
     return str(caught.value)
 
 
-def test_the_command_starts_its_ranks_or_runs_under_torchrun(karate_run: Path, tmp_path: Path) -> None:
-    own = [*torchrun(1)[:2], "fullgnn.predict"]
-    done = run_command(own, f"checkpoint={karate_run}", "runtime.nproc=2", MACHINE, "out=own", cwd=tmp_path)
+PREDICT = [sys.executable, "-m", "fullgnn.predict"]
+
+
+def test_the_command_starts_its_ranks(karate_run: Path, tmp_path: Path) -> None:
+    arguments = [f"checkpoint={karate_run}", "runtime.nproc=2", MACHINE, "out=own"]
+    done = run_command(PREDICT, *arguments, cwd=tmp_path)
     assert done.status == 0 and not done.errors, done.output
     assert "val_accuracy" in done.output and str(tmp_path / "own" / "outputs.npy") in done.output
-    under = run_command(
-        torchrun(2), "-m", "fullgnn.predict", f"checkpoint={karate_run}", MACHINE, "out=under", cwd=tmp_path
-    )
-    assert under.status == 0, under.output
-    assert np.array_equal(np.load(tmp_path / "own" / "outputs.npy"), np.load(tmp_path / "under" / "outputs.npy"))
-    again = run_command(own, f"checkpoint={karate_run}", "runtime.nproc=2", MACHINE, "out=own", cwd=tmp_path)
+    again = run_command(PREDICT, *arguments, cwd=tmp_path)
     assert again.status == 1 and len(again.errors) == 1 and "overwrite=true" in again.errors[0], again.output
-    shown = run_command(own, "--help", cwd=tmp_path)
+    shown = run_command(PREDICT, "--help", cwd=tmp_path)
     assert shown.status == 0 and "weights: best" in shown.output
+
+
+@pytest.mark.sample(6)
+def test_the_command_runs_under_torchrun_as_on_its_own_ranks(karate_run: Path, tmp_path: Path) -> None:
+    for out, command in {"own": [*PREDICT, "runtime.nproc=2"], "under": [*torchrun(2), *PREDICT[1:]]}.items():
+        done = run_command(command, f"checkpoint={karate_run}", MACHINE, f"out={out}", cwd=tmp_path)
+        assert done.status == 0 and not done.errors, done.output
+    assert np.array_equal(np.load(tmp_path / "own" / "outputs.npy"), np.load(tmp_path / "under" / "outputs.npy"))

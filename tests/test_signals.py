@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import OWN, run_command
-from tests.trainings import LONG, WAYS, is_running, training, wait
+from tests.trainings import EACH_WAY, LONG, NEW_PROCESSES, WAYS, is_running, training, wait
 
 
 @pytest.mark.parametrize(("name", "sweep"), [("SIGTERM", False), ("SIGINT", True)])
@@ -29,8 +29,14 @@ def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep
             assert (run.run_dir / "sweep.csv").read_text().count(",ok,") == 1
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(("way", "name"), [("torchrun", "SIGTERM"), ("forked", "SIGTERM"), ("launched", "SIGINT")])
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        ("forked", "SIGTERM"),
+        pytest.param("launched", "SIGINT", marks=NEW_PROCESSES),
+        pytest.param("torchrun", "SIGTERM", marks=NEW_PROCESSES),
+    ],
+)
 def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path: Path, way: str, name: str) -> None:
     with training(tmp_path, WAYS[way], LONG, "train.eval_every=100") as run:
         begin = time.monotonic()
@@ -49,8 +55,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path: Path, way: str, name
     assert [json.loads(line)["epoch"] for line in lines] == list(range(1, stopped + 3))
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH_WAY)
 def test_no_rank_outlives_its_launcher(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], LONG) as run:
         ranks = run.ranks
@@ -58,8 +63,7 @@ def test_no_rank_outlives_its_launcher(tmp_path: Path, way: str) -> None:
         wait(lambda: not any(map(is_running, ranks)), 5)
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH_WAY)
 def test_a_killed_rank_is_named_first_and_alone(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], LONG) as run:
         os.kill(run.ranks[1], signal.SIGKILL)
@@ -78,8 +82,7 @@ def ignore_hangup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("way", ["forked", "launched"])
+@pytest.mark.parametrize("way", EACH_WAY[:2])
 def test_nohup_keeps_a_run_alive(tmp_path: Path, way: str) -> None:
     with training(tmp_path, WAYS[way], "train.epochs=60", first=ignore_hangup) as run:
         for pid in run.ranks:

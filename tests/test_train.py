@@ -348,6 +348,7 @@ def test_a_failed_job_is_reported_and_the_sweep_goes_on(tmp_path: Path) -> None:
     assert not (run_dir / "0").exists() or not (run_dir / "0" / "record.json").exists()
 
 
+@pytest.mark.sample(3)
 def test_a_sweep_replaces_an_earlier_one_only_if_told(tmp_path: Path) -> None:
     karate.load(train_per_class=4, num_val=8, seed=0).save(tmp_path / "good.npz")
     sweep = ["-m", "dataset=npz", "dataset.path=good.npz", "runtime.nproc=1", "train.epochs=1", "run_dir=all"]
@@ -445,6 +446,7 @@ if int(__import__("os").environ.get("RANK", 0)) == 0:
 """
 
 
+@pytest.mark.sample(4)
 def test_a_graph_held_in_python(tmp_path: Path, every_case: bool) -> None:
     """A script without a __main__ guard gives the same run with python and with torchrun."""
     outputs = []
@@ -502,6 +504,7 @@ print("RANK", os.environ["RANK"], "ends well")
 """
 
 
+@pytest.mark.sample(4)
 def test_a_torchrun_script_trains_several_times(tmp_path: Path) -> None:
     """Between two calls that train, three calls fail: before the ranks join, while they join, and after that.
 

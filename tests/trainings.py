@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.commands import OWN, Forked, start_command, torchrun
 
 # The command as it runs where a GPU is visible: it starts new processes, not forks.
@@ -22,6 +24,9 @@ TORCHRUN = [*torchrun(2), "-m", "fullgnn.train"]
 SLACK = 2
 """A test allows this many times the seconds that users are promised: it shares its machine with other tests."""
 WAYS = {"forked": OWN, "launched": LAUNCHED, "torchrun": TORCHRUN}
+NEW_PROCESSES = pytest.mark.sample(6)
+"""For the ways that start new processes, each of which imports torch for seconds; a fork is tested at each commit."""
+EACH_WAY = ["forked", pytest.param("launched", marks=NEW_PROCESSES), pytest.param("torchrun", marks=NEW_PROCESSES)]
 
 
 @dataclass(frozen=True)

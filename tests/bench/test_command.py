@@ -3,12 +3,15 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.bench.operations import SHORT, read
 from tests.commands import run_command
 
 BENCH = [sys.executable, "-m", "fullgnn.bench"]
 
 
+@pytest.mark.sample(4)
 def test_an_epoch_on_two_processes_beside_one(tmp_path: Path) -> None:
     arguments = ["op=epoch", "nproc=2", "presets=[default]", "peers=[torch]", "alone=[]", "alone_threads=[1]"]
     arguments += ["separate=true", "out=here"]

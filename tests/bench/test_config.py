@@ -40,6 +40,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("overrides", WRONG)
 def test_a_mistake_is_one_line(overrides: str) -> None:
     with pytest.raises(ConfigError) as caught:

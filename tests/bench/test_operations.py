@@ -111,6 +111,7 @@ def test_epoch_on_one_process(ranks, tmp_path: Path) -> None:
     check_missing(record, "DGL", "dgl")
 
 
+@pytest.mark.sample(3)
 def test_epoch_of_a_gat(ranks, tmp_path: Path) -> None:
     arguments = ("op=epoch", "gnn=gat", "hidden=64", "presets=[default]", "peers=[torch,pyg,dgl]")
     ranks(1)(operate, *arguments, f"out={tmp_path}")
@@ -218,6 +219,7 @@ def test_which_presets_run_alone(ranks, alone: str, methods: list[str]) -> None:
     assert ranks(1)(methods_alone, alone) == [methods]
 
 
+@pytest.mark.sample(2)
 def test_sampling(ranks, tmp_path: Path) -> None:
     arguments = ("op=sampling", "fanouts=[4,3]", "batch_size=50", "batches=2", "peers=[dgl]")
     ranks(1)(operate, *arguments, f"out={tmp_path}")
@@ -235,6 +237,7 @@ def test_sampling(ranks, tmp_path: Path) -> None:
     assert record["problem"]["num_batches"] == -(-1223 // 50)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [1, 2])
 def test_minibatch(ranks, tmp_path: Path, size: int) -> None:
     arguments = ("op=minibatch", "fanouts=[4,3]", "batch_size=50", "batches=20", "hidden=16", "peers=[dgl,pyg]")

@@ -277,6 +277,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("overrides", WRONG)
 def test_a_wrong_configuration_is_one_line_that_names_the_cure(overrides: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -72,6 +72,7 @@ def trained(config: dict[str, Any]) -> Trained:
     return replace(found, run_config=config)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("poison", POISONS)
 @pytest.mark.parametrize("group", CALLING)
 def test_no_group_of_a_checkpoint_is_called(group: str, poison: str, monkeypatch: pytest.MonkeyPatch) -> None:

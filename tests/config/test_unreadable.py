@@ -56,6 +56,7 @@ def printed(text: str) -> str:
     return argument
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("value", UNREADABLE)
 def test_the_printed_argument_is_the_value(value: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -118,6 +119,7 @@ def test_commas_of_a_sweep_stay(argument: str, values: list) -> None:
     assert pasteable("dataset.path=choice(a=b,c)", sweep=True) is None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("module", "key"),
     [

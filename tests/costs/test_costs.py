@@ -51,7 +51,7 @@ def planned_bytes(cfg: Config, world_size: int, kind: str) -> list[dict[str, int
     return [{name: counts[rank] for name, counts in received.items() if counts[rank]} for rank in range(world_size)]
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, choice: str) -> None:
@@ -86,7 +86,7 @@ def received_by_edges(world: World, cfgs: list[Config], kind: str) -> list[dict[
     return found
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_the_bytes_of_models_that_read_edges_are_those_of_the_job(
     ranks, world_size: int, replication: int, every_case: bool

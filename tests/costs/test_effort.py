@@ -83,6 +83,7 @@ def test_a_profile_of_the_whole_machine_serves_every_graph(tmp_path: Path) -> No
     assert kept_or_needed(runtime, 2, not_asked) == (replace(HARDWARE, source="all"), WHOLE)
 
 
+@pytest.mark.sample(2)
 def test_auto_measures_little_for_a_small_graph_and_keeps_it(tmp_path: Path) -> None:
     run = ["dataset=karate", "scheme=auto", "runtime.nproc=2", "runtime.device=cpu", "train.epochs=1"]
     for number in (1, 2):

@@ -209,6 +209,7 @@ def launch_tiny(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> Non
     launch_workers(["-c", TINY_RANK.format(tiny=TINY), *arguments[2:]], nproc, runtime)
 
 
+@pytest.mark.sample(4)
 def test_auto_starts_ranks_that_measure(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(hardware, "launch_workers", launch_tiny)
     found = load_hardware("auto", runtime(tmp_path), 2)
@@ -217,6 +218,7 @@ def test_auto_starts_ranks_that_measure(tmp_path: Path, monkeypatch) -> None:
     assert cached_hardware(runtime(tmp_path), 2) == found
 
 
+@pytest.mark.sample(4)
 def test_a_mistake_that_the_ranks_find_is_one_error(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(hardware, "launch_workers", launch_tiny)
     with pytest.raises(FullGNNError, match="runtime.backend=nccl needs GPUs: use runtime.backend=gloo"):

@@ -175,25 +175,27 @@ EDGE_GRAPH = replace(GRAPH, num_classes=41)
 """Its shapes of attention are those of other tests, so that fewer loops are compiled."""
 
 
-def test_the_passes_over_edges_are_those_of_the_layers() -> None:
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("model", EDGE_MODELS)
+def test_the_passes_over_edges_are_those_of_the_layers(model: str) -> None:
     """Two layers with heads of 8 x 8 and 1 x 41 columns; with the maximum, of 128 and 32, whose features need no
     gradient."""
     n, item = GRAPH.num_nodes, 4
-    traces = {}
-    for name, overrides in EDGE_MODELS.items():
-        cfg = with_supported_optimizations(config(*overrides))
-        traces[name] = trace_epoch(estimated_job(cfg, 2, EDGE_GRAPH), 0)
-    found = {name: [(one.name, one.reads) for one in trace.passes if one.reads] for name, trace in traces.items()}
+    cfg = with_supported_optimizations(config(*EDGE_MODELS[model]))
+    trace = trace_epoch(estimated_job(cfg, 2, EDGE_GRAPH), 0)
 
     def reads(of_sources: int, of_targets: int = 0, of_winners: int = 0) -> EdgeReads:
         return EdgeReads(item * of_sources, item * of_targets, item * of_winners)
 
-    gat = [("adj", reads(72)), ("loss", reads(42)), ("loss", reads(42, 45)), ("adj", reads(72, 96))]
-    gatv2 = [("adj", reads(64)), ("loss", reads(41)), ("loss", reads(41, 85)), ("adj", reads(64, 152))]
-    assert found["gat"] == gat and found["gatv2"] == gatv2
-    assert found["maximum"] == [("adj", reads(128)), ("loss", reads(32)), ("loss", reads(0, of_winners=64))]
-    assert [sorted(trace.transposed) for trace in traces.values()] == [["adj", "loss"], ["adj", "loss"], []]
-    assert Gemm(n // 2, 128, 80) in traces["gat"].gemms and traces["gat"].products == []
+    expected = {
+        "gat": [("adj", reads(72)), ("loss", reads(42)), ("loss", reads(42, 45)), ("adj", reads(72, 96))],
+        "gatv2": [("adj", reads(64)), ("loss", reads(41)), ("loss", reads(41, 85)), ("adj", reads(64, 152))],
+        "maximum": [("adj", reads(128)), ("loss", reads(32)), ("loss", reads(0, of_winners=64))],
+    }
+    assert [(one.name, one.reads) for one in trace.passes if one.reads] == expected[model]
+    assert sorted(trace.transposed) == ([] if model == "maximum" else ["adj", "loss"])
+    if model == "gat":
+        assert Gemm(n // 2, 128, 80) in trace.gemms and trace.products == []
 
 
 def test_what_the_planner_does_not_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +234,7 @@ def test_passes_over_edges_follow_their_own_rate() -> None:
     assert trained < one.prediction.time_ms["spmm"] / 1e3 < 2 * trained
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("model", EDGE_MODELS)
 def test_memory_of_models_that_read_edges_is_that_of_the_run(model: str) -> None:
     overrides = ["dataset=synthetic", "dataset.num_nodes=30000", "dataset.num_edges=300000", "dataset.num_features=32"]
@@ -265,6 +268,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
     assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
 
 
+@pytest.mark.sample(2)
 def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 33 features and rows of 41 hidden features are padded to 48 numbers."""
     monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu",))

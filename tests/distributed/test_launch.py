@@ -99,6 +99,7 @@ def compiles_without_imports() -> None:
     assert not [name for name in set(sys.modules) - before if name.startswith(("numba.np.", "numba.cpython."))]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("work", ["sums_in_several_threads, 10**6", "compiles_without_imports"])
 def test_a_fork_computes_in_several_threads_and_its_compiler_is_loaded(work: str) -> None:
     """A process that may fork has started no OpenMP threads, for which its forks would wait forever. It has loaded

@@ -130,6 +130,7 @@ def test_a_script_is_refused_and_the_line_that_is_printed_trains(tmp_path: Path)
     assert read_record(tmp_path / "my run").world_size == 2
 
 
+@pytest.mark.sample(3)
 def test_with_the_key_each_task_is_a_run_of_its_own(tmp_path: Path, monkeypatch) -> None:
     for task in ("0", "1"):
         use(monkeypatch, {**SRUN, "SLURM_PROCID": task})

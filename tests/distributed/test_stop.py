@@ -121,7 +121,7 @@ def launch(function: Callable) -> None:
     launch_workers(["-c", script], 2, runtime())
 
 
-@pytest.mark.parametrize("start", [fork, launch])
+@pytest.mark.parametrize("start", [fork, pytest.param(launch, marks=pytest.mark.sample(4))])
 def test_ranks_may_stop_in_order(monkeypatch, tmp_path: Path, start: Callable) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)

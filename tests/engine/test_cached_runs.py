@@ -89,6 +89,7 @@ GRAPH = dense_graph("symmetric").graph()
 NUM_FEATURES = GRAPH.num_features
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("world_size", "replication", "overrides", "num_slices"),
     [
@@ -120,6 +121,7 @@ def test_the_second_run_loads_and_is_the_first_to_the_bit(
     assert [sum(what in line for line in second[0].lines) for what in ("prepared graph", "A @ H0")] == [1, 1]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
 @pytest.mark.parametrize("split_rows", [True, False])
 def test_if_one_rank_lacks_its_file_all_multiply(
@@ -237,6 +239,7 @@ def kept(ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_each_part_of_a_key_alone(ranks, kept: Path, tmp_path: Path, change: str) -> None:
     overrides, graph, missed = CHANGES[change]

@@ -171,6 +171,7 @@ def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replica
             )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("fails", ["made", "early", "late"])
 @pytest.mark.parametrize("optimizer", [["optimizer=adam"], ["optimizer=sgd", "optimizer.momentum=0.9"]])
 def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: list[str]) -> None:
@@ -289,6 +290,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
     return {"differ": differ, "alive": after["alive"], "made": len(graphs[0].midway.made)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("last", [1, 12, 30, 45, 10_000])
 @pytest.mark.parametrize("optimizer", [["optimizer=adam"], ["optimizer=sgd", "optimizer.momentum=0.9"]])
 def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, optimizer: list[str]) -> None:
@@ -600,7 +602,7 @@ def waits_in_a_step(world: World, cfg: Config) -> tuple[list[str], int]:
     return waits.seen, waits.total
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize(
     "overrides",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch.distributed as dist
 
 from fullgnn import train, train_minibatch
@@ -26,6 +27,7 @@ FULL_BATCH = {
 }
 
 
+@pytest.mark.sample(3)
 def test_no_phase_is_negative_and_all_add_up_to_the_epoch(ranks, tmp_path: Path) -> None:
     """With collectives so slow that a time that counts for two phases exceeds the rest of the epoch."""
     found = ranks(2)(_all_cases, str(tmp_path))

@@ -43,7 +43,7 @@ def in_chunks(world: World, num_rows: int, run: Callable[..., Any], *args: Any) 
         host_rows.CHUNK_BYTES = before
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("overrides", [[], ["model.num_layers=1"], ["scheme.split_rows=false", "reorder=shuffle"]])
 def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, overrides) -> None:
@@ -65,7 +65,7 @@ def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, r
             assert training.difference(found, expected) < 1e-11, kind
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replication: int, num_layers: int) -> None:
@@ -78,6 +78,7 @@ def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
         training.assert_equal_on_all_ranks(outcomes)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("offload", ["never", "always"])

@@ -93,6 +93,7 @@ def test_optimizers_carry_their_settings() -> None:
     assert make_optimizer({**config().optimizer, "fused": False}, model).defaults["fused"] is False
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("warmup", [0, 1, 4, 10])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_learning_rates_follow_the_formula(schedule: str, warmup: int) -> None:

@@ -69,6 +69,7 @@ def run(world: World, sampled: bool, overrides: list[str]) -> tuple[RunRecord, C
     return record, heard.counts
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("cached", [False, True], ids=["anew", "cached"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["full batch", "sampled"])
 def test_one_line_and_one_entry_for_each_remark(file: Path, sampled: bool, cached: bool) -> None:

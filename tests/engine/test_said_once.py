@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import OWN, Finished, run_command
-from tests.test_signals import WAYS
+from tests.trainings import EACH_WAY, WAYS
 
 RUN = ["dataset=karate", "runtime.device=cpu", "runtime.nproc=2", "resume=auto", "run_dir=run"]
 CHECKPOINTS = Path("run") / "checkpoints"
@@ -25,8 +25,7 @@ def damage(folder: Path, *epochs: int) -> None:
         (folder / CHECKPOINTS / f"epoch_{epoch:06d}" / "files.json").write_text("damaged")
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH_WAY)
 def test_each_remark_is_said_once(way: str, tmp_path: Path) -> None:
     def run(epochs: int) -> Finished:
         return run_command(WAYS[way], *RUN, "train.checkpoint_every=1", f"train.epochs={epochs}", cwd=tmp_path)
@@ -40,8 +39,7 @@ def test_each_remark_is_said_once(way: str, tmp_path: Path) -> None:
     assert len(finished) == len(set(finished)) and re.search(r"has finished$|nothing is left to train$", finished[-1])
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("way", ["forked", "launched"])  # every rank of torchrun ends with the error
+@pytest.mark.parametrize("way", EACH_WAY[:2])  # every rank of torchrun ends with the error
 def test_damaged_checkpoints_alone_are_named_once(way: str, tmp_path: Path) -> None:
     assert run_command(OWN, *RUN, "train.checkpoint_every=1", "train.epochs=2", cwd=tmp_path).status == 0
     damage(tmp_path, 1, 2)

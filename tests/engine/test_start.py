@@ -25,7 +25,7 @@ cfg = load_config(compose("dataset=digits", "model.dropout=0.5", "train.epochs=3
                           "train.clip_norm=1", "schedule=cosine", "schedule.warmup_epochs=1"))
 with world_of_one(cfg.runtime) as world:
     run_on(world, cfg)
-print(sorted({"torch._dynamo", "sympy", "triton", "matplotlib", "networkx"} & {*sys.modules}))
+print(sorted({"torch._dynamo", "sympy", "triton", "matplotlib", "tensorboard", "networkx"} & {*sys.modules}))
 """
 
 

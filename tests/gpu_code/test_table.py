@@ -25,16 +25,19 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return json.loads(out.read_text())["rows"]
 
 
+@pytest.mark.sample(3)
 def test_rows_of_x_are_read_in_vectors(compiled: list[dict[str, Any]]) -> None:
     for row in compiled:
         assert row["loads"] and row["scalar_loads"] == 0, row
 
 
+@pytest.mark.sample(3)
 def test_no_register_is_spilled(compiled: list[dict[str, Any]]) -> None:
     for row in compiled:
         assert row["stack_bytes"] == 0 and row["ctas"] >= 1, row
 
 
+@pytest.mark.sample(3)
 def test_every_kind_of_row_is_met(compiled: list[dict[str, Any]]) -> None:
     """The kinds are bins of rows, the parts of heavy rows and their sums, and panels."""
     kinds = {(row["kernel"], row["width"], row["function"]): row["compiled"] for row in compiled}
@@ -60,7 +63,7 @@ RARE = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kernel", RARE)
 def test_the_host_asks_for_what_can_be_launched(tmp_path: Path, kernel: str) -> None:
     """Calls that training makes rarely have valid arguments, grids and options, up to the launch."""

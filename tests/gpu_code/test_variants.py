@@ -1,5 +1,6 @@
 """Every kernel for GPUs compiles for every supported generation of GPUs, on a machine without a GPU."""
 
+import functools
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ from tests.triton_device import needs_triton
 pytestmark = [needs_triton, pytest.mark.timeout(600)]  # with --all, hundreds of variants are compiled
 
 
+@pytest.mark.sample(2)
 def test_whoever_trains_on_a_cpu_imports_no_triton() -> None:
     """A fresh process computes a dropout mask, a product with its activation, gradients and a loss."""
     script = """
@@ -31,16 +33,21 @@ assert "numba" in sys.modules and "triton" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module")
-def compiled(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """The compiled variants of all modules; without --all, a sample."""
-    every = ["--all"] if request.config.getoption("--all") else []
-    return [json.loads(line) for line in output_of("tests.gpu_code.variants", *every).splitlines()]
+@functools.cache
+def compiled(module: str, every_case: bool) -> list[dict[str, Any]]:
+    """The compiled variants of a module, or a sample of them."""
+    every = ["--all"] if every_case else []
+    return [json.loads(line) for line in output_of("tests.gpu_code.variants", *every, module).splitlines()]
 
 
+def compiled_products(name: str, every_case: bool) -> list[dict[str, Any]]:
+    return compiled(f"fullgnn.kernels.spmm._{name}_gpu", every_case)
+
+
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("module", gpu_modules())
-def test_compiles(compiled: list[dict[str, Any]], module: str) -> None:
-    lines = [line for line in compiled if line["module"] == module]
+def test_compiles(module: str, every_case: bool) -> None:
+    lines = compiled(module, every_case)
     assert {line["capability"] for line in lines} == {*CAPABILITIES}, "the module offers no variants"
     for line in lines:
         assert "error" not in line and line["cubin_bytes"] > 0, line
@@ -51,23 +58,31 @@ def test_compiles(compiled: list[dict[str, Any]], module: str) -> None:
         assert line["stack_bytes"] == 0, ("registers are spilled", line)
 
 
-def test_no_thread_waits_for_another_between_two_edges(compiled: list[dict[str, Any]]) -> None:
+@pytest.mark.sample(4)
+def test_no_thread_waits_for_another_between_two_edges(every_case: bool) -> None:
     """The innermost loops of the persistent kernel that load X have no barrier."""
-    lines = [line for line in compiled if line["kernel"] == "walk_rows"]
+    lines = [line for line in compiled_products("persistent", every_case) if line["kernel"] == "walk_rows"]
     assert lines and all(line["barriers_in_loops_over_x"] == [0, 0] for line in lines), lines
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["csr", "persistent", "panels", "planes"])
-def test_rows_of_x_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]], name: str) -> None:
+def test_rows_of_x_are_loaded_16_bytes_at_a_time(name: str, every_case: bool) -> None:
     """Rows of the widths 41, 47, 10 ... are loaded so as well: the compiler must see that rows are padded."""
-    lines = [line for line in compiled if line["module"] == f"fullgnn.kernels.spmm._{name}_gpu"]
+    lines = compiled_products(name, every_case)
     assert lines and all(line["bytes_of_loads_of_x"] == [16] for line in lines), lines
 
 
-def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -> None:
+def compiled_panels(every_case: bool) -> list[dict[str, Any]]:
+    lines = compiled_products("panels", every_case) + compiled_products("planes", every_case)
+    return [line for line in lines if line["kernel"] in ("multiply_panels", "multiply_planes")]
+
+
+@pytest.mark.sample(8)
+def test_panels_are_multiplied_by_tensor_cores(every_case: bool) -> None:
     """The bfloat16 modes use instructions of their generation's tensor cores; float32 uses no tensor cores."""
     units = {80: {"mma.sync"}, 90: {"mma.sync", "wgmma.mma_async"}, 100: {"mma.sync", "tcgen05.mma"}}
-    lines = [line for line in compiled if line["kernel"] in ("multiply_panels", "multiply_planes")]
+    lines = compiled_panels(every_case)
     modes = {mode for line in lines for mode in re.findall(r"'MODE': '(\w+)'", line["constants"])}
     assert modes == {"bf16x3", "bf16x2", "bf16", "ieee"}
     for line in lines:
@@ -75,10 +90,11 @@ def test_panels_are_multiplied_by_tensor_cores(compiled: list[dict[str, Any]]) -
         assert used <= units[line["capability"]] and bool(used) == ("'ieee'" not in line["constants"]), line
 
 
-def test_panels_leave_room_for_three_programs_on_a_multiprocessor(compiled: list[dict[str, Any]]) -> None:
+@pytest.mark.sample(8)
+def test_panels_leave_room_for_three_programs_on_a_multiprocessor(every_case: bool) -> None:
     """A Hopper multiprocessor has 65,536 registers, of which each thread gets a multiple of eight, and 228 KB of shared
     memory, 1 KB of it reserved for each program. A program of eight warps, for 128 rows, counts for two."""
-    lines = [line for line in compiled if line["kernel"] in ("multiply_panels", "multiply_planes")]
+    lines = compiled_panels(every_case)
     for line in (line for line in lines if line["capability"] == 90):
         warps = line["options"]["num_warps"]
         registers = -(-line["registers"] // 8) * 8

@@ -69,6 +69,7 @@ def test_chosen_rows_and_columns(dense):
     _is_pattern(select(pattern_of(dense), rows=rows), places[rows])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("first", [0, 7, -3])
 def test_the_diagonal_becomes_one(dense, first):
     wanted = dense.copy()

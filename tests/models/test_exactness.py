@@ -147,6 +147,7 @@ def sharp_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     return step(sharpen(job.model), job.graph, scheme)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2), (6, 3)])
 @pytest.mark.parametrize("split", ["true", "false"])
 def test_attention_to_neighbours_on_several_replicas_with_large_logits(
@@ -197,7 +198,7 @@ def test_the_rows_of_other_ranks_live_for_a_stage(ranks) -> None:
         assert rank["kept"] <= max(rank["num_own"], heads * width)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS)
 def test_a_step_equals_the_dense_block(
@@ -239,6 +240,7 @@ OPTIONS = [
 """Keys of models, and of optimizations that read their input in another form."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS)
 def test_options_of_models_equal_the_dense_block(
     ranks, scheme: str, world_size: int, replication: int, every_case: bool
@@ -276,7 +278,7 @@ def test_an_epoch_of_sgc_reads_no_edge(ranks, scheme: str, world_size: int, repl
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS)
-@pytest.mark.sample(10)
+@pytest.mark.sample(19)
 def test_twenty_epochs_equal_the_dense_block(ranks, model: str, scheme: str, world_size: int, replication: int) -> None:
     for kind in ("symmetric", "directed"):
         cfg = case(model, scheme, replication)

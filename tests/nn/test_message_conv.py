@@ -91,7 +91,7 @@ def convolved(world: World, cfg: Config, kind: str, cases: list[tuple[str, bool,
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("split", ["true", "false"])
-@pytest.mark.sample(7)
+@pytest.mark.sample(14)
 def test_messages_and_all_gradients_are_exact(
     ranks, world_size: int, replication: int, split: str, every_case: bool
 ) -> None:

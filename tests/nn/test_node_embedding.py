@@ -77,6 +77,7 @@ def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize(("world_size", "replication", "overrides"), LAYOUTS)
 def test_gradients(ranks, world_size: int, replication: int, overrides: list[str], features: bool) -> None:
@@ -115,7 +116,7 @@ def trained(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("model", [[], ["model=mlp"], ["model=gat", "model.heads=2"]])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_training_does_not_depend_on_the_layout(ranks, model: list[str], optimizer: str) -> None:

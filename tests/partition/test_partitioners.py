@@ -47,6 +47,7 @@ def permuted(adj: sparse.csr_array, perm: np.ndarray) -> sparse.csr_array:
     return adj[perm][:, perm].tocsr()
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 8, 20])
 def test_every_node_is_in_one_part_in_order_and_the_graph_is_left_alone(partitioner, num_parts, tiny_graph) -> None:
     before, train_mask = tiny_graph.copy(), every_third(tiny_graph)

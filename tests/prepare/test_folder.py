@@ -37,6 +37,7 @@ def made(kind: str, num_parts: int, path: Path | None = None) -> PreparedGraph:
     return prepared if path is None else open_folder(write_folder(prepared, path))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("in_folder", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_parts", [1, 3, 5])

@@ -17,6 +17,7 @@ def equal(adj: sparse.csr_array, num_parts: int) -> Cut:
     return Cut.consecutive(Partition.equal(adj.shape[0], num_parts), used="contiguous")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("num_parts", [1, 3, 8])
 @pytest.mark.parametrize("partitioner", [partition.contiguous, partition.random, partition.metis])
@@ -37,6 +38,7 @@ def test_one_part_is_the_whole_graph(method, planted) -> None:
     assert np.array_equal(blockwise(planted, method, equal(planted, 1), seed=4)[0], method(planted, 4))
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("num_parts", [1, 2, 5, 20])
 @pytest.mark.parametrize("partitioner", [partition.contiguous, partition.random])

@@ -21,6 +21,7 @@ def empty_sections(text: str) -> dict[str, str]:
     return dict(found)
 
 
+@pytest.mark.sample(2)
 def test_sections_of_a_small_run_without_anything_to_show_are_one_line_each(tmp_path: Path) -> None:
     run = ["dataset=karate", "runtime.device=cpu", "runtime.nproc=2", "train.epochs=2", "run_dir=run"]
     assert run_command(OWN, *run, cwd=tmp_path).status == 0

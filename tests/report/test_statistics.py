@@ -49,6 +49,7 @@ def assert_counted_alike(folder: Path, train: Callable[[list[str]], object]) -> 
     assert files_of(cached) == before
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("self_loops", [True, False])
 def test_a_report_counts_what_the_run_would_have_counted(tmp_path: Path, self_loops: bool) -> None:
     def train(overrides: list[str]) -> None:
@@ -78,6 +79,7 @@ def test_several_ranks_leave_one_graph(ranks, tmp_path: Path) -> None:
     assert_counted_alike(tmp_path, lambda overrides: ranks(2)(trained, overrides))
 
 
+@pytest.mark.sample(3)
 def test_sampled_training_has_the_statistics_of_its_evaluation(tmp_path: Path) -> None:
     def train(overrides: list[str]) -> None:
         cfg = minibatch_config(*COMMON, "loader.batch_size=60", *overrides)

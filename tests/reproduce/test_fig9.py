@@ -15,6 +15,7 @@ from fullgnn.reproduce.graphs import case
 from fullgnn.reproduce.jobs import JobTimes, fastest, load_links, prepare_job
 from fullgnn.reproduce.result import Result
 
+pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
 TINY = (
     "datasets=[reddit-like]",
     "scale=0.01",

@@ -20,6 +20,7 @@ from fullgnn.reproduce.products import l2_hit_rates, product
 from fullgnn.reproduce.result import Result, TableRow
 
 pytest.importorskip("pymetis")
+pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
 
 TINY = ["device=cpu", "threads=1", "rounds=1", "data_root=null"]
 

@@ -16,6 +16,7 @@ from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.pipeline import makespan
 from fullgnn.reproduce.result import Result, number, with_label
 
+pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
 TINY = [
     "device=cpu", "nproc=1", "threads=1", "data_root=null", "scale=0.01", "datasets=[yelp-like]", "fanouts=[3,2]",
     "batch_size=32", "batches=2", "rounds=4", "peers=[dgl]",

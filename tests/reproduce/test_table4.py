@@ -11,6 +11,7 @@ from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.plot import _bars
 from fullgnn.reproduce.result import Bars, Result
 
+pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
 TINY = ("datasets=[reddit-like]", "scale=0.008", "links=h200x8", "device=cpu", "epochs=2", "warmup=0")
 
 

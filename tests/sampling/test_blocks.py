@@ -131,6 +131,7 @@ def dense_block(case: Case, hop: Hop, needs: Needs) -> Block:
     )
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weights"])
 @pytest.mark.parametrize("by_weight", [False, True], ids=["uniform", "by weight"])
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
@@ -196,6 +197,7 @@ def gradients(model: torch.nn.Module, x: Tensor, blocks: list[Block], weight: Te
     return [out.detach(), x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weights"])
 @pytest.mark.parametrize("name", MODELS)
 def test_models_on_sampled_blocks_are_those_on_dense_ones(name: str, weighted: bool) -> None:
@@ -231,6 +233,7 @@ class Messages(MessageConv):
         return found if edge_value is None else found * edge_value
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("self_loops", [False, True], ids=["stored", "loops"])
 @pytest.mark.parametrize("aggregation", ["sum", "mean", "max"])
 def test_messages_on_sampled_blocks(aggregation: str, self_loops: bool) -> None:

@@ -34,6 +34,7 @@ def trained(path: Path, run_dir: Path, *keys: str) -> dict[str, Any]:
     return left(run_dir)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_workers_and_a_resume_train_the_same_bits(tmp_path: Path, weight: str) -> None:
     graph = dense_graph("directed").graph()

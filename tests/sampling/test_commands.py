@@ -59,7 +59,7 @@ def descendants(pid: int) -> dict[int, int]:
     return found
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("way", ["own", "torchrun"])
 def test_a_killed_worker_is_named_and_ends_the_job_soon(tmp_path: Path, way: str) -> None:
     line = [*COMMAND, "runtime.nproc=2"] if way == "own" else [*torchrun(2), "-m", "fullgnn.train_minibatch"]

@@ -83,6 +83,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", KEYS)
 def test_any_number_of_ranks_gives_the_same_curve(
     ranks,

@@ -24,7 +24,7 @@ def triton(triton_on_cpu: None) -> None:
     """Without a GPU, Triton's interpreter runs the kernels."""
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("fanouts", [[3], [5, 4, 3], [ALL, 2], [2, ALL, 12], [40, 1]], ids=str)
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
 @pytest.mark.parametrize("by_weight", [False, True], ids=["uniform", "weighted"])

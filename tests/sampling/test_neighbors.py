@@ -46,7 +46,7 @@ def equal(one: Sequence[Hop], other: Sequence[Hop]) -> bool:
     return all(a is b is None or (a.dtype == b.dtype and np.array_equal(a, b)) for a, b in pairs)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(19)
 @pytest.mark.parametrize("fanouts", HOPS, ids=str)
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
 @pytest.mark.parametrize("by_weight", [False, True], ids=["uniform", "weighted"])
@@ -162,6 +162,7 @@ def occurrences(sampler: NeighborSampler, num_epochs: int) -> np.ndarray:
     return np.bincount(np.concatenate(drawn), minlength=len(sampler.indices))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("degree", [12, 64, 65, 300])
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
 def test_each_neighbour_is_equally_likely(degree: int, replace: bool) -> None:
@@ -221,6 +222,7 @@ def test_weighted_draws_without_replacement_take_the_first_by_weight() -> None:
     assert np.allclose(counts / epochs, wanted, atol=4 * np.sqrt(0.25 / epochs))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
 @pytest.mark.parametrize("fanout", [1, 3, 9])
 def test_factors_make_weighted_sums_unbiased(replace: bool, fanout: int) -> None:

@@ -82,7 +82,7 @@ def same(one: dict[str, Any], other: dict[str, Any], tolerance: float) -> None:
         torch.testing.assert_close(one["model"], other["model"], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", MODELS)
 def test_any_number_of_ranks_gives_the_same_curve(
@@ -108,6 +108,7 @@ FULL_BATCH = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", FULL_BATCH)
 def test_all_neighbours_of_all_targets_are_full_batch_training(

@@ -94,6 +94,7 @@ def same_batches(one: list[list[torch.Tensor]], other: list[list[torch.Tensor]])
     )
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 @pytest.mark.parametrize(
     ("num_slots", "num_rows", "num_bytes"), [(2, 900, 1 << 20), (1, 900, 1 << 20), (1, 40, 1 << 20), (3, 64, 100)]

@@ -79,7 +79,7 @@ def expected_rows(rank: dict, adj: np.ndarray, replication: int, cfg: Config) ->
     return rows
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(19)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("kind", ["symmetric", "directed"])
 def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, replication: int, kind: str) -> None:
@@ -108,7 +108,7 @@ def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, r
         assert held == sorted(list(range(29)) * copies)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
 def test_mean_words_follow_the_formula(ranks, world_size: int, replication: int, stage_order: str) -> None:

@@ -40,20 +40,24 @@ def single_process(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, cases(1, dtype, ORDERS[:1]), graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_loss_after_50_epochs(ranks, graph, single_process, world_size: int, replication: int, dtype: str) -> None:
-    for losses in ranks(world_size)(final_losses, cases(replication, dtype, ORDERS), graph):
-        expected = single_process[dtype] * len(ORDERS)
+def test_loss_after_50_epochs(
+    ranks, graph, single_process, world_size: int, replication: int, dtype: str, every_case: bool
+) -> None:
+    orders = ORDERS if every_case else ORDERS[LAYOUTS.index((world_size, replication)) % 2 :: 2]
+    for losses in ranks(world_size)(final_losses, cases(replication, dtype, orders), graph):
+        expected = single_process[dtype] * len(orders)
         assert losses == pytest.approx(expected, rel=TOLERANCE[dtype], abs=0)
         assert losses[0] < 1.55  # the loss fell: ln 5 = 1.609 at the start
 
 
+@pytest.mark.sample(2)
 def test_every_order_leaves_the_curve_as_it_is(ranks, graph, single_process, every_case) -> None:
-    orders = [("shuffle", "block"), ("degree", "whole"), ("slashburn", "block")]
+    orders = [("shuffle", "block"), ("slashburn", "whole")]
     if every_case:
-        orders += [("shuffle", "whole"), ("degree", "block"), ("slashburn", "whole")]
+        orders += [("shuffle", "whole"), ("degree", "block"), ("degree", "whole"), ("slashburn", "block")]
     for losses in ranks(4)(final_losses, cases(2, "float64", orders), graph):
         assert losses == pytest.approx(single_process["float64"] * len(orders), rel=TOLERANCE["float64"], abs=0)
 
@@ -68,7 +72,7 @@ def hetu(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, [preset_case("hetu", 1, dtype)], graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_presets_leave_the_curve_as_it_is(ranks, graph, hetu, world_size: int, replication: int, dtype: str) -> None:

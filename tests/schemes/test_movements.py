@@ -159,7 +159,7 @@ def check(found: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, copi
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("kind", ["directed", "weighted", "corner"])
-@pytest.mark.sample(11)
+@pytest.mark.sample(13)
 def test_movements_and_their_adjoints(ranks, world_size: int, replication: int, kind: str, every_case: bool) -> None:
     choices = [choice for choice in CHOICES if world_size > 1 or choice == CHOICES[0]]
     chosen = choices if every_case else choices[LAYOUTS.index((world_size, replication)) % 6 :: 6]

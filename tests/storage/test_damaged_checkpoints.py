@@ -186,6 +186,7 @@ def _assert_equal(one: Any, other: Any) -> None:
         assert one == other
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["best", "last"])
 def test_version_0_1_predicts_the_same_bits(tmp_path: Path, kind: str) -> None:
     """The outputs are those that version 0.1 wrote at the end of its training."""
@@ -201,7 +202,7 @@ def test_version_0_1_predicts_the_same_bits(tmp_path: Path, kind: str) -> None:
 CHECKPOINTS = ("version 0.1", "now")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
 @pytest.mark.parametrize("version", CHECKPOINTS)
 def test_a_damaged_checkpoint_is_named_or_whole(
@@ -211,7 +212,7 @@ def test_a_damaged_checkpoint_is_named_or_whole(
     _try_damages(whole, tmp_path / "checkpoints" / whole.name, use_checkpoint, block, every_case)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
 def test_a_damaged_prepared_graph_is_named_or_whole(tmp_path: Path, block: int, every_case: bool) -> None:
     path = tmp_path / "whole"
@@ -240,7 +241,7 @@ def _try_damages(whole: Path, folder: Path, use: Any, block: int, every_case: bo
     assert refused  # most damages count
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
 def test_an_edited_checkpoint_is_named_or_used(tmp_path: Path, block: int, every_case: bool) -> None:
     """Values of all kinds in all places of the files, with right checksums."""
@@ -259,7 +260,7 @@ def test_an_edited_checkpoint_is_named_or_used(tmp_path: Path, block: int, every
         assert is_right(outcome), f"{file.name}, seed {seed}: {outcome}"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
 def test_an_edited_prepared_graph_is_named_or_used(tmp_path: Path, block: int, every_case: bool) -> None:
     """Values of all kinds in layout.json, and arrays of all kinds with right checksums."""
@@ -299,7 +300,7 @@ def _odd_array(array: np.ndarray, seed: int) -> np.ndarray:
     return others[seed // 2 % len(others)]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
 def test_damaged_files_of_a_run_are_named_or_read(
     tmp_path: Path, run_folder: Path, block: int, every_case: bool

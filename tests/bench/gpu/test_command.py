@@ -89,6 +89,7 @@ def toy(tmp_path_factory, parts):
     return tmp_path / "found", "\n".join(outputs)
 
 
+@pytest.mark.sample(4)
 def test_a_toy_run_leaves_a_few_small_files(toy, parts):
     folder, _ = toy
     names = [f"{part}.{kind}" for part in parts for kind in ("json", "md")]
@@ -116,6 +117,7 @@ def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
     assert all(name in page for name in passed + missing)
 
 
+@pytest.mark.sample(4)
 def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
     monkeypatch.setattr(gpu, "INTERPRETED", True)
     record = read(toy[0], "products")
@@ -190,7 +192,7 @@ def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
         assert graphs == [graph for graph in LOOKALIKES for _ in range(2)] and found[-1][0].name == "whole"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("stop", ["kill", "terminate"])
 def test_what_was_found_outlives_the_run(tmp_path, stop):
     """The test stops the process after the first rate, while the process measures others."""

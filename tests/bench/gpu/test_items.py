@@ -31,6 +31,7 @@ def states(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.sample(3)
 def test_what_a_process_found_before_it_died_is_kept(states):
     """After a case that ends its process, the later cases of the same item do not run; other items do."""
     cases = {"one": ["raises", "lacks", "long", "works", "dies"], "two": ["hangs", "works"], "three": ["works"]}
@@ -48,6 +49,7 @@ def test_what_a_process_found_before_it_died_is_kept(states):
     assert record.tree["found"] == 7 and record.tree["starts"] == [1, 1, 1]
 
 
+@pytest.mark.sample(3)
 def test_an_item_that_is_over_time_is_stopped_with_its_children(states, monkeypatch):
     """The time of the item ends as its second case begins, however long a process takes to start."""
     monkeypatch.setattr("fullgnn.bench.gpu.items._GRACE_S", 0.5)
@@ -72,6 +74,7 @@ def test_an_item_without_time_is_left_out(states):
     assert found == {("one", None): ("left out", "1 s are left")} and "found" not in record.tree
 
 
+@pytest.mark.sample(3)
 def test_an_item_is_told_of_the_tuning_file_and_says_what_is_not_installed(states, tmp_path):
     """The constants are in force before a job begins; a job that cannot be imported stops no other."""
     file = tmp_path / "tuning.yaml"

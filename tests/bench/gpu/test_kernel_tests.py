@@ -25,6 +25,7 @@ def run_tests(folder: Path, text: str, seconds: float) -> list[Check]:
     return kernel_tests.tested([sys.executable, "-m", "pytest", str(folder / "test_some.py")], seconds)[0]
 
 
+@pytest.mark.sample(3)
 def test_failures_and_counts(tmp_path: Path) -> None:
     whole, failed = run_tests(tmp_path, SOME, 100)
     assert not whole.passed and whole.case == "1 failed, 1 passed, 1 skipped"
@@ -33,6 +34,7 @@ def test_failures_and_counts(tmp_path: Path) -> None:
     assert whole.passed
 
 
+@pytest.mark.sample(3)
 def test_some_tests_are_named_whatever_their_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["test_some.test_right", "test_some.test_elsewhere", "test_absent"]
     monkeypatch.setattr(kernel_tests, "NAMED", tuple(names))
@@ -44,6 +46,7 @@ def test_some_tests_are_named_whatever_their_outcome(tmp_path: Path, monkeypatch
     assert "No module named" in skipped.pop("test_absent") and skipped == {names[1]: "no CUDA device is visible"}
 
 
+@pytest.mark.sample(3)
 def test_what_has_run_counts_when_time_is_over(tmp_path: Path) -> None:
     (whole,) = run_tests(tmp_path, SOME.replace("assert 1 == 2", "time.sleep(600)"), 15)
     assert whole.passed and whole.case.endswith("1 passed; then time was over"), whole

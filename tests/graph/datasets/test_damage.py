@@ -399,6 +399,7 @@ def check(name: str, folder: Path, files: Files, file: str | None, seed: int) ->
     compare(load(folder), expect(files))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_damaged_file_is_refused_or_read_right(name: str, tmp_path: Path, every_case: bool) -> None:
     npz_files.folder = tmp_path  # type: ignore[attr-defined]

@@ -198,6 +198,7 @@ def test_public_file_is_wanted_from_the_network(load, tmp_path, monkeypatch):
         load(name="cora", root=str(tmp_path))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "name, nodes, arcs, edges, loops, features, classes",
     [

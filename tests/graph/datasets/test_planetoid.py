@@ -152,6 +152,7 @@ def test_pickled_csr_is_checked(write, load):
         load(write(allx=bad))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("part", ["y", "tx", "ty", "allx", "ally", "graph"])
 @pytest.mark.parametrize("kept", [0.0, 0.1, 0.6, 0.98])
 def test_truncated_file(part, kept, write, load):
@@ -275,6 +276,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("part", ["ally", "graph", "allx"])
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_pickle_is_one_line(part, what, write, tmp_path):

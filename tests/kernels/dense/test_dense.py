@@ -39,7 +39,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("kind", "dtype", "f", "h"), CASES)
 def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_dense_cpu, "registers", lambda: REGISTERS[kind])
@@ -124,6 +124,7 @@ def test_scaled_rows() -> None:
         assert torch.equal(y.double(), scale.double()[:, None] * (x.double() @ weight.double()))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["identity", "relu", "relu and dropout", "evaluation"])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("wants_x", [False, True])

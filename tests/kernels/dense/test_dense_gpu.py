@@ -252,6 +252,7 @@ def test_linear_against_autograd(drops: bool, products: list[str]) -> None:
     assert products
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rows", [None, [0, 3, 4, 30]], ids=["all rows", "rows with loss"])
 @pytest.mark.parametrize("runs_triton", [True, False])
 @pytest.mark.parametrize("activation", ["identity", "relu", "relu and dropout"])

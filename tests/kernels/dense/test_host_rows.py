@@ -158,6 +158,7 @@ def schedules() -> Iterator[tuple[str, Callable[[list[Stream]], list[Stream]]]]:
         yield f"random-{seed}", lambda streams, draw=draw: draw.sample(streams, 2)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("order"), [pytest.param(order, id=name) for name, order in schedules()])
 @pytest.mark.parametrize("num_rows", [1, 3, 6, 7, 14])
 def test_what_is_read_is_the_chunk_whatever_runs_first(order, num_rows: int) -> None:

@@ -48,6 +48,7 @@ def reference(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer
     return torch.where(kept, x * (1 / (1 - p)), 0)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("num_columns", [1, 3, 4, 5, 41, 602, 2500])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_path_gives_the_same_elements(num_columns: int, dtype: torch.dtype) -> None:
@@ -90,7 +91,7 @@ STREAMS = [
 
 
 @needs_triton
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("num_columns", [1, 3, 16, 41, 128, 129])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, every_case: bool, triton_on_cpu) -> None:
@@ -216,6 +217,7 @@ def test_refuses_a_probability_outside_0_1(p: float) -> None:
         dropout(torch.ones(2, 2), torch.arange(2), p, seed=0, epoch=0, layer=0)
 
 
+@pytest.mark.sample(3)
 def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
     """The script runs in a fresh process, which has imported nothing yet."""
     script = """

@@ -71,7 +71,7 @@ def dense_maximum(mask: Tensor, x: Tensor, grad: Tensor, weights: Tensor | None)
     return [out.detach(), *torch.autograd.grad(out, x, grad)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
 def test_against_dense_rows(dtype: torch.dtype, path: str, every_case: bool) -> None:
     """Widths of less than a vector, of a few slices that overlap, and of whole slices."""

@@ -49,6 +49,7 @@ def dense_reduction(mask: Tensor, messages: Tensor, reduction: str, grad: Tensor
     return [out.detach(), *torch.autograd.grad(out, messages, grad)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
 @pytest.mark.parametrize("reduction", ["sum", "max"])
 def test_reduction(reduction: str, dtype: torch.dtype, path: str) -> None:

@@ -77,7 +77,7 @@ def multiplied(kernel: AutoKernel, prepared, dense: torch.Tensor, width: int, dt
     assert torch.equal(out.double(), expected), "measuring must not write to the output"
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("best", range(len(FLOAT32)))
 def test_the_fastest_stays(best: int, clock, caplog) -> None:
     caplog.set_level(logging.INFO)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.sample(3)
 def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
     """The script runs in a fresh process, which has imported nothing yet."""
     script = """

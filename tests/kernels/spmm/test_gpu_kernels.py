@@ -147,6 +147,7 @@ def test_every_width(name: str, every_case: bool) -> None:
         check(KERNELS[name](), dense_mask(9, 40), False, torch.float32, width, number)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("mode", "width", "columns"), [("ieee", 129, 64), ("bf16", 41, 32), ("bf16", 100, None)])
 def test_persistent_passes(mode: str, width: int, columns: int | None) -> None:
     check(PersistentCSR(mode, columns), MATRICES["ragged"], False, torch.float32, width, number=2)
@@ -251,6 +252,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         TritonCSR().name_for(torch.device("cuda"), torch.float32)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [name for name in KERNELS if not name.startswith(("csr", "persistent"))])
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_the_same_split_on_a_cpu(name: str, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ def local_csr(mask: np.ndarray, weighted: bool) -> tuple[LocalCSR, Tensor]:
     return LocalCSR(*indices, values, *mask.shape), dense
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 @pytest.mark.parametrize("degree", [100, 13_161, 1 << 22])
 def test_long_sums_are_exact_to_working_precision(degree: int, weighted: bool) -> None:
@@ -98,7 +99,7 @@ def integers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 @pytest.mark.parametrize("name", MATRICES)
@@ -150,6 +151,7 @@ def test_product(
                 assert torch.equal(frame, expected_frame), (width, accumulate, scaled, biased, relu)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 @pytest.mark.parametrize("width", [5, 64, 129])

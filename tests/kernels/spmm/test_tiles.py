@@ -47,6 +47,7 @@ def entries(adj: LocalCSR) -> np.ndarray:
     return dense
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("threshold", [0.0, 0.05, 0.3])
 @pytest.mark.parametrize("name", MATRICES)
 def test_tiles_above_the_threshold(name: str, threshold: float) -> None:
@@ -63,6 +64,7 @@ def test_tiles_above_the_threshold(name: str, threshold: float) -> None:
     assert panels.nnz == expected.sum() and panels.adjacent
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("panel_rows", [32, 64, 128])
 @pytest.mark.parametrize("name", MATRICES)
 def test_columns_that_a_panel_repeats(name: str, panel_rows: int) -> None:

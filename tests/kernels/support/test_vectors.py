@@ -61,6 +61,7 @@ print("registers", registers(), row_lines())
 """
 
 
+@pytest.mark.sample(6)
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="emulates an x86 processor")
 def test_a_processor_without_avx512_gives_the_same_bits() -> None:
     """Numba compiles for Zen 3 in another process, whose registers the loops follow."""
