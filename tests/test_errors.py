@@ -278,7 +278,6 @@ def _with_little_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30),) * 2)
 
 
-@pytest.mark.sample(4)
 @pytest.mark.parametrize("nproc", [1, 2])
 @pytest.mark.parametrize(
     "keys",
