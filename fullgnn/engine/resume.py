@@ -137,7 +137,7 @@ def _checkpoint(cfg: Config, quiet: bool) -> Path | None:
         return None
     if cfg.overwrite:
         raise ConfigError(f"overwrite=true removes the run that resume={cfg.resume} goes on with: give one of the two")
-    run_dir = Path(cfg.run_dir).absolute()  # torchrun gives it as it was written
+    run_dir = Path(cfg.run_dir)
     candidates = checkpoints(run_dir)[::-1] if cfg.resume == AUTO else [find(cfg.resume)]
     if not candidates:
         if not quiet:

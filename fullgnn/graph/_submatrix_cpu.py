@@ -189,8 +189,8 @@ def _count_selected(indptr, indices, rows, chosen, starts, begin, end):
 
 @compiled()
 def _copy_selected(indptr, indices, data, rows, chosen, number, starts, columns, values, begin, end):
-    """Each edge is copied to the next place, which the next edge overwrites unless this one is chosen: which edges are
-    chosen is no branch, which no processor could predict."""
+    """Copy the chosen edges. Every edge is written to the next free place, and only a chosen one is counted, so that no
+    branch depends on a choice, which a processor cannot predict."""
     for row in range(begin, end):
         place, stop, edge = np.uint64(starts[row]), np.uint64(starts[row + 1]), np.uint64(indptr[rows[row]])
         while place < stop:

@@ -19,12 +19,12 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from fullgnn.errors import FullGNNError, quoted
-from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.storage.memory import check_fits
 
 MAGIC = b"\x93NUMPY"
 """How every .npy begins."""
 
+_ALIGNMENT = 64  # bytes, that of memory from torch
 _MAX_HEADER = 10_000  # bytes, numpy's own limit
 _MAX_RATIO = 1040  # deflate cannot pack 1032 bytes into less than one
 _CHUNK = 1 << 20  # bytes that are read at once
@@ -220,11 +220,10 @@ def _read_values(stream: _Stream, header: Header) -> np.ndarray:
 
 
 def _empty(count: int, dtype: np.dtype) -> np.ndarray:
-    """(count,) that begins at a cache line, as the memory of torch does: the last bit of a library's sums may depend on
-    that."""
+    """(count,) uninitialised, aligned like a tensor of torch: the last bit of a library's sums may depend on that."""
     num_bytes = count * dtype.itemsize
-    memory = np.empty(num_bytes + LINE_BYTES, np.uint8)
-    begin = -memory.ctypes.data % LINE_BYTES
+    memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT
     return memory[begin : begin + num_bytes].view(dtype) if num_bytes else np.empty(count, dtype)
 
 
