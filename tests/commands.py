@@ -3,10 +3,12 @@
 import multiprocessing
 import os
 import runpy
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -152,3 +154,12 @@ def _run_module(
     module, *sys.argv[1:] = line
     sys.modules.pop(module, None)  # so that runpy executes the module again, as __main__
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of this machine that nothing listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

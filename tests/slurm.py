@@ -6,12 +6,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fullgnn.orphan import end_with_launcher
-from tests.commands import environment
+from tests.commands import environment, free_ports
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "2", "SLURM_NPROCS": "2"}
 SALLOC = {**JOB, "SLURM_TASKS_PER_NODE": "2"}
@@ -104,7 +104,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     key.write_bytes(bytes(range(256)) * 4)
     key.chmod(0o600)
     host, user = _host(), Path(folder).owner()
-    conf.write_text(CONFIGURATION.format(folder=folder, host=host, user=user, ports=_free_ports(3)))
+    conf.write_text(CONFIGURATION.format(folder=folder, host=host, user=user, ports=free_ports(3)))
     env = {**environment(), "PATH": _path(), "SLURM_CONF": str(conf)}
     running = Cluster(env)
     munge = [f"--{name}-file={folder}/munge.{name}" for name in ("pid", "log", "seed")]
@@ -153,11 +153,3 @@ def _host() -> str:
 def _path() -> str:
     """The search path with the folders of daemons, which not every user has."""
     return f"{environment().get('PATH', '')}:/usr/sbin:/sbin"
-
-
-def _free_ports(number: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

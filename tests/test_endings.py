@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fullgnn.storage import checkpoint
-from tests.commands import OWN, environment, run_command, start_command, torchrun
+from tests.commands import OWN, environment, free_ports, run_command, start_command, torchrun
 from tests.trainings import LONG, NEW_PROCESSES, SLACK, TORCHRUN, WAYS, children, is_running, num_lines, training, wait
 
 SLOW = ["dataset=karate", "dataset._target_=tests.slow_dataset.load", "~dataset.train_per_class", "~dataset.num_val"]
@@ -28,19 +28,29 @@ def losses(run_dir: Path) -> list[float]:
 
 
 @pytest.mark.sample(6)
-def test_torchrun_restarts_a_run_whose_rank_is_killed(tmp_path: Path) -> None:
-    """The run folder is a relative path, as users type it. The restarted run ends with the uninterrupted losses."""
-    keys = ["dataset=karate", "runtime.threads=1", "train.epochs=400", "train.eval_every=0"]
+@pytest.mark.parametrize("num_machines", [1, 2])
+def test_torchrun_restarts_a_run_whose_rank_is_killed(num_machines: int, tmp_path: Path) -> None:
+    """The run folder is a relative path, as users type it. The restarted run ends with the uninterrupted losses. With
+    two torchruns, as on two machines, each counts the restarts that its own ranks have caused, so that they differ."""
+    keys = ["dataset=karate", "runtime.device=cpu", "runtime.threads=1", "train.epochs=400", "train.eval_every=0"]
     keys += ["train.checkpoint_every=20", "model.dropout=0.5"]
-    command = [*torchrun(2)[:-1], "--max-restarts=2", torchrun(2)[-1], "-m", "fullgnn.train"]
-    process = start_command(command, *keys, "run_dir=run", "resume=auto", cwd=tmp_path, log=tmp_path / "log")
+    nodes = ["--standalone"]
+    if num_machines > 1:
+        meeting = f"--rdzv-endpoint=localhost:{free_ports(1)[0]}"
+        nodes = [f"--nnodes={num_machines}", "--rdzv-backend=c10d", meeting, "--rdzv-id=1"]
+    ranks = f"--nproc-per-node={2 // num_machines}"
+    command = [sys.executable, "-m", "torch.distributed.run", *nodes, ranks, "--max-restarts=2", "-m", "fullgnn.train"]
+    logs = [tmp_path / f"log_{machine}" for machine in range(num_machines)]
+    started = [start_command(command, *keys, "run_dir=run", "resume=auto", cwd=tmp_path, log=log) for log in logs]
     try:
-        wait(lambda: num_lines(tmp_path / "run" / "epochs.jsonl") > 90 or process.poll() is not None, 100)
-        os.kill(children(process.pid)[1], signal.SIGKILL)
-        assert process.wait(100) == 0, (tmp_path / "log").read_text()
+        epochs = tmp_path / "run" / "epochs.jsonl"
+        wait(lambda: num_lines(epochs) > 90 or any(process.poll() is not None for process in started), 100)
+        os.kill(children(started[-1].pid)[-1], signal.SIGKILL)
+        assert [process.wait(100) for process in started] == [0] * num_machines, [log.read_text() for log in logs]
     finally:
-        process.kill()
-    output = (tmp_path / "log").read_text()
+        for process in started:
+            process.kill()
+    output = "".join(log.read_text() for log in logs)
     (resumed,) = re.findall(r"resumes after epoch (\d+) of ", output)
     assert 80 <= int(resumed) < 400, output
     assert run_command(OWN, *keys, "runtime.nproc=2", "run_dir=whole", cwd=tmp_path).status == 0

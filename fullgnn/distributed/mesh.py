@@ -17,7 +17,7 @@ from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.determinism import prepare_environment
 from fullgnn.distributed.failure import is_lost_connection, is_timeout
 from fullgnn.distributed.presence import LostRank, Presence, Process, join
-from fullgnn.distributed.store import another_connection, is_file, job_store, under_torchrun
+from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 from fullgnn.orphan import end_with_launcher
 
@@ -106,8 +106,11 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device_type, backend, problem = _resolve(runtime, local_size)
-    store = job_store("world", runtime.timeout_s)
-    processes = _agree(store, rank, size, problem, runtime.timeout_s)
+    try:
+        store = job_store("world", runtime.timeout_s)
+        processes = _agree(store, rank, size, problem)
+    except AbsentRank as error:
+        raise LostRank(f"{error} within runtime.timeout_s={runtime.timeout_s:g} s: see whether it runs") from error
     presence = Presence(store, rank, processes, runtime.timeout_s, polls=is_file())
     group = _joined(runtime, store, (rank, size), (local_rank, local_size), device_type, backend)
     with _naming_lost_ranks(presence), group as world:
@@ -266,14 +269,14 @@ def _resolve(runtime: RuntimeConfig, local_size: int) -> tuple[str, str, FullGNN
     return device, backend, problem
 
 
-def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None, timeout_s: float) -> list[Process]:
+def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None) -> list[Process]:
     """Raise the problem of the lowest rank that has one, on every rank; if no rank has a problem, return.
 
     Returns:
         the process of each rank.
 
     Raises:
-        LostRank: a rank has not come here in ``timeout_s`` seconds.
+        AbsentRank: a rank has not come here in the time that ``store`` waits for a key.
     """
     own = Process.current()
     store.set(f"problem/{rank}", f"{type(problem).__name__ if problem else ''}|{problem or ''}")
@@ -284,9 +287,7 @@ def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None
             kind, _, message = store.get(f"problem/{other}").decode().partition("|")
             processes.append(Process(**json.loads(store.get(f"process/{other}"))))
         except dist.DistStoreError as error:
-            raise LostRank(
-                f"rank {other} has not joined the job within runtime.timeout_s={timeout_s:g} s: see whether it runs"
-            ) from error
+            raise AbsentRank(other) from error
         if kind:
             raise (ConfigError if kind == "ConfigError" else UnsupportedError)(message)
     return processes
