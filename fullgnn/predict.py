@@ -73,14 +73,14 @@ from fullgnn.engine.prediction import (
     load_parameters,
     read_trained,
 )
-from fullgnn.engine.row_files import write_rows, writing_to
+from fullgnn.engine.row_files import write_rows
 from fullgnn.errors import ConfigError, DataError, message_of, quoted
 from fullgnn.graph import check_dataset
 from fullgnn.graph.datasets import dataset_files
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.atomic import write_text
+from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.logger import setup_logging
@@ -407,7 +407,7 @@ def trained_job(
 def finish(folder: Path, about: dict[str, Any], names: tuple[str, ...]) -> None:
     """Write ``metrics.json``, or remove that of an earlier prediction if there are no metrics, and log the result."""
     metrics = about["metrics"]
-    with writing_to(folder):
+    with writing_to("out", folder):
         if metrics is not None:
             write_text(folder / METRICS, strict_json(about, indent=2) + "\n")
         elif METRICS in names:

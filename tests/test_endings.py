@@ -241,6 +241,28 @@ def test_a_full_disk_is_one_line_and_what_is_there_stays_valid(tmp_path: Path, m
         assert losses(disk / "run")[: len(begun)] == begun and len(losses(disk / "run")) == 300
 
 
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("out", ["fullgnn.plan", "dataset=karate", "hardware=h200x8", "nproc=1"]),
+        ("out", ["fullgnn.bench", "op=spmm", "graph=tiny", "peers=[]", "widths=[16]", "warmup=0", "rounds=1"]),
+        ("out", ["fullgnn.predict", "checkpoint=trained", "runtime.device=cpu", "runtime.nproc=2"]),
+        ("runtime.cache_dir", ["fullgnn.prepare", "dataset=digits"]),
+    ],
+)
+def test_results_for_which_the_disk_has_no_room_are_one_line(tmp_path: Path, key: str, words: list[str]) -> None:
+    if "checkpoint=trained" in words:
+        keys = ["dataset=karate", "runtime.device=cpu", "train.epochs=1", "train.checkpoint_every=1"]
+        assert run_command(OWN, *keys, "run_dir=trained", cwd=tmp_path).status == 0
+    with small_disk(tmp_path, 4) as disk:
+        done = run_command([sys.executable, "-m", *words], f"{key}={disk}/out", cwd=tmp_path)
+        assert done.status == 1 and "Traceback" not in done.output, done.output
+        assert len({line.removeprefix("[rank 1] ") for line in done.errors}) == 1, done.output
+        assert "cannot be written" in done.errors[0] and "(No space left on device): choose another" in done.errors[0]
+        assert not list(disk.rglob(".*"))  # a file is complete or not there
+
+
 def test_a_segmentation_fault_of_the_preparation_is_not_a_lack_of_memory(tmp_path: Path) -> None:
     keys = [*SLOW, f"+dataset.end_by={int(signal.SIGSEGV)}", "runtime.nproc=2", "run_dir=run"]
     done = run_command(OWN, *keys, cwd=tmp_path)

@@ -12,15 +12,17 @@ every key.
 import logging
 import os
 import re
+from pathlib import Path
 
 from fullgnn.bench import collectives, epoch, sampling, spmm
 from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets, run_config
 from fullgnn.bench.environment import check_threads, restart_unless, variables
 from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.overrides import quote
-from fullgnn.distributed import from_rank0, init_world, launch_workers, under_torchrun
+from fullgnn.distributed import check_tasks, from_rank0, init_world, launch_workers, under_torchrun
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.distributed.supervise import environment
+from fullgnn.storage.atomic import writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 
 OPERATIONS = {
@@ -47,6 +49,7 @@ def run(arguments: list[str]) -> None:
 
 def start(cfg: BenchConfig, arguments: list[str]) -> None:
     """Start the ranks on this machine, in an environment that libraries read when Python starts."""
+    check_tasks(None)
     if cfg.op == "epoch":
         for preset in cfg.presets or presets():
             preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
@@ -59,15 +62,20 @@ def start(cfg: BenchConfig, arguments: list[str]) -> None:
 def run_rank(cfg: BenchConfig) -> None:
     """One benchmark, called on every rank of the job that torchrun's environment describes."""
     with init_world(run_config(cfg).runtime) as world:
-        folder = from_rank0(lambda: make_folder(cfg.out))
+        from_rank0(lambda: make_folder(cfg.out))
         load = from_rank0(warn_if_busy)
         outcome = OPERATIONS[cfg.op](cfg, world)
         check_threads(cfg, world.local_size)
-        if folder is not None:
+
+        def keep() -> None:
             record = make_record(cfg, world, outcome) | {"load_before": load}
             table = make_table(record)
-            write(folder, record, table)
-            log.info("\n%s\n%s", table, cfg.out)
+            log.info("\n%s", table)
+            with writing_to("out", cfg.out):
+                write(Path(cfg.out), record, table)
+            log.info("%s", cfg.out)
+
+        from_rank0(keep)
 
 
 if __name__ == "__main__":

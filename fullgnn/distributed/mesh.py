@@ -4,6 +4,7 @@ import functools
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -27,6 +28,10 @@ NCCL_VARIABLES = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT":
 """Environment variables that are set before NCCL starts, unless the user has set them. The first gives NCCL's kernels
 priority over a product in progress, since other ranks wait for NCCL. The second starts the operations of several groups
 in launch order on every rank, so that they cannot deadlock (NCCL 2.26 and later reads it)."""
+
+_GRACE_S = 3.0
+"""Seconds for which a rank keeps back that some rank does not answer: that rank may be about to say why, such as a
+sampling worker of its own that has been stopped."""
 
 _TIMEOUT_S = 600.0
 """``World.timeout_s`` of a single process without settings; no other process can keep it waiting."""
@@ -303,4 +308,5 @@ def _lost(error: Exception, presence: Presence) -> LostRank | None:
         which = " and ".join(map(presence.describe, silent))
         message = f"{which} {waited}: it is stopped, or its machine is; start again with resume=auto"
         return LostRank(message, presence.pids_here(silent))
+    time.sleep(_GRACE_S)
     return LostRank(f"a rank {waited}, although all run: set a longer runtime.timeout_s")

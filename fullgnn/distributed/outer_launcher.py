@@ -55,26 +55,28 @@ class Tasks:
         return -(-self.number // self.num_machines)
 
 
-def check_tasks(runtime: RuntimeConfig, one_process: bool = False) -> None:
+def check_tasks(runtime: RuntimeConfig | None, one_process: bool = False) -> None:
     """Refuse to go on as one of several tasks. Called by a command before it starts ranks, or works without ranks.
 
     Args:
+        runtime: None if the command has no such keys; then it is always refused.
         one_process: whether the command is one process that torchrun must not start, such as a sweep.
 
     Raises:
         SeveralTasksError: ``runtime.independent_tasks`` does not allow it; the message ends with the line to type.
     """
     tasks = tasks_of(os.environ)
-    if tasks is None or runtime.independent_tasks or under_torchrun():
+    if tasks is None or under_torchrun() or (runtime is not None and runtime.independent_tasks):
         return
-    if one_process or runtime.dry_run:
+    if one_process or runtime is None or runtime.dry_run:
         cure = f"to run it once, type: {shlex.join([*_srun(tasks, 1), *_python(), *_own_command()])}"
     else:
         nproc = tasks.per_machine if tasks.per_machine > 1 else default_nproc(runtime)
         cure = f"for one run of {nproc * tasks.num_machines} ranks, type{_where(tasks)}: {_torchrun_line(tasks, nproc)}"
+    allowed = "" if runtime is None else f"{KEY}=true allows that; "
     raise SeveralTasksError(
         f"{tasks.launcher} has started this command {tasks.number} times ({tasks.variable}={tasks.number}), and each"
-        f" would be a run of its own; {KEY}=true allows that; {cure}",
+        f" would be a run of its own; {allowed}{cure}",
         tasks.task,
     )
 

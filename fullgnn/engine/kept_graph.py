@@ -11,7 +11,7 @@ from pathlib import Path
 from fullgnn.config import Config
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN, contents_of
-from fullgnn.storage.atomic import replacing
+from fullgnn.storage.atomic import replacing, writing_to
 from fullgnn.storage.folder import GRAPH, has_own_graph
 
 
@@ -53,10 +53,5 @@ def keep_graph(loaded: Config, kept: Config) -> None:
     source, target = loaded.dataset.get("path"), kept.dataset.get("path")
     if source == target:
         return
-    try:
-        with replacing(Path(target)) as temporary:
-            shutil.move(source, temporary)
-    except OSError as error:
-        raise ConfigError(
-            f"run_dir={kept.run_dir} cannot be written ({error.strerror}): choose another folder"
-        ) from error
+    with writing_to("run_dir", kept.run_dir), replacing(Path(target)) as temporary:
+        shutil.move(source, temporary)

@@ -14,10 +14,11 @@ from fullgnn.engine.evaluate import predict
 from fullgnn.engine.fit import EpochOutput, FitResult
 from fullgnn.engine.job import Job
 from fullgnn.engine.resume import how_to_resume
-from fullgnn.engine.row_files import write_rows, writing_to
+from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
 from fullgnn.kernels.support.compile_time import compile_clock
+from fullgnn.storage.atomic import writing_to
 from fullgnn.storage.record import RunFolder, unwritable
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
@@ -140,7 +141,7 @@ def write_predictions(job: Job, result: FitResult, folder: RunFolder | None) -> 
 
         def make_place() -> Path:
             assert folder is not None  # on rank 0
-            with writing_to(folder.path):
+            with writing_to("run_dir", folder.path):
                 return Path(stack.enter_context(TemporaryDirectory(dir=folder.path, prefix=".predictions-")))
 
         place = from_rank0(make_place) or Path()

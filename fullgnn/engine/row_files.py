@@ -5,8 +5,8 @@ and then freed. So rank 0 holds one part at a time, however many nodes there are
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,8 @@ from torch import Tensor
 
 from fullgnn.distributed import from_rank0
 from fullgnn.distributed.command import make_folder
-from fullgnn.errors import ConfigError
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.atomic import replacing
+from fullgnn.storage.atomic import replacing, writing_to
 
 
 def write_rows(scheme: Scheme, folder: Path, rows: Mapping[str, Tensor], num_nodes: int) -> None:
@@ -35,11 +34,11 @@ def write_rows(scheme: Scheme, folder: Path, rows: Mapping[str, Tensor], num_nod
     with ExitStack() as stack:
 
         def create() -> dict[str, np.memmap]:
-            with writing_to(make_folder(folder)):
+            with writing_to("out", make_folder(folder)):
                 return {name: _new_array(stack, folder / f"{name}.npy", num_nodes, of) for name, of in rows.items()}
 
         def complete() -> None:
-            with writing_to(folder):
+            with writing_to("out", folder):
                 for file in files.values():
                     file.flush()
                 stack.close()
@@ -60,14 +59,3 @@ def _new_array(stack: ExitStack, path: Path, num_nodes: int, rows: Tensor) -> np
         with open(temporary, "r+b") as file:
             os.posix_fallocate(file.fileno(), 0, os.path.getsize(temporary))
     return array
-
-
-@contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
-    """Turn an ``OSError`` of the block into a user error about ``folder``."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"out={folder} cannot be written ({error.strerror or error}): choose another folder"
-        ) from error

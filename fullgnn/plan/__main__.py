@@ -23,12 +23,13 @@ from fullgnn.costs.effort import needed_part
 from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy, whole_machine
 from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
+from fullgnn.distributed import check_tasks
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan, run_keys
 from fullgnn.plan.page import page, scaling_page
-from fullgnn.storage.atomic import write_text
+from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.screen import screen_width
@@ -39,9 +40,10 @@ log = logging.getLogger("fullgnn.plan")
 def run(arguments: list[str]) -> None:
     """Plan what the ``arguments`` of the command line describe, print the page, and write it and its numbers."""
     plan, runs, graph = load_plan(arguments)
+    cfg = next(iter(runs.values()))
+    check_tasks(cfg.runtime, one_process=True)
     folder = make_folder(plan.out)
     command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
-    cfg = next(iter(runs.values()))
     check_plannable(cfg)
     load = functools.cache(lambda: load_dataset(cfg.dataset))
     hardware_for = profiles(plan.hardware, cfg.runtime, plan.remeasure, lambda: needed_part(cfg, graph or load()))
@@ -59,9 +61,11 @@ def run(arguments: list[str]) -> None:
         hardware = hardware_for(max(plan.nproc))
         page_of = functools.partial(page, found, chosen, fallback, hardware, command, run_keys(arguments))
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
-    write_text(folder / "plan.md", page_of() + "\n")
-    write_text(folder / "plan.json", strict_json(rows, indent=2) + "\n")
-    log.info("\n%s\n%s", page_of(screen=screen_width()), os.path.abspath(folder))
+    log.info("\n%s", page_of(screen=screen_width()))
+    with writing_to("out", plan.out):
+        write_text(folder / "plan.md", page_of() + "\n")
+        write_text(folder / "plan.json", strict_json(rows, indent=2) + "\n")
+    log.info("%s", os.path.abspath(folder))
 
 
 def profiles(

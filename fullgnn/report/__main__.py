@@ -23,6 +23,7 @@ from pathlib import Path
 from fullgnn.distributed.command import run_command
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.report.runs import read_runs
+from fullgnn.storage.atomic import writing_to
 
 log = logging.getLogger("fullgnn.report")
 
@@ -44,10 +45,8 @@ def report(arguments: list[str]) -> Path:
     runs, found = read_runs([Path(folder) for folder in folders], lambda run: sections([run], []))
     time = f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder = Path(out or (folders[0] if len(folders) == 1 else f"runs/report_{time}")).absolute()
-    try:
+    with writing_to("out", folder):
         return write_page(runs, found, folder)
-    except OSError as error:
-        raise ConfigError(f"out={folder} cannot be written ({error.strerror}): choose another folder") from error
 
 
 def parse(arguments: list[str]) -> tuple[list[str], str | None]:

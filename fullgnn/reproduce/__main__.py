@@ -19,13 +19,14 @@ from pathlib import Path
 import torch
 
 from fullgnn.bench.harness import reason_of
+from fullgnn.distributed import check_tasks
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import FullGNNError
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.reproduce.config import ALL, TargetConfig, load_target, module_of, split_arguments, targets
 from fullgnn.reproduce.page import make_record, table_text, write
 from fullgnn.reproduce.plot import check_installed
-from fullgnn.storage.atomic import write_text
+from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.machine import warn_if_busy
 
@@ -41,6 +42,7 @@ def main() -> None:
 def run(arguments: list[str]) -> None:
     """Run one target, or several one after the other; end with status 1 if one of several fails."""
     names, out, arguments = split_arguments(arguments)
+    check_tasks(None)
     warn_if_busy()
     label = names[0] if len(names) == 1 else ALL
     folder = Path(out or f"runs/reproduce/{label}-{datetime.now():%Y-%m-%d_%H-%M-%S.%f}")
@@ -60,8 +62,10 @@ def run_target(target: str, cfg: TargetConfig, arguments: list[str], folder: Pat
     result = module_of(target).run(cfg)
     seconds = time.perf_counter() - begin
     command = shlex.join(["python", "-m", "fullgnn.reproduce", f"target={target}", *arguments])
-    write(folder, make_record(target, command, cfg, result, seconds), result)
-    log.info("\n%s\n\n%s\n%s: %.1f s", cfg.title, table_text(result), folder, seconds)
+    log.info("\n%s\n\n%s", cfg.title, table_text(result))
+    with writing_to("out", folder):
+        write(folder, make_record(target, command, cfg, result, seconds), result)
+    log.info("%s: %.1f s", folder, seconds)
 
 
 def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
@@ -81,10 +85,12 @@ def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
             reason = str(error) if isinstance(error, FullGNNError) else reason_of(error)
             log.error("target=%s failed: %s", name, reason)
             if not isinstance(error, FullGNNError):
-                write_text(out / name / "error.txt", traceback.format_exc())
+                with writing_to("out", out):
+                    write_text(out / name / "error.txt", traceback.format_exc())
         seconds = time.perf_counter() - begin
         lines.append(f"- failed: {name}: {reason}" if reason else f"- [{name}]({name}/{name}.md), {seconds:.0f} s")
-        write_text(out / "index.md", "\n".join(["# Reproduction", "", *lines]) + "\n")
+        with writing_to("out", out):
+            write_text(out / "index.md", "\n".join(["# Reproduction", "", *lines]) + "\n")
     log.info("\n%s", "\n".join(lines))
     return failed
 

@@ -185,7 +185,16 @@ def _workers(
     num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.row_bytes)))
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes)
-    return Workers(batches.sample, num_hops, features, layout, loader.num_workers, loader.num_slots, world.rank)
+    return Workers(
+        batches.sample,
+        num_hops,
+        features,
+        layout,
+        loader.num_workers,
+        loader.num_slots,
+        world.rank,
+        cfg.runtime.timeout_s,
+    )
 
 
 def _check_task(cfg: MinibatchConfig, task: Task) -> None:

@@ -30,6 +30,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import torch
 
+from fullgnn.distributed.presence import LOOK_S, Process, Silence
 from fullgnn.distributed.stop import STOP_SIGNALS
 from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
 from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
@@ -148,6 +149,7 @@ class _Worker:
     pid: int
     pipe: Connection
     memory: mmap.mmap
+    process: Process
 
 
 class Workers:
@@ -160,6 +162,7 @@ class Workers:
         num_workers: at least 1.
         num_slots: of each worker.
         rank: for messages.
+        timeout_s: seconds after which a worker that has been stopped is lost.
     """
 
     def __init__(
@@ -171,11 +174,12 @@ class Workers:
         num_workers: int,
         num_slots: int,
         rank: int,
+        timeout_s: float,
     ):
         if sys.platform != "linux":
             raise UnsupportedError("loader.num_workers needs Linux, where a process can be forked: set it to 0")
         self.layout, self.num_hops, self._rank, self._workers = layout, num_hops, rank, list[_Worker]()
-        self._request = 0
+        self._request, self._timeout_s = 0, timeout_s
         try:
             for number in range(num_workers):
                 memory = mmap.mmap(-1, num_slots * layout.num_bytes)  # anonymous and shared: nothing to remove
@@ -186,7 +190,7 @@ class Workers:
                 if pid == 0:
                     _serve(producer, [ours, *(worker.pipe for worker in self._workers)], parent)
                 theirs.close()
-                self._workers.append(_Worker(number, pid, ours, memory))
+                self._workers.append(_Worker(number, pid, ours, memory, Process.of(pid)))
         except BaseException:
             self.close()
             raise
@@ -202,10 +206,11 @@ class Workers:
         """Wait for the next piece of batch ``number``.
 
         Raises:
-            RankFailed: the worker of the batch has ended or failed.
+            RankFailed: the worker of the batch has ended or failed, or has been stopped for long.
         """
         worker = self._workers[number % len(self._workers)]
         while True:
+            self._wait(worker)
             try:
                 found = worker.pipe.recv()
             except (EOFError, OSError):  # no other process has the worker's end of the pipe
@@ -253,6 +258,16 @@ class Workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(worker.pid, 0)
         self._workers = []
+
+    def _wait(self, worker: _Worker) -> None:
+        """Wait until ``worker`` has sent something, or has ended."""
+        silence = Silence()
+        while not worker.pipe.poll(LOOK_S):
+            if silence.look(worker.process.state() != "stopped") > self._timeout_s:
+                raise RankFailed(
+                    f"sampling worker {worker.number} of rank {self._rank} (process {worker.pid}) has been stopped for"
+                    f" runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
+                )
 
     def _send(self, worker: _Worker, message: object) -> None:
         """Tell ``worker`` something. That it has ended is noticed where its next piece is awaited: an error here would

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fullgnn.errors import ConfigError
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -30,3 +32,17 @@ def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` in one step; see :func:`replacing`."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def writing_to(key: str, folder: object) -> Iterator[None]:
+    """Turn an ``OSError`` of the ``with`` block into a user error about the ``folder`` that a ``key`` names.
+
+    Raises:
+        ConfigError: the folder, or a file in it, cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"{key}={folder} cannot be written ({reason}): choose another folder") from error

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, one_line_errors
-from fullgnn.storage.atomic import replacing, write_text
+from fullgnn.storage.atomic import replacing, write_text, writing_to
 from fullgnn.storage.folder import check_folder, remove_results, remove_run
 from fullgnn.storage.record_file import OTHER_VERSION, finite, fits, read_fields
 from fullgnn.storage.text import parse_json
@@ -146,7 +146,7 @@ class RunFolder:
         epochs = self.path / "epochs.jsonl"
         source = self.path if checkpoint is None else checkpoint.parent.parent
         check_folder(path, overwrite, resuming=continue_after is not None and source == self.path)
-        try:
+        with writing_to("run_dir", path):
             self.path.mkdir(parents=True, exist_ok=True)
             if continue_after is not None:
                 remove_results(self.path)
@@ -155,8 +155,6 @@ class RunFolder:
                 remove_run(self.path, keep=graph)
             self._epochs: RawIOBase = open(epochs, "xb" if continue_after is None else "ab", buffering=0)
             write_text(self.path / "config.yaml", config)
-        except OSError as error:
-            raise ConfigError(f"run_dir={path} cannot be written ({error.strerror}): choose another folder") from error
 
     def add_epoch(self, record: EpochRecord) -> None:
         """Append the line of one epoch, measured on rank 0.

@@ -67,7 +67,7 @@ def make_workers(
     features = features or plain(batches)
     rows = features.rows
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, num_bytes)
-    return Workers(batches.sample, 2, features, layout, num_workers, num_slots, rank=7)
+    return Workers(batches.sample, 2, features, layout, num_workers, num_slots, rank=7, timeout_s=1.5)
 
 
 def plain(batches: BatchSampler) -> FeatureStore:
@@ -164,6 +164,18 @@ def test_a_killed_worker_is_named_at_once(graph: Graph, number: int) -> None:
     assert children() == before
 
 
+def test_a_stopped_worker_is_named_after_the_timeout(graph: Graph) -> None:
+    batches, before = batches_of(graph), children()
+    with closing(loader_of(batches, make_workers(batches, num_slots=1))) as loader:
+        made = loader.epoch(1)
+        next(made)
+        pid = max(children() - before)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(FullGNNError, match=rf"^sampling worker 1 of rank 7 \(process {pid}\) has been stopped for"):
+            list(made)
+    assert children() == before
+
+
 def failing(batches: BatchSampler) -> Callable:
     def sample(epoch: int, number: int):  # type: ignore[no-untyped-def]
         if number == 3:
@@ -176,7 +188,7 @@ def failing(batches: BatchSampler) -> Callable:
 def test_a_bug_of_a_worker_is_shown_with_its_traceback(graph: Graph) -> None:
     batches, before = batches_of(graph), children()
     layout = SlotLayout(900, NUM_FEATURES, np.dtype(np.float32), 1 << 20)
-    workers = Workers(failing(batches), 2, plain(batches), layout, 2, 2, rank=0)
+    workers = Workers(failing(batches), 2, plain(batches), layout, 2, 2, rank=0, timeout_s=60)
     with closing(loader_of(batches, workers)) as loader:
         with pytest.raises(RuntimeError, match="(?s)worker 1 of rank 0 failed:.*in sample.*ZeroDivisionError: a bug"):
             list(loader.epoch(1))
