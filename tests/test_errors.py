@@ -217,7 +217,7 @@ def rejoin(world: World) -> tuple[type, str]:
     store = dist.PrefixStore("rejoin", dist.distributed_c10d._get_default_store())
     problem = _resolve(runtime(device="cpu", backend="nccl"), 1)[2] if world.rank == 1 else None
     try:
-        mesh._agree(store, world.rank, world.size, problem, 60)
+        mesh._agree(store, world.rank, world.size, problem)
     except FullGNNError as error:
         return type(error), str(error)
     raise AssertionError("no rank objected")

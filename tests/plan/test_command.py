@@ -1,6 +1,7 @@
 """``python -m fullgnn.plan`` and the dry run of ``python -m fullgnn.train``."""
 
 import json
+import logging
 import re
 import sys
 from dataclasses import replace
@@ -118,6 +119,7 @@ def test_a_profile_of_a_busy_machine_warns_until_it_is_measured_again(
         write_hardware(busy if len(measured) == 1 else replace(busy, source="measured today"), Path(arguments[2]))
 
     monkeypatch.setattr(hardware, "launch_workers", launch)
+    monkeypatch.setattr(logging.getLogger("fullgnn"), "propagate", True)  # a command of another test may have set it
     auto = ["dataset=karate", "nproc=1", f"runtime.cache_dir={tmp_path}/profiles"]
     warnings = []
     for arguments in ([], [], ["hardware.remeasure=true"], []):
