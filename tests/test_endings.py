@@ -201,6 +201,39 @@ def test_torchrun_may_be_process_1(tmp_path: Path) -> None:
     process.wait(10)
 
 
+@pytest.mark.sample(0)
+def test_a_machine_that_is_lost_is_one_line(tmp_path: Path) -> None:
+    """Two torchruns that do not see each other's processes, as on two machines. One of them is killed with its rank: not
+    the one that keeps the store, without which torchrun ends."""
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make a namespace of process ids")
+    meeting = [f"--rdzv-endpoint=localhost:{free_ports(1)[0]}", "--rdzv-backend=c10d", "--rdzv-id=1"]
+    nodes = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *meeting]
+    keys = ["-m", "fullgnn.train", "dataset=karate", "runtime.device=cpu", LONG, "run_dir=run"]
+    logs = [tmp_path / f"log_{number}" for number in (0, 1)]
+    started = [
+        start_command(
+            [*inside, *nodes, f"--local-addr=127.0.0.{number + 1}", f"--rdzv-conf=is_host={number == 0}", *keys],
+            cwd=tmp_path,
+            log=log,
+        )
+        for number, log in enumerate(logs)
+    ]
+    try:
+        ended = [process.poll for process in started]
+        wait(lambda: num_lines(tmp_path / "run" / "epochs.jsonl") or any(end() is not None for end in ended), 100)
+        started[1].kill()
+        assert started[0].wait(60) == 1
+    finally:
+        for process in started:
+            process.kill()
+    output = logs[0].read_text()
+    (line,) = [line for line in output.splitlines() if "error: " in line]
+    assert re.search(r"error: rank \d \(process \d+ on \S+\) has ended, or its machine cannot be reached: start", line)
+    assert "gloo" not in output
+
+
 @contextmanager
 def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
     """A disk of a few ``kilobytes``, mounted below ``folder``."""

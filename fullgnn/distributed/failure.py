@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 REASON_FILE = "TORCHELASTIC_ERROR_FILE"
 """Environment variable of a rank: the path of the file in which its launcher looks for the reason of a failure."""
 
-_WAIT_S = 5.0
+WAIT_S = 5.0
 """Seconds in which a launcher ends a rank, after another rank has ended."""
 
 
@@ -58,9 +58,9 @@ def report_bug(error: BaseException) -> None:
     cases the launcher ends it during the wait, because the rank that failed first has ended.
     """
     if is_lost_connection(error):
-        time.sleep(_WAIT_S)
+        time.sleep(WAIT_S)
     if not _reports_first():
-        time.sleep(_WAIT_S)
+        time.sleep(WAIT_S)
     report_failure(error)
 
 
@@ -68,7 +68,7 @@ def report_lost_rank(error: LostRank) -> None:
     """Log and report that another rank is lost, once for the job. The caller then ends this process, whereupon the
     launcher ends the other ranks. A rank that is stopped goes on, since the signal that ends it would not reach it."""
     if not _reports_first():
-        time.sleep(_WAIT_S)
+        time.sleep(WAIT_S)
     log.error("%s", message_of(error))
     report_failure(error)
     for pid in error.stopped:
@@ -89,7 +89,7 @@ def is_timeout(error: BaseException) -> bool:
 def _reports_first() -> bool:
     """Whether no other rank of this job has reported a bug; True if the ranks cannot be asked."""
     try:
-        return job_store("bug", _WAIT_S).add("reports", 1) == 1
+        return job_store("bug", WAIT_S).add("reports", 1) == 1
     except Exception:  # whatever is wrong with the store, the bug itself must be shown
         return True
 

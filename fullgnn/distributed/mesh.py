@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.determinism import prepare_environment
-from fullgnn.distributed.failure import is_lost_connection, is_timeout
+from fullgnn.distributed.failure import WAIT_S, is_lost_connection, is_timeout
 from fullgnn.distributed.presence import LostRank, Presence, Process, join
 from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
@@ -125,12 +125,13 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
 
 @contextmanager
 def _naming_lost_ranks(presence: Presence) -> Iterator[None]:
-    """Turn a lost connection inside the ``with`` block into a ``LostRank``, unless a rank has ended."""
+    """Turn a lost connection inside the ``with`` block into a ``LostRank``. On one machine, the launcher has ended this
+    process before, if a rank has ended."""
     try:
         yield
     except Exception as error:
-        if is_lost_connection(error) and (lost := _lost(error, presence)) is not None:
-            raise lost from error
+        if is_lost_connection(error):
+            raise _lost(error, presence) from error
         raise
 
 
@@ -298,11 +299,14 @@ def _agree(store: dist.Store, rank: int, size: int, problem: FullGNNError | None
     return processes
 
 
-def _lost(error: Exception, presence: Presence) -> LostRank | None:
-    """What a user is told of a lost connection: which rank shows no sign of life, or that one takes too long. None: a
-    rank has ended, which its launcher reports."""
+def _lost(error: Exception, presence: Presence) -> LostRank:
+    """What a user is told of a lost connection: which rank has ended, shows no sign of life, or takes too long."""
     if not is_timeout(error):
-        return None
+        time.sleep(WAIT_S)  # meanwhile a launcher ends this rank, unless the lost one is on another machine
+        which = " and ".join(map(presence.describe, presence.gone()))
+        if not which:
+            return LostRank("a rank on another machine has failed, and the log there says why")
+        return LostRank(f"{which} has ended, or its machine cannot be reached: start again with resume=auto")
     waited = f"did not answer within runtime.timeout_s={presence.timeout_s:g} s"
     if silent := presence.silent():
         which = " and ".join(map(presence.describe, silent))

@@ -9,6 +9,7 @@ before they exchange objects of the host: a rank that waits there looks at the o
 
 A rank is lost if it has been stopped, or has not counted, for ``runtime.timeout_s`` seconds; then every waiting rank
 raises ``LostRank``. A rank that has ended or left the job raises ``ConnectionError``: its launcher names the cause.
+Where the launcher of another machine has ended too, nobody else does, and ``mesh.py`` turns it into a ``LostRank``.
 """
 
 import os
@@ -166,6 +167,17 @@ class Presence:
             time.sleep(3 * BEAT_S)
             found += [rank for rank in far if not self._beats_again(rank)]
         return sorted(found)
+
+    def gone(self) -> list[int]:
+        """The ranks that have ended without leaving the job, or whose machine has; empty if the store has, too."""
+        here, found = self.processes[self.rank].machine, []
+        with suppress(RuntimeError):
+            silent = set(self.silent())
+            for rank, process in enumerate(self.processes):
+                lost = process.state() == "ended" if process.machine == here else rank in silent
+                if lost and not self._store.check([f"left/{rank}"]):
+                    found.append(rank)
+        return found
 
     def pids_here(self, ranks: Iterable[int]) -> list[int]:
         """The process ids of those ``ranks`` that run on this machine."""

@@ -49,12 +49,14 @@ def test_a_rank_that_works_is_waited_for(other: Process) -> None:
 
 
 def test_a_silent_rank_of_another_machine_is_lost() -> None:
-    first, _ = two(dist.HashStore(), FAR, timeout_s=0.3)
+    first, second = two(dist.HashStore(), FAR, timeout_s=0.3)
     begin = time.monotonic()
     with pytest.raises(LostRank, match=r"^rank 1 \(process 1 on another\) did not answer within runtime.timeout_s=0.3"):
         first.meet()
     assert 0.3 < time.monotonic() - begin < 10
-    assert first.silent() == [1] and first.pids_here([1]) == []
+    assert first.silent() == first.gone() == [1] and first.pids_here([1]) == []
+    second.leave()
+    assert first.silent() == [1] and first.gone() == []  # it has left because it has seen an error itself
 
 
 def test_a_rank_that_is_stopped_is_lost_and_one_that_has_ended_is_not_waited_for() -> None:
