@@ -182,12 +182,18 @@ def test_ranks_end_whose_launcher_is_killed_while_they_import(tmp_path: Path, de
     wait(lambda: not any(map(is_running, ranks)), SLACK * 5)
 
 
-@pytest.mark.sample(0)
-def test_torchrun_may_be_process_1(tmp_path: Path) -> None:
-    """As in a container. Its ranks train, and end with it."""
+def in_a_container() -> list[str]:
+    """What is put before a command so that it is process 1, and sees the processes that it starts alone."""
     inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*inside, "true"], capture_output=True).returncode:
         pytest.skip("this user may not make a namespace of process ids")
+    return inside
+
+
+@pytest.mark.sample(0)
+def test_torchrun_may_be_process_1(tmp_path: Path) -> None:
+    """As in a container. Its ranks train, and end with it."""
+    inside = in_a_container()
     keys = ["dataset=karate", "runtime.device=cpu"]
     done = run_command([*inside, *TORCHRUN], *keys, "train.epochs=2", "run_dir=run", cwd=tmp_path)
     assert done.status == 0, done.output
@@ -203,11 +209,9 @@ def test_torchrun_may_be_process_1(tmp_path: Path) -> None:
 
 @pytest.mark.sample(0)
 def test_a_machine_that_is_lost_is_one_line(tmp_path: Path) -> None:
-    """Two torchruns that do not see each other's processes, as on two machines. One of them is killed with its rank: not
-    the one that keeps the store, without which torchrun ends."""
-    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    if subprocess.run([*inside, "true"], capture_output=True).returncode:
-        pytest.skip("this user may not make a namespace of process ids")
+    """Two torchruns that do not see each other's processes, as on two machines. The one that does not keep the store is
+    killed with its rank; without the store, torchrun itself ends."""
+    inside = in_a_container()
     meeting = [f"--rdzv-endpoint=localhost:{free_ports(1)[0]}", "--rdzv-backend=c10d", "--rdzv-id=1"]
     nodes = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *meeting]
     keys = ["-m", "fullgnn.train", "dataset=karate", "runtime.device=cpu", LONG, "run_dir=run"]
