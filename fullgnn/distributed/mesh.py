@@ -30,8 +30,8 @@ priority over a product in progress, since other ranks wait for NCCL. The second
 in launch order on every rank, so that they cannot deadlock (NCCL 2.26 and later reads it)."""
 
 _GRACE_S = 3.0
-"""Seconds for which a rank keeps back that some rank does not answer: that rank may be about to say why, such as a
-sampling worker of its own that has been stopped."""
+"""Seconds that a rank waits before it reports that another rank, whose process runs, does not answer: that rank may be
+about to report the cause, such as a stopped sampling worker."""
 
 _TIMEOUT_S = 600.0
 """``World.timeout_s`` of a single process without settings; no other process can keep it waiting."""
@@ -305,7 +305,7 @@ def _lost(error: Exception, presence: Presence) -> LostRank:
         time.sleep(WAIT_S)  # meanwhile a launcher ends this rank, unless the lost one is on another machine
         which = " and ".join(map(presence.describe, presence.gone()))
         if not which:
-            return LostRank("a rank on another machine has failed, and the log there says why")
+            return LostRank("another rank has failed, and its log says why")
         return LostRank(f"{which} has ended, or its machine cannot be reached: start again with resume=auto")
     waited = f"did not answer within runtime.timeout_s={presence.timeout_s:g} s"
     if silent := presence.silent():

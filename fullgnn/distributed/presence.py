@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch.distributed as dist
@@ -114,6 +115,19 @@ class Silence:
         self.seconds = 0.0 if alive else self.seconds + min(now - self._last, 2 * LOOK_S)
         self._last = now
         return self.seconds
+
+
+def wait_for_message(connection: Connection, process: Process, timeout_s: float) -> bool:
+    """Wait until a process of this machine has sent something, or has closed its end of ``connection``.
+
+    Returns:
+        True; False if the process has been stopped for ``timeout_s`` seconds.
+    """
+    silence = Silence()
+    while not connection.poll(LOOK_S):
+        if silence.look(process.state() != "stopped") > timeout_s:
+            return False
+    return True
 
 
 class Presence:

@@ -26,11 +26,11 @@ class AbsentRank(dist.DistStoreError):
         super().__init__(f"rank {rank} has not joined the job")
 
 
-_LOOK_S = 0.5  # seconds in which a rank waits for a key of a start that may be an earlier one
+_LOOK_S = 0.5  # seconds that a rank waits for an answer to a token that may be an earlier start's
 _NAP_S = 0.01  # seconds between two looks at keys that are not waited for
 
 _connection: dist.Store | None = None  # kept, because a store that rank 0 hosts lives as long as this object
-_start = ""  # what distinguishes this start of the ranks from those before, the same on all ranks
+_token = ""  # distinguishes this start of the ranks from earlier ones; the same on all ranks
 _uses: Counter[str] = Counter()
 
 
@@ -40,9 +40,8 @@ def under_torchrun() -> bool:
 
 
 def attempt() -> int:
-    """How often torchrun has started the ranks again because one of this machine has failed. Where it runs on several
-    machines, the count differs among them: all start their ranks again when one of them does, and only that one counts.
-    """
+    """torchrun's count of restarts on this machine. All machines start their ranks again when a rank has failed, but
+    only the machine of that rank counts it, so that the counts of several machines differ."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
@@ -62,11 +61,11 @@ def job_store(use: str, timeout_s: float) -> dist.Store:
     Raises:
         AbsentRank: a rank has not come in that time.
     """
-    global _connection, _start
+    global _connection, _token
     _uses[use] += 1
     if _connection is None:
         connection = _connect(timeout_s)
-        _start = "" if is_file() else agree_on_start(connection, *_place(), timeout_s)
+        _token = "" if is_file() else agree_on_token(connection, *_place(), timeout_s)
         _connection = connection
     return _prefixed(_connection, use, timeout_s)
 
@@ -88,41 +87,59 @@ def _place() -> tuple[int, int]:
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
-def agree_on_start(store: dist.Store, rank: int, size: int, timeout_s: float) -> str:
-    """A word that all ranks of this start of the job have, and that no earlier start had.
+def agree_on_token(store: dist.Store, rank: int, size: int, timeout_s: float) -> str:
+    """A random token, the same on all ranks, that no earlier start of the ranks has used.
 
     The ranks cannot count the starts: ``attempt`` differs among machines, and a rank may have ended before it wrote
-    anything. So rank 0 makes a word up. A rank may find that of an earlier start, and take it for this one's; hence it
-    makes up a word as well, and goes on when it has been answered with its own, which an ended rank 0 cannot have done.
+    anything. So rank 0 draws the token. Another rank may read the token of an earlier start, which is still in the
+    store. It therefore draws a token too, and accepts rank 0's when rank 0 has sent its own back: no earlier rank 0
+    can have done that.
+
+    Raises:
+        AbsentRank: a rank has not come in ``timeout_s`` seconds.
     """
     own, deadline = uuid.uuid4().hex, time.monotonic() + timeout_s
-    if rank == 0:
-        store.set("fullgnn/start", own)
-        waiting = set(range(1, size))
-        while waiting:
-            for other in sorted(waiting):
-                hello, welcome = (f"fullgnn/{own}/{word}/{other}" for word in ("hello", "welcome"))
-                if store.check([hello]):
-                    store.set(welcome, store.get(hello).decode())
-                    waiting.remove(other)
-            if waiting and time.monotonic() > deadline:
-                raise AbsentRank(min(waiting))
-            time.sleep(_NAP_S if waiting else 0)
-        return own
+    return _hand_out(store, own, size, deadline) if rank == 0 else _ask_for(store, own, rank, deadline)
+
+
+def _hand_out(store: dist.Store, token: str, size: int, deadline: float) -> str:
+    """Rank 0: publish the ``token``, and answer every other rank that has read it."""
+    store.set("fullgnn/token", token)
+    waiting = set(range(1, size))
+    while True:
+        for rank in sorted(waiting):
+            question, answer = _handshake(token, rank)
+            if store.check([question]):
+                store.set(answer, store.get(question).decode())
+                waiting.remove(rank)
+        if not waiting:
+            return token
+        if time.monotonic() > deadline:
+            raise AbsentRank(min(waiting))
+        time.sleep(_NAP_S)
+
+
+def _ask_for(store: dist.Store, own: str, rank: int, deadline: float) -> str:
+    """Another ``rank``, with its ``own`` token: read rank 0's until rank 0 answers."""
     while time.monotonic() < deadline:
-        with suppress(dist.DistStoreError):  # it is not there yet
-            store.wait(["fullgnn/start"], timedelta(seconds=_LOOK_S))
-            start = store.get("fullgnn/start").decode()
-            hello, welcome = (f"fullgnn/{start}/{word}/{rank}" for word in ("hello", "welcome"))
-            store.set(hello, own)
-            store.wait([welcome], timedelta(seconds=_LOOK_S))
-            if store.get(welcome).decode() == own:
-                return start
+        with suppress(dist.DistStoreError):  # the key is not there yet
+            store.wait(["fullgnn/token"], timedelta(seconds=_LOOK_S))
+            token = store.get("fullgnn/token").decode()
+            question, answer = _handshake(token, rank)
+            store.set(question, own)
+            store.wait([answer], timedelta(seconds=_LOOK_S))
+            if store.get(answer).decode() == own:
+                return token
             time.sleep(_NAP_S)
     raise AbsentRank(0)
 
 
+def _handshake(token: str, rank: int) -> tuple[str, str]:
+    """The keys under which ``rank`` asks, and rank 0 answers."""
+    return f"fullgnn/{token}/question/{rank}", f"fullgnn/{token}/answer/{rank}"
+
+
 def _prefixed(connection: dist.Store, use: str, timeout_s: float) -> dist.Store:
-    store = dist.PrefixStore(f"fullgnn/{_start}/{use}/{_uses[use]}", connection)
+    store = dist.PrefixStore(f"fullgnn/{_token}/{use}/{_uses[use]}", connection)
     store.set_timeout(timedelta(seconds=timeout_s))
     return store

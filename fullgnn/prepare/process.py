@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import torch
 
 from fullgnn.distributed.fork import can_fork, fork
-from fullgnn.distributed.presence import LOOK_S, Process, Silence
+from fullgnn.distributed.presence import Process, wait_for_message
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
@@ -92,15 +92,13 @@ class _OwnProcess(HostWork):
         Raises:
             UnsupportedError: it has been stopped for ``timeout_s`` seconds.
         """
-        silence = Silence()
-        while not connection.poll(LOOK_S):
-            assert self._process is not None
-            if silence.look(self._process.state() != "stopped") > self._timeout_s:
-                os.kill(self._process.pid, signal.SIGKILL)
-                raise UnsupportedError(
-                    f"the process that prepares the graph (process {self._process.pid}) has been stopped for"
-                    f" runtime.timeout_s={self._timeout_s:g} s: start again"
-                )
+        assert self._process is not None
+        if not wait_for_message(connection, self._process, self._timeout_s):
+            os.kill(self._process.pid, signal.SIGKILL)
+            raise UnsupportedError(
+                f"the process that prepares the graph (process {self._process.pid}) has been stopped for"
+                f" runtime.timeout_s={self._timeout_s:g} s: start again"
+            )
 
     def _fork(self) -> None:
         here, there = multiprocessing.Pipe()

@@ -21,7 +21,7 @@ from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.report.metrics import show_as, split_of
 from fullgnn.report.replicates import is_override_of_draw
 from fullgnn.report.spread import merged, shown
-from fullgnn.storage.atomic import replacing
+from fullgnn.storage.atomic import replacing, writing_to
 from fullgnn.storage.folder import TABLE_FILE, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.screen import folded, screen_width
@@ -120,12 +120,16 @@ class SweepReport(Callback):
     def _write(self, config: DictConfig) -> None:
         path = _csv_path(config)
         try:
-            with replacing(path) as temporary, open(temporary, "w", newline="") as file:
+            with (
+                writing_to("run_dir", path.parent),
+                replacing(path) as temporary,
+                open(temporary, "w", newline="") as file,
+            ):
                 writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
                 writer.writeheader()
                 writer.writerows(self._rows)
-        except OSError as error:
-            fail(ConfigError(f"run_dir={path.parent} cannot be written ({error.strerror}): choose another folder"))
+        except ConfigError as error:
+            fail(error)
 
 
 def _csv_path(config: DictConfig) -> Path:

@@ -30,7 +30,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import torch
 
-from fullgnn.distributed.presence import LOOK_S, Process, Silence
+from fullgnn.distributed.presence import Process, wait_for_message
 from fullgnn.distributed.stop import STOP_SIGNALS
 from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
 from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
@@ -146,10 +146,13 @@ class _Worker:
     """A worker, seen from its rank."""
 
     number: int
-    pid: int
+    process: Process
     pipe: Connection
     memory: mmap.mmap
-    process: Process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
 
 class Workers:
@@ -190,7 +193,7 @@ class Workers:
                 if pid == 0:
                     _serve(producer, [ours, *(worker.pipe for worker in self._workers)], parent)
                 theirs.close()
-                self._workers.append(_Worker(number, pid, ours, memory, Process.of(pid)))
+                self._workers.append(_Worker(number, Process.of(pid), ours, memory))
         except BaseException:
             self.close()
             raise
@@ -210,7 +213,11 @@ class Workers:
         """
         worker = self._workers[number % len(self._workers)]
         while True:
-            self._wait(worker)
+            if not wait_for_message(worker.pipe, worker.process, self._timeout_s):
+                raise RankFailed(
+                    f"sampling worker {worker.number} of rank {self._rank} (process {worker.pid}) has been stopped for"
+                    f" runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
+                )
             try:
                 found = worker.pipe.recv()
             except (EOFError, OSError):  # no other process has the worker's end of the pipe
@@ -258,16 +265,6 @@ class Workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(worker.pid, 0)
         self._workers = []
-
-    def _wait(self, worker: _Worker) -> None:
-        """Wait until ``worker`` has sent something, or has ended."""
-        silence = Silence()
-        while not worker.pipe.poll(LOOK_S):
-            if silence.look(worker.process.state() != "stopped") > self._timeout_s:
-                raise RankFailed(
-                    f"sampling worker {worker.number} of rank {self._rank} (process {worker.pid}) has been stopped for"
-                    f" runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
-                )
 
     def _send(self, worker: _Worker, message: object) -> None:
         """Tell ``worker`` something. That it has ended is noticed where its next piece is awaited: an error here would

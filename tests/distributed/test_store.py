@@ -1,4 +1,4 @@
-"""The word that distinguishes a start of the ranks from those before, in a store that keeps all keys."""
+"""The token that distinguishes a start of the ranks from earlier ones, in a store that keeps all keys."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from fullgnn.distributed.store import AbsentRank, agree_on_start
+from fullgnn.distributed.store import AbsentRank, agree_on_token
 
 
 def agreed(store: dist.Store, size: int, ranks: range, timeout_s: float) -> list[str | AbsentRank]:
@@ -14,7 +14,7 @@ def agreed(store: dist.Store, size: int, ranks: range, timeout_s: float) -> list
 
     def join(rank: int) -> str | AbsentRank:
         try:
-            return agree_on_start(store, rank, size, timeout_s)
+            return agree_on_token(store, rank, size, timeout_s)
         except AbsentRank as error:
             return error
 
@@ -23,22 +23,22 @@ def agreed(store: dist.Store, size: int, ranks: range, timeout_s: float) -> list
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_every_start_has_a_word_of_its_own_that_all_ranks_know(size: int) -> None:
-    store, words = dist.HashStore(), set()
+def test_every_start_has_a_token_of_its_own_that_all_ranks_know(size: int) -> None:
+    store, tokens = dist.HashStore(), set()
     store.set_timeout(timedelta(seconds=10))
     for _ in range(4):
-        (word,) = set(agreed(store, size, range(size), 20))
-        words.add(word)
-    (word,) = set(agreed(store, size + 1, range(size + 1), 20))  # torchrun may start another number of ranks
-    assert len({*words, word}) == 5
+        (token,) = set(agreed(store, size, range(size), 20))
+        tokens.add(token)
+    (token,) = set(agreed(store, size + 1, range(size + 1), 20))  # torchrun may start another number of ranks
+    assert len({*tokens, token}) == 5
 
 
 def test_a_start_in_which_a_rank_has_ended_is_not_taken_for_the_next() -> None:
     store = dist.HashStore()
     assert [str(error) for error in agreed(store, 3, range(0, 2), 0.5)][0] == "rank 2 has not joined the job"
-    with ThreadPoolExecutor(2) as pool:  # these two come before rank 0, and find its word of the first start
-        early = [pool.submit(agree_on_start, store, rank, 3, 20) for rank in (1, 2)]
-        own = agree_on_start(store, 0, 3, 20)
+    with ThreadPoolExecutor(2) as pool:  # these two come before rank 0, and find its token of the first start
+        early = [pool.submit(agree_on_token, store, rank, 3, 20) for rank in (1, 2)]
+        own = agree_on_token(store, 0, 3, 20)
         assert [future.result() for future in early] == [own, own]
 
 
