@@ -40,6 +40,7 @@ PART_COLORS = {
     "gather": "#FFAABB",
     "reduce_scatter": "#EEDD88",
     "all_reduce": "#AAAA00",
+    "choose rows to keep": "#EE8866",
     "sample": "#77AADD",
     "gather features": "#99DDFF",
     "wait": "#DDDDDD",

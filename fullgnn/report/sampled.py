@@ -8,6 +8,7 @@ from fullgnn.report.runs import Run
 from fullgnn.report.spread import shown
 
 STEPS = {
+    "cache": "choose rows to keep",
     "sample": "sample",
     "gather": "gather features",
     "pack": "pack",
@@ -18,7 +19,7 @@ STEPS = {
     "comm": "communication",
     "update": "update",
 }
-"""The steps of a batch, as the record and as the page name them."""
+"""The steps of an epoch, as the record and as the page name them."""
 IN_WORKERS = ("sample", "gather", "pack")
 COUNTS = {
     "num_batches": "batches of an epoch",
@@ -26,6 +27,7 @@ COUNTS = {
     "sampled_edges_per_s": "drawn edges per second",
     "input_rows": "rows of features that an epoch reads",
     "fetched_bytes": "bytes of features that an epoch fetches",
+    "filled_bytes": "bytes of features that the cache changes in an epoch",
 }
 
 
@@ -43,6 +45,9 @@ def sampled_training(runs: list[Run]) -> Iterator[Block]:
     times = [[f"{name}, ms", *(shown(one["time_ms"].get(step), RATIO) for one in found.values())]
              for step, name in STEPS.items()]  # fmt: skip
     counts = [[label, *(shown(one.get(key), COUNT) for one in found.values())] for key, label in COUNTS.items()]
+    counts.append(
+        ["share of these rows that are on the device", *(shown(one.get("hit_rate"), RATIO) for one in found.values())]
+    )
     yield "numbers", Table("An epoch of sampled training", ["", *names], [*times, *counts])
     yield from missing(runs, found, "the steps of sampled training")
 

@@ -5,7 +5,15 @@ The way of a batch: ``batches`` (which training nodes), ``samplers`` and ``neigh
 ``setup`` puts them together, and evaluates the model exactly on the full graph.
 """
 
-from fullgnn.sampling.caches import cache_by_degree, cache_nothing
+from fullgnn.sampling.caches import (
+    Accesses,
+    CacheAll,
+    CacheByCount,
+    CacheByDegree,
+    CacheByPresampling,
+    CacheExactly,
+    CacheNothing,
+)
 from fullgnn.sampling.clusters import cluster
 from fullgnn.sampling.codecs import BFloat16, Unencoded
 from fullgnn.sampling.hop import Hop
@@ -14,14 +22,19 @@ from fullgnn.sampling.samplers import Sampler, neighbor
 
 __all__ = [
     "ALL",
+    "Accesses",
     "BFloat16",
+    "CacheAll",
+    "CacheByCount",
+    "CacheByDegree",
+    "CacheByPresampling",
+    "CacheExactly",
+    "CacheNothing",
     "Draw",
     "Hop",
     "NeighborSampler",
     "Sampler",
     "Unencoded",
-    "cache_by_degree",
-    "cache_nothing",
     "cluster",
     "neighbor",
 ]

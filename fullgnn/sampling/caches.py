@@ -1,31 +1,207 @@
-"""Which nodes have their features on the device of every rank, so that batches need not fetch them from the host.
+"""Which rows of features stay on the device of a rank, so that its batches need not fetch them from the host.
 
-Contract of a cache: ``cache(graph, row_bytes, **own keys) -> ids``, the (k,) int64 ids of the nodes, ascending, where
-``row_bytes`` are the bytes of one encoded row. Rank 0 calls it once. The batches are the same with any cache.
+Contract of a cache: a class whose keys are those of its YAML, with
+
+    rows(accesses, epoch) -> ids    (k,) int64 ids of the nodes, ascending: those that stay from ``epoch`` on
+
+Every rank asks its own cache before its first epoch. With an attribute ``horizon``, it is asked again before every
+epoch 1 + k horizon. What it chooses is a function of its keys, of ``accesses`` and of the epoch, so that a run that
+goes on from a checkpoint has the same rows. The batches are the same with any cache, to the bit.
+
+Sources: Lin et al., "PaGraph: scaling GNN training on large graphs via computation-aware caching", SoCC 2020 (by
+degree); Yang et al., "GNNLab: a factored system for sample-based GNN training over GPUs", EuroSys 2022 (pre-sampled
+epochs). That draws can be known before their epoch begins is from RapidGNN (2025), which fetches ahead by them.
 """
+
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
 from fullgnn.errors import ConfigError
-from fullgnn.graph import Graph
+from fullgnn.sampling.host_graph import HostGraph
+
+log = logging.getLogger(__name__)
+
+CLOSE = 1.02
+"""``cache=auto`` prefers the simpler of two caches, if it fetches at most so many times the bytes of the other."""
 
 
-def cache_nothing(graph: Graph, row_bytes: int) -> np.ndarray:
-    """Every row is fetched from the host."""
-    return np.empty(0, np.int64)
-
-
-def cache_by_degree(graph: Graph, row_bytes: int, megabytes: float) -> np.ndarray:
-    """The nodes that most nodes read, as PaGraph chooses them (Lin et al., SoCC 2020).
+class Accesses:
+    """What a cache may know: which rows this rank reads.
 
     Args:
-        megabytes: size of the cached rows on each device.
-
-    Raises:
-        ConfigError: ``megabytes`` is negative.
+        counts: see ``counts``.
+        row_bytes: bytes of a row that stays on the device.
     """
-    if not megabytes >= 0:
-        raise ConfigError(f"cache.megabytes={megabytes} is out of range: give 0 or more")
-    count = min(graph.num_nodes, int(megabytes * 1e6) // max(1, row_bytes))
-    num_readers = np.bincount(graph.indices, minlength=graph.num_nodes)
-    return np.sort(np.argsort(-num_readers, kind="stable")[:count])
+
+    def __init__(self, graph: HostGraph, counts: Callable[[int], np.ndarray], row_bytes: int):
+        self.graph, self.row_bytes = graph, row_bytes
+        self._counts = lru_cache(maxsize=2)(counts)
+
+    def counts(self, epoch: int) -> np.ndarray:
+        """(num_nodes,) int32: how many batches of ``epoch`` read the row of each node on this rank.
+
+        The draws are a function of the seed, the epoch, the hop and the node, so they are made ahead here, which takes
+        as long as drawing takes in an epoch. Epochs that are never trained, 0 and below, may be asked for.
+        """
+        return self._counts(epoch)
+
+    def num_readers(self) -> np.ndarray:
+        """(num_nodes,) how many nodes read each node: its out-degree, where arcs point from what is read."""
+        return np.bincount(self.graph.indices, minlength=self.graph.num_nodes)
+
+    def room(self, megabytes: float) -> int:
+        """How many rows fit ``megabytes``, at most those of all nodes.
+
+        Raises:
+            ConfigError: the number is negative, or not a number.
+        """
+        if not megabytes >= 0:
+            raise ConfigError(f"cache.megabytes={megabytes} is out of range: give 0 or more")
+        num_nodes = self.graph.num_nodes
+        return num_nodes if megabytes * 1e6 >= num_nodes * self.row_bytes else int(megabytes * 1e6) // self.row_bytes
+
+
+class Cache(Protocol):
+    """Chooses the rows that stay on the device of a rank; see the head of this file."""
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        """(k,) int64 ids, ascending and distinct, of the nodes whose rows stay from ``epoch`` on."""
+
+
+class CacheNothing:
+    """Every row is fetched from the host."""
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        """See ``Cache``."""
+        return np.empty(0, np.int64)
+
+
+class CacheAll:
+    """The rows of all nodes."""
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        """See ``Cache``."""
+        return np.arange(accesses.graph.num_nodes)
+
+
+class CacheByDegree:
+    """The nodes that most nodes read, as PaGraph chooses them.
+
+    Args:
+        megabytes: size of the rows on each device.
+    """
+
+    def __init__(self, megabytes: float):
+        self.megabytes = megabytes
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        """See ``Cache``."""
+        return most(accesses.room(self.megabytes), accesses.num_readers())
+
+
+class CacheByPresampling:
+    """The nodes that pre-sampled epochs read most often, as GNNLab chooses them.
+
+    The epochs 0, -1, ... are drawn for it, which are never trained. Among nodes that are read equally often, those
+    that most nodes read come first.
+
+    Args:
+        megabytes: size of the rows on each device.
+        epochs: how many epochs are drawn.
+    """
+
+    def __init__(self, megabytes: float, epochs: int = 1):
+        self.megabytes, self.epochs = megabytes, _at_least_one("cache.epochs", epochs)
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        """See ``Cache``."""
+        room = accesses.room(self.megabytes)
+        return most(room, total(accesses, range(1 - self.epochs, 1)), accesses.num_readers())
+
+
+class CacheExactly:
+    """The nodes that this rank reads most often in the epochs that come: no other choice has more hits.
+
+    Args:
+        megabytes: size of the rows on each device.
+        horizon: how many epochs are looked at; as often the rows change.
+    """
+
+    def __init__(self, megabytes: float, horizon: int = 1):
+        self.megabytes, self.horizon = megabytes, _at_least_one("cache.horizon", horizon)
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        """See ``Cache``."""
+        first = epoch - (epoch - 1) % self.horizon
+        counts = total(accesses, range(first, first + self.horizon))
+        return most(min(accesses.room(self.megabytes), int(np.count_nonzero(counts))), counts)
+
+
+class CacheByCount:
+    """The simplest of the caches above that fetches about as few bytes as the best of them.
+
+    Before the first epoch, the rows that two epochs read are counted, and what each cache would fetch in the second of
+    them, with the rows that change for it.
+
+    Args:
+        megabytes: size of the rows on each device.
+    """
+
+    horizon: int | None = None
+
+    def __init__(self, megabytes: float):
+        self.megabytes = megabytes
+        self._chosen: Cache | None = None
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        """See ``Cache``."""
+        if self._chosen is None:
+            self._chosen = self._choose(accesses)
+            self.horizon = getattr(self._chosen, "horizon", None)
+        return self._chosen.rows(accesses, epoch)
+
+    def _choose(self, accesses: Accesses) -> Cache:
+        room, degree = accesses.room(self.megabytes), CacheByDegree(self.megabytes)
+        if room in (0, accesses.graph.num_nodes):
+            return degree
+        before, counts, readers = accesses.counts(0), accesses.counts(1), accesses.num_readers()
+        exact = [most(min(room, int(np.count_nonzero(one))), one) for one in (before, counts)]
+        changes = np.setdiff1d(exact[1], exact[0], assume_unique=True)
+        found: dict[str, tuple[Cache, int]] = {
+            "degree": (degree, _misses(counts, most(room, readers))),
+            "presample": (CacheByPresampling(self.megabytes), _misses(counts, most(room, before, readers))),
+            "exact": (CacheExactly(self.megabytes), _misses(counts, exact[1]) + len(changes)),
+        }
+        least = min(misses for _, misses in found.values())
+        name = next(name for name, (_, misses) in found.items() if misses <= CLOSE * least)
+        said = ", ".join(f"{name} {misses * accesses.row_bytes / 1e6:.1f} MB" for name, (_, misses) in found.items())
+        log.info("cache=auto: as cache=%s; an epoch of a rank would fetch: %s", name, said)
+        return found[name][0]
+
+
+def most(count: int, *scores: np.ndarray) -> np.ndarray:
+    """The ``count`` nodes with the highest scores, ascending; ties by the next scores, then by the lowest id."""
+    return np.sort(np.lexsort([-score for score in reversed(scores)])[:count])
+
+
+def total(accesses: Accesses, epochs: range) -> np.ndarray:
+    """(num_nodes,) int64: how often this rank reads each row in all of these ``epochs``."""
+    found = np.zeros(accesses.graph.num_nodes, np.int64)
+    for epoch in epochs:
+        found += accesses.counts(epoch)
+    return found
+
+
+def _misses(counts: np.ndarray, rows: np.ndarray) -> int:
+    """How many rows of an epoch with these ``counts`` are fetched, where ``rows`` stay on the device."""
+    return int(counts.sum(dtype=np.int64) - counts[rows].sum(dtype=np.int64))
+
+
+def _at_least_one(key: str, number: int) -> int:
+    if number < 1:
+        raise ConfigError(f"{key}={number} is out of range: give 1 or more")
+    return number

@@ -5,7 +5,13 @@ Contract of a codec: a class whose keys are those of its YAML, with
     encode(features) -> rows    of all nodes, on rank 0, once: (num_nodes, F) to (num_nodes, W) of any dtype
     decode(rows, dtype) -> x    of the inputs of a batch, on the device: (m, W) to (m, F) of ``dtype``
 
-The exact evaluation on the full graph reads the features as they are in the dataset.
+A codec that learns something of all features, such as the scales of columns or a codebook, has also
+
+    state() -> arrays           what ``encode`` has learnt, by name, on rank 0
+    load_state(tensors)         takes the same, on the device of a rank, before it decodes
+
+The state travels to every rank with the rows. With ``runtime.cache_dir`` rows and state are kept, and a later run with
+the same features and keys encodes nothing. The exact evaluation on the full graph reads the features of the dataset.
 """
 
 from typing import Protocol
@@ -13,6 +19,8 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+
+from fullgnn.storage.cache import Cache
 
 
 class Codec(Protocol):
@@ -23,6 +31,27 @@ class Codec(Protocol):
 
     def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """(m, F) features of ``dtype``, of (m, W) encoded rows, on their device."""
+
+
+def encoded(
+    codec: Codec, features: np.ndarray, cache: Cache, keys: dict[str, object]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The encoded rows of all nodes, and what the codec has learnt of them.
+
+    Args:
+        features: (num_nodes, F), C-contiguous, of the dtype of the run.
+        cache: keeps what a codec with a state has made.
+        keys: of the codec.
+    """
+    learns = getattr(codec, "state", None)
+    if learns is None:
+        return codec.encode(features), {}
+    key = cache.key(codec=keys, features=features)
+    found = cache.load("encoded", key, lambda arrays: (arrays.pop("rows"), arrays))
+    if found is None:
+        found = codec.encode(features), learns()
+        cache.store("encoded", key, {"rows": found[0], **found[1]})
+    return found
 
 
 class Unencoded:

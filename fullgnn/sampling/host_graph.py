@@ -1,6 +1,7 @@
 """The graph as the processes of one machine read it: on the host, in its original order, once for all of them."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,7 +9,6 @@ import torch
 
 from fullgnn.graph import Graph, row_sums
 from fullgnn.graph.normalize import check_entries
-from fullgnn.sampling.codecs import Codec, Unencoded
 from fullgnn.schemes.base import Needs
 
 
@@ -19,7 +19,14 @@ def read_only_tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
-UNENCODED = Unencoded()
+Encode = Callable[[np.ndarray], tuple[np.ndarray, dict[str, np.ndarray]]]
+
+
+def as_they_are(features: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The encoding of a codec that changes nothing."""
+    return features, {}
+
+
 _ALWAYS = "indptr", "indices", "features", "labels", "train"
 
 
@@ -37,6 +44,8 @@ class HostGraph:
     """By self_loops, (num_nodes,) float64, see ``graph.row_sums``; those that the model needs."""
     extra: dict[str, np.ndarray] = field(default_factory=dict)
     """What the sampler has prepared, see ``samplers.py``."""
+    codec_state: dict[str, np.ndarray] = field(default_factory=dict)
+    """What the codec has learnt of all features, see ``codecs.py``."""
 
     @property
     def num_nodes(self) -> int:
@@ -49,13 +58,13 @@ class HostGraph:
         needs: Needs,
         dtype: str,
         extra: dict[str, np.ndarray] | None = None,
-        codec: Codec = UNENCODED,
+        encode: Encode = as_they_are,
     ) -> "HostGraph":
         """Take over a graph, and add up what a model with these ``needs`` normalises by.
 
         Args:
             dtype: of the run.
-            codec: encodes the features.
+            encode: the features, which have that dtype, to encoded rows and what the codec has learnt.
 
         Raises:
             DataError: a sum of weights, or a normalised weight, is out of range.
@@ -64,15 +73,17 @@ class HostGraph:
         sums = {one.self_loops: row_sums(graph, one.self_loops, one.without_sums) for one in normalized}
         for one in needs.propagations:
             check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, np.dtype(dtype))
+        rows, state = encode(np.ascontiguousarray(graph.features, dtype=dtype))
         return cls(
             graph.indptr.astype(np.int64, copy=False),
             graph.indices,
             graph.weight,
-            codec.encode(np.ascontiguousarray(graph.features, dtype=dtype)),
+            rows,
             graph.labels,
             np.flatnonzero(graph.train_mask),
             sums,
             extra or {},
+            state,
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -81,12 +92,16 @@ class HostGraph:
         if self.weight is not None:
             found["weight"] = self.weight
         found |= {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
-        return found | {f"extra.{name}": array for name, array in self.extra.items()}
+        found |= {f"extra.{name}": array for name, array in self.extra.items()}
+        return found | {f"codec.{name}": array for name, array in self.codec_state.items()}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "HostGraph":
         """The graph that had these ``arrays``."""
         sums = {loops: arrays[f"row_sums.{loops}"] for loops in (True, False) if f"row_sums.{loops}" in arrays}
         indptr, indices, features, labels, train = (arrays[name] for name in _ALWAYS)
-        extra = {name.removeprefix("extra."): one for name, one in arrays.items() if name.startswith("extra.")}
-        return cls(indptr, indices, arrays.get("weight"), features, labels, train, sums, extra)
+        extra, state = (
+            {name.removeprefix(prefix): one for name, one in arrays.items() if name.startswith(prefix)}
+            for prefix in ("extra.", "codec.")
+        )
+        return cls(indptr, indices, arrays.get("weight"), features, labels, train, sums, extra, state)

@@ -1,12 +1,13 @@
 """Makes the batches of an epoch on one rank: sampled, with the features of their inputs, as blocks on the device.
 
-    host      sample      the rank's training nodes of the batch, and their hops
+    host      cache       which rows of features stay on the device in this epoch
+              sample      the rank's training nodes of the batch, and their hops
               gather      the features of the outermost hop's sources, those that are not cached on the device
     device    load        the features, and one ``Block`` for each layer
 
 With ``sample_on_gpu`` the hops are drawn on the device, and the host still gathers.
 
-With ``num_workers``, other processes do the first two steps ahead (``workers.py``), and the rank waits for them. On a
+With ``num_workers``, other processes draw and gather ahead (``workers.py``), and the rank waits for them. On a
 GPU the features then travel from page-locked memory on a stream of their own, while the batch before is computed; a
 slot is written again when the event behind its copy has come.
 """
@@ -14,15 +15,16 @@ slot is written again when the event behind its copy has come.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.distributed import on_every_rank
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.features import FeatureStore
-from fullgnn.sampling.host_graph import read_only_tensor
+from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.sample import BatchSampler, Sample
 from fullgnn.sampling.workers import Piece, Workers
 from fullgnn.schemes.block import Block
@@ -53,14 +55,13 @@ class Loader:
     def __init__(
         self,
         sampler: BatchSampler,
-        features: FeatureStore,
+        features: FeatureSource,
         maker: BlockMaker,
         meter: Meter,
         workers: Workers | None = None,
     ):
         self.device, self.num_batches = maker.device, sampler.num_batches
         self._sampler, self._features, self._maker, self._meter = sampler, features, maker, meter
-        self._rows = read_only_tensor(features.rows)
         self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
@@ -69,6 +70,10 @@ class Loader:
         Raises:
             FullGNNError: a worker has ended.
         """
+        if self._features.is_cached:
+            with self._meter.clock("cache"):
+                filled = on_every_rank(partial(self._features.begin, epoch))
+            self._meter.count("filled_bytes", filled * self._features.host.row_bytes)
         if self._arrivals is None:
             made = self._here(epoch, first)
         else:
@@ -76,7 +81,8 @@ class Loader:
         for sample, rows in made:
             self._meter.count("sampled_edges", sample.num_edges)
             self._meter.count("input_rows", len(sample.inputs))
-            self._meter.count("fetched_bytes", len(rows) * self._features.row_bytes)
+            self._meter.count("fetched_bytes", len(rows) * self._features.host.row_bytes)
+            self._meter.count("hits", len(sample.inputs) - len(rows))
             with self._meter.clock("load"):
                 batch = self._load(sample, rows)
             yield batch
@@ -95,11 +101,11 @@ class Loader:
             with self._meter.clock("sample"):
                 sample = self._sampler.sample(epoch, number)
             with self._meter.clock("gather"):
-                rows = self._rows.index_select(0, torch.from_numpy(self._features.fetched(sample.inputs)))
+                rows = self._features.host.gather(self._features.missing(sample.inputs))
             yield sample, rows
 
     def _load(self, sample: Sample, rows: Tensor) -> Minibatch:
-        x = self._features.assemble(sample.inputs, rows.to(self.device))
+        x = self._features.place(sample.inputs, rows)
         blocks = self._maker.blocks(sample.hops, sample.targets)
         targets = self._sampler.labels[torch.from_numpy(sample.targets)].to(self.device)
         return Minibatch(x, blocks, targets, sample.total)

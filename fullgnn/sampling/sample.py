@@ -70,6 +70,13 @@ class BatchSampler:
         total = self._task.total(self.labels[torch.from_numpy(self.sampler.targets(batch))])
         return Sample(self.sampler.targets(own), self.sampler.sample(own, epoch), total)
 
+    def counts(self, epoch: int) -> np.ndarray:
+        """(num_nodes,) int32: how many batches of ``epoch`` read the features of each node on this rank."""
+        found = np.zeros(self.graph.num_nodes, np.int32)
+        for number in range(self.num_batches):
+            found[self.sample(epoch, number).inputs] += 1
+        return found
+
     def usual_size(self) -> tuple[int, int]:
         """See ``Sampler.usual_size``, of a part of a whole batch."""
         num_items = min(self._step, len(self.sampler.items))

@@ -23,9 +23,10 @@ from fullgnn.nn import BatchNorm
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.codecs import Codec
+from fullgnn.sampling.caches import Accesses, CacheNothing
+from fullgnn.sampling.codecs import Codec, encoded
 from fullgnn.sampling.data_parallel import DataParallel
-from fullgnn.sampling.features import FeatureStore
+from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows
 from fullgnn.sampling.fit import Training
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
@@ -40,9 +41,6 @@ from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
-
-CACHED = "cached"
-"""Name of the ids of the cached nodes in ``HostGraph.extra``."""
 
 
 class FullGraph:
@@ -149,7 +147,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     dtype = getattr(torch, cfg.runtime.dtype)
     maker = BlockMaker(host, learner.needs, dtype, world.device, num_rows, world.size == 1, home)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size)
-    features = FeatureStore(host.features, codec, host.extra[CACHED], dtype, world.device)
+    features = _features(cfg, host, codec, batches, dtype, world.device)
     loader = Loader(batches, features, maker, meter, _workers(cfg, world, batches, features, num_hops))
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
@@ -174,15 +172,31 @@ def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int
     return moved(world.device), world.device
 
 
+def _features(
+    cfg: MinibatchConfig,
+    host: HostGraph,
+    codec: Codec,
+    batches: BatchSampler,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> FeatureSource:
+    """The features as this rank reads them: encoded rows on the host, some of them on the device, decoded there."""
+    rows, cache = HostRows(host.features, device), build(cfg.cache)
+    held = (
+        rows if isinstance(cache, CacheNothing) else Cached(rows, cache, Accesses(host, batches.counts, rows.row_bytes))
+    )
+    return Decoded(held, codec, dtype, host.codec_state)
+
+
 def _workers(
-    cfg: MinibatchConfig, world: World, batches: BatchSampler, features: FeatureStore, num_hops: int
+    cfg: MinibatchConfig, world: World, batches: BatchSampler, features: FeatureSource, num_hops: int
 ) -> Workers | None:
     """The processes that make the batches of this rank; None: the rank makes them."""
-    loader, rows = cfg.loader, features.rows
+    loader, rows = cfg.loader, features.host.rows
     if not loader.num_workers:
         return None
     num_inputs, hop_bytes = batches.usual_size()
-    num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.row_bytes)))
+    num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.host.row_bytes)))
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes)
     return Workers(
@@ -220,7 +234,7 @@ def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> 
 
 
 def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Graph | None, codec: Codec) -> HostGraph:
-    """The graph, once on each machine, with what sampler and cache have prepared."""
+    """The graph, once on each machine, with what sampler and codec have prepared."""
 
     def made() -> HostGraph:
         assert graph is not None
@@ -230,9 +244,9 @@ def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Gra
             check(graph, learner.needs)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
-        host = HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra, codec)
-        row_bytes = host.features.shape[1] * host.features.itemsize
-        return replace(host, extra=extra | {CACHED: build(cfg.cache, graph=graph, row_bytes=row_bytes)})
+        kept = Cache(cfg.runtime.cache_dir)
+        encode = partial(encoded, codec, cache=kept, keys=dict(cfg.codec))
+        return HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra, encode)
 
     host = from_rank0(made)
     if world.size == 1:

@@ -15,14 +15,14 @@ from fullgnn.telemetry.meter import Cost
 from fullgnn.telemetry.screen import folded
 from fullgnn.telemetry.table import format_table, num_bytes, shares
 
-STEPS = ("sample", "gather", "pack", "wait", "load", "forward", "backward", "comm", "update")
-"""The steps of a batch, in order. With workers, the first three are their time, and ``wait`` is what a rank waits for
-them."""
+STEPS = ("cache", "sample", "gather", "pack", "wait", "load", "forward", "backward", "comm", "update")
+"""The steps of an epoch, in order: which rows stay on the device, and then those of each batch. With workers, the
+first three of a batch are their time, and ``wait`` is what a rank waits for them."""
 
 IN_WORKERS = ("sample", "gather", "pack")
 """The steps that workers do, if there are any."""
 
-COUNTS = ("sampled_edges", "input_rows", "fetched_bytes")
+COUNTS = ("sampled_edges", "input_rows", "hits", "fetched_bytes", "filled_bytes")
 
 
 def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) ->
     ranks = all_gather_objects({step: _median(cost.time_ms.get(step, 0.0) for cost in costs) for step in STEPS})
     counts = all_gather_objects({name: _median(cost.counts.get(name, 0) for cost in costs) for name in COUNTS})
     busiest = max(ranks, key=lambda times: sum(times.values()))
-    edges = sum(one["sampled_edges"] for one in counts)
+    total = {name: sum(one[name] for one in counts) for name in COUNTS}
     return {
         "sampler": dict(cfg.sampler),
         "cache": dict(cfg.cache),
@@ -42,10 +42,12 @@ def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) ->
         "batch_size": cfg.loader.batch_size,
         "num_batches": loader.num_batches,
         "time_ms": busiest,
-        "sampled_edges": edges,
-        "input_rows": sum(one["input_rows"] for one in counts),
-        "fetched_bytes": sum(one["fetched_bytes"] for one in counts),
-        "sampled_edges_per_s": edges / (busiest["sample"] / 1e3) if busiest["sample"] else None,
+        "sampled_edges": total["sampled_edges"],
+        "input_rows": total["input_rows"],
+        "hit_rate": total["hits"] / total["input_rows"] if total["input_rows"] else None,
+        "fetched_bytes": total["fetched_bytes"],
+        "filled_bytes": total["filled_bytes"],
+        "sampled_edges_per_s": total["sampled_edges"] / (busiest["sample"] / 1e3) if busiest["sample"] else None,
     }
 
 
@@ -80,6 +82,7 @@ def sampling_table(record: RunRecord, full: bool = False) -> str:
         ("batches of an epoch", str(found["num_batches"]), ""),
         ("drawn edges of an epoch", f"{found['sampled_edges']:.0f}", ""),
         ("rows of features that were read", f"{found['input_rows']:.0f}", ""),
+        *_cache_rows(found),
         ("features that were fetched from the host", num_bytes(int(found["fetched_bytes"])), ""),
         *memory_rows(record),
         *metric_rows(record),
@@ -87,17 +90,26 @@ def sampling_table(record: RunRecord, full: bool = False) -> str:
     return folded(title) + "\n" + format_table(("", "value", "share"), rows)
 
 
+def _cache_rows(found: Mapping[str, Any]) -> list[Sequence[str]]:
+    """How often the cache had the row that was read, and what it took to change its content."""
+    rate, filled = found.get("hit_rate"), found.get("filled_bytes")
+    if not rate:
+        return []
+    rows: list[Sequence[str]] = [("rows that were on the device", f"{100 * rate:.1f} %", "")]
+    return rows + ([("features that the cache changed", num_bytes(int(filled)), "")] if filled else [])
+
+
 def _parts(time_ms: Mapping[str, float], epoch_ms: float) -> dict[str, float]:
     """The steps of an epoch, and ``other``. Those of the workers are no part of an epoch, which waits for them."""
     steps = [step for step in STEPS if not (time_ms["wait"] and step in IN_WORKERS)]
-    parts = {step: time_ms[step] for step in steps}
+    parts = {step: time_ms.get(step, 0.0) for step in steps}
     return parts | {"other": max(0.0, epoch_ms - sum(parts.values()))}
 
 
 def _phases(parts: Mapping[str, float]) -> dict[str, float]:
     """The ``parts`` of an epoch, joined to four."""
     phases = {
-        "waiting for batches" if parts.get("wait") else "making batches": (*IN_WORKERS, "wait", "load"),
+        "waiting for batches" if parts.get("wait") else "making batches": ("cache", *IN_WORKERS, "wait", "load"),
         "forward and backward": ("forward", "backward"),
         "communication": ("comm",),
         "update and other": ("update", "other"),

@@ -34,7 +34,7 @@ from fullgnn.distributed.presence import Process, wait_for_message
 from fullgnn.distributed.stop import STOP_SIGNALS
 from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
 from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
-from fullgnn.sampling.features import FeatureStore
+from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
 from fullgnn.storage.memory import too_little
@@ -172,7 +172,7 @@ class Workers:
         self,
         sample: Callable[[int, int], Sample],
         num_hops: int,
-        features: FeatureStore,
+        features: FeatureSource,
         layout: SlotLayout,
         num_workers: int,
         num_slots: int,
@@ -293,7 +293,7 @@ class _Producer:
 
     pipe: Connection
     sample: Callable[[int, int], Sample]
-    features: FeatureStore
+    features: FeatureSource
     layout: SlotLayout
     memory: mmap.mmap
     num_slots: int
@@ -316,7 +316,7 @@ class _Producer:
         begin = time.perf_counter()
         sample = self.sample(epoch, number)
         time_s = {"sample": time.perf_counter() - begin}
-        fetched = self.features.fetched(sample.inputs)
+        fetched = self.features.missing(sample.inputs)
         num_rows, step = len(fetched), self.layout.num_rows
         for first in range(0, max(1, num_rows), step):
             while not free:
@@ -324,7 +324,7 @@ class _Producer:
             slot, stop = free.pop(0), min(first + step, num_rows)
             begin = time.perf_counter()
             rows = self.layout.features(self.memory, slot)[: stop - first]
-            np.take(self.features.rows, fetched[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
+            np.take(self.features.host.rows, fetched[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
             time_s["gather"] = time.perf_counter() - begin
             place = request, number, slot, first, stop, num_rows, time_s
             if first == 0:

@@ -35,7 +35,7 @@ PROGRAM = {
     "schedule": {"optimizer"},
     "partition": {"adj", "train_mask", "num_parts", "seed"},
     "sampler": {"graph", "num_hops", "seed"},
-    "cache": {"graph", "row_bytes"},
+    "cache": set(),
     "codec": set(),
 }
 """Arguments that the program passes to a group's target beside the YAML's keys; a task that finds links gets ``links``

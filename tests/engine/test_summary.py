@@ -116,7 +116,7 @@ STEPS = {"sample": 2, "gather": 1, "pack": 0, "load": 1, "forward": 2, "backward
 )
 def test_sampled_training_closes_with_eight_rows(wait: float, first: str, percentages: list[int]) -> None:
     sampling = {"sampler": {"name": "neighbor"}, "time_ms": STEPS | {"wait": wait}, "num_batches": 7}
-    sampling |= dict.fromkeys(("sampled_edges", "input_rows", "fetched_bytes"), 1.0)
+    sampling |= dict.fromkeys(("sampled_edges", "input_rows", "fetched_bytes", "hit_rate", "filled_bytes"), 1.0)
     record = replace(RECORD, sampling=sampling, epoch_time_ms={"median": 10.0})
     rows = cells(sampling_table(record))
     assert list(rows) == [
@@ -133,3 +133,6 @@ def test_sampled_training_closes_with_eight_rows(wait: float, first: str, percen
     full = cells(sampling_table(record, full=True))
     assert sum(shares(full)) == 100 and "drawn edges of an epoch" in full
     assert ("sample, in the workers meanwhile" in full) == (wait > 0)
+    assert full["rows that were on the device"][0] == "100.0 %" and "features that the cache changed" in full
+    without = cells(sampling_table(replace(record, sampling=sampling | {"hit_rate": 0.0}), full=True))
+    assert not {"rows that were on the device", "features that the cache changed"} & {*without}

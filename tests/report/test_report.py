@@ -441,6 +441,7 @@ def test_steps_of_sampled_training(tmp_path: Path, undrawn: None) -> None:
         "sampled_edges_per_s": None,
         "input_rows": 999.0,
         "fetched_bytes": 3996.0,
+        "hit_rate": 0.75,
     }
     for name, workers in (("alone", False), ("ahead", True)):
         times = steps | ({} if workers else {"wait": 0.0})
@@ -450,6 +451,7 @@ def test_steps_of_sampled_training(tmp_path: Path, undrawn: None) -> None:
     section = page_of(*folders, out=tmp_path).sections["Sampled training"]
     cells = numbers(section, "An epoch of sampled training")
     assert cells["sample, ms"] == ["4.000", "4.000"] and cells["load, ms"] == ["–", "–"]
+    assert cells["share of these rows that are on the device"] == ["0.750"] * 2
     assert cells["drawn edges of an epoch"] == ["12,345"] * 2 and cells["drawn edges per second"] == ["–"] * 2
     (alt,) = {image["alt"] for image in section.images}
     assert "alone 16.50 ms; ahead 10.00 ms" in alt  # what workers do is not a part of their rank's time

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from fullgnn.distributed import world_of_one
-from fullgnn.errors import ConfigError
-from fullgnn.graph import Graph
-from fullgnn.sampling.caches import cache_by_degree, cache_nothing
-from fullgnn.sampling.codecs import BFloat16, Codec, Unencoded
-from fullgnn.sampling.features import FeatureStore
+from fullgnn.errors import DataError
+from fullgnn.sampling.caches import Accesses, Cache, CacheNothing
+from fullgnn.sampling.codecs import BFloat16, Codec, Unencoded, encoded
+from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows
 from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.storage.cache import Cache as Files
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph, minibatch_config
 from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
@@ -22,22 +22,92 @@ from tests.test_extending import example
 
 CPU = torch.device("cpu")
 CACHED = {"nothing": [], "some": [0, 3, 7, 500, 899], "all": range(900)}
+NO_ACCESSES = Accesses(None, lambda epoch: np.empty(0, np.int32), 1)  # type: ignore[arg-type]
+
+
+class Planned:
+    """A cache that keeps certain rows from certain epochs on."""
+
+    horizon = 1
+
+    def __init__(self, *rows: list[int] | range):
+        self._rows = rows
+
+    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+        return np.array(self._rows[(epoch - 1) % len(self._rows)], np.int64)
+
+
+def stack(
+    rows: np.ndarray, codec: Codec, cache: Cache, dtype: torch.dtype, decoded_inside: bool = False
+) -> FeatureSource:
+    """A cache of encoded rows, or one of decoded rows."""
+    host = HostRows(rows, CPU)
+    if decoded_inside:
+        return Cached(Decoded(host, codec, dtype), cache, NO_ACCESSES)
+    return Decoded(Cached(host, cache, NO_ACCESSES), codec, dtype)
+
+
+INPUTS = np.array([0, 2, 3, 10, 899]), np.arange(900, dtype=np.int32), np.array([4]), np.array([], np.int64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("cached", CACHED)
+@pytest.mark.parametrize("decoded_inside", [False, True], ids=["encoded", "decoded"])
 @pytest.mark.parametrize("codec", [Unencoded(), BFloat16()], ids=["plain", "bfloat16"])
-def test_assembled_features_are_those_that_the_codec_keeps(codec: Codec, cached: str, dtype: torch.dtype) -> None:
+def test_fetched_features_are_those_that_the_codec_keeps(
+    codec: Codec, decoded_inside: bool, dtype: torch.dtype
+) -> None:
     features = torch.randn(900, 5, dtype=dtype, generator=torch.Generator().manual_seed(3))
     rows = codec.encode(features.numpy())
     assert rows.itemsize == (2 if isinstance(codec, BFloat16) else features.element_size())
-    store = FeatureStore(rows, codec, np.array(CACHED[cached], np.int64), dtype, CPU)
     kept = features.bfloat16().to(dtype) if isinstance(codec, BFloat16) else features
-    for inputs in (np.array([0, 2, 3, 10, 899]), np.arange(900, dtype=np.int32), np.array([4]), np.array([], np.int64)):
-        fetched = store.fetched(inputs)
-        assert fetched.tolist() == [node for node in inputs.tolist() if node not in CACHED[cached]]
-        found = store.assemble(inputs, torch.from_numpy(rows[fetched]))
-        assert found.dtype == dtype and torch.equal(found, kept[inputs])
+    for plan in (
+        *([nodes] for nodes in CACHED.values()),
+        [range(3), range(2, 9), [], [899], range(899), range(1, 900)],
+    ):
+        source = stack(rows, codec, Planned(*plan), dtype, decoded_inside)
+        before: set[int] = set()
+        for epoch, nodes in enumerate(plan, 1):
+            assert source.begin(epoch) == len({*nodes} - before)  # a row that stays is not fetched again
+            before = {*nodes}
+            held = [tensor for tensor in source.tensors() if len(tensor)]
+            assert sum(map(len, held)) == len(nodes)
+            for inputs in INPUTS:
+                missing = source.missing(inputs)
+                assert missing.tolist() == [node for node in inputs.tolist() if node not in before]
+                for found in (source.fetch(inputs), source.place(inputs, torch.from_numpy(rows[missing]))):
+                    assert found.dtype == dtype and torch.equal(found, kept[inputs])
+    assert source.row_bytes == 5 * features.element_size() and source.host.row_bytes == 5 * rows.itemsize
+
+
+def test_a_cache_without_a_horizon_is_asked_once() -> None:
+    class Asked(CacheNothing):
+        epochs: list[int] = []
+
+        def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+            self.epochs.append(epoch)
+            return super().rows(accesses, epoch)
+
+    rows = np.ones((4, 2), np.float32)
+    for horizon, expected in ((None, [3]), (1, [3, 4, 5, 6, 7]), (3, [3, 4, 7])):
+        cache = Asked()
+        cache.horizon, cache.epochs = horizon, []  # type: ignore[attr-defined]
+        source = stack(rows, Unencoded(), cache, torch.float32)
+        for epoch in range(3, 8):
+            source.begin(epoch)
+        assert cache.epochs == expected
+
+
+@pytest.mark.parametrize("rows", [[1, 0], [1, 1], [-1], [4], [0.5], [[0]]])
+def test_a_choice_that_is_none_is_named(rows: list) -> None:
+    class Mine(CacheNothing):
+        def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
+            return np.array(rows)
+
+    source = stack(np.ones((4, 2), np.float32), Unencoded(), Mine(), torch.float32)
+    with pytest.raises(
+        DataError, match="the cache Mine must choose ids of nodes in ascending order, none twice, from 0"
+    ):
+        source.begin(1)
 
 
 def test_words_that_are_there_or_not_stay_exact() -> None:
@@ -47,33 +117,79 @@ def test_words_that_are_there_or_not_stay_exact() -> None:
     )
 
 
-def test_the_nodes_that_most_nodes_read_are_cached() -> None:
-    arcs = Graph.from_edge_index(np.array([[0, 0, 0, 1, 1, 2, 4], [1, 2, 3, 0, 2, 0, 0]]), features=np.eye(5))
-    # An arc u -> v lets v read u: node 0 is read by three, node 1 by two, nodes 2 and 4 by one.
-    assert [cache_by_degree(arcs, 500_000, size).tolist() for size in (0, 0.4, 0.5, 1, 1.5, 2, 99)] == [
-        [], [], [0], [0, 1], [0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 3, 4],
-    ]  # fmt: skip
-    assert cache_nothing(arcs, 4).tolist() == []
-    at_random = example("caches").cache_at_random(arcs, 500_000, 1.5)
-    assert len(at_random) == 3 and at_random.tolist() == sorted(set(at_random.tolist()))
-    with pytest.raises(ConfigError, match="cache.megabytes=-1 is out of range: give 0 or more"):
-        cache_by_degree(arcs, 4, -1)
+class Counted(example("int8").Int8):  # type: ignore[misc]
+    """The codec of docs/extending.md: a scale for each column, and 8 bits for each number."""
+
+    encodings = 0
+
+    def encode(self, features: np.ndarray) -> np.ndarray:
+        type(self).encodings += 1
+        return super().encode(features)
+
+
+def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    features = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    files, found = Files(str(tmp_path)), []
+    Counted.encodings = 0
+    for change in (0, 0, 1, 0):
+        found.append(encoded(Counted(), features + np.float32(change), files, {"name": "counted"}))
+    assert Counted.encodings == 2  # for two graphs
+    for rows, state in (found[1], found[3]):
+        np.testing.assert_array_equal(rows, found[0][0])
+        np.testing.assert_array_equal(state["step"], found[0][1]["step"])
+    encoded(Counted(), features, files, {"name": "counted", "bits": 7})
+    assert Counted.encodings == 3
+    for file in (tmp_path / "encoded").iterdir():  # one bit of each is another one
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    rows, state = encoded(Counted(), features, files, {"name": "counted"})
+    assert Counted.encodings == 4 and "cannot be read" in caplog.text
+    source = Decoded(HostRows(rows, CPU), Counted(), torch.float32, state)
+    np.testing.assert_allclose(source.fetch(np.arange(30)), features, atol=np.abs(features).max() / 250)
+    assert [tensor.tolist() for tensor in source.tensors()] == [state["step"].tolist()]
+
+
+def test_a_codec_with_a_state_serves_every_rank_and_worker(ranks, tmp_path: Path, graph_files: dict[str, Path]) -> None:  # noqa: F811
+    keys = [
+        *MODELS["sage"],
+        "codec._target_=tests.sampling.test_features.Counted",
+        f"runtime.cache_dir={tmp_path}/kept",
+    ]
+    ways: dict[str, tuple[int, list[str]]] = {
+        "one": (1, []),
+        "kept": (1, ["loader.num_workers=2", "cache=degree", "cache.megabytes=1e-5"]),
+        "three": (3, ["loader.num_workers=1"]),
+    }
+    found = [
+        ranks(p)(run, case(graph_files["directed"], tmp_path / name, *keys, *more))[0]
+        for name, (p, more) in ways.items()
+    ]
+    same(found[0], found[1], 0)
+    same(found[0], found[2], 1e-9)
+    assert len([*(tmp_path / "kept" / "encoded").iterdir()]) == 1
 
 
 @pytest.mark.parametrize("codec", [Unencoded(), BFloat16()], ids=["plain", "bfloat16"])
 @pytest.mark.parametrize("num_rows", [900, 40])
-def test_workers_fetch_what_is_not_cached(graph: Graph, codec: Codec, num_rows: int) -> None:  # noqa: F811
+def test_workers_fetch_what_is_not_cached(graph, codec: Codec, num_rows: int) -> None:  # noqa: F811
+    """Also where the cache keeps other rows in the next epoch."""
     batches = batches_of(graph)
     rows = codec.encode(batches.graph.features)
-    stores = {
-        name: FeatureStore(rows, codec, np.array(nodes, np.int64), torch.float32, CPU) for name, nodes in CACHED.items()
-    }
-    wanted = [content(batch) for batch in loader_of(batches, None, stores["nothing"]).epoch(1)]
-    for store in stores.values():
-        workers = make_workers(batches, num_rows=num_rows, features=store)
-        with closing(loader_of(batches, workers, store)) as loader:
-            for epoch_of in (loader, loader_of(batches, None, store)):
-                assert same_batches([content(batch) for batch in epoch_of.epoch(1)], wanted)
+
+    def source(*plan: list[int] | range) -> FeatureSource:
+        return stack(rows, codec, Planned(*plan), torch.float32)
+
+    with world_of_one(minibatch_config("runtime.device=cpu").runtime):
+        plain = loader_of(batches, None, source([]))
+        wanted = [[content(batch) for batch in plain.epoch(epoch)] for epoch in (1, 2, 3)]
+        for plan in (*([nodes] for nodes in CACHED.values()), [CACHED["some"], range(100, 300), CACHED["all"]]):
+            ahead = source(*plan)
+            workers = make_workers(batches, num_rows=num_rows, features=ahead)
+            with closing(loader_of(batches, workers, ahead)) as loader:
+                for epoch_of in (loader, loader_of(batches, None, source(*plan))):
+                    for epoch in (1, 2, 3):
+                        assert same_batches([content(batch) for batch in epoch_of.epoch(epoch)], wanted[epoch - 1])
 
 
 KEYS = {

@@ -16,8 +16,7 @@ from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, Propagation
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.codecs import Unencoded
-from fullgnn.sampling.features import FeatureStore
+from fullgnn.sampling.features import FeatureSource, HostRows
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
@@ -62,19 +61,19 @@ def make_workers(
     num_slots: int = 2,
     num_rows: int = 900,
     num_bytes: int = 1 << 20,
-    features: FeatureStore | None = None,
+    features: FeatureSource | None = None,
 ) -> Workers:
     features = features or plain(batches)
-    rows = features.rows
+    rows = features.host.rows
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, num_bytes)
     return Workers(batches.sample, 2, features, layout, num_workers, num_slots, rank=7, timeout_s=1.5)
 
 
-def plain(batches: BatchSampler) -> FeatureStore:
-    return FeatureStore(batches.graph.features, Unencoded(), np.empty(0, np.int64), torch.float32, CPU)
+def plain(batches: BatchSampler) -> FeatureSource:
+    return HostRows(batches.graph.features, CPU)
 
 
-def loader_of(batches: BatchSampler, workers: Workers | None, features: FeatureStore | None = None) -> Loader:
+def loader_of(batches: BatchSampler, workers: Workers | None, features: FeatureSource | None = None) -> Loader:
     maker = BlockMaker(batches.graph, NEEDS, torch.float32, CPU)
     return Loader(batches, features or plain(batches), maker, Meter(CPU), workers)
 

@@ -1,0 +1,193 @@
+"""Which rows the caches choose, against counts by loops over the batches, and what they are worth."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullgnn.distributed import World
+from fullgnn.errors import ConfigError
+from fullgnn.graph import Graph
+from fullgnn.sampling.caches import (
+    Accesses,
+    CacheAll,
+    CacheByCount,
+    CacheByDegree,
+    CacheByPresampling,
+    CacheExactly,
+    CacheNothing,
+)
+from fullgnn.sampling.host_graph import HostGraph
+from fullgnn.sampling.setup import SampledJob, set_up_sampled
+from fullgnn.telemetry.meter import Meter
+from tests.cases import minibatch_config
+from tests.test_extending import example
+
+
+def accesses(counts: dict[int, list[int]], row_bytes: int = 500_000) -> Accesses:
+    """Of five nodes: node 0 is read by three nodes, node 1 by two, nodes 2 and 4 by one (u -> v lets v read u)."""
+    arcs = Graph.from_edge_index(np.array([[0, 0, 0, 1, 1, 2, 4], [1, 2, 3, 0, 2, 0, 0]]), features=np.eye(5))
+    host = HostGraph(arcs.indptr, arcs.indices, None, np.eye(5), np.zeros(5), np.arange(5))
+    return Accesses(host, lambda epoch: np.array(counts[epoch], np.int32), row_bytes)
+
+
+def test_the_nodes_that_most_nodes_read() -> None:
+    found = [CacheByDegree(size).rows(accesses({}), 1).tolist() for size in (0, 0.4, 0.5, 1, 1.5, 2, 99, np.inf)]
+    assert found == [[], [], [0], [0, 1], [0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
+    assert CacheNothing().rows(accesses({}), 1).tolist() == [] and len(CacheAll().rows(accesses({}), 1)) == 5
+    assert CacheByDegree(1).rows(accesses({}, row_bytes=0), 1).tolist() == [0, 1, 2, 3, 4]  # features without columns
+
+
+def test_the_nodes_that_presampled_epochs_read() -> None:
+    known = accesses({-1: [0, 9, 0, 0, 0], 0: [1, 0, 0, 2, 1]})
+    assert [CacheByPresampling(size / 2).rows(known, 7).tolist() for size in range(6)] == [
+        [], [3], [0, 3], [0, 3, 4], [0, 1, 3, 4], [0, 1, 2, 3, 4],
+    ]  # fmt: skip
+    assert CacheByPresampling(0.5, epochs=2).rows(known, 1).tolist() == [1]
+
+
+def test_the_nodes_that_the_next_epochs_read() -> None:
+    known = accesses({1: [5, 0, 0, 0, 1], 2: [0, 5, 0, 0, 1], 3: [0, 0, 0, 9, 8], 4: [0, 0, 0, 0, 0]})
+    one, two = CacheExactly(1), CacheExactly(0.5, horizon=2)
+    assert [one.rows(known, epoch).tolist() for epoch in (1, 2, 3, 4)] == [[0, 4], [1, 4], [3, 4], []]
+    assert [two.rows(known, epoch).tolist() for epoch in (1, 2, 3, 4)] == [
+        [0],
+        [0],
+        [3],
+        [3],
+    ]  # the same after a resume
+
+
+def test_auto_takes_the_simplest_that_is_about_as_good() -> None:
+    ways: dict[str, tuple[dict[int, list[int]], type]] = {
+        "as many nodes read them": ({0: [9, 8, 1, 0, 1], 1: [9, 8, 1, 0, 1]}, CacheByDegree),
+        "as in an epoch before": ({0: [0, 0, 0, 90, 80], 1: [0, 1, 0, 90, 80]}, CacheByPresampling),
+        "as in no other": ({0: [90, 80, 0, 0, 0], 1: [0, 0, 0, 90, 80]}, CacheExactly),
+        "too many changes": ({0: [1, 1, 0, 0, 0], 1: [0, 0, 0, 1, 1]}, CacheByDegree),
+    }
+    for counts, expected in ways.values():
+        auto = CacheByCount(1)
+        rows, alike = auto.rows(accesses(counts), 1), expected(1)
+        assert rows.tolist() == alike.rows(accesses(counts), 1).tolist(), expected
+        assert auto.horizon == getattr(alike, "horizon", None)
+    for size in (0, 99):
+        assert len(CacheByCount(size).rows(accesses({}), 1)) == (5 if size else 0)  # nothing is drawn for it
+
+
+@pytest.mark.parametrize("cache", [CacheByDegree, CacheByPresampling, CacheExactly, CacheByCount])
+def test_sizes_out_of_range_are_one_line(cache: type) -> None:
+    for size in (-1, np.nan):
+        with pytest.raises(ConfigError, match=f"cache.megabytes={size} is out of range: give 0 or more"):
+            cache(size).rows(accesses({0: [0] * 5, 1: [0] * 5}), 1)
+    with pytest.raises(ConfigError, match="cache.epochs=0 is out of range: give 1 or more"):
+        CacheByPresampling(1, 0)
+    with pytest.raises(ConfigError, match="cache.horizon=-3 is out of range: give 1 or more"):
+        CacheExactly(1, -3)
+
+
+def test_the_example_of_the_documentation() -> None:
+    at_random = example("caches").CacheAtRandom(1.5).rows(accesses({}), 1)
+    assert len(at_random) == 3 and at_random.tolist() == sorted({*at_random.tolist()})
+
+
+EPOCHS, SHARE = 4, 0.2
+GRAPH = ["dataset=rmat", "dataset.num_nodes=400", "dataset.num_edges=4000", "dataset.num_features=3"]
+SAMPLERS = {
+    "uniform": ["sampler.fanouts=[3,2]"],
+    "with replacement": ["sampler.fanouts=[3,2]", "sampler.replace=true"],
+    "clusters": ["sampler=cluster", "sampler.num_clusters=16", "sampler.group_size=2", "loader.batch_size=2"],
+    "symmetric": ["sampler.fanouts=[2,2]", "dataset.symmetrize=true"],
+}
+
+
+def hits_of_epochs(world: World, keys: list[str]) -> dict[str, Any]:
+    """Hits and reads of each epoch on this rank, as the loader counts them, and the reads of each row by a loop."""
+    cfg = minibatch_config(*GRAPH, "loader.batch_size=30", "runtime.device=cpu", "model.hidden_channels=4", *keys)
+    meter = Meter(world.device)
+    job: SampledJob = set_up_sampled(cfg, world, meter)
+    loader, found = job.training.loader, []
+    for epoch in range(1, EPOCHS + 1):
+        meter.take()
+        for _ in loader.epoch(epoch):
+            pass
+        found.append(meter.take().counts)
+    batches = loader._sampler
+    reads = [
+        Counter(node for number in range(batches.num_batches) for node in batches.sample(epoch, number).inputs.tolist())
+        for epoch in range(1, EPOCHS + 1)
+    ]
+    loader.close()
+    return {"counts": found, "reads": reads}
+
+
+def oracle(reads: list[Counter], room: int) -> int:
+    """The hits of the rows that are read most often in these epochs together."""
+    together: Counter = sum(reads, Counter())
+    return sum(sorted(together.values(), reverse=True)[:room])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_exact_hits_are_those_of_the_oracle(ranks, sampler: str, size: int) -> None:
+    room = int(SHARE * 400)
+    for horizon in (1, 2, 4):
+        keys = [*SAMPLERS[sampler], "cache=exact", f"cache.megabytes={room * 3 * 4 / 1e6}", f"cache.horizon={horizon}"]
+        for found in ranks(size)(hits_of_epochs, keys):
+            for first in range(0, EPOCHS, horizon):
+                hits = sum(one.get("hits", 0) for one in found["counts"][first : first + horizon])
+                assert hits == oracle(found["reads"][first : first + horizon], room)
+            for one, reads in zip(found["counts"], found["reads"], strict=True):
+                assert (
+                    one["input_rows"] == reads.total() and one["input_rows"] - one["hits"] == one["fetched_bytes"] / 12
+                )
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_auto_fetches_little_more_than_the_best(ranks, sampler: str) -> None:
+    for room in (0, 1, 20, 80, 200, 399, 400, 10_000):
+        fetched = {}
+        for cache in ("degree", "presample", "exact", "auto"):
+            keys = [*SAMPLERS[sampler], f"cache={cache}", f"cache.megabytes={room * 3 * 4 / 1e6}"]
+            (found,) = ranks(1)(hits_of_epochs, keys)
+            # The first epoch fills an empty cache, whichever it is.
+            fetched[cache] = sum(one["fetched_bytes"] + one["filled_bytes"] for one in found["counts"][1:])
+        assert fetched["auto"] <= 1.03 * min(fetched.values()), (room, fetched)
+
+
+def contents(world: World, keys: list[str], epochs: list[int]) -> list[list[int]]:
+    cfg = minibatch_config(*GRAPH, "loader.batch_size=30", "runtime.device=cpu", *keys)
+    loader = set_up_sampled(cfg, world, Meter(world.device)).training.loader
+    found = []
+    for epoch in epochs:
+        next(loader.epoch(epoch, first=2))  # in mid-epoch
+        features = loader._features.source  # type: ignore[attr-defined]
+        found.append(np.flatnonzero(features._slot >= 0).tolist())
+    loader.close()
+    return found
+
+
+@pytest.mark.parametrize("cache", ["degree", "presample", "exact", "auto"])
+def test_a_run_that_goes_on_has_the_same_content(ranks, cache: str) -> None:
+    keys = [f"cache={cache}", "cache.megabytes=0.001", *(["cache.horizon=2"] if cache == "exact" else [])]
+    every = ranks(2)(contents, keys, [1, 2, 3, 4])
+    for epoch in (2, 3, 4):
+        for (alone,), one in zip(ranks(2)(contents, keys, [epoch]), every, strict=True):
+            assert alone == one[epoch - 1] and alone
+
+
+def test_every_cache_gives_the_same_curve(ranks, tmp_path: Path) -> None:
+    from tests.sampling.test_training import run, same  # its fixture makes graphs
+
+    found = {}
+    for cache in ("none", "all", "exact", "presample", "auto"):
+        keys = [*GRAPH, f"cache={cache}", *(["cache.megabytes=0.001"] if cache not in ("none", "all") else [])]
+        cfg = minibatch_config(
+            *keys, "train.epochs=3", "loader.batch_size=50", f"run_dir={tmp_path / cache}", "runtime.threads=1"
+        )
+        found[cache] = ranks(2)(run, cfg)[0]
+        same(found[cache], found["none"], 0)  # to the bit
+    rates = {name: one["record"]["sampling"]["hit_rate"] for name, one in found.items()}
+    assert rates["none"] == 0 and rates["all"] == 1 and 0 < rates["presample"] <= rates["exact"] < 1
+    assert found["all"]["record"]["sampling"]["fetched_bytes"] == 0
