@@ -22,6 +22,7 @@ from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
 from fullgnn.engine.resume import check_run_dir, finished_before, finished_record, open_folder
 from fullgnn.engine.summary import make_record
+from fullgnn.errors import ConfigError
 from fullgnn.graph.remarks import noted
 from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.setup import SampledJob, check_sampled, set_up_sampled
@@ -88,6 +89,12 @@ def go_on(
     state = job.training.state
     no_rows = torch.empty(0, dtype=torch.int64)  # no parameter is sharded
     restore(checkpoint, state, no_rows, job.facts.fingerprint)
+    if state.batches.count and state.batches.num_parts != job.training.loader.num_parts:
+        raise ConfigError(
+            f"resume: the checkpoint is in the midst of an epoch whose training nodes were divided among"
+            f" {state.batches.num_parts} processes (loader.split=pagraph): go on with as many, or from a checkpoint at"
+            " the end of an epoch"
+        )
     log.info("resumes after %s of %s", progress_of(state), checkpoint)
     (finished,) = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))
     return True, finished

@@ -59,6 +59,7 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
     "optimizations.loss_rows_only": ("auto", True, False),
     "optimizations.offload": ("auto", "always", "never"),
     "train.table": ("short", "full"),
+    "loader.split": ("even", "pagraph"),
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
     "runtime.dtype": ("float32", "float64"),
@@ -141,7 +142,7 @@ def load_config(cfg: DictConfig) -> Config:
         _check_keys(cfg, schema, schema)
         for key, choices in _CHOICES.items():
             value = OmegaConf.select(cfg, key)
-            if value not in choices:
+            if value not in choices and key.partition(".")[0] in cfg:
                 raise ConfigError(_not_a_choice(key, value))
         for key, minimum in _MINIMA.items():
             value = OmegaConf.select(cfg, key)

@@ -158,6 +158,9 @@ class LoaderConfig:
     """How many batches of each worker may wait."""
     slot_megabytes: float = MISSING
     """Upper limit of the features in a slot; a larger batch travels in several pieces."""
+    split: str = MISSING
+    """``even``: every batch is cut among the ranks. ``pagraph``: each rank has training nodes of its own, which it
+    shuffles, and the batches depend on the number of ranks."""
     sample_on_gpu: bool = MISSING
     """Draw the neighbours on the GPU of the rank, which then holds the structure of the graph; not with workers."""
 

@@ -43,8 +43,12 @@ _FIXED = (
     "sampler",
     "codec",
     "loader.batch_size",
+    "loader.split",
 )
 """Keys and groups of the configuration that a resumed run shares with the run before."""
+
+_SINCE = {"loader.split": "even"}
+"""Keys that earlier versions did not have, with the value that they stood for."""
 
 
 def check_run_dir(cfg: Config, quiet: bool = False) -> Path | None:
@@ -173,7 +177,7 @@ def _check_settings(saved: Any, now: Any) -> None:
         raise DataError(f"its configuration is damaged: {reason_of(error)}") from error
     after = _fixed_settings(now)
     for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key), after.get(key)
+        old, new = before.get(key, _SINCE.get(key)), after.get(key)
         if old != new:
             given = "null" if old is None else quoted(old)
             raise ConfigError(

@@ -37,6 +37,8 @@ class Batches:
     """The sum of their losses, each times its ``total``."""
     total: float = 0.0
     """What the losses of these batches are divided by, see ``NodeTask.total``."""
+    num_parts: int = 0
+    """Into how many parts the training nodes are divided, on which the batches depend; 0: they do not."""
 
 
 class TrainState:

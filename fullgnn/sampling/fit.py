@@ -67,7 +67,7 @@ class Training:
                 if state.clip_norm is not None:
                     state.gradients.clip(state.clip_norm, self.ranks)
                 state.optimizer.step()
-        state.batches = replace(state.batches, count=state.batches.count + 1)
+        state.batches = replace(state.batches, count=state.batches.count + 1, num_parts=self.loader.num_parts)
         return AsyncNumbers(state.gradients.results)
 
     def note(self, results: AsyncNumbers, total: float, watch: Watch, number: int) -> bool:

@@ -60,7 +60,7 @@ class Loader:
         meter: Meter,
         workers: Workers | None = None,
     ):
-        self.device, self.num_batches = maker.device, sampler.num_batches
+        self.device, self.num_batches, self.num_parts = maker.device, sampler.num_batches, sampler.num_parts
         self._sampler, self._features, self._maker, self._meter = sampler, features, maker, meter
         self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
 

@@ -10,6 +10,7 @@ import torch
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph, read_only_tensor
+from fullgnn.sampling.pagraph import CrossFreeParts
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.tasks.task import NodeTask
 
@@ -41,6 +42,7 @@ class BatchSampler:
         task: tells the normaliser of a batch.
         batch_size: how often ``sampler.unit`` items form a batch, over all ranks.
         rank, num_ranks: of the parts into which a batch is cut.
+        split: the training nodes of each rank, which then shuffles and draws its own; None: every batch is cut.
     """
 
     def __init__(
@@ -52,23 +54,38 @@ class BatchSampler:
         seed: int,
         rank: int = 0,
         num_ranks: int = 1,
+        split: CrossFreeParts | None = None,
     ):
         self.graph, self.sampler = graph, sampler
         self.labels = task.targets(read_only_tensor(graph.labels))
         """What the task learns of every node of the graph, in the form of ``Task.targets``."""
-        self._step = batch_size * sampler.unit
-        self.num_batches = num_batches(len(sampler.items), self._step)
-        self._task, self._seed, self._rank, self._num_ranks = task, seed, rank, num_ranks
-        self._epoch, self._order = -1, sampler.items
+        self._step, self._task, self._seed = batch_size * sampler.unit, task, seed
+        self._rank, self._num_ranks, self.num_parts = rank, num_ranks, 0
+        self._items = [sampler.items]
+        self._held: np.ndarray | None = None  # (num_nodes,) bool, what the part of this rank holds
+        if split is not None:
+            self._step, self.num_parts = -(-batch_size // split.num_parts), split.num_parts
+            self._items = [split.train[split.part == part] for part in range(split.num_parts)]
+            self._held = np.zeros(graph.num_nodes, bool)
+            self._held[split.nodes(rank)] = True
+        self.num_batches = max(num_batches(len(items), self._step) for items in self._items)
+        self._epoch, self._orders = -1, self._items
 
     def sample(self, epoch: int, number: int) -> Sample:
         """Draw what this rank reads of batch ``number`` of ``epoch``."""
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, epoch_order(self.sampler.items, self._seed, epoch)
-        batch = batch_of(self._order, self._step, number)
-        own = self.sampler.part(batch, self._rank, self._num_ranks)
+            self._epoch, self._orders = epoch, [epoch_order(items, self._seed, epoch) for items in self._items]
+        batches = [batch_of(order, self._step, number) for order in self._orders]
+        if self.num_parts:
+            batch, own = np.concatenate(batches), np.sort(batches[self._rank])
+        else:
+            (batch,) = batches
+            own = self.sampler.part(batch, self._rank, self._num_ranks)
         total = self._task.total(self.labels[torch.from_numpy(self.sampler.targets(batch))])
-        return Sample(self.sampler.targets(own), self.sampler.sample(own, epoch), total)
+        found = Sample(self.sampler.targets(own), self.sampler.sample(own, epoch), total)
+        if self._held is not None and not self._held[found.inputs].all():
+            raise RuntimeError(f"batch {number} of epoch {epoch} reads nodes that the part of rank {self._rank} lacks")
+        return found
 
     def counts(self, epoch: int) -> np.ndarray:
         """(num_nodes,) int32: how many batches of ``epoch`` read the features of each node on this rank."""
@@ -79,5 +96,5 @@ class BatchSampler:
 
     def usual_size(self) -> tuple[int, int]:
         """See ``Sampler.usual_size``, of a part of a whole batch."""
-        num_items = min(self._step, len(self.sampler.items))
-        return self.sampler.usual_size(-(-num_items // self._num_ranks))
+        num_items = min(self._step, max(map(len, self._items)))
+        return self.sampler.usual_size(num_items if self.num_parts else -(-num_items // self._num_ranks))

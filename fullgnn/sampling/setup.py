@@ -30,6 +30,7 @@ from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows
 from fullgnn.sampling.fit import Training
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
+from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
@@ -41,6 +42,10 @@ from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
+
+
+PAGRAPH = "pagraph"
+"""The choice of ``loader.split`` in which every rank has training nodes of its own."""
 
 
 class FullGraph:
@@ -137,16 +142,17 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     codec: Codec = build(cfg.codec)
     if cfg.codec["name"] != "none":
         log.info("codec=%s: batches read encoded features, and the evaluation reads exact ones", cfg.codec["name"])
-    host = _host_graph(cfg, world, learner, graph, codec)
+    num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
+    host = _host_graph(cfg, world, learner, graph, codec, num_hops)
     look = getattr(target_of(cfg.sampler), "remarks", None)
     remarks = {} if look is None else noted(look(host.extra))
     if graph is not None:
         say(graph.name, noted(graph.remarks, remarks))
-    num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
     sampler, home = _sampler(cfg, world, host, num_hops)
     dtype = getattr(torch, cfg.runtime.dtype)
     maker = BlockMaker(host, learner.needs, dtype, world.device, num_rows, world.size == 1, home)
-    batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size)
+    split = _split(cfg, host, sampler)
+    batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
     features = _features(cfg, host, codec, batches, dtype, world.device)
     loader = Loader(batches, features, maker, meter, _workers(cfg, world, batches, features, num_hops))
     state = TrainState(model, cfg)
@@ -170,6 +176,22 @@ def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int
     if moved is None:
         raise UnsupportedError(f"sampler={cfg.sampler['name']} runs on the host: leave out loader.sample_on_gpu")
     return moved(world.device), world.device
+
+
+def _split(cfg: MinibatchConfig, host: HostGraph, sampler: Sampler) -> CrossFreeParts | None:
+    """The training nodes of each rank; None: every batch is cut.
+
+    Raises:
+        ConfigError: the sampler draws other things than neighbours of training nodes.
+    """
+    if cfg.loader.split != PAGRAPH:
+        return None
+    if sampler.items is not host.train:
+        raise ConfigError(
+            f"loader.split=pagraph divides training nodes, and sampler={cfg.sampler['name']} has other items: leave"
+            " out loader.split"
+        )
+    return CrossFreeParts.from_arrays(host.train, host.extra)
 
 
 def _features(
@@ -233,8 +255,10 @@ def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> 
         )
 
 
-def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Graph | None, codec: Codec) -> HostGraph:
-    """The graph, once on each machine, with what sampler and codec have prepared."""
+def _host_graph(
+    cfg: MinibatchConfig, world: World, learner: Learner, graph: Graph | None, codec: Codec, num_hops: int
+) -> HostGraph:
+    """The graph, once on each machine, with what sampler, codec and split have prepared."""
 
     def made() -> HostGraph:
         assert graph is not None
@@ -246,7 +270,15 @@ def _host_graph(cfg: MinibatchConfig, world: World, learner: Learner, graph: Gra
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
         kept = Cache(cfg.runtime.cache_dir)
         encode = partial(encoded, codec, cache=kept, keys=dict(cfg.codec))
-        return HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra, encode)
+        host = HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra, encode)
+        if cfg.loader.split != PAGRAPH:
+            return host
+        parts = cross_partition_free(host.indptr, host.indices, host.train, world.size, num_hops)
+        log.info(
+            "loader.split=pagraph: %d parts with %d to %d training nodes; copies: %.1f %% of the nodes a part",
+            *(parts.num_parts, parts.num_train.min(), parts.num_train.max(), 100 * parts.redundancy),
+        )
+        return replace(host, extra=extra | parts.arrays())
 
     host = from_rank0(made)
     if world.size == 1:

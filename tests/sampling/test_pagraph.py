@@ -1,14 +1,24 @@
 """PaGraph's parts against the formula of the paper, with sets and fractions in loops."""
 
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fullgnn.distributed import World, world_of_one
 from fullgnn.errors import ConfigError
+from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.neighbors import NeighborSampler
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
-from tests.cases import dense_graph
+from fullgnn.sampling.sample import Sample
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.storage import checkpoint as files
+from fullgnn.telemetry.meter import Meter
+from tests.cases import dense_graph, minibatch_config
+from tests.sampling.test_training import run
 
 
 def reads(indptr: np.ndarray, indices: np.ndarray, node: int, num_hops: int) -> set[int]:
@@ -89,3 +99,106 @@ def test_no_part_reads_another_one_and_parts_are_balanced(num_parts: int) -> Non
             for hop in sampler.sample(train[found.part == part], epoch):
                 assert held[hop.sources].all()
     assert found.redundancy > 0
+
+
+KEYS = [
+    "dataset=rmat",
+    "dataset.num_nodes=300",
+    "dataset.num_edges=1500",
+    "dataset.num_features=5",
+    "model.dropout=0.3",
+]
+KEYS += [
+    "model.hidden_channels=8",
+    "loader.batch_size=40",
+    "runtime.dtype=float64",
+    "runtime.device=cpu",
+    "runtime.threads=1",
+]
+KEYS += ["optimizer.lr=0.05", "train.epochs=3"]
+SPLIT = [*KEYS, "loader.split=pagraph"]
+
+
+def batches_of_rank(world: World, keys: list[str]) -> list[list[tuple[list[int], float]]]:
+    """Targets and total of each batch of two epochs."""
+    loader = set_up_sampled(minibatch_config(*keys), world, Meter(world.device)).training.loader
+    samples = [[loader._sampler.sample(epoch, number) for number in range(loader.num_batches)] for epoch in (1, 2)]
+    return [[(one.targets.tolist(), one.total) for one in epoch] for epoch in samples]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_every_rank_shuffles_training_nodes_of_its_own(ranks, size: int) -> None:
+    found = ranks(size)(batches_of_rank, SPLIT)
+    own = [{node for targets, _ in one[0] for node in targets} for one in found]
+    assert sum(map(len, own)) == len(set().union(*own)) == 180  # 0.6 of the nodes train
+    for epoch in (0, 1):
+        for rank, one in enumerate(found):
+            assert Counter(node for targets, _ in one[epoch] for node in targets) == Counter(own[rank])
+            assert all(len(targets) <= -(-40 // size) for targets, _ in one[epoch])
+        for parts in zip(*(one[epoch] for one in found), strict=True):
+            assert {total for _, total in parts} == {sum(len(targets) for targets, _ in parts)}
+    assert found[0][0] != found[0][1]
+
+
+def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float]:
+    """The loss of each epoch of one process that trains these batches."""
+    training = set_up_sampled(minibatch_config(*KEYS), world, Meter(world.device)).training
+    sampler = training.loader._sampler
+
+    def sample(epoch: int, number: int) -> Sample:
+        nodes = np.array(batches[epoch - 1][number])
+        return Sample(nodes, sampler.sampler.sample(nodes, epoch), float(len(nodes)))
+
+    sampler.sample, training.loader.num_batches = sample, len(batches[0])
+    train = replace(minibatch_config(*KEYS).train, epochs=2, eval_every=0)
+    return [one.loss for one in fit_sampled(training, train, lambda look: {"val_accuracy": 0.0}).epochs]
+
+
+def test_losses_are_those_of_one_process_with_the_same_batches(ranks, tmp_path: Path) -> None:
+    found = ranks(3)(batches_of_rank, SPLIT)
+    unions = [
+        [sorted(sum((targets for targets, _ in parts), [])) for parts in zip(*(one[e] for one in found))]
+        for e in (0, 1)
+    ]
+    (expected,) = ranks(1)(losses_of_unions, unions)
+    for name, more in {
+        "plain": [],
+        "ahead and cached": ["loader.num_workers=1", "cache=exact", "cache.megabytes=1e-3"],
+    }.items():
+        cfg = minibatch_config(*SPLIT, *more, f"run_dir={tmp_path / name}", "train.eval_every=0")
+        loss = ranks(3)(run, cfg)[0]["loss"]
+        np.testing.assert_allclose(loss[:2], expected, rtol=1e-9)
+
+
+def test_a_run_goes_on_in_mid_epoch_with_as_many_ranks(ranks, tmp_path: Path) -> None:
+    whole = ranks(2)(run, minibatch_config(*SPLIT, f"run_dir={tmp_path / 'whole'}"))[0]
+    keys = [*SPLIT, f"run_dir={tmp_path / 'cut'}", "train.checkpoint_every_batches=2", "train.keep_checkpoints=100"]
+    ranks(2)(run, minibatch_config(*keys, "train.checkpoint_every=1"))
+    for checkpoint in files.checkpoints(tmp_path / "cut"):
+        in_epoch = files.read(checkpoint, files.STATE)["state"]["batches"]["count"] > 0
+        for size in (2, 3):
+            folder = tmp_path / f"{checkpoint.name} {size}"
+            cfg = minibatch_config(*SPLIT, f"run_dir={folder}", f"resume={checkpoint}")
+            if size == 3 and in_epoch:
+                with pytest.raises(AssertionError, match=r"divided among 2 processes .* go on with as many, or from"):
+                    ranks(size)(run, cfg)
+            elif size == 2:
+                same_end(ranks(size)(run, cfg)[0]["loss"], whole["loss"])
+            else:
+                assert np.isfinite(ranks(size)(run, cfg)[0]["loss"]).all()
+    cfg = minibatch_config(*KEYS, f"run_dir={tmp_path / 'other'}", f"resume={files.checkpoints(tmp_path / 'cut')[0]}")
+    with pytest.raises(AssertionError, match="loader.split is pagraph in the checkpoint and even here"):
+        ranks(2)(run, cfg)
+
+
+def same_end(found: list[float], whole: list[float]) -> None:
+    np.testing.assert_allclose(found, whole[len(whole) - len(found) :], rtol=1e-12)
+
+
+def test_clusters_are_not_divided() -> None:
+    cfg = minibatch_config(*SPLIT, "sampler=cluster")
+    with (
+        world_of_one(cfg.runtime) as world,
+        pytest.raises(ConfigError, match="loader.split=pagraph divides training nodes"),
+    ):
+        set_up_sampled(cfg, world, Meter(world.device))
