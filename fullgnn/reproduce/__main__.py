@@ -97,7 +97,8 @@ def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
 
 def help_text() -> str:
     """Describe the command, its keys, and the targets there are."""
-    titles = [f"  {name:8} {load_target(name).title}" for name in targets()]
+    width = max(map(len, targets())) + 1
+    titles = [f"  {name:{width}} {load_target(name).title}" for name in targets()]
     return "\n".join([help_with_keys(__doc__, "reproduce"), "Targets:", *titles])
 
 

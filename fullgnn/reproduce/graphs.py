@@ -110,7 +110,9 @@ def case(cfg: TargetConfig, dataset: str, features: bool = True) -> Case:
     else:
         scale = size.scale if cfg.scale is None else cfg.scale
         degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full)
-        overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}", f"dataset.degree_scale={degree_scale!r}"]
+        overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}"]
+        if size.density is not None:
+            overrides.append(f"dataset.degree_scale={degree_scale!r}")
         graph = load(*overrides, *([] if features else ["dataset.num_features=1"]), cache_dir=cfg.cache_dir)
     return Case(dataset, known.title, graph, real, scale, degree_scale, known.hidden, full, cfg.paper_cache_bytes)
 

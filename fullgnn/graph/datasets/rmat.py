@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets.sizes import check_size
 from fullgnn.graph.generate import rmat
 from fullgnn.graph.graph import Graph
@@ -28,8 +29,17 @@ def load(
     train_fraction: float,
     val_fraction: float,
     seed: int,
+    scale: float = 1.0,
 ) -> Graph:
-    """An R-MAT graph of exactly ``num_edges`` directed arcs, no self-loops; a class is a range of unshuffled ids."""
+    """An R-MAT graph of exactly ``num_edges`` directed arcs, no self-loops; a class is a range of unshuffled ids.
+
+    ``scale`` multiplies the numbers of nodes and arcs.
+    """
+    if not scale > 0:
+        raise ConfigError(f"scale={scale:g} must be above 0")
+    num_nodes, num_edges = round(num_nodes * scale), round(num_edges * scale)
+    if num_nodes < max(num_classes, 2):
+        raise ConfigError(f"scale={scale:g} leaves {num_nodes} nodes for {num_classes} classes: raise dataset.scale")
     check_size(name, num_nodes, num_edges, num_features)
     announce(f"{name}: {num_edges} arcs are generated", num_edges, ["generating=rmat"])
     graph = rmat(num_nodes, num_edges, num_classes, a, b, c, seed)

@@ -24,7 +24,7 @@ def test_yaml_keys_are_the_signature(choice, compose_dataset):
     parameters = inspect.signature(load).parameters
     assert set(node) - {"_target_", "name", "symmetrize"} == set(parameters) - {"name", "symmetrize"}
     assert {"name", "symmetrize"} <= set(node)
-    younger = {"contents"}  # than checkpoints that must still be read
+    younger = {"contents", "scale"}  # than checkpoints that must still be read
     assert {name for name, one in parameters.items() if one.default is not one.empty} <= younger
     for key, parameter in parameters.items():
         allowed = {int: int, float: (int, float), bool: bool, str: str}.get(parameter.annotation, (str, type(None)))
