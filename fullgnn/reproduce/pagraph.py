@@ -140,7 +140,7 @@ def parts(cfg: Config) -> Result:
                 "hits by degree": Cell(float(np.mean([_rate(counts, kept) for counts in reads])), unit="%"),
                 "reads outside": Cell(outside),
             }
-            rows.append(TableRow((case.title, f"{num_parts} parts"), values))
+            rows.append(TableRow((case.title, f"K={num_parts}"), values))
     curves = [
         Curve(f"{case.title}: {name}", list(map(float, cfg.parts)), _heights(with_label(rows, case.title), name))
         for case in found
@@ -165,7 +165,7 @@ def partition_time(cfg: Config) -> Result:
                 "training nodes a second": Cell(len(one.train) / seconds),
                 "copies": Cell(100 * split.redundancy, unit="%"),
             }
-            rows.append(TableRow((case.title, f"{num_parts} parts"), cells))
+            rows.append(TableRow((case.title, f"K={num_parts}"), cells))
     return Result(("graph", "parts"), ("time", "training nodes a second", "copies"), rows, [], found, cfg.notes)
 
 

@@ -62,7 +62,7 @@ def test_fig13_counts_hits_by_rule() -> None:
 
 def test_fig17_counts_copies_and_reads_nothing_outside() -> None:
     rows = result("pagraph_fig17", "parts=[1,3]").rows
-    assert [row.labels for row in rows] == [("wiki-talk", "1 parts"), ("wiki-talk", "3 parts")]
+    assert [row.labels for row in rows] == [("wiki-talk", "K=1"), ("wiki-talk", "K=3")]
     one, three = (row.cells for row in rows)
     assert one["copies"].ours == 0 < three["copies"].ours < 100 * 2 / 3  # type: ignore[operator]
     assert one["reads outside"].ours == three["reads outside"].ours == 0
