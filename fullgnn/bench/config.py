@@ -85,7 +85,8 @@ def run_config(cfg: BenchConfig, *overrides: str) -> Config:
     keys = {key: getattr(cfg, key) for key in ("nproc", "threads", "device", "backend")}
     runtime = [f"runtime.{key}={'null' if value is None else value}" for key, value in keys.items()]
     common = [f"run_dir={quote(cfg.out)}", f"seed={cfg.seed}", "runtime.dtype=float32"]
-    return load_config(compose(*dataset, *cfg.overrides, *overrides, *runtime, *common))
+    name = "minibatch" if cfg.op == "minibatch" else "config"
+    return load_config(compose(*dataset, *cfg.overrides, *overrides, *runtime, *common, name=name))
 
 
 def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = False) -> Config:

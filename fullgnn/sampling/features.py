@@ -190,6 +190,8 @@ class Cached(_Wrapping):
         found = self.source.place(ids[misses], rows)
         if not len(hits):
             return found
+        if not len(misses):
+            return self._rows.index_select(0, self._moved(slot))
         result = found.new_empty(len(ids), found.shape[1])
         result.index_copy_(0, self._moved(hits), self._rows.index_select(0, self._moved(slot[hits])))
         return result.index_copy_(0, self._moved(misses), found)

@@ -250,3 +250,6 @@ def test_minibatch(ranks, tmp_path: Path, size: int) -> None:
     assert sum(ours["details"]["steps_ms"][step] for step in ("sample", "forward", "backward")) > 0
     assert ours["details"]["parameter_bytes"] == 4 * (2 * 32 * 16 + 16 + 2 * 16 * 7 + 7)
     assert record["problem"]["num_batches"] == -(-1223 // (50 * size))
+    ranks(size)(operate, *arguments, f"out={tmp_path / 'cached'}", "overrides=['cache=exact','cache.horizon=2']")
+    cached = read(tmp_path / "cached")["measurements"][0]
+    assert cached["values"] == pytest.approx(ours["values"]) and cached["details"]["steps_ms"]["cache"] > 0
