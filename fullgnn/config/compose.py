@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
-from fullgnn.config.overrides import RENAMED, pasteable, quote, with_current_names
+from fullgnn.config.overrides import RENAMED, pasteable, quote, removed, removed_target, with_current_names
 from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
 from fullgnn.errors import ConfigError, quoted
 
@@ -211,7 +211,7 @@ def explain(error: Exception, schema: type[Config] = Config, sweep: bool = False
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, choice = error.missing_cfg_file.rpartition("/")
         options = ", ".join(option for option in error.options if option != "base")
-        return f"{group}={choice} is not known: choose one of {options}"
+        return removed(f"{group}={choice}") or f"{group}={choice} is not known: choose one of {options}"
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override), sweep)
     if text.startswith("Exceeds the limit"):
@@ -307,6 +307,8 @@ def _unknown_key(key: str, schema: type[Config]) -> str:
     if key in known:
         choices = " or ".join(f"{group}={choice}" for choice in sorted(known[key]))
         return f"{key} is not a key of the chosen {group}: it belongs to {choices}"
+    if sentence := removed(key):
+        return sentence
     siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == group}
     near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.7)
     elsewhere = [other for other in sorted(known) if other.rpartition(".")[2] == name]
@@ -360,7 +362,8 @@ def _typed(group: str, node: DictConfig, schema_of_run: type[Config]) -> DictCon
         target = target_of(node)
         parameters = inspect.signature(target).parameters
     except Exception as error:
-        raise ConfigError(f"{group}._target_={node['_target_']} cannot be used: {error}") from error
+        sentence = removed_target(node["_target_"]) or f"{group}._target_={node['_target_']} cannot be used: {error}"
+        raise ConfigError(sentence) from error
     hints = _type_hints(target)
     common = {"_target_": str, "_partial_": bool, "name": str, "symmetrize": bool}
     if group == "schedule":

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fullgnn.config.compose import OPEN_GROUPS
+from fullgnn.config.overrides import removed_target
 from fullgnn.config.schema import conf_dir, target_of
 from fullgnn.errors import DataError, quoted
 
@@ -136,6 +137,8 @@ def check_calls(group: str, node: Any, where: object, own: Calls | None = None) 
     known = {call for choice in choices_of(group) for call in choice.calls.items()}
     foreign = [call for call in calls.items() if not _is_in(call, known)] or list(calls.items())
     (place, (target, partial)) = foreign[0] if foreign else ((), (None, False))
+    if sentence := removed_target(target):
+        raise DataError(f"{where}: its {sentence}")
     dotted = quoted(".".join(map(str, (group, *place))))
     what = f"{dotted}.{_TARGET}={quoted(target)}" + (f" with {dotted}.{_PARTIAL}={quoted(partial)}" if partial else "")
     name = node.get("name") if isinstance(node, Mapping) else None

@@ -67,7 +67,7 @@ def test_spmm(ranks, tmp_path: Path) -> None:
     assert set(record) >= RECORD
     check_times(record, num_rounds=3)
     measured = {(one["method"], one["case"]["width"]) for one in record["measurements"]}
-    refused = {"csr", "persistent"} if record["device"] == "cpu" else {"blocked"}
+    refused = {"csr"} if record["device"] == "cpu" else {"blocked"}
     kernels = {*choices("kernel")} - refused
     assert measured >= {(f"kernel={kernel}", width) for kernel in kernels for width in (5, 16)}
     assert {f"kernel={kernel}" for kernel in refused} <= {one["method"] for one in record["missing"]}

@@ -1,4 +1,5 @@
-"""Keys, choices and record fields of version 0.1.0 still work, under their current or their old names.
+"""Keys, choices and record fields of version 0.1.0 still work, under their current or their old names, or say in one
+line that they were removed and what to write instead.
 
 ``version_0.1.0.json`` has the keys of the configuration with the choices whose YAML sets them, the values of keys that
 are chosen from a list, the fields of ``record.json``, and the keys of the other commands.
@@ -17,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fullgnn.bench.config import BenchConfig
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import _CHOICES, _known_keys, compose, load_config
-from fullgnn.config.overrides import RENAMED, defer_keys_of_swept_groups, with_current_names
+from fullgnn.config.overrides import REMOVED, REMOVED_TARGETS, RENAMED, defer_keys_of_swept_groups, with_current_names
 from fullgnn.errors import ConfigError
 from fullgnn.plan.config import PlanConfig
 from fullgnn.reproduce.config import load_target, targets
@@ -36,9 +37,14 @@ def current(key: str) -> str:
 def test_every_key_is_there_with_its_choices() -> None:
     known = _known_keys(Config)
     for key, choices in BEFORE["keys"].items():
+        if key in REMOVED:
+            assert key not in known
+            continue
         assert current(key) in known, key
         if not current(key).startswith("optimizer"):  # was a part of train
-            assert set(choices) - {"base"} <= known[current(key)], key  # the other choices of a group include base
+            # the other choices of a group include base
+            there = {choice for choice in choices if f"{key.partition('.')[0]}={choice}" not in REMOVED} - {"base"}
+            assert there <= known[current(key)], key
 
 
 def test_every_value_of_a_list_is_there() -> None:
@@ -120,6 +126,33 @@ def test_an_old_key_in_a_file_is_named_with_its_new_name(tmp_path: Path) -> None
     (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ntrain:\n  lr: 0.5\n")
     with pytest.raises(ConfigError, match="^train.lr in experiment/mine.yaml is now called optimizer.lr: change it in"):
         compose("experiment=mine", f"hydra.searchpath=[{tmp_path}]")
+
+
+def test_what_was_removed_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+    """On the command line, in a file of the user that names a choice or a key, and in one that names a target."""
+    assert {*REMOVED_TARGETS.values()} == {name for name in REMOVED if "=" in name}
+    choice = "^kernel=persistent was removed, since its products were wrong on GPUs: choose kernel=auto or kernel=csr$"
+    key = "^kernel.columns_a_pass was removed with kernel=persistent: leave it out$"
+    files = {
+        "experiment/chosen": "# @package _global_\ndefaults:\n  - override /kernel: persistent\n",
+        "kernel/kept": "_target_: fullgnn.kernels.spmm.PersistentCSR\nname: kept\nmode: ieee\ncolumns_a_pass: null\n",
+        "kernel/key": "_target_: fullgnn.kernels.spmm.TritonCSR\nname: key\ncolumns_a_pass: 32\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    for given, said in {
+        "kernel=persistent": choice,
+        "kernel=persistent kernel.columns_a_pass=32": choice,
+        "kernel=csr kernel.columns_a_pass=32": key,
+        "+kernel.columns_a_pass=32": key,
+        "experiment=chosen": choice,
+        "kernel=kept": choice,
+        "kernel=key": key,
+    }.items():
+        with pytest.raises(ConfigError, match=said):
+            load_config(compose(*given.split(), folders=[str(tmp_path)]))
 
 
 def test_a_momentum_for_adam_is_refused_under_its_old_name_too() -> None:

@@ -243,6 +243,23 @@ def test_a_resumed_run_does_not_advise_what_a_checkpoint_asks_for(tmp_path: Path
     assert check_run_dir(cfg) == own / "checkpoints" / "epoch_000004"
 
 
+def test_a_run_with_a_removed_kernel_is_used_with_another_one(tmp_path: Path) -> None:
+    """Predictions and a run that goes on need no kernel of the run before, only one of the command line."""
+    node = {"_target_": "fullgnn.kernels.spmm.PersistentCSR", "name": "persistent", "mode": "ieee"}
+    run = poisoned(tmp_path, lambda config: config.update(kernel=node | {"columns_a_pass": None}))
+    given = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *MACHINE]
+    done = run_command(PREDICT, *given, cwd=tmp_path)
+    assert done.status == 1 and len(done.errors) == 1, done.output
+    assert done.errors[0].endswith(
+        f"checkpoint={run}: its kernel=persistent was removed, since its products were wrong on GPUs: choose"
+        " kernel=auto or kernel=csr"
+    )
+    assert check_request(load_request([*given, "kernel=auto"]))[1].kernel["name"] == "auto"
+    keys = ["dataset=karate", "model.hidden_channels=4", "model.embedding_channels=2", "train.epochs=4"]
+    cfg = load_config(compose(*keys, "schedule=cosine", "resume=auto", f"run_dir={run}", *MACHINE))
+    assert check_run_dir(cfg) == run / "checkpoints" / "epoch_000004"
+
+
 def test_a_configuration_of_other_things_is_refused() -> None:
     deep: Any = {}
     for _ in range(100):

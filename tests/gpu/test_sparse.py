@@ -15,7 +15,6 @@ from fullgnn.bench.gpu.contestants import (
     FIRST,
     FLOAT32,
     PACKED,
-    PERSISTENT,
     TILE32,
     Contestant,
 )
@@ -31,7 +30,7 @@ pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")
 KERNELS = CONTESTANTS if ON_GPU else {one.name: one for one in FIRST if one != BASELINE}
 AUTO = Contestant("auto", "bf16x3", AutoKernel)
 PANELS = [one for one in KERNELS.values() if one.mode == "bf16x3"]
-EVERY_KIND = [CSR, PERSISTENT, TILE32, PACKED]
+EVERY_KIND = [CSR, TILE32, PACKED]
 WIDTHS = (128, 41, 100, 47, 8, 1, 602) if ON_GPU else (10,)
 EPILOGUE_WIDTHS = (10, 41, 128) if ON_GPU else (10,)
 LARGE = (18_000_000, 128)
@@ -129,12 +128,12 @@ def test_no_bit_changes_in_100_products(one: Contestant, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", (8, 128) if ON_GPU else (8,))
-@pytest.mark.parametrize("one", [CSR, PERSISTENT, *PANELS], ids=name_of)
+@pytest.mark.parametrize("one", [CSR, *PANELS], ids=name_of)
 def test_equal_addends(one: Contestant, width: int) -> None:
     """Every element of X is 0.1, the worst case of a running sum in float32: a row of 4 million edges, and panels of
     131,072 columns."""
     block = full(64, 131_072 if ON_GPU else 640)
-    if one in (CSR, PERSISTENT):
+    if one == CSR:
         block = star(4_194_304 if ON_GPU else 2000)
     x = random_rows(block.num_cols, width).fill_(0.1)
     expected, _ = exact(block, x)

@@ -17,7 +17,7 @@ from fullgnn.graph.lookalikes import LOOKALIKES, Lookalike
 from fullgnn.kernels.dense import dense
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, PersistentCSR, Tile32, TritonCSR
+from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR
 from fullgnn.kernels.support.aligned import aligned_stride, empty_aligned
 from fullgnn.nn import cross_entropy
 
@@ -53,7 +53,7 @@ def all_cases() -> list[Case]:
 
 def sparse_kernels() -> dict[str, Kernel]:
     """The kernels of float32 quality, by name."""
-    kernels: dict[str, Kernel] = {"csr": TritonCSR(), "persistent": PersistentCSR()}
+    kernels: dict[str, Kernel] = {"csr": TritonCSR()}
     for planes in (False, True):
         end = " planes" if planes else ""
         kernels[f"tile32{end}"] = Tile32(planes=planes)

@@ -10,7 +10,7 @@ from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
 from fullgnn.kernels.loss._cross_entropy_gpu import cross_entropy_gpu
-from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, PersistentCSR, Tile32, TritonCSR
+from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, Tile32, TritonCSR
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import tuning_of
 from tests.gpu_code.cases import Case
@@ -19,9 +19,7 @@ from tests.kernels.spmm.test_kernels import Matrix, local_csr
 
 def rare_cases() -> list[Case]:
     """Products whose low thresholds give a small matrix heavy rows and long panels; and dense operations."""
-    panels = {"split_groups": 3, "part_groups": 2}
-    rows = {"csr": {"heavy": 100, "part": 40}, "persistent": {"heavy": 100}}
-    tuning.use(tuning_of({**rows, "panels": panels}))
+    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}, "panels": {"split_groups": 3, "part_groups": 2}}))
     return [Case("rare products", "8 to 602", products), Case("rare neighbours", "1 to 47", neighbours)]
 
 
@@ -41,9 +39,6 @@ def products() -> None:
     for width in (41, 128):
         for seed, accumulate in ((1, False), (2**63 + 5, True)):
             multiply(TritonCSR(), adj, width, torch.float32, accumulate, finished(200, width, torch.float32, seed))
-    for width, passes in ((41, None), (602, 32)):
-        multiply(PersistentCSR("ieee", passes), adj, width, torch.float32, True, finished(200, width, torch.float32, 1))
-    multiply(PersistentCSR("bf16"), weighted, 8, torch.float32, False, Epilogue())
     multiply(TritonCSR("bf16"), adj, 100, torch.float32, False, Epilogue())
     multiply(TritonCSR(), weighted, 41, torch.float64, True, finished(200, 41, torch.float64, 0))
     for kernel in (Tile32(0.0), Packed(32), Packed(64, "bf16"), Packed(128, "ieee"), Packed(64, planes=True)):

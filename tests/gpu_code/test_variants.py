@@ -59,14 +59,7 @@ def test_compiles(module: str, every_case: bool) -> None:
 
 
 @pytest.mark.sample(4)
-def test_no_thread_waits_for_another_between_two_edges(every_case: bool) -> None:
-    """The innermost loops of the persistent kernel that load X have no barrier."""
-    lines = [line for line in compiled_products("persistent", every_case) if line["kernel"] == "walk_rows"]
-    assert lines and all(line["barriers_in_loops_over_x"] == [0, 0] for line in lines), lines
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("name", ["csr", "persistent", "panels", "planes"])
+@pytest.mark.parametrize("name", ["csr", "panels", "planes"])
 def test_rows_of_x_are_loaded_16_bytes_at_a_time(name: str, every_case: bool) -> None:
     """Rows of the widths 41, 47, 10 ... are loaded so as well: the compiler must see that rows are padded."""
     lines = compiled_products(name, every_case)

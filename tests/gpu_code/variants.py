@@ -55,7 +55,6 @@ def compile_variant(task: tuple[str, Any, dict[str, str], dict[str, Any], dict[s
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
         "bytes_of_loads_of_x": sorted({one.num_bytes for one in program.loads(read)}),
-        "barriers_in_loops_over_x": [program.barriers(loop) for loop in program.innermost({"x"})],
         "wide_accesses": len(WIDE.findall(compiled.asm["ptx"])),
         "tensor_cores": sorted(set(TENSOR_CORES.findall(compiled.asm["ptx"]))),
         **resources(compiled.asm["cubin"]),

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from fullgnn.errors import FullGNNError, message_of
-from fullgnn.kernels.spmm import Kernel, LocalCSR, Packed, PersistentCSR, Tile32, TorchCSR, TritonCSR
+from fullgnn.kernels.spmm import Kernel, LocalCSR, Packed, Tile32, TorchCSR, TritonCSR
 from fullgnn.kernels.support import gpu
 
 FLOAT32 = 1e-6
@@ -56,11 +56,10 @@ def _panels(mode: str, planes: bool = False) -> list[Contestant]:
 
 BASELINE = Contestant("torch", "ieee", TorchCSR)
 CSR = Contestant("csr", "ieee", TritonCSR)
-PERSISTENT = Contestant("persistent", "ieee", PersistentCSR)
 TILE32, PACKED, *_EXACT = _panels("bf16x3")
 _TILE32_PLANES, PACKED_PLANES, *_EXACT_PLANES = _panels("bf16x3", planes=True)
 
-FIRST = [BASELINE, CSR, PERSISTENT, TILE32, PACKED, PACKED_PLANES]
+FIRST = [BASELINE, CSR, TILE32, PACKED, PACKED_PLANES]
 """One of each kind: timed at every width, before the others, which are variants of them."""
 
 VARIANTS = [*_EXACT, _TILE32_PLANES, *_EXACT_PLANES, *_panels("bf16x2"), *_panels("bf16")]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.exact import error_of
-from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED, PACKED_PLANES, PERSISTENT
+from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED, PACKED_PLANES
 from fullgnn.bench.gpu.products import Products
 from fullgnn.bench.gpu.timing import measure, rotated
 from fullgnn.bench.gpu.tunables import Changed, descent, single_changes
@@ -25,7 +25,6 @@ DENSE = "a dense layer"
 
 SECTIONS = {
     CSR.name: "csr",
-    PERSISTENT.name: "persistent",
     PACKED.name: "panels",
     PACKED_PLANES.name: "panels",
     DENSE: "dense",

@@ -25,7 +25,6 @@ Row = Mapping[str, Any]
 
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "csr": {"bins": ((2, 4, 8, 16, 32, 64), (8, 32, 128), (4, 8, 16, 32, 64, 128))},
-    "persistent": {"columns_a_pass": (32, 64), "num_stages": (2, 3), "programs_a_processor": (3, 4, 6, 8)},
     "panels": {"num_stages": (2, 4, 5), "planes_stages": (3, 4, 6), "chain_groups": (2, 8)},
     "dense": {
         "product_stages": (2, 4),
@@ -37,7 +36,6 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
 
 OF_PREPARATION: dict[str, tuple[str, ...]] = {
     "csr": ("bins", "heavy", "part"),
-    "persistent": ("short_edges", "short_lanes", "heavy"),
     "panels": ("split_groups", "part_groups"),
     "dense": (),
 }

@@ -96,7 +96,6 @@ def store_rows(
     drop_scale,
     ACCUMULATE: tl.constexpr,
     WIDE: tl.constexpr,  # whether offsets need 64 bits
-    EVICTION: tl.constexpr = "",  # cache eviction policy of the store
 ):
     """Apply the epilogue to ``y``, or with ACCUMULATE to y + out, and store the result to some rows of ``out``."""
     column = first_column + tl.arange(0, y.shape[1])
@@ -107,7 +106,7 @@ def store_rows(
         y += tl.load(to, mask=within, other=0)
     y = finish(y, row, num_rows, first_column, width, scale, bias, relu,
                node_id, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
-    tl.store(to, y, mask=within, eviction_policy=EVICTION)
+    tl.store(to, y, mask=within)
 
 
 @triton.jit

@@ -4,7 +4,6 @@ from fullgnn.kernels.spmm.auto import AutoKernel
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.packed import Packed
-from fullgnn.kernels.spmm.persistent import PersistentCSR
 from fullgnn.kernels.spmm.tile32 import Tile32
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
@@ -17,7 +16,6 @@ __all__ = [
     "Kernel",
     "LocalCSR",
     "Packed",
-    "PersistentCSR",
     "Tile32",
     "TorchCSR",
     "TritonCSR",

@@ -25,7 +25,6 @@ from torch import Tensor
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.fixed_choice import TENSOR_CORES, fixed_choice
 from fullgnn.kernels.spmm.packed import PANEL_ROWS, Packed
-from fullgnn.kernels.spmm.persistent import PersistentCSR
 from fullgnn.kernels.spmm.tile32 import Tile32
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
@@ -38,7 +37,6 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 5  # timed replays of every candidate's products, after one to warm up
 PRODUCTS = 10  # products in one replay
-PASS_COLUMNS = 32  # columns of X that one candidate reads at a time, so that they fit the L2 cache: four passes for 128
 KEPT_SHARE = 8  # formats kept for trials of other widths take at most 1 / KEPT_SHARE of a GPU's memory
 KEPT_BYTES = 1 << 30  # the limit on other devices
 FEW_EDGES = 1 << 16  # in smaller blocks, a product is little more than its launch: only torch's kernel is worthwhile
@@ -49,7 +47,7 @@ def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
     """The candidates for a block, all of float32 quality. Tensor cores support neither weights nor float64."""
     kernels: list[Kernel] = [TorchCSR()]
     if adj.nnz >= FEW_EDGES:
-        kernels += [TritonCSR(), PersistentCSR(), PersistentCSR(columns_a_pass=PASS_COLUMNS)]
+        kernels.append(TritonCSR())
     if adj.nnz >= SOME_EDGES and adj.values is None and dtype == torch.float32:
         for planes in (False, True):
             kernels += [Tile32(planes=planes), *(Packed(rows, planes=planes) for rows in PANEL_ROWS)]

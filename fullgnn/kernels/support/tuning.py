@@ -51,32 +51,6 @@ class CSRTuning:
 
 
 @dataclass(frozen=True)
-class PersistentTuning:
-    """Constants of ``persistent.py``. Numbers of lanes are powers of two."""
-
-    short_edges: int = 32
-    """Edges of a short row, at most. One program multiplies several short rows."""
-    short_lanes: int = 4
-    """Lanes of a short row, at most."""
-    heavy: int = 512
-    """Largest number of edges of a row that is not cut into parts, and of a part. It is reduced as ``csr.heavy`` is."""
-    columns_a_pass: int = 0
-    """Columns of X in one pass, a multiple of 8 up to 128; 0 stands for 128."""
-    elements: int = 2048
-    """Numbers in the running sums of one program."""
-    min_lanes: int = 16
-    max_lanes: int = 64
-    """Bounds on the number of lanes of a program. The upper bound is half the number of its threads: with more lanes,
-    one thread reads an index for other threads, which wait for it."""
-    programs_a_processor: int = 5
-    """Programs that run at one time on a multiprocessor. Their number limits the registers of a thread: 96 with 5."""
-    num_stages: int = 1
-    """Stages of the pipeline that loads rows of X into shared memory. With 1, rows of X are loaded into registers, and
-    no thread waits for another one."""
-    num_warps: int = 4
-
-
-@dataclass(frozen=True)
 class PanelTuning:
     """Constants of ``panels.py``. A group is 32 columns of a panel, see the glossary."""
 
@@ -146,7 +120,7 @@ class DenseTuning:
     """Numbers that such a program adds at once, in all of these parts together."""
 
 
-T = TypeVar("T", CSRTuning, PersistentTuning, PanelTuning, DenseTuning)
+T = TypeVar("T", CSRTuning, PanelTuning, DenseTuning)
 
 
 @dataclass(frozen=True)
@@ -168,7 +142,6 @@ class Tuning:
     """The constants of all kernels."""
 
     csr: ByWidth[CSRTuning] = ByWidth(CSRTuning())
-    persistent: ByWidth[PersistentTuning] = ByWidth(PersistentTuning())
     panels: ByWidth[PanelTuning] = ByWidth(PanelTuning())
     dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
 

@@ -18,12 +18,10 @@ from fullgnn.kernels.spmm import (
     Kernel,
     LocalCSR,
     Packed,
-    PersistentCSR,
     Tile32,
     TritonCSR,
     _panels_cpu,
     panel_plan,
-    persistent,
     tiles,
     triton_csr,
 )
@@ -37,7 +35,6 @@ pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")
 KERNELS: dict[str, Callable[[], Kernel]] = {
     "csr": TritonCSR,
     "csr bf16": lambda: TritonCSR("bf16"),
-    "persistent": PersistentCSR,
     "tile32": Tile32,
     "tile32, every tile": lambda: Tile32(0.0, "ieee"),
     "packed 32": lambda: Packed(32),
@@ -50,13 +47,12 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "packed 128": lambda: Packed(128),
     "packed 128 bf16": lambda: Packed(128, "bf16"),
 }
-EVERY_KIND = ["csr", "persistent", "tile32", "packed 32", "packed 64 planes"]
+EVERY_KIND = ["csr", "tile32", "packed 32", "packed 64 planes"]
 WIDTHS = [1, 8, 41, 100, 129]
 
 
 SMALL = {
     "csr": {"heavy": 64, "part": 40},
-    "persistent": {"heavy": 64, "short_edges": 5, "short_lanes": 2, "elements": 8192, "programs_a_processor": 3},
     "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2},
 }
 
@@ -134,7 +130,7 @@ def test_product(name: str, matrix: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_width(name: str, every_case: bool) -> None:
-    """A GPU tests widths up to 700; the interpreter some widths of five kernels, or with --all 131 of every kernel."""
+    """A GPU tests widths up to 700; the interpreter some widths of four kernels, or with --all 131 of every kernel."""
     if DEVICE.type == "cuda":
         widths = [*range(1, 701)]
     elif every_case:
@@ -145,12 +141,6 @@ def test_every_width(name: str, every_case: bool) -> None:
         pytest.skip("with --all")
     for number, width in enumerate(widths):
         check(KERNELS[name](), dense_mask(9, 40), False, torch.float32, width, number)
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(("mode", "width", "columns"), [("ieee", 129, 64), ("bf16", 41, 32), ("bf16", 100, None)])
-def test_persistent_passes(mode: str, width: int, columns: int | None) -> None:
-    check(PersistentCSR(mode, columns), MATRICES["ragged"], False, torch.float32, width, number=2)
 
 
 @pytest.mark.sample(8)
@@ -166,7 +156,7 @@ def test_weights_and_double_precision(name: str, weighted: bool, dtype: torch.dt
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (triton_csr, persistent, panel_plan):
+    for module in (triton_csr, panel_plan):
         monkeypatch.setattr(module, "wide", lambda *_: True)
     for number, width in enumerate([5, 48, 130]):
         check(KERNELS[name](), MATRICES["ragged"], False, torch.float32, width, number)
@@ -221,7 +211,7 @@ def test_memory_is_counted(name: str) -> None:
     adj, _ = local_csr(np.ones((64, 64), bool), weighted=False)
     kernel = KERNELS[name]()
     found = sum(tensor.nbytes for tensor in kernel.tensors(kernel.prepare(on_device(adj), torch.float32)))
-    if name.startswith(("csr", "persistent")):
+    if name.startswith("csr"):
         assert found == 4 * 64 * 64 + 3 * 4 * 64
     else:
         bits = 64 * 64 // 8
@@ -233,8 +223,6 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         Packed(mode="tf32")
     with pytest.raises(ConfigError, match="kernel.mode=bf16x2 is not known to kernel=csr"):
         TritonCSR("bf16x2")
-    with pytest.raises(ConfigError, match="kernel.columns_a_pass=12 is not possible: choose 8, 16"):
-        PersistentCSR(columns_a_pass=12)
     with pytest.raises(ConfigError, match="kernel.panel_rows=16 is not possible"):
         Packed(16)
     with pytest.raises(ConfigError, match="kernel.density_threshold=5.0 is no fraction"):
@@ -253,7 +241,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("name", [name for name in KERNELS if not name.startswith(("csr", "persistent"))])
+@pytest.mark.parametrize("name", [name for name in KERNELS if not name.startswith("csr")])
 @pytest.mark.parametrize("matrix", MATRICES)
 def test_the_same_split_on_a_cpu(name: str, matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Triton, a CPU multiplies the panels as small dense products."""

@@ -3,15 +3,14 @@
 Equal addends are the worst: the rounding errors of one running sum all point the same way.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.spmm import Kernel, LocalCSR, PersistentCSR, TritonCSR
-from fullgnn.kernels.spmm.persistent import ListPlan, lanes_of
+from fullgnn.kernels.spmm import LocalCSR, TritonCSR
 from fullgnn.kernels.spmm.reading import CHAIN, split_columns
 from fullgnn.kernels.spmm.triton_csr import Items, RowPlan, num_lanes
 from fullgnn.kernels.support import tuning
@@ -20,7 +19,6 @@ from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
 
-KERNELS: dict[str, Callable[[], Kernel]] = {"csr": TritonCSR, "persistent": PersistentCSR}
 DEGREES = (13_161, 1_000_000, 4_194_304)
 
 
@@ -43,29 +41,27 @@ def addends(width: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return x
 
 
-def relative_error(kernel: Kernel, adj: LocalCSR, x: Tensor, before: float | None = None) -> float:
+def relative_error(adj: LocalCSR, x: Tensor, before: float | None = None) -> float:
     """The error of the product, or of ``before`` plus the product, relative to the sum of the addends' magnitudes."""
-    out = torch.full((1, x.shape[1]), before or 0.0, dtype=x.dtype, device=DEVICE)
+    kernel, out = TritonCSR(), torch.full((1, x.shape[1]), before or 0.0, dtype=x.dtype, device=DEVICE)
     kernel.spmm(kernel.prepare(adj, x.dtype), x.to(DEVICE), out, accumulate=before is not None)
     weight = adj.nnz if adj.values is None else float(adj.values.double().sum())
     expected = x.double() * weight + (before or 0.0)
     return float(((out.cpu().double() - expected) / expected).abs().max())
 
 
-@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("width", [8, 128])
-def test_a_row_of_equal_addends(name: str, width: int) -> None:
+def test_a_row_of_equal_addends(width: int) -> None:
     """A GPU tests all ``DEGREES``; the interpreter tests a row of 2,000."""
     for degree in DEGREES if DEVICE.type == "cuda" else [2000]:
-        assert relative_error(KERNELS[name](), star(degree), addends(width)) <= 1e-6
+        assert relative_error(star(degree), addends(width)) <= 1e-6
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_weights_double_precision_and_what_is_there_before(name: str) -> None:
+def test_weights_double_precision_and_what_is_there_before() -> None:
     weights = torch.full((1500,), 0.3)
-    assert relative_error(KERNELS[name](), star(1500, weights), addends(8)) <= 1e-6
-    assert relative_error(KERNELS[name](), star(1500, weights), addends(8, torch.float64)) <= 1e-15
-    assert relative_error(KERNELS[name](), star(1500), addends(8), before=1e5) <= 1e-7, "the output is added once"
+    assert relative_error(star(1500, weights), addends(8)) <= 1e-6
+    assert relative_error(star(1500, weights), addends(8, torch.float64)) <= 1e-15
+    assert relative_error(star(1500), addends(8), before=1e5) <= 1e-7, "the output is added once"
 
 
 def added(values: np.ndarray, axis: int) -> np.ndarray:
@@ -74,7 +70,7 @@ def added(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def model(levels: list[tuple[np.ndarray, np.ndarray]], lanes: int, x: np.ndarray) -> np.ndarray:
-    """(width,) sum of a star in a kernel's order; ``levels`` has begins and ends, and its last entry one stretch."""
+    """(width,) sum of a star in the kernel's order; ``levels`` has begins and ends, and its last entry one stretch."""
     values = x[None, :]  # those of an edge or a part; all edges are the same
     for begin, end in levels:
         sums = []
@@ -112,18 +108,14 @@ def levels_of(items: Items) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("degree", DEGREES)
 @pytest.mark.parametrize("width", [8, 41, 128])
 def test_the_order_of_a_sum_of_millions(width: int, degree: int, tree: dict) -> None:
-    """A model that adds in the order of the kernels has an error of at most 1e-6, for any tuning."""
+    """A model that adds in the order of the kernel has an error of at most 1e-6, for any tuning."""
     tuning.use(tuning_of(tree))
     used: Tuning = tuning.tuning_for(torch.device("cpu"))
     x = addends(2000).numpy()[0]
     expected = degree * x.astype(np.float64)
     adj = star(degree)
     adj = LocalCSR(adj.indptr.cpu(), adj.indices.cpu(), None, 1, 1)
-    rows, walked = RowPlan(adj, torch.float32), ListPlan(adj, torch.float32)
-    assert not rows.bins and walked.rows is None
-    of_csr = num_lanes(used.csr.at(width), split_columns(width)[0].total)
-    of_list = lanes_of(used.persistent.at(width), 1 << (width - 1).bit_length())["LANES"]
-    for levels, lanes in (([*rows.heavy], of_csr), ([*walked.levels], of_list)):
-        found = model([levels_of(level) for level in levels], lanes, x)  # type: ignore[arg-type]
-        assert np.abs(found - expected).max() <= 1e-6 * expected.max()
-        assert (np.abs(found - expected) <= 1e-6 * expected).all()
+    rows, lanes = RowPlan(adj, torch.float32), num_lanes(used.csr.at(width), split_columns(width)[0].total)
+    assert not rows.bins
+    found = model([levels_of(level) for level in rows.heavy], lanes, x)
+    assert (np.abs(found - expected) <= 1e-6 * expected).all()

@@ -32,8 +32,8 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[1]", "must hold one mapping for each of csr, persistent, panels"),
-        ("spmm: {}", "must hold one mapping for each of csr, persistent, panels"),
+        ("[1]", "must hold one mapping for each of csr, panels"),
+        ("spmm: {}", "must hold one mapping for each of csr, panels"),
         ("csr: {lanes: 3}", "names unknown constants, lanes: choose from bins, elements"),
         ("csr: {widths: {8: {lanes: 3}}}", "names unknown constants, lanes: choose from bins"),
         ("csr: {", "cannot be read"),
