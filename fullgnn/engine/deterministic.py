@@ -31,6 +31,6 @@ def check_deterministic(cfg: Config, device: torch.device) -> None:
         )
     if isinstance(kernel, AutoKernel) and not gpu.runs_triton(device):
         raise ConfigError(
-            "runtime.deterministic=true: without Triton, which is not installed, kernel=auto is cuSPARSE on a GPU, "
-            "which may differ from run to run: install Triton"
+            "runtime.deterministic=true: without Triton 3.6 or later, kernel=auto is cuSPARSE on a GPU, which may "
+            "differ from run to run: install Triton, which torch 2.10 brings"
         )

@@ -24,7 +24,9 @@ VECTOR_BYTES = 16  # bytes of one load of one thread
 def check_supported(kernel: str, device: torch.device, dtype: torch.dtype) -> None:
     """Refuse devices and dtypes that the Triton kernel ``kernel`` does not support."""
     if device.type == "cuda" and not gpu.has_triton():
-        raise UnsupportedError(f"kernel={kernel} needs Triton: pip install triton, or choose kernel=torch")
+        raise UnsupportedError(
+            f"kernel={kernel} needs Triton 3.6 or later, which torch 2.10 brings: install it, or choose kernel=torch"
+        )
     if not gpu.runs_triton(device) or dtype not in (torch.float32, torch.float64):
         raise UnsupportedError(
             f"kernel={kernel} multiplies float32 and float64 on a GPU, not {dtype} on {device}: choose kernel=auto"

@@ -1,17 +1,24 @@
-"""Tells where Triton kernels can run. This module does not import Triton; the modules ``_*_gpu.py`` do."""
+"""Tells where Triton kernels can run. Where no GPU is used, this module does not import Triton."""
 
 import functools
 import importlib.util
+import logging
 import os
+import re
 
 import torch
 from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+MIN_TRITON = (3, 6)
+"""The oldest Triton that compiles all kernels for compute capability 8.0, 9.0 and 10.0. Torch 2.10 brings it."""
 
 INTERPRETED = False  # tests set it to run kernels on a CPU, in Triton's interpreter, which TRITON_INTERPRET=1 selects
 
 
 def runs_triton(device: torch.device) -> bool:
-    """Whether Triton kernels can run on ``device``: it is a GPU, and Triton is installed."""
+    """Whether Triton kernels can run on ``device``: it is a GPU, and there is a Triton for them."""
     return (device.type == "cuda" or (INTERPRETED and device.type == "cpu")) and has_triton()
 
 
@@ -53,4 +60,22 @@ def row_unit(*matrices: Tensor) -> int:
 
 @functools.cache
 def has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    """Whether a Triton is installed that compiles the kernels. An older one is named in a warning."""
+    version = triton_version()
+    if version and tuple(map(int, re.findall(r"\d+", version)[:2])) < MIN_TRITON:
+        log.warning(
+            "Triton %s is too old for the kernels of fullgnn, so operations of torch replace them, which may be slower:"
+            " install torch 2.10 or later with its Triton",
+            version,
+        )
+        return False
+    return bool(version)
+
+
+def triton_version() -> str:
+    """The version of Triton; empty if it is not installed."""
+    if importlib.util.find_spec("triton") is None:
+        return ""
+    import triton  # imported here, since only GPUs need it
+
+    return str(getattr(triton, "__version__", ""))

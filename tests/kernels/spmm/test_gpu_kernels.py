@@ -236,7 +236,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedError, match="choose kernel=auto"):
         Tile32().name_for(cpu, torch.bfloat16)
     monkeypatch.setattr(gpu, "has_triton", lambda: False)
-    with pytest.raises(UnsupportedError, match="kernel=csr needs Triton: pip install triton, or choose kernel=torch"):
+    with pytest.raises(UnsupportedError, match="kernel=csr needs Triton 3.6 or later, .* or choose kernel=torch"):
         TritonCSR().name_for(torch.device("cuda"), torch.float32)
 
 
