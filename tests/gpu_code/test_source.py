@@ -1,0 +1,38 @@
+"""What the source of the kernels in Triton may not contain. These tests need neither Triton nor a GPU."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import fullgnn
+
+ROOT = Path(fullgnn.__file__).parent
+
+
+def kernels(text: str) -> Iterator[ast.FunctionDef]:
+    """The functions in ``text`` that ``triton.jit`` decorates, with or without arguments."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(one) for one in node.decorator_list):
+            yield node
+
+
+def text_defaults(kernel: ast.FunctionDef) -> list[str]:
+    """The defaults of the parameters that are texts."""
+    defaults = [*kernel.args.defaults, *filter(None, kernel.args.kw_defaults)]
+    return [one.value for one in defaults if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def test_no_default_of_a_kernel_is_a_text() -> None:
+    """Triton 3.4 to 3.6 cannot compile a call that leaves a constexpr parameter at its default, if that is a text:
+    "'str' object has no attribute 'type'". Triton 3.7, with which most tests run, can."""
+    texts = {path: path.read_text() for path in sorted(ROOT.rglob("*.py"))}
+    found = {path: [*kernels(text)] for path, text in texts.items() if "triton.jit" in text}
+    assert sum(map(len, found.values())) > 50, "the kernels are not found"
+    wrong = [(path.name, one.name) for path, functions in found.items() for one in functions if text_defaults(one)]
+    assert not wrong
+
+
+def test_such_a_default_would_be_found() -> None:
+    source = "@triton.jit(do_not_specialize=['n'])\ndef f(n, KIND: tl.constexpr = 'ieee', *, SIZE=''):\n    pass\n"
+    (kernel,) = kernels(f"import triton\n{source}def g(kind='x'):\n    pass\n")
+    assert kernel.name == "f" and text_defaults(kernel) == ["ieee", ""]
