@@ -5,6 +5,9 @@ a new width, every candidate computes that product a few times, with its epilogu
 is chosen. torch's own kernel (cuSPARSE) is a candidate, so the choice is never slower than torch. The choice is logged
 and stored in ``runtime.cache_dir``. Ten products in a CUDA graph are timed, without the host's launches.
 
+A compiler may translate a kernel wrongly. So before a candidate is chosen, its product is compared with that of torch's
+kernel for the same call. A candidate whose product differs is disabled with a warning, and the next fastest is checked.
+
 Each candidate prepares a block once for all widths of the first epoch; the prepared formats are kept until
 ``trials.free_kept_formats``, as long as there is room.
 
@@ -13,6 +16,7 @@ last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` 
 """
 
 import logging
+import math
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,6 +32,7 @@ from fullgnn.kernels.spmm.packed import PANEL_ROWS, Packed
 from fullgnn.kernels.spmm.tile32 import Tile32
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
+from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.cuda_graph import CudaGraph
 from fullgnn.kernels.support.trials import add_holder, kept_bytes, trial
 from fullgnn.storage.cache import Cache
@@ -37,6 +42,8 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 5  # timed replays of every candidate's products, after one to warm up
 PRODUCTS = 10  # products in one replay
+TOLERANCE = 1e-4  # relative; float32 sums in another order differ by less than 1e-5, and wrong rows by far more
+CHUNK_ELEMENTS = 1 << 22  # elements of two products that are compared at a time, in float64
 KEPT_SHARE = 8  # formats kept for trials of other widths take at most 1 / KEPT_SHARE of a GPU's memory
 KEPT_BYTES = 1 << 30  # the limit on other devices
 FEW_EDGES = 1 << 16  # in smaller blocks, a product is little more than its launch: only torch's kernel is worthwhile
@@ -170,7 +177,7 @@ class Choices:
         return self._name(kernel)
 
     def measure(self, call: Call) -> str:
-        """The name of the fastest candidate; ``call.out`` is not written."""
+        """The name of the fastest candidate whose product is right; ``call.out`` is not written."""
         found: dict[str, float] = {}
         scratch = call.elsewhere()
         for name in self.kernels:
@@ -183,7 +190,12 @@ class Choices:
                 self._free(name)
         if not found:
             raise RuntimeError("no kernel could multiply a block; the warnings above say why")
+        del scratch  # its memory is free for the comparison
+        found = self._without_wrong(found, call)
         best = min(found, key=lambda name: found[name])
+        for name in [*self._prepared]:  # some were prepared again for the comparison
+            if name != best and kept_bytes() > room(call.out.device):
+                self._free(name)
         others = ", ".join(f"{name} {ms:.2f}" for name, ms in sorted(found.items(), key=lambda item: item[1])[1:])
         log.info("kernel=auto: %s: %s %.2f ms (%s)", self.describe(call.width), best, found[best], others)
         return best
@@ -191,6 +203,32 @@ class Choices:
     def _time(self, name: str, call: Call) -> float:
         kernel, prepared = self.made(name)
         return time_ms(lambda: call.by(kernel, prepared))
+
+    def _without_wrong(self, found: dict[str, float], call: Call) -> dict[str, float]:
+        """``found``, the milliseconds of candidates, without those faster than the first one whose product is right.
+
+        Right is what torch's kernel computes. Where it could not multiply the block, there is nothing to compare with.
+        """
+        trusted = next((name for name in found if isinstance(self.kernels[name], TorchCSR)), None)
+        order, reference = sorted(found, key=lambda name: found[name]), None
+        while trusted is not None and order[0] != trusted:
+            try:
+                reference = self._product(trusted, call) if reference is None else reference
+                error = relative_error(self._product(order[0], call), reference)
+                if error <= TOLERANCE:
+                    break
+                reason = f"its product differs from that of {trusted} by {error:.1e}"
+            except Exception as problem:  # such as too little memory
+                reason = " ".join(str(problem).split())[:200]
+            log.warning("kernel=auto: %s is disabled (%s)", order[0], reason)
+            self._free(order.pop(0))
+        return {name: found[name] for name in order}
+
+    def _product(self, name: str, call: Call) -> Tensor:
+        """The result of the candidate ``name``; ``call.out`` is not written."""
+        copy = call.elsewhere()
+        copy.by(*self.made(name))
+        return copy.out
 
     def _free(self, name: str) -> None:
         if name not in self.chosen.values():
@@ -231,8 +269,9 @@ class Choices:
             "width": width,
             "device": gpu_name,
             "torch": torch.__version__,
+            "triton": gpu.triton_version(),
             "candidates": sorted(self.kernels),
-            "timed": f"{PRODUCTS} in a CUDA graph",
+            "timed": f"{PRODUCTS} in a CUDA graph, and the product compared",
         }
 
     def tensors(self) -> list[Tensor]:
@@ -253,6 +292,22 @@ def room(device: torch.device) -> int:
         return KEPT_BYTES
     free, total = torch.cuda.mem_get_info(device)
     return min(total // KEPT_SHARE, kept_bytes() + free // 2)
+
+
+def relative_error(found: Tensor, reference: Tensor) -> float:
+    """The Frobenius norm of the difference over that of ``reference``, of the elements where ``reference`` is finite.
+
+    Args:
+        found, reference: (num_rows, width).
+    """
+    differences, sizes = found.new_zeros((), dtype=torch.float64), found.new_zeros((), dtype=torch.float64)
+    num_rows = max(1, CHUNK_ELEMENTS // found.shape[1])
+    for some, expected in zip(found.split(num_rows), reference.split(num_rows)):
+        some, expected, finite = some.double(), expected.double(), expected.isfinite()
+        differences += torch.where(finite, some - expected, 0).square().sum()
+        sizes += torch.where(finite, expected, 0).square().sum()
+    difference, size = math.sqrt(differences), math.sqrt(sizes)
+    return difference / size if size else math.inf if difference else 0.0
 
 
 def time_ms(run: Callable[[], None]) -> float:

@@ -17,7 +17,7 @@ from fullgnn.engine import fit, make_scheme, set_up
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.kernels.spmm import AutoKernel, Epilogue, LocalCSR, autotune, fixed_choice
+from fullgnn.kernels.spmm import AutoKernel, Epilogue, LocalCSR, TorchCSR, TritonCSR, autotune, fixed_choice
 from fullgnn.kernels.support import gpu, trials
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
@@ -137,6 +137,84 @@ def test_a_candidate_that_fails_is_left_out(clock, caplog) -> None:
     multiplied(kernel, kernel.prepare(adj, torch.float32), dense, 16, torch.float32)
     assert kernel.name_for(DEVICE, torch.float32) == "packed 32 bf16x3 (16)"
     assert "kernel=auto: csr is disabled (out of memory)" in caplog.text
+
+
+class Miscompiled(TritonCSR):
+    """A kernel that multiplies one number of the result by 1 + ``error``."""
+
+    def __init__(self, error: float):
+        super().__init__()
+        self.error, self.calls = error, 0
+
+    def spmm(self, block: Any, x: torch.Tensor, out: torch.Tensor, *others: Any) -> None:
+        self.calls += 1
+        super().spmm(block, x, out, *others)
+        out[-2, -1] *= 1 + self.error
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        return f"off by {self.error}"
+
+
+def some_candidates(monkeypatch: pytest.MonkeyPatch, *kernels: Any) -> None:
+    monkeypatch.setattr(autotune, "candidates", lambda adj, dtype: [TorchCSR(), *kernels])
+
+
+@pytest.mark.parametrize("error", [1.0, -1.0, torch.nan, torch.inf])
+def test_a_wrong_kernel_is_not_chosen(error: float, clock, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    """The next fastest is checked, and chosen; torch's kernel needs no check."""
+    wrong, worse = Miscompiled(error), Miscompiled(2.0)
+    for times, chosen in (((9, 1, 2, 3), "csr"), ((2.5, 1, 2, 3), "torch"), ((0.5, 1, 2, 3), "torch")):
+        caplog.clear()
+        some_candidates(monkeypatch, wrong, worse, TritonCSR())
+        clock(*times)
+        kernel, (adj, dense) = AutoKernel(), block()
+        prepared = kernel.prepare(adj, torch.float32)
+        multiplied(kernel, prepared, dense, 16, torch.float32)
+        assert kernel.name_for(DEVICE, torch.float32) == f"{chosen} (16)"
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == (2 if times[0] > 1 else 0)
+        for line, one in zip(said, (wrong, worse)):
+            assert f"off by {one.error} is disabled (its product differs from that of torch" in line
+        assert said == [] or {*prepared[1]._prepared} == {"torch", "csr"}, "their formats are freed"
+
+
+def test_a_right_kernel_is_compared_once_for_each_choice(clock, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    """Rounding is no error, and neither is what torch's kernel finds to be infinite or no number."""
+    nearly = Miscompiled(1e-6)
+    some_candidates(monkeypatch, nearly)
+    clock(2, 1)
+    kernel, (adj, _) = AutoKernel(), block()
+    prepared = kernel.prepare(adj, torch.float32)
+    x = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    x[3, 2], x[30] = torch.nan, torch.inf
+    for _ in range(3):
+        kernel.spmm(prepared, x, torch.empty(20, 8, device=DEVICE), accumulate=False)
+    assert prepared[1].chosen == {8: "off by 1e-06"} and not caplog.records
+    assert nearly.calls == 1 + 1 + 3, "timed, compared, and multiplied"
+
+
+def test_without_torch_there_is_nothing_to_compare_with(clock, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    some_candidates(monkeypatch, Miscompiled(1.0))
+    clock(RuntimeError("out of memory"), 1)
+    kernel, (adj, _) = AutoKernel(), block()
+    prepared = kernel.prepare(adj, torch.float32)
+    kernel.spmm(prepared, torch.ones(50, 8, device=DEVICE), torch.empty(20, 8, device=DEVICE), accumulate=False)
+    assert prepared[1].chosen == {8: "off by 1.0"} and len(caplog.records) == 1
+
+
+def test_errors_are_those_of_the_whole_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autotune, "CHUNK_ELEMENTS", 12)  # two rows at a time
+    reference = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+    found = reference.clone()
+    assert autotune.relative_error(found, reference) == 0 == autotune.relative_error(found * 0, reference * 0)
+    found[4, 1] += 0.5
+    error = autotune.relative_error(found, reference)
+    assert error == pytest.approx(float((found - reference).norm() / reference.norm()), rel=1e-6)
+    assert autotune.relative_error(found, reference * 0) == torch.inf
+    reference[4, 1], reference[5, 0] = torch.nan, torch.inf
+    assert autotune.relative_error(found, reference) == 0
+    found[6, 4] = torch.nan
+    assert not autotune.relative_error(found, reference) <= 1
 
 
 def test_the_choice_is_kept_for_the_same_block_and_width(clock, tmp_path: Path, caplog) -> None:
