@@ -37,8 +37,9 @@ class Finished:
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
-    """This process's environment with ``variables``, and with the checkout and ``folders`` importable."""
-    path = os.pathsep.join(map(str, (*folders, ROOT)))
+    """This process's environment with ``variables``, and with the checkout and ``folders`` importable before others."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([*map(str, (*folders, ROOT)), *([inherited] if inherited else [])])
     return {**os.environ, "PYTHONPATH": path, **variables}
 
 
