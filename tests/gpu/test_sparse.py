@@ -112,8 +112,9 @@ def test_dropout_in_the_epilogue(one: Contestant, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
+@pytest.mark.parametrize("one", [one for one in KERNELS.values() if one != BASELINE], ids=name_of)
 def test_no_bit_changes_in_100_products(one: Contestant, width: int) -> None:
+    """cuSPARSE promises no order, and had other bits in each of 100 products on an H100."""
     block = ragged()
     x, kernel = random_rows(block.num_cols, width), one.make()
     prepared = kernel.prepare(block, x.dtype)

@@ -1,13 +1,16 @@
 """Sampled training that draws, caches or fetches on a GPU; in Triton's interpreter, what needs no GPU."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("hydra")
 
 from fullgnn.distributed import world_of_one  # noqa: E402
 from fullgnn.errors import FullGNNError  # noqa: E402
+from tests.cases import dense_graph  # noqa: E402
 from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: E402, F401  # a fixture
 from tests.triton_device import needs_triton  # noqa: E402
 
@@ -34,18 +37,27 @@ def test_training_is_that_of_the_host(tmp_path: Path, graph_files: dict[str, Pat
 
 WAYS = {
     "workers": ["loader.num_workers=2"],
-    "pieces": ["loader.num_workers=1", "loader.slot_megabytes=0.0001", "loader.num_slots=1"],
-    "cache": ["loader.num_workers=1", "cache=degree", "cache.megabytes=0.0002"],
-    "drawn and cached": ["loader.sample_on_gpu=true", "cache=degree", "cache.megabytes=0.0002"],
+    "pieces": ["loader.num_workers=1", "loader.slot_megabytes=0.001", "loader.num_slots=1"],
+    "cache": ["loader.num_workers=1", "cache=degree", "cache.megabytes=0.002"],
+    "drawn and cached": ["loader.sample_on_gpu=true", "cache=degree", "cache.megabytes=0.002"],
 }
+
+
+@pytest.fixture
+def wide_graph(tmp_path: Path) -> Path:
+    """A directed graph with rows of 400 bytes: the smallest slot holds two, and a cache of 0.002 MB holds five."""
+    graph = dense_graph("directed").graph()
+    assert graph.features is not None
+    replace(graph, features=np.tile(graph.features, 10)).save(tmp_path / "wide.npz")
+    return tmp_path / "wide.npz"
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_of_a_batch_to_a_gpu_is_the_same(tmp_path: Path, graph_files: dict[str, Path], way: str) -> None:  # noqa: F811
+def test_every_way_of_a_batch_to_a_gpu_is_the_same(tmp_path: Path, wide_graph: Path, way: str) -> None:
     found = []
     for name, keys in (("plain", []), (way, WAYS[way])):
-        cfg = case(graph_files["directed"], tmp_path / name, *MODELS["sage"], *keys)
+        cfg = case(wide_graph, tmp_path / name, *MODELS["sage"], *keys)
         with world_of_one(cfg.runtime) as world:
             assert world.device.type == "cuda"
             found.append(run(world, cfg))
