@@ -8,8 +8,8 @@ fixed order.
                                  8.0), there are 2^20 entries or more, 32 a row or more, and 16 columns of X or more
     csr                          everything else
 
-The rule is a rule of thumb and has not been measured on a GPU: tensor cores work on 16 columns at a time, a panel of
-64 rows with less than 2,048 entries repeats few columns, and the time of small blocks is mostly their launches. Where
+The rule is a rule of thumb: tensor cores work on 16 columns at a time, a panel of 64 rows with less than 2,048 entries
+repeats few columns, and the time of small blocks is mostly their launches. It was not fitted to times of a GPU. Where
 the rule errs, an epoch takes longer; ``kernel=csr``, ``packed`` or ``tile32`` overrides it.
 """
 
