@@ -17,6 +17,7 @@ from fullgnn.sampling.caches import (
 from fullgnn.sampling.clusters import cluster
 from fullgnn.sampling.codecs import BFloat16, Unencoded
 from fullgnn.sampling.hop import Hop
+from fullgnn.sampling.layers import layer
 from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
 from fullgnn.sampling.samplers import Sampler, neighbor
 
@@ -36,5 +37,6 @@ __all__ = [
     "Sampler",
     "Unencoded",
     "cluster",
+    "layer",
     "neighbor",
 ]

@@ -82,7 +82,8 @@ class BatchSampler:
             (batch,) = batches
             own = self.sampler.part(batch, self._rank, self._num_ranks)
         total = self._task.total(self.labels[torch.from_numpy(self.sampler.targets(batch))])
-        found = Sample(self.sampler.targets(own), self.sampler.sample(own, epoch), total)
+        whole = (batch,) if getattr(self.sampler, "reads_batch", False) else ()
+        found = Sample(self.sampler.targets(own), self.sampler.sample(own, epoch, *whole), total)
         if self._held is not None and not self._held[found.inputs].all():
             raise RuntimeError(f"batch {number} of epoch {epoch} reads nodes that the part of rank {self._rank} lacks")
         return found

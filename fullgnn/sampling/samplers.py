@@ -4,7 +4,8 @@ Contract: ``sampler(graph, num_hops, seed, **own keys) -> Sampler``. A sampler t
 first, such as clusters, has an attribute ``prepare(graph, seed, **own keys)``, a function that rank 0 calls; the arrays
 that it returns by name are then in ``graph.extra`` on every rank; ``remarks(graph.extra)`` may say what was found, see
 ``graph/remarks.py``, and ``check(graph, needs)`` refuse a graph before. A sampler that can draw on a GPU has a method
-``on_gpu(device)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there.
+``on_gpu(device)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there. The ``sample`` of a sampler with
+the attribute ``reads_batch`` = True is also given the items of the whole batch, over all ranks.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ class Sampler(Protocol):
     def targets(self, items: np.ndarray) -> np.ndarray:
         """(num_targets,) int64, the training nodes of some items, ascending."""
 
-    def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop | HopTensors]:
+    def sample(self, items: np.ndarray, epoch: int, *whole: np.ndarray) -> Sequence[Hop | HopTensors]:
         """The hops of the targets of some items, from the targets outwards."""
 
     def usual_size(self, num_items: int) -> tuple[int, int]:
