@@ -26,34 +26,27 @@ from fullgnn.kernels.dropout.mask import LOW
 from fullgnn.kernels.dropout.philox import philox_4x32
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
+from fullgnn.sampling.samplers import TrainingNodes
 from fullgnn.tasks.draws import stream_key
 
 LAYERS = 0x6C617972
 """Tag of the random stream of the kept nodes."""
 
 
-class LayerBatches:
+class LayerBatches(TrainingNodes):
     """Batches of training nodes with nodes drawn for each layer.
 
     Args:
         sizes: how many nodes of a layer are drawn, in the mean, from the targets outwards.
     """
 
-    unit, reads_batch = 1, True
+    reads_batch = True
 
     def __init__(self, graph: HostGraph, sizes: Sequence[int], seed: int):
         self.items, self.sizes = graph.train, tuple(sizes)
         self._graph, self._key = graph, np.array(stream_key(seed, LAYERS))
         self._local = np.full(graph.num_nodes, -1, np.int32)  # scratch: the places of nodes among the sources of a hop
         self._factor = np.zeros(graph.num_nodes)  # scratch: of the kept nodes of a hop; 0: the node is not kept
-
-    def part(self, batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
-        """See ``Sampler``: consecutive ones of the sorted batch; the counts of two ranks differ by at most one."""
-        return np.sort(batch)[len(batch) * rank // num_ranks : len(batch) * (rank + 1) // num_ranks]
-
-    def targets(self, items: np.ndarray) -> np.ndarray:
-        """See ``Sampler``: the items themselves."""
-        return np.sort(items)
 
     def sample(self, items: np.ndarray, epoch: int, batch: np.ndarray | None = None) -> list[Hop]:
         """See ``Sampler``.

@@ -41,10 +41,22 @@ class Sampler(Protocol):
         larger."""
 
 
-class NeighborBatches:
-    """Batches of training nodes with drawn neighbours."""
+class TrainingNodes:
+    """Items that are training nodes."""
 
     unit = 1
+
+    def part(self, batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
+        """See ``Sampler``: consecutive ones of the sorted batch; the counts of two ranks differ by at most one."""
+        return np.sort(batch)[len(batch) * rank // num_ranks : len(batch) * (rank + 1) // num_ranks]
+
+    def targets(self, items: np.ndarray) -> np.ndarray:
+        """See ``Sampler``: the items themselves."""
+        return np.sort(items)
+
+
+class NeighborBatches(TrainingNodes):
+    """Batches of training nodes with drawn neighbours."""
 
     def __init__(self, graph: HostGraph, drawing: NeighborSampler, gpu: torch.device | None = None):
         self.items, self.drawing = graph.train, drawing
@@ -57,14 +69,6 @@ class NeighborBatches:
             ConfigError: it is no GPU that runs Triton.
         """
         return NeighborBatches(self._graph, self.drawing, device)
-
-    def part(self, batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
-        """See ``Sampler``: consecutive ones of the sorted batch; the counts of two ranks differ by at most one."""
-        return np.sort(batch)[len(batch) * rank // num_ranks : len(batch) * (rank + 1) // num_ranks]
-
-    def targets(self, items: np.ndarray) -> np.ndarray:
-        """See ``Sampler``: the items themselves."""
-        return np.sort(items)
 
     def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop | HopTensors]:
         """See ``Sampler``."""
