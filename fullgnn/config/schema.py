@@ -161,6 +161,8 @@ class LoaderConfig:
     split: str = MISSING
     """``even``: every batch is cut among the ranks. ``pagraph``: each rank has training nodes of its own, which it
     shuffles, and the batches depend on the number of ranks."""
+    precompute: bool = MISSING
+    """Compute the product of the features with the whole graph's matrix once, in place of the first layer's."""
     sample_on_gpu: bool = MISSING
     """Draw the neighbours on the GPU of the rank, which then holds the structure of the graph; not with workers."""
 

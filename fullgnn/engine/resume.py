@@ -44,10 +44,11 @@ _FIXED = (
     "codec",
     "loader.batch_size",
     "loader.split",
+    "loader.precompute",
 )
 """Keys and groups of the configuration that a resumed run shares with the run before."""
 
-_SINCE = {"loader.split": "even"}
+_SINCE = {"loader.split": "even", "loader.precompute": False}
 """Keys that earlier versions did not have, with the value that they stood for."""
 
 

@@ -25,9 +25,10 @@ from fullgnn.distributed import on_every_rank
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.features import FeatureSource
+from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.sample import BatchSampler, Sample
 from fullgnn.sampling.workers import Piece, Workers
-from fullgnn.schemes.block import Block
+from fullgnn.schemes.block import Block, Input
 from fullgnn.telemetry.meter import Meter
 
 
@@ -35,14 +36,15 @@ from fullgnn.telemetry.meter import Meter
 class Minibatch:
     """What the model reads of a batch on one rank, on its device."""
 
-    x: Tensor  # (num_inputs, num_features)
+    x: Input  # (num_inputs, num_features)
     blocks: list[Block]  # the first layer's first
     targets: Tensor  # of the rank's training nodes, see ``Task.targets``
     total: float  # of the whole batch, over all ranks; see ``NodeTask.total``
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        return [self.x, self.targets, *(tensor for block in self.blocks for tensor in block.tensors())]
+        inputs = [self.x] if isinstance(self.x, Tensor) else self.x.tensors()
+        return [*inputs, self.targets, *(tensor for block in self.blocks for tensor in block.tensors())]
 
 
 class Loader:
@@ -50,6 +52,7 @@ class Loader:
 
     Args:
         workers: make the samples ahead; None: this process makes them, each when it is asked for.
+        precomputed: what the rows of features hold; None: the features.
     """
 
     def __init__(
@@ -59,9 +62,11 @@ class Loader:
         maker: BlockMaker,
         meter: Meter,
         workers: Workers | None = None,
+        precomputed: Precomputed | None = None,
     ):
         self.device, self.num_batches, self.num_parts = maker.device, sampler.num_batches, sampler.num_parts
         self._sampler, self._features, self._maker, self._meter = sampler, features, maker, meter
+        self._precomputed = precomputed
         self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
@@ -108,7 +113,8 @@ class Loader:
         x = self._features.place(sample.inputs, rows)
         blocks = self._maker.blocks(sample.hops, sample.targets)
         targets = self._sampler.labels[torch.from_numpy(sample.targets)].to(self.device)
-        return Minibatch(x, blocks, targets, sample.total)
+        read = x if self._precomputed is None else self._precomputed.input(blocks[0], x)
+        return Minibatch(read, blocks, targets, sample.total)
 
 
 class _Arrivals:

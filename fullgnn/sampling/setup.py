@@ -31,6 +31,7 @@ from fullgnn.sampling.fit import Training
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
+from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
@@ -143,7 +144,10 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     if cfg.codec["name"] != "none":
         log.info("codec=%s: batches read encoded features, and the evaluation reads exact ones", cfg.codec["name"])
     num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
-    host = _host_graph(cfg, world, learner, graph, codec, num_hops)
+    precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
+    if precomputed is not None:
+        num_hops, num_rows = num_hops - 1, 1
+    host = _host_graph(cfg, world, learner, graph, codec, num_hops, precomputed)
     look = getattr(target_of(cfg.sampler), "remarks", None)
     remarks = {} if look is None else noted(look(host.extra))
     if graph is not None:
@@ -154,7 +158,8 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     split = _split(cfg, host, sampler)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
     features = _features(cfg, host, codec, batches, dtype, world.device)
-    loader = Loader(batches, features, maker, meter, _workers(cfg, world, batches, features, num_hops))
+    workers = _workers(cfg, world, batches, features, num_hops)
+    loader = Loader(batches, features, maker, meter, workers, precomputed)
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
     return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts, remarks)
@@ -256,7 +261,13 @@ def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> 
 
 
 def _host_graph(
-    cfg: MinibatchConfig, world: World, learner: Learner, graph: Graph | None, codec: Codec, num_hops: int
+    cfg: MinibatchConfig,
+    world: World,
+    learner: Learner,
+    graph: Graph | None,
+    codec: Codec,
+    num_hops: int,
+    precomputed: Precomputed | None,
 ) -> HostGraph:
     """The graph, once on each machine, with what sampler, codec and split have prepared."""
 
@@ -270,7 +281,8 @@ def _host_graph(
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
         kept = Cache(cfg.runtime.cache_dir)
         encode = partial(encoded, codec, cache=kept, keys=dict(cfg.codec))
-        host = HostGraph.of(graph, learner.needs, cfg.runtime.dtype, extra, encode)
+        read = graph if precomputed is None else replace(graph, features=precomputed.rows(graph, cfg.runtime.dtype))
+        host = HostGraph.of(read, learner.needs, cfg.runtime.dtype, extra, encode)
         if cfg.loader.split != PAGRAPH:
             return host
         parts = cross_partition_free(host.indptr, host.indices, host.train, world.size, num_hops)

@@ -99,6 +99,8 @@ SAMPLERS = {
     "with replacement": ["sampler.fanouts=[3,2]", "sampler.replace=true"],
     "clusters": ["sampler=cluster", "sampler.num_clusters=16", "sampler.group_size=2", "loader.batch_size=2"],
     "symmetric": ["sampler.fanouts=[2,2]", "dataset.symmetrize=true"],
+    "layers": ["sampler=layer", "sampler.sizes=[20,40]"],
+    "parts": ["sampler.fanouts=[2,2]", "loader.split=pagraph"],
 }
 
 

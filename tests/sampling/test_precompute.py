@@ -1,0 +1,99 @@
+"""The first product computed once: exact beside dense matrices, and the same training where nothing is drawn."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullgnn.distributed import world_of_one
+from fullgnn.errors import UnsupportedError
+from fullgnn.graph import Propagation
+from fullgnn.sampling.precompute import Precomputed
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.telemetry.meter import Meter
+from tests.cases import dense_graph, minibatch_config
+from tests.oracle import normalize
+from tests.sampling.test_training import case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
+
+
+@pytest.mark.parametrize("kind", ["directed", "weighted", "symmetric"])
+@pytest.mark.parametrize("normalization", ["sym", "row", "none"])
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_rows_are_the_products(kind: str, normalization: str, self_loops: bool) -> None:
+    dense = dense_graph(kind)
+    graph, features = dense.graph(), dense.graph().features.astype(np.float64)
+    matrix = graph.adjacency(np.float64).toarray()
+    expected = normalize(matrix, normalization, self_loops) @ features
+    for powers in ((1,), (0, 1)):
+        rows = Precomputed(Propagation(normalization, self_loops), powers).rows(graph, "float64")
+        np.testing.assert_allclose(rows[:, -features.shape[1] :], expected, rtol=1e-12, atol=1e-13)
+        if powers == (0, 1):
+            np.testing.assert_array_equal(rows[:, : features.shape[1]], features)
+
+
+MODELS = {"gcn": ["model=gcn"], "sage": ["model=sage"], "gin": ["model=gin"]}
+EVERY = {False: "sampler.fanouts=[-1,-1]", True: "sampler.fanouts=[-1]"}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("kind", ["directed", "weighted"])
+@pytest.mark.parametrize("model", MODELS)
+def test_with_all_neighbours_training_is_the_same(
+    ranks,
+    tmp_path: Path,
+    graph_files: dict[str, Path],  # noqa: F811
+    kind: str,
+    model: str,
+) -> None:
+    found = {}
+    for name, size, more in (
+        ("plain", 1, [EVERY[False]]),
+        ("once", 1, [EVERY[True], "loader.precompute=true"]),
+        (
+            "ranks",
+            3,
+            [EVERY[True], "loader.precompute=true", "loader.num_workers=1", "cache=exact", "cache.megabytes=1e-4"],
+        ),
+    ):
+        keys = [*MODELS[model], "model.input_dropout=0", *more]
+        found[name] = ranks(size)(run, case(graph_files[kind], tmp_path / name, *keys))[0]
+    same(found["plain"], found["once"], 1e-9)
+    same(found["once"], found["ranks"], 1e-9)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    "more",
+    [["sampler=layer", "sampler.sizes=[5]"], ["sampler.fanouts=[2]", "loader.split=pagraph"]],
+    ids=["layer", "pagraph"],
+)
+def test_samples_have_a_hop_less_on_any_number_of_ranks(
+    ranks,
+    tmp_path: Path,
+    graph_files: dict[str, Path],  # noqa: F811
+    more: list[str],
+) -> None:
+    keys = ["model=gcn", "model.input_dropout=0", "loader.precompute=true", *more]
+    found = [ranks(size)(run, case(graph_files["directed"], tmp_path / str(size), *keys))[0] for size in (1, 2)]
+    if "loader.split=pagraph" not in more:
+        same(*found, 1e-9)
+    assert np.isfinite(found[1]["loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (["model=gat"], "it reads more of the features than A X"),
+        (["model=gcn"], "dropout"),
+        (["model=gcn", "model.input_dropout=0", "model.residual=true"], "residual"),
+        (["model=sgc"], "it reads more of the features than A X"),
+    ],
+)
+def test_a_model_that_reads_more_is_one_line(keys: list[str], why: str) -> None:
+    cfg = minibatch_config("runtime.device=cpu", "loader.precompute=true", *keys)
+    with world_of_one(cfg.runtime) as world, pytest.raises(UnsupportedError) as caught:
+        set_up_sampled(cfg, world, Meter(world.device))
+    line = str(caught.value)
+    assert (
+        line.startswith(f"loader.precompute=true is not possible with {keys[0]}: ") and why in line and "\n" not in line
+    )
