@@ -27,21 +27,23 @@ RENAMED = {
 REMOVED = {
     "kernel=persistent": "was removed, since its products were wrong on GPUs: choose kernel=auto or kernel=csr",
     "kernel.columns_a_pass": "was removed with kernel=persistent: leave it out",
+    "fullgnn.sampling.cache_by_degree": "was removed: use fullgnn.sampling.CacheByDegree",
+    "fullgnn.sampling.cache_nothing": "was removed: use fullgnn.sampling.CacheNothing",
 }
-"""Choices and keys of earlier versions that do not exist any more, each with the rest of a sentence that says what to
-write instead."""
+"""Choices, keys and targets of earlier versions that do not exist any more, each with the rest of a sentence that says
+what to write instead."""
 REMOVED_TARGETS = {"fullgnn.kernels.spmm.PersistentCSR": "kernel=persistent"}
 """The ``_target_`` of each removed choice. Run folders and checkpoints of earlier versions hold it."""
 
 
 def removed(name: str) -> str | None:
-    """Say that the choice or key ``name`` was removed, and what to write instead; None if it was not."""
+    """Say that the choice, key or target ``name`` was removed, and what to write instead; None if it was not."""
     return f"{name} {REMOVED[name]}" if name in REMOVED else None
 
 
 def removed_target(target: object) -> str | None:
-    """``removed`` for the choice that had the ``_target_`` ``target``."""
-    return removed(REMOVED_TARGETS.get(target, "")) if isinstance(target, str) else None
+    """``removed`` for ``target``, or for the choice that had this ``_target_``."""
+    return removed(REMOVED_TARGETS.get(target, target)) if isinstance(target, str) else None
 
 
 def with_current_names(overrides: Iterable[str]) -> list[str]:

@@ -46,6 +46,8 @@ def run(cfg: Config) -> Result:
     if cfg.case not in CASES:
         raise ConfigError(f"case={cfg.case} is not known: choose one of {', '.join(CASES)}")
     for key, values, least, largest in (("shares", cfg.shares, 0, 100), ("parts", cfg.parts, 1, 1 << 16)):
+        if not values:
+            raise ConfigError(f"{key}=[] leaves nothing to count: give at least one number")
         for value in values:
             if not least <= value <= largest:
                 raise ConfigError(f"{key}={value:g} is out of range: give {least} to {largest}")

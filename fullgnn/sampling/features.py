@@ -211,22 +211,20 @@ class Cached(_Wrapping):
 
     def _hold(self, wanted: np.ndarray) -> int:
         """Keep the rows of the nodes ``wanted`` alone. A row that is there already stays where it is, and a new one
-        takes the place of one that leaves. Returns for how many rows the host was read."""
-        stays = np.zeros(len(self._slot), bool)
-        stays[wanted] = True
-        new, leaving = wanted[self._slot[wanted] < 0], np.flatnonzero(~stays[self._node])
+        takes the place of one that leaves, if there are as many. Returns for how many rows the host was read."""
+        new = wanted[self._slot[wanted] < 0]
         if len(wanted) != len(self._node):
             kept = wanted[self._slot[wanted] >= 0]
-            rows = None if self._rows is None else self._rows[self._moved(self._slot[kept])]
+            rows = [] if self._rows is None else [self._rows.index_select(0, self._moved(self._slot[kept]))]
             self._slot[self._node] = -1
-            self._node, leaving = np.concatenate([kept, new]), np.arange(len(kept), len(wanted))
-            self._rows = None
-            if len(wanted):
-                fetched = self.source.fetch(new)
-                self._rows = fetched if rows is None else torch.cat([rows, fetched])
+            self._node = np.concatenate([kept, new])
+            self._rows = torch.cat([*rows, self.source.fetch(new)]) if len(wanted) else None
             self._slot[self._node] = np.arange(len(self._node), dtype=np.int32)
         elif len(new):
             assert self._rows is not None
+            stays = np.zeros(len(self._slot), bool)
+            stays[wanted] = True
+            leaving = np.flatnonzero(~stays[self._node])
             self._rows.index_copy_(0, self._moved(leaving), self.source.fetch(new))
             self._slot[self._node[leaving]] = -1
             self._node[leaving] = new

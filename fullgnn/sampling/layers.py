@@ -105,7 +105,8 @@ class LayerBatches(TrainingNodes):
     def _places(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the edges of ``nodes`` are in the graph's ``indices``, one node after the other, and how many each
         has."""
-        first, counts = self._graph.indptr[nodes], np.diff(self._graph.indptr)[nodes]
+        first = self._graph.indptr[nodes]
+        counts = self._graph.indptr[nodes + 1] - first
         before = np.cumsum(counts) - counts
         return np.repeat(first - before, counts) + np.arange(counts.sum()), counts
 

@@ -132,6 +132,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
         FullGNNError: a user error, the same on every rank.
     """
     check_sampled(cfg)
+    _check_cache(cfg)
     scheme = make_scheme(cfg, world, meter)
     graph = from_rank0(partial(_load, cfg, graph))
     facts = broadcast_object(None if graph is None else NodeFacts.of(graph))
@@ -236,6 +237,14 @@ def _workers(
         world.rank,
         cfg.runtime.timeout_s,
     )
+
+
+def _check_cache(cfg: MinibatchConfig) -> None:
+    if not hasattr(target_of(cfg.cache), "rows"):
+        raise UnsupportedError(
+            f"cache={cfg.cache['name']}: {cfg.cache['_target_']} has no method rows(accesses, epoch), which a cache is"
+            " asked by: make it a class, as docs/extending.md explains"
+        )
 
 
 def _check_task(cfg: MinibatchConfig, task: Task) -> None:

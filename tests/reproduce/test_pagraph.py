@@ -88,6 +88,7 @@ def test_table5_times_the_partition() -> None:
     [
         ("case=fig99", "case=fig99 is not known: choose one of hits, parts, partition_time"),
         ("shares=[101]", "shares=101 is out of range: give 0 to 100"),
+        ("shares=[]", r"shares=\[\] leaves nothing to count: give at least one number"),
         ("parts=[0]", "parts=0 is out of range: give 1 to 65536"),
         ("train_fraction=0", "train_fraction=0 is out of range: give more than 0 and at most 1"),
     ],

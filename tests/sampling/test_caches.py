@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullgnn.distributed import World
-from fullgnn.errors import ConfigError
+from fullgnn.distributed import World, world_of_one
+from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.sampling.caches import (
     Accesses,
@@ -85,6 +85,17 @@ def test_sizes_out_of_range_are_one_line(cache: type) -> None:
         CacheByPresampling(1, 0)
     with pytest.raises(ConfigError, match="cache.horizon=-3 is out of range: give 1 or more"):
         CacheExactly(1, -3)
+
+
+def random_rows(graph: Graph, row_bytes: int) -> np.ndarray:
+    """A cache by the contract of version 0.1.0."""
+    return np.arange(3)
+
+
+def test_a_function_is_no_cache() -> None:
+    cfg = minibatch_config("cache=all", f"cache._target_={__name__}.random_rows", "runtime.device=cpu")
+    with world_of_one(cfg.runtime) as world, pytest.raises(UnsupportedError, match=r"random_rows has no method rows\("):
+        set_up_sampled(cfg, world, Meter(world.device))
 
 
 def test_the_example_of_the_documentation() -> None:
