@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 
 from fullgnn.bench import collectives, epoch, sampling, spmm
-from fullgnn.bench.config import BenchConfig, load_bench, preset_config, presets, run_config
+from fullgnn.bench.config import DEFAULT_PRESET, BenchConfig, load_bench, preset_config, presets, run_config
 from fullgnn.bench.environment import check_threads, restart_unless, variables
 from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.overrides import quote
@@ -53,6 +53,9 @@ def start(cfg: BenchConfig, arguments: list[str]) -> None:
     if cfg.op == "epoch":
         for preset in cfg.presets or presets():
             preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
+    if cfg.op == "minibatch":
+        for preset in cfg.presets or (DEFAULT_PRESET,):
+            sampling.minibatch_config(cfg, sampling.setting_of(cfg), cfg.nproc, preset)
     kept = [argument for argument in arguments if not argument.startswith("out=")]
     out = cfg.out if re.fullmatch(r"[\w./-]+", cfg.out) else quote(cfg.out)  # records show it: quoted only if needed
     with environment(variables(cfg, cfg.nproc)):

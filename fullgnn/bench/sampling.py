@@ -2,7 +2,8 @@
 
 A time is that of one batch, the mean of the ``batches`` that a round makes. Batches are those of an epoch, one after
 the other, and another epoch follows. In ``op=sampling`` every method gets the same targets. In ``op=minibatch`` each of
-several processes makes batches of its own training nodes, of ``batch_size`` nodes each.
+several processes makes batches of its own training nodes, of ``batch_size`` nodes each. Presets of ours train on the
+same batches: ``losses`` in the record shows whether they compute the same.
 """
 
 import itertools
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.bench.config import DEFAULT_PRESET, BenchConfig, run_config
 from fullgnn.bench.harness import Method, Outcome, check_baseline, compare, measure
 from fullgnn.bench.peers import set_up
 from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, Setting, Step
@@ -19,6 +20,7 @@ from fullgnn.bench.problem import load_graph
 from fullgnn.bench.separate import Separate, Spent
 from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
+from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.graph import Graph
 from fullgnn.graph.workloads import WORKLOADS
@@ -26,8 +28,10 @@ from fullgnn.nn import set_epoch
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.loader import Minibatch
 from fullgnn.sampling.neighbors import NeighborSampler
+from fullgnn.sampling.products import ScaledMatrix
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.telemetry.meter import Meter
+from fullgnn.schemes.block import Block
+from fullgnn.telemetry.meter import Cost, Meter
 from fullgnn.telemetry.timing import wall_ms
 
 BATCH_SIZE, HIDDEN, LR = 1024, 128, 0.01
@@ -88,11 +92,10 @@ def run_sampling(cfg: BenchConfig, world: World) -> Outcome:
 def run_minibatch(cfg: BenchConfig, world: World) -> Outcome:
     """Time batches of sampled training; called on every rank."""
     graph = broadcast_object(from_rank0(lambda: load_graph(cfg)))
-    batch_size = cfg.batch_size or BATCH_SIZE
-    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
-    setting = Setting(cfg.fanouts, batch_size, hidden, LR, cfg.seed, cfg.workers)
-    ours = Ours(cfg, setting, world, graph)
-    methods = [_method("ours", "ours", ours.step, cfg, world)]
+    setting = setting_of(cfg)
+    presets = {"ours": DEFAULT_PRESET} if cfg.presets is None else {preset: preset for preset in cfg.presets}
+    ours = {name: Ours(cfg, setting, world, graph, preset) for name, preset in presets.items()}
+    methods = [_method(name, "ours", one.step, cfg, world, one.num_workers) for name, one in ours.items()]
     made, missing = set_up({library: STEPS[library] for library in cfg.peers if library in STEPS}, graph, setting,
                            world.device)  # fmt: skip
     methods += [_method(name, "peer", step, cfg, world) for name, ((_, step), _) in made.items()]
@@ -101,59 +104,112 @@ def run_minibatch(cfg: BenchConfig, world: World) -> Outcome:
     compare(measurements, cfg.baseline)
     for one in measurements:
         one.method.details["last_loss"] = one.values[-1]
-        if one.method.kind == "ours":
-            one.method.details["steps_ms"] = ours.steps_ms
-            one.method.details["parameter_bytes"] = ours.parameter_bytes
-    ours.close()
-    count = num_batches(int(graph.train_mask.sum()), batch_size * world.size)
+    for name, job in ours.items():
+        details = job.details()  # on every rank, of which rank 0 alone has measurements
+        for one in measurements:
+            if one.name == name:
+                one.method.details.update(details)
+        job.close()
+    count = num_batches(int(graph.train_mask.sum()), setting.batch_size * world.size)
     return Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
 
 
-class Ours:
-    """The loader and the steps of a sampled training run. Every rank makes one."""
+def setting_of(cfg: BenchConfig) -> Setting:
+    """What all methods share."""
+    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
+    return Setting(cfg.fanouts, cfg.batch_size or BATCH_SIZE, hidden, LR, cfg.seed, cfg.workers)
 
-    def __init__(self, cfg: BenchConfig, setting: Setting, world: World, graph: Graph):
+
+class Ours:
+    """The loader and the steps of a sampled training run. Every rank makes one.
+
+    Args:
+        preset: as ``conf/bench.yaml`` explains.
+    """
+
+    def __init__(self, cfg: BenchConfig, setting: Setting, world: World, graph: Graph, preset: str = DEFAULT_PRESET):
         self._meter = Meter(world.device)
-        job = set_up_sampled(minibatch_config(cfg, setting, world.size), world, self._meter, graph)
-        self._training = job.training
-        self._steps_ms: list[dict[str, float]] = []  # milliseconds of a batch by step, of each call of ``step``
-        self.parameter_bytes = sum(one.numel() * one.element_size() for one in self._training.state.model.parameters())
+        run = minibatch_config(cfg, setting, world.size, preset)
+        self._training, self.num_workers = (
+            set_up_sampled(run, world, self._meter, graph).training,
+            run.loader.num_workers,
+        )
+        self._costs: list[tuple[int, Cost]] = []  # number of batches and what they cost, of each call of ``step``
+        self._losses: list[float] = []
         epochs = map(self._training.loader.epoch, itertools.count(1))
         self._batches: Iterator[Minibatch] = itertools.chain.from_iterable(epochs)
 
     def step(self, num_batches: int) -> float:
         """Train on so many batches; returns the mean of their losses."""
-        state, total = self._training.state, 0.0
         self._meter.take()
-        for batch in itertools.islice(self._batches, num_batches):
-            state.model.train()
-            set_epoch(state.model, state.batches.count + 1)
-            total += self._training.step(batch).read()[0]
-        self._steps_ms.append({name: ms / num_batches for name, ms in self._meter.take().time_ms.items()})
-        return total / num_batches
+        losses = [self._train(batch) for batch in itertools.islice(self._batches, num_batches)]
+        self._costs.append((num_batches, self._meter.take()))
+        self._losses += losses
+        return sum(losses) / num_batches
 
-    @property
-    def steps_ms(self) -> dict[str, float]:
-        """Milliseconds of a batch by step, the median over the calls of ``step``."""
-        names = dict.fromkeys(name for one in self._steps_ms for name in one)
-        return {name: float(np.median([one.get(name, 0.0) for one in self._steps_ms])) for name in names}
+    def _train(self, batch: Minibatch) -> float:
+        state = self._training.state
+        state.model.train()
+        set_epoch(state.model, state.batches.count + 1)
+        return self._training.step(batch).read()[0]
+
+    def details(self) -> dict[str, Any]:
+        """What the record says of one batch of this rank: its time by step and what it reads, in the median of the
+        calls of ``step``, and the operations and layers of another batch. Every rank calls it."""
+        batch = next(self._batches)
+        with Operations() as seen:
+            self._train(batch)
+        parameters = [*self._training.state.model.parameters()]
+        itemsize = parameters[0].element_size()
+        return {
+            "steps_ms": self._median("time_ms"),
+            "counts": self._median("counts"),
+            "operations": {"count": seen.count, "bytes": seen.pass_bytes},
+            "layers": [layer_sizes(block) for block in batch.blocks],
+            "batch_bytes": sum(one.nbytes for one in batch.tensors()),
+            "parameter_bytes": itemsize * sum(one.numel() for one in parameters),
+            "losses": self._losses,
+        }
+
+    def _median(self, name: str) -> dict[str, float]:
+        """The numbers ``name`` of the costs, for one batch."""
+        found = [{key: value / num for key, value in getattr(cost, name).items()} for num, cost in self._costs]
+        keys = dict.fromkeys(key for one in found for key in one)
+        return {key: float(np.median([one.get(key, 0.0) for one in found])) for key in keys}
 
     def close(self) -> None:
         """End the workers."""
         self._training.loader.close()
 
 
-def minibatch_config(cfg: BenchConfig, setting: Setting, num_ranks: int) -> MinibatchConfig:
-    """The configuration of our run: GraphSAGE-mean without dropout, and Adam."""
+def layer_sizes(block: Block) -> dict[str, int]:
+    """The rows that a layer reads and writes, and the entries of its matrix; 0, if it reads edges one by one."""
+    sources = len(block.source_id)
+    targets = sources if block.target_index is None else len(block.target_index)
+    matrices = [one.multiply for one in block.products.values()]
+    edges = [matrix.csr.nnz for matrix in matrices if isinstance(matrix, ScaledMatrix)]
+    return {"sources": sources, "targets": targets, "edges": max(edges, default=0)}
+
+
+def minibatch_config(
+    cfg: BenchConfig, setting: Setting, num_ranks: int, preset: str = DEFAULT_PRESET
+) -> MinibatchConfig:
+    """The configuration of our run: GraphSAGE-mean without dropout, and Adam; keys of the preset come last."""
+    name, *own = preset.split()
+    experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
+    draws = [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
+    if any(key.startswith("sampler=") for key in own):
+        draws = []  # another sampler has keys of its own
     runtime = [f"runtime.{key}={value}" for key, value in vars(run_config(cfg).runtime).items() if key in _RUNTIME]
     run = load_config(
         compose(
+            *experiment,
             *(key for key in cfg.overrides if not key.startswith("dataset")),  # the graph is there
             "model=sage",
             f"model.num_layers={len(setting.fanouts)}",
             f"model.hidden_channels={setting.hidden}",
             "model.dropout=0",
-            f"sampler.fanouts={list(setting.fanouts)}".replace(" ", ""),
+            *draws,
             f"loader.batch_size={setting.batch_size * num_ranks}",
             f"loader.num_workers={setting.workers}",
             "optimizer=adam",
@@ -161,6 +217,7 @@ def minibatch_config(cfg: BenchConfig, setting: Setting, num_ranks: int) -> Mini
             "optimizer.weight_decay=0",
             f"seed={setting.seed}",
             *runtime,
+            *own,
             name="minibatch",
         )
     )
@@ -171,13 +228,18 @@ def minibatch_config(cfg: BenchConfig, setting: Setting, num_ranks: int) -> Mini
 _RUNTIME = "device", "backend", "nproc"
 
 
-def _method(name: str, kind: str, step: Step, cfg: BenchConfig, world: World) -> Method:
-    """``step`` as a method. What workers have made while other methods had their turn is taken before its time."""
+def _method(name: str, kind: str, step: Step, cfg: BenchConfig, world: World, workers: int | None = None) -> Method:
+    """``step`` as a method. What workers have made while other methods had their turn is taken before its time.
+
+    Args:
+        workers: how many each rank has; None: as many as ``cfg`` says.
+    """
+    workers = cfg.workers if workers is None else workers
 
     def timed() -> tuple[float, float | None]:
         values: list[float] = []
-        if cfg.workers:
-            step(AHEAD * cfg.workers)
+        if workers:
+            step(AHEAD * workers)
         elapsed_ms = wall_ms(lambda: values.append(step(cfg.batches)), world.device)
         return elapsed_ms / cfg.batches, values[0]
 

@@ -126,7 +126,7 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     )
 
 
-def _work(job: PlannedJob, num_rows: int) -> "_Operations":
+def _work(job: PlannedJob, num_rows: int) -> "Operations":
     """The operations of a step on ``num_rows`` rows, by one rank alone, whose blocks have no edges."""
     num_train = min(num_rows, round(job.graph.num_train * (num_rows / job.graph.num_nodes)))
     part = replace(job.graph, num_nodes=num_rows, nnz=num_rows, num_train=num_train)
@@ -135,7 +135,7 @@ def _work(job: PlannedJob, num_rows: int) -> "_Operations":
     set_epoch(skeleton.model, 1)
     if skeleton.needs.edges:
         skeleton.model.eval()  # on this device a dropout draws its numbers in operations that no other device runs
-    with _Operations() as seen:
+    with Operations() as seen:
         of_all_rows = skeleton.graph.loss_block is None  # the device "meta" cannot select those with loss
         logits = (all_logits if of_all_rows else loss_logits)(skeleton.model, skeleton.graph)
         logits.backward(torch.empty_like(logits))
@@ -144,13 +144,16 @@ def _work(job: PlannedJob, num_rows: int) -> "_Operations":
     return seen
 
 
-class _Operations(TorchDispatchMode):
-    """Collects the dense products, and the bytes that other operations read and write."""
+class Operations(TorchDispatchMode):
+    """Collects the dense products of torch, the bytes that its other operations read and write, and how many both are.
+
+    Compiled kernels of this project are no operations of torch, and are not seen.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.gemms: list[Gemm] = []
-        self.pass_bytes = 0
+        self.pass_bytes = self.count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         first_factor = {torch.ops.aten.mm.default: 0, torch.ops.aten.mm.out: 0, torch.ops.aten.addmm.default: 1}
@@ -158,7 +161,9 @@ class _Operations(TorchDispatchMode):
         if func in first_factor:
             x, weight = args[first_factor[func] :][:2]
             self.gemms.append(Gemm(*x.shape, weight.shape[1]))
+            self.count += 1
         elif not (func.is_view or "empty" in func.__name__):
+            self.count += 1
             tensors = [one for one in tree_iter((args, kwargs, result)) if isinstance(one, Tensor)]
             self.pass_bytes += sum(tensor.nbytes for tensor in tensors)
         return result

@@ -9,8 +9,10 @@ import pytest
 from fullgnn.bench.alone import config_alone
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.epoch import separate_parts, single_process
+from fullgnn.bench.problem import load_graph
 from fullgnn.config.keys import choices
 from fullgnn.distributed import World
+from fullgnn.errors import UnsupportedError
 from tests.bench.operations import SHORT, operate, read
 
 RECORD = {
@@ -253,3 +255,33 @@ def test_minibatch(ranks, tmp_path: Path, size: int) -> None:
     ranks(size)(operate, *arguments, f"out={tmp_path / 'cached'}", "overrides=['cache=exact','cache.horizon=2']")
     cached = read(tmp_path / "cached")["measurements"][0]
     assert cached["values"] == pytest.approx(ours["values"]) and cached["details"]["steps_ms"]["cache"] > 0
+
+
+def test_presets_of_minibatch(ranks, tmp_path: Path) -> None:
+    every = "default sampler.fanouts=[-1,-1]"
+    cached = f"{every} cache=degree cache.megabytes=0.128 loader.num_workers=1"  # 1000 rows of 32 float32
+    layers = "default model=gcn normalization=none self_loops=false sampler=layer sampler.sizes=[9,9]"
+    presets = f"presets=[{every!r},{cached!r},{layers!r}]"
+    arguments = ("op=minibatch", "fanouts=[4,3]", "batch_size=50", "batches=4", "hidden=16", "peers=[]", presets)
+    ranks(1)(operate, *arguments, f"out={tmp_path}")
+    record = read(tmp_path)
+    check_times(record, num_rounds=3)
+    plain, other, drawn = (one["details"] for one in record["measurements"])
+    assert [one["method"] for one in record["measurements"]] == [every, cached, layers]
+    count = len(plain["losses"])
+    assert count == 16 and other["losses"][:count] == plain["losses"]  # the same batches, to the bit
+    assert plain["counts"]["hits"] == 0 < other["counts"]["hits"]
+    assert plain["counts"]["fetched_bytes"] == plain["counts"]["input_rows"] * 32 * 4
+    first, last = plain["layers"]
+    assert last["targets"] == 50 and first["targets"] == last["sources"] and first["edges"] > last["edges"] > 50
+    assert drawn["parameter_bytes"] == 4 * (32 * 16 + 16 + 16 * 7 + 7) and drawn["operations"]["count"] > 10
+    assert 50 <= drawn["layers"][1]["sources"] < 90 and "steps_ms" in drawn  # about 9 nodes besides the targets
+
+
+def test_a_directed_graph_without_peers(ranks, tmp_path: Path) -> None:
+    directed = ["graph=rmat", "overrides=['dataset.num_nodes=300','dataset.num_edges=2000']"]
+    arguments = ["op=minibatch", "fanouts=[2]", "batch_size=50", "batches=1", f"out={tmp_path}", *directed]
+    ranks(1)(operate, *arguments, "peers=[]")
+    assert read(tmp_path)["problem"]["num_edges"] <= 2000
+    with pytest.raises(UnsupportedError, match="graph=rmat is directed or weighted, and the peers do not agree"):
+        load_graph(load_bench(*SHORT, *arguments, "peers=[dgl]"))
