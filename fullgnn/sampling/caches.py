@@ -35,10 +35,17 @@ class Accesses:
     Args:
         counts: see ``counts``.
         row_bytes: bytes of a row that stays on the device.
+        held: (num_nodes,) bool, the nodes of this rank's part, which reads no others; None: all.
     """
 
-    def __init__(self, graph: HostGraph, counts: Callable[[int], np.ndarray], row_bytes: int):
-        self.graph, self.row_bytes = graph, row_bytes
+    def __init__(
+        self,
+        graph: HostGraph,
+        counts: Callable[[int], np.ndarray],
+        row_bytes: int,
+        held: np.ndarray | None = None,
+    ):
+        self.graph, self.row_bytes, self._held = graph, row_bytes, held
         self._counts = lru_cache(maxsize=2)(counts)
 
     def counts(self, epoch: int) -> np.ndarray:
@@ -49,20 +56,26 @@ class Accesses:
         """
         return self._counts(epoch)
 
+    @property
+    def nodes(self) -> np.ndarray:
+        """(k,) int64 ids of the nodes that this rank may read, ascending."""
+        return np.arange(self.graph.num_nodes) if self._held is None else np.flatnonzero(self._held)
+
     def num_readers(self) -> np.ndarray:
-        """(num_nodes,) how many nodes read each node: its out-degree, where arcs point from what is read."""
-        return np.bincount(self.graph.indices, minlength=self.graph.num_nodes)
+        """(num_nodes,) how many nodes of this rank's part read each node: its out-degree, where arcs point from what is
+        read; -1 for nodes of other parts."""
+        return num_readers(self.graph.indptr, self.graph.indices, self._held)
 
     def room(self, megabytes: float) -> int:
-        """How many rows fit ``megabytes``, at most those of all nodes.
+        """How many rows fit ``megabytes``, at most those of ``nodes``.
 
         Raises:
             ConfigError: the number is negative, or not a number.
         """
         if not megabytes >= 0:
             raise ConfigError(f"cache.megabytes={megabytes} is out of range: give 0 or more")
-        num_nodes = self.graph.num_nodes
-        return num_nodes if megabytes * 1e6 >= num_nodes * self.row_bytes else int(megabytes * 1e6) // self.row_bytes
+        most_rows = len(self.nodes)
+        return most_rows if megabytes * 1e6 >= most_rows * self.row_bytes else int(megabytes * 1e6) // self.row_bytes
 
 
 class Cache(Protocol):
@@ -81,11 +94,11 @@ class CacheNothing:
 
 
 class CacheAll:
-    """The rows of all nodes."""
+    """The rows of all nodes that a rank may read."""
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
         """See ``Cache``."""
-        return np.arange(accesses.graph.num_nodes)
+        return accesses.nodes
 
 
 class CacheByDegree:
@@ -186,6 +199,19 @@ class CacheByCount:
 def most(count: int, *scores: np.ndarray) -> np.ndarray:
     """The ``count`` nodes with the highest scores, ascending; ties by the next scores, then by the lowest id."""
     return np.sort(np.lexsort([-score for score in reversed(scores)])[:count])
+
+
+def num_readers(indptr: np.ndarray, indices: np.ndarray, held: np.ndarray | None = None) -> np.ndarray:
+    """(num_nodes,) int64: how many nodes read each node, among those that are ``held``; -1 for the others.
+
+    Args:
+        indptr: (num_nodes + 1,); indices: (num_edges,): row i holds the nodes that node i reads from.
+        held: (num_nodes,) bool; None: all.
+    """
+    if held is None:
+        return np.bincount(indices, minlength=len(indptr) - 1)
+    read = indices[np.repeat(held, np.diff(indptr))]
+    return np.where(held, np.bincount(read, minlength=len(held)), -1)
 
 
 def total(accesses: Accesses, epochs: range) -> np.ndarray:

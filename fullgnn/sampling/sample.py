@@ -62,12 +62,13 @@ class BatchSampler:
         self._step, self._task, self._seed = batch_size * sampler.unit, task, seed
         self._rank, self._num_ranks, self.num_parts = rank, num_ranks, 0
         self._items = [sampler.items]
-        self._held: np.ndarray | None = None  # (num_nodes,) bool, what the part of this rank holds
+        self.held: np.ndarray | None = None
+        """(num_nodes,) bool, what the part of this rank holds; None: there are no parts."""
         if split is not None:
             self._step, self.num_parts = -(-batch_size // split.num_parts), split.num_parts
             self._items = [split.train[split.part == part] for part in range(split.num_parts)]
-            self._held = np.zeros(graph.num_nodes, bool)
-            self._held[split.nodes(rank)] = True
+            self.held = np.zeros(graph.num_nodes, bool)
+            self.held[split.nodes(rank)] = True
         self.num_batches = max(num_batches(len(items), self._step) for items in self._items)
         self._epoch, self._orders = -1, self._items
 
@@ -84,7 +85,7 @@ class BatchSampler:
         total = self._task.total(self.labels[torch.from_numpy(self.sampler.targets(batch))])
         whole = (batch,) if getattr(self.sampler, "reads_batch", False) else ()
         found = Sample(self.sampler.targets(own), self.sampler.sample(own, epoch, *whole), total)
-        if self._held is not None and not self._held[found.inputs].all():
+        if self.held is not None and not self.held[found.inputs].all():
             raise RuntimeError(f"batch {number} of epoch {epoch} reads nodes that the part of rank {self._rank} lacks")
         return found
 

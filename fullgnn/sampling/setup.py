@@ -210,9 +210,9 @@ def _features(
 ) -> FeatureSource:
     """The features as this rank reads them: encoded rows on the host, some of them on the device, decoded there."""
     rows, cache = HostRows(host.features, device), build(cfg.cache)
-    held = (
-        rows if isinstance(cache, CacheNothing) else Cached(rows, cache, Accesses(host, batches.counts, rows.row_bytes))
-    )
+    if isinstance(cache, CacheNothing):
+        return Decoded(rows, codec, dtype, host.codec_state)
+    held = Cached(rows, cache, Accesses(host, batches.counts, rows.row_bytes, batches.held))
     return Decoded(held, codec, dtype, host.codec_state)
 
 

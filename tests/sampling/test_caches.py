@@ -40,6 +40,21 @@ def test_the_nodes_that_most_nodes_read() -> None:
     assert CacheByDegree(1).rows(accesses({}, row_bytes=0), 1).tolist() == [0, 1, 2, 3, 4]  # features without columns
 
 
+def test_the_rows_of_a_part_alone_are_kept() -> None:
+    """Of the part of nodes 0, 1 and 3: nodes 1 and 3 read node 0, node 0 reads node 1, and nobody in it node 3."""
+    every = accesses({0: [0, 0, 0, 1, 0], 1: [0, 0, 0, 1, 0]}, row_bytes=500_000)
+    own = Accesses(every.graph, every.counts, 500_000, np.array([True, True, False, True, False]))
+    assert own.nodes.tolist() == CacheAll().rows(own, 1).tolist() == [0, 1, 3] and every.nodes.tolist() == [*range(5)]
+    assert own.num_readers().tolist() == [2, 1, -1, 0, -1] and every.num_readers().tolist() == [3, 2, 1, 0, 1]
+    assert [CacheByDegree(size).rows(own, 1).tolist() for size in (0.5, 1, 1.5, 99)] == [
+        [0],
+        [0, 1],
+        [0, 1, 3],
+        [0, 1, 3],
+    ]
+    assert CacheByPresampling(1).rows(own, 1).tolist() == [0, 3] and own.room(99) == 3
+
+
 def test_the_nodes_that_presampled_epochs_read() -> None:
     known = accesses({-1: [0, 9, 0, 0, 0], 0: [1, 0, 0, 2, 1]})
     assert [CacheByPresampling(size / 2).rows(known, 7).tolist() for size in range(6)] == [
