@@ -6,6 +6,7 @@ then the mean degree falls with the number of nodes.
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,17 +90,18 @@ class Case:
         } | modelled
 
 
-def cases(cfg: TargetConfig, features: bool = True) -> list[Case]:
+def cases(cfg: TargetConfig, features: bool = True, data: Sequence[str] = ()) -> list[Case]:
     """Find or make the graphs that ``cfg`` chooses; targets of one command share them.
 
     Args:
         features: False gives a look-alike a single feature column, which is enough for a target that multiplies a
             dense matrix of its own.
+        data: overrides of a look-alike.
     """
-    return [case(cfg, name, features) for name in cfg.chosen]
+    return [case(cfg, name, features, data) for name in cfg.chosen]
 
 
-def case(cfg: TargetConfig, dataset: str, features: bool = True) -> Case:
+def case(cfg: TargetConfig, dataset: str, features: bool = True, data: Sequence[str] = ()) -> Case:
     """Find or make one graph of :func:`cases`."""
     known, size, full = cfg.graphs[dataset], cfg.sizes[dataset], full_size(dataset)
     path = None if cfg.data_root is None else (Path(cfg.data_root).expanduser() / f"{known.file}.npz").absolute()
@@ -110,7 +112,7 @@ def case(cfg: TargetConfig, dataset: str, features: bool = True) -> Case:
     else:
         scale = size.scale if cfg.scale is None else cfg.scale
         degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full)
-        overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}"]
+        overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}", *data]
         if size.density is not None:
             overrides.append(f"dataset.degree_scale={degree_scale!r}")
         graph = load(*overrides, *([] if features else ["dataset.num_features=1"]), cache_dir=cfg.cache_dir)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,19 @@ _KNOWN: dict[tuple[object, ...], Measured] = {}
 
 
 def measure(
-    cfg: SampledConfig, case: Case, op: str, nproc: int = 1, batch_size: int | None = None, workers: int = 0
+    cfg: SampledConfig,
+    case: Case,
+    op: str,
+    nproc: int = 1,
+    batch_size: int | None = None,
+    workers: int = 0,
+    presets: Sequence[str] = (),
 ) -> Measured:
-    """Run the benchmark ``op`` on the graph of ``case``, in processes of its own."""
+    """Run the benchmark ``op`` on the graph of ``case``, in processes of its own.
+
+    Args:
+        presets: of ours, as ``conf/bench.yaml`` explains; the name of each is that of its method.
+    """
     keys = {
         "op": op,
         "graph": "npz",
@@ -70,6 +81,7 @@ def measure(
         "rounds": cfg.rounds,
         "workers": workers,
         "peers": f"[{','.join(cfg.peers)}]",
+        "presets": f"[{','.join(map(quote, presets))}]" if presets else "null",
     }
     known = (case.dataset, case.real, case.scale, case.degree_scale, *keys.values())
     if known not in _KNOWN:

@@ -9,8 +9,10 @@ from fullgnn.errors import ConfigError
 from fullgnn.reproduce import pagraph
 from fullgnn.reproduce.config import load_target, module_of
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.pagraph import Structure
+from fullgnn.reproduce.pagraph.counts import Structure, _of_part
 from fullgnn.reproduce.result import Result, number
+from fullgnn.sampling.batches import epoch_order
+from fullgnn.sampling.pagraph import cross_partition_free
 
 TINY = [
     "device=cpu",
@@ -32,7 +34,7 @@ def counted(one: Structure, epochs: range) -> Counter:
     """How often batches read each node."""
     found: Counter = Counter()
     for epoch in epochs:
-        order = pagraph.epoch_order(one.train, 0, epoch)
+        order = epoch_order(one.train, 0, epoch)
         for first in range(0, len(order), one.batch_size):
             batch = np.sort(order[first : first + one.batch_size])
             found.update(one._sampler.sample(batch, epoch)[-1].sources.tolist())
@@ -69,11 +71,11 @@ def test_fig17_counts_copies_and_reads_nothing_outside() -> None:
     assert three["largest part"].ours == pytest.approx(104 * 3 / 311)
     cfg = load_target("pagraph_fig17", *TINY)
     structure = Structure(cfg, cases(cfg, features=False)[0])
-    split = pagraph.cross_partition_free(structure.indptr, structure.indices, structure.train, 3, 2)
+    split = cross_partition_free(structure.indptr, structure.indices, structure.train, 3, 2)
     missing = split.member.copy()
     missing[np.flatnonzero(structure.num_readers)[0]] = 0  # a node that parts read and no longer hold would be seen
     harmed = type(split)(split.train, split.part, split.num_nodes, missing)
-    counts = [pagraph._of_part(cfg, structure, harmed, part) for part in range(3)]
+    counts = [_of_part(cfg, structure, harmed, part) for part in range(3)]
     assert sum(int(one.sum() - one[harmed.nodes(part)].sum()) for part, one in enumerate(counts)) > 0
 
 
@@ -86,7 +88,7 @@ def test_table5_times_the_partition() -> None:
 @pytest.mark.parametrize(
     ("key", "line"),
     [
-        ("case=fig99", "case=fig99 is not known: choose one of hits, parts, partition_time"),
+        ("case=fig99", "case=fig99 is not known: choose one of hits, accesses, saved, parts, partition_time"),
         ("shares=[101]", "shares=101 is out of range: give 0 to 100"),
         ("shares=[]", r"shares=\[\] leaves nothing to count: give at least one number"),
         ("parts=[0]", "parts=0 is out of range: give 1 to 65536"),

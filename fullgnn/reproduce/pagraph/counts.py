@@ -1,78 +1,45 @@
-"""The targets of Lin et al., "PaGraph: scaling GNN training on large graphs via computation-aware caching" (SoCC 2020).
-
-Each target is a row of ``CASES``: a function that fills the table. What a cache has and what a partition copies is
-counted on the structure of a graph alone, exactly.
-"""
+"""What a cache has and what a partition copies, counted on the structure of a graph alone, exactly."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from omegaconf import MISSING
 
-from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
-from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
+from fullgnn.reproduce.pagraph.config import NEIGHBOR, Config, batch_size, cached_share, most_inputs
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, number, with_label
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
-from fullgnn.sampling.caches import most
+from fullgnn.sampling.caches import most, num_readers
 from fullgnn.sampling.neighbors import NeighborSampler
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
-
-
-@dataclass
-class Config(TargetConfig):
-    case: str = MISSING
-    fanouts: list[int] = field(default_factory=list)
-    train_fraction: float = MISSING
-    batch_size: int = MISSING
-    batch_sizes: dict[str, int] = field(default_factory=dict)
-    epochs: int = MISSING
-    symmetrize: bool = MISSING
-    shares: list[float] = field(default_factory=list)
-    parts: list[int] = field(default_factory=list)
-    paper: dict[str, Any] = field(default_factory=dict)
-
-
-def run(cfg: Config) -> Result:
-    """Run the case of ``cfg``.
-
-    Raises:
-        ConfigError: there is no such case, or a number is out of range.
-    """
-    if cfg.case not in CASES:
-        raise ConfigError(f"case={cfg.case} is not known: choose one of {', '.join(CASES)}")
-    for key, values, least, largest in (("shares", cfg.shares, 0, 100), ("parts", cfg.parts, 1, 1 << 16)):
-        if not values:
-            raise ConfigError(f"{key}=[] leaves nothing to count: give at least one number")
-        for value in values:
-            if not least <= value <= largest:
-                raise ConfigError(f"{key}={value:g} is out of range: give {least} to {largest}")
-    if not 0 < cfg.train_fraction <= 1:
-        raise ConfigError(f"train_fraction={cfg.train_fraction:g} is out of range: give more than 0 and at most 1")
-    return CASES[cfg.case](cfg)
 
 
 class Structure:
     """The structure of a graph, its training nodes, and how often epochs read each row."""
 
-    def __init__(self, cfg: Config, case: Case):
+    def __init__(self, cfg: Config, case: Case, fanouts: list[int] | None = None):
         graph: Graph = case.graph.symmetrized() if cfg.symmetrize else case.graph
         self.num_nodes, self.is_symmetric = graph.num_nodes, graph.is_symmetric
         self.indptr, self.indices = graph.indptr.astype(np.int64), graph.indices
         random = np.random.default_rng(cfg.seed)
         count = max(1, round(cfg.train_fraction * graph.num_nodes))
         self.train = np.sort(random.choice(graph.num_nodes, count, replace=False))
-        self.batch_size = cfg.batch_sizes.get(case.dataset) or max(1, round(cfg.batch_size * case.scale))
-        self._seed, self._sampler = cfg.seed, NeighborSampler(self.indptr, self.indices, cfg.fanouts, seed=cfg.seed)
+        self.batch_size = batch_size(cfg, case)
+        self._seed, self._sampler = (
+            cfg.seed,
+            NeighborSampler(self.indptr, self.indices, fanouts or cfg.fanouts, seed=cfg.seed),
+        )
 
     @property
     def num_readers(self) -> np.ndarray:
         """(num_nodes,) out-degrees."""
-        return np.bincount(self.indices, minlength=self.num_nodes)
+        return num_readers(self.indptr, self.indices)
+
+    def readers_in(self, nodes: np.ndarray) -> np.ndarray:
+        """(num_nodes,) how many of ``nodes`` read each of them; -1 for other nodes."""
+        held = np.zeros(self.num_nodes, bool)
+        held[nodes] = True
+        return num_readers(self.indptr, self.indices, held)
 
     def rows(self, share: float) -> int:
         """How many rows are ``share`` per cent of all nodes'."""
@@ -90,7 +57,72 @@ class Structure:
         return found
 
 
+ACCESSES = ("read again", "most often", "reads")
+
+
+def accesses(cfg: Config) -> Result:
+    """How often batches of an epoch read the same row."""
+    found, rows, panels = cases(cfg, features=False), [], []
+    for case in found:
+        one = Structure(cfg, case)
+        often = np.mean([_again(one.reads(range(epoch, epoch + 1))) for epoch in range(1, cfg.epochs + 1)], axis=0)
+        units = dict(zip(ACCESSES, ("%", "times", "x the nodes")))
+        cells = {
+            name: Cell(float(value), cfg.published(name, graph=case.dataset), units[name])
+            for name, value in zip(ACCESSES, often)
+        }
+        rows.append(TableRow((case.title,), cells))
+        reads = np.sort(one.reads(range(1, 2)))[::-1]
+        x = np.unique(np.geomspace(1, one.num_nodes, 60).astype(np.int64))
+        heights = 100 * np.cumsum(reads)[x - 1] / max(1, reads.sum())
+        panels.append(Curve(case.title, (100 * x / one.num_nodes).tolist(), heights.tolist()))
+    curves = [Curves("reads of the rows that are read most often", "rows, %", "reads of an epoch, %", panels)]
+    return Result(("graph",), ACCESSES, rows, curves, found, cfg.notes)
+
+
+def _again(reads: np.ndarray) -> tuple[float, float, float]:
+    """The per cent of the rows that more than one batch reads, the most reads of a row, and reads over rows."""
+    return 100 * float((reads > 1).mean()), float(reads.max()), float(reads.mean())
+
+
+SAVED = ("rows on the device", "all reads", "saved")
+
+
+def saved(cfg: Config) -> Result:
+    """The bytes of an epoch that a rank need not fetch, with the cache that fits the device of the paper."""
+    found, rows = cases(cfg, features=False), []
+    for case in found:
+        one, row_bytes = Structure(cfg, case), 4 * case.full.num_features
+        share = cached_share(cfg, case, row_bytes, most_inputs(cfg, NEIGHBOR, cfg.fanouts))
+        for num_parts in cfg.parts:
+            split = cross_partition_free(one.indptr, one.indices, one.train, num_parts, len(cfg.fanouts))
+            reads = [_of_part(cfg, one, split, part) for part in range(num_parts)]
+            room = int(share * one.num_nodes)
+            kept = [most(room, one.readers_in(split.nodes(part))) for part in range(num_parts)]
+            all_bytes = float(np.mean([counts.sum() for counts in reads])) / cfg.epochs * row_bytes
+            cells = {
+                "rows on the device": Cell(100 * share, unit="%", origin="derived"),
+                "all reads": Cell(all_bytes / 1e9, unit="GB"),
+                "saved": Cell(
+                    float(np.mean(list(map(_rate, reads, kept)))),
+                    cfg.published("saved", graph=case.dataset, parts=num_parts),
+                    "%",
+                ),
+            }
+            rows.append(TableRow((case.title, f"K={num_parts}"), cells))
+    return Result(("graph", "parts"), SAVED, rows, [], found, cfg.notes)
+
+
 RULES = ("degree", "random", "AliGraph", "presample", "optimal")
+
+
+def rules(cfg: Config, one: Structure) -> dict[str, tuple[np.ndarray, ...]]:
+    """Rule -> (num_nodes,) scores, by which rows stay; those that ask for no draws."""
+    return {
+        "degree": (one.num_readers,),
+        "random": (np.random.default_rng(cfg.seed + 1).permutation(one.num_nodes),),
+        "AliGraph": (np.diff(one.indptr) / np.maximum(1, one.num_readers),),
+    }
 
 
 def hits(cfg: Config) -> Result:
@@ -99,13 +131,7 @@ def hits(cfg: Config) -> Result:
     for case in found:
         one = Structure(cfg, case)
         reads = one.reads(range(1, cfg.epochs + 1))
-        chosen = {
-            "degree": (one.num_readers,),
-            "random": (np.random.default_rng(cfg.seed + 1).permutation(one.num_nodes),),
-            "AliGraph": (np.diff(one.indptr) / np.maximum(1, one.num_readers),),
-            "presample": (one.reads(range(1)), one.num_readers),
-            "optimal": (reads,),
-        }
+        chosen = rules(cfg, one) | {"presample": (one.reads(range(1)), one.num_readers), "optimal": (reads,)}
         of_case = []
         for share in cfg.shares:
             rates = {name: _rate(reads, most(one.rows(share), *scores)) for name, scores in chosen.items()}
@@ -131,15 +157,16 @@ def parts(cfg: Config) -> Result:
     found, rows = cases(cfg, features=False), []
     for case in found:
         one = Structure(cfg, case)
-        kept = most(one.rows(cfg.shares[0]), one.num_readers)
+        room = one.rows(cfg.shares[0])
         for num_parts in cfg.parts:
             split = cross_partition_free(one.indptr, one.indices, one.train, num_parts, len(cfg.fanouts))
             reads = [_of_part(cfg, one, split, part) for part in range(num_parts)]
+            kept = [most(room, one.readers_in(split.nodes(part))) for part in range(num_parts)]
             outside = sum(int(counts.sum() - counts[split.nodes(part)].sum()) for part, counts in enumerate(reads))
             values = {
                 "copies": Cell(100 * split.redundancy, unit="%"),
                 "largest part": Cell(split.imbalance, unit="x the mean"),
-                "hits by degree": Cell(float(np.mean([_rate(counts, kept) for counts in reads])), unit="%"),
+                "hits by degree": Cell(float(np.mean(list(map(_rate, reads, kept)))), unit="%"),
                 "reads outside": Cell(outside),
             }
             rows.append(TableRow((case.title, f"K={num_parts}"), values))
@@ -163,7 +190,7 @@ def partition_time(cfg: Config) -> Result:
             split = cross_partition_free(one.indptr, one.indices, one.train, num_parts, len(cfg.fanouts))
             seconds = time.perf_counter() - begin
             cells = {
-                "time": Cell(seconds, cfg.paper.get(case.dataset), "s"),
+                "time": Cell(seconds, cfg.published("time", graph=case.dataset), "s"),
                 "training nodes a second": Cell(len(one.train) / seconds),
                 "copies": Cell(100 * split.redundancy, unit="%"),
             }
@@ -184,7 +211,3 @@ def _of_part(cfg: Config, one: Structure, split: CrossFreeParts, part: int) -> n
     """How often the batches of a part read each row; a batch is divided among the parts."""
     own, size = split.train[split.part == part], -(-one.batch_size // split.num_parts)
     return one.reads(range(1, cfg.epochs + 1), own, size)
-
-
-CASES: dict[str, Callable[[Config], Result]] = {"hits": hits, "parts": parts, "partition_time": partition_time}
-"""What the targets of this paper count or measure, by their key ``case``."""

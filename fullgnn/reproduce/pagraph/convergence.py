@@ -1,0 +1,104 @@
+"""Accuracy by epoch where every rank shuffles training nodes of its own, and where all are shuffled together."""
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from fullgnn import train_minibatch
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.overrides import quote
+from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.pagraph.config import Config, batch_size
+from fullgnn.reproduce.pagraph.epochs import Setting, preset, settings
+from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, over
+from fullgnn.storage.record import read_epochs
+from fullgnn.storage.temporary import temporary_folder
+
+TOGETHER, PRECOMPUTED, LOCALLY = "plain, together", "cached + PP, together", "cached + PP, locally"
+WAYS: dict[str, dict[str, Any]] = {
+    TOGETHER: {},
+    PRECOMPUTED: {"precomputed": True, "share": 1.0},
+    LOCALLY: {"precomputed": True, "share": 1.0, "split": True},
+}
+COLUMNS = ("accuracy", "spread", "epochs", "time")
+SHARE = 0.99
+"""Of the best accuracy of all runs of a sampler: what a run has to reach."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """The epochs of a run."""
+
+    accuracy: list[float]  # of the validation nodes, per cent, after each
+    seconds: list[float]  # of each, without its evaluation
+
+    def reaching(self, accuracy: float) -> int | None:
+        """How many epochs it takes to reach ``accuracy``; None: it does not."""
+        return next((epoch for epoch, found in enumerate(self.accuracy, 1) if found >= accuracy), None)
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch, the median over those after the first, which compiles."""
+        return statistics.median(self.seconds[1:] or self.seconds)
+
+
+def run(cfg: Config) -> Result:
+    """Train in each way, with each seed."""
+    found, rows, panels, details = cases(cfg, data=cfg.data), [], [], dict[str, Any]()
+    for one in settings(cfg, found):
+        runs = {way: [_train(cfg, one, keys, seed) for seed in cfg.seeds] for way, keys in WAYS.items()}
+        wanted = SHARE * max(max(each.accuracy) for own in runs.values() for each in own)
+        base = _reached(runs[TOGETHER], wanted)[1]
+        for way, own in runs.items():
+            best = [max(each.accuracy) for each in own]
+            epochs, time = _reached(own, wanted)
+            paper = cfg.published("speedup", **one.row(way=way))
+            cells = {
+                "accuracy": Cell(statistics.fmean(best), unit="%"),
+                "spread": Cell(max(best) - min(best), unit="points"),
+                "epochs": Cell(epochs),
+                "time": Cell(time, unit="s", ratio=over(base, time), paper_ratio=paper),
+            }
+            rows.append(TableRow((one.case.title, one.name, way), cells))
+            details[f"{one.case.title}, {one.name}, {way}"] = [vars(each) for each in own]
+        count = range(1, cfg.epochs + 1)
+        curves = [
+            Curve(
+                way, [float(n) for n in count], [statistics.fmean(each.accuracy[n - 1] for each in own) for n in count]
+            )
+            for way, own in runs.items()
+        ]
+        panels.append(Curves(f"{one.case.title}, {one.name}", "epochs", "accuracy of validation nodes, %", curves))
+    return Result(("graph", "draws", "features, shuffled"), COLUMNS, rows, panels, found, cfg.notes, details)
+
+
+def _reached(runs: list[Training], wanted: float) -> tuple[Value, Value]:
+    """The epochs in which all runs reach the accuracy, and their seconds, in the mean; or how many runs do."""
+    epochs = [epoch for each in runs if (epoch := each.reaching(wanted)) is not None]
+    if len(epochs) < len(runs):
+        return f"{len(epochs)} of {len(runs)} runs", "not reached"
+    return statistics.fmean(epochs), statistics.fmean(n * each.epoch_s for n, each in zip(epochs, runs))
+
+
+def _train(cfg: Config, one: Setting, keys: dict[str, Any], seed: int) -> Training:
+    with temporary_folder() as folder:
+        one.case.graph.save(folder / "graph.npz")
+        overrides = [
+            "dataset=npz",
+            f"dataset.path={quote(str(folder / 'graph.npz'))}",
+            f"model.num_layers={len(one.draws)}",
+            f"model.hidden_channels={one.case.hidden}",
+            "optimizer.weight_decay=0",
+            f"loader.batch_size={batch_size(cfg, one.case) * one.ranks}",
+            f"train.epochs={cfg.epochs}",
+            f"runtime.nproc={one.ranks}",
+            f"runtime.threads={cfg.threads}",
+            f"runtime.device={cfg.device}",
+            f"seed={seed}",
+            f"run_dir={quote(str(folder / 'run'))}",
+            *preset(cfg, one, **keys).split()[1:],
+        ]
+        train_minibatch.start(load_config(compose(*overrides, name="minibatch")), overrides)
+        epochs, _ = read_epochs(folder / "run")
+    accuracy = [100 * epoch["val_accuracy"] for epoch in epochs]
+    return Training(accuracy, [epoch["time_ms"]["epoch"] / 1e3 for epoch in epochs])

@@ -1,0 +1,450 @@
+"""Epochs of sampled training by the way in which features come to the device: measured here, and simulated.
+
+Without a GPU nothing travels, so what a cache saves cannot be measured here. A simulated epoch is that of the whole
+graph on the paper's kind of GPU, of whose batches
+
+    sample      and gather take the time that this machine needs for the edges that are drawn, and for the rows that are
+                fetched, at the rates of ``draw_s`` and ``gather_s``
+    transfer    and compute take what the planner's model of the machine says of the bytes, products and operations
+
+of a batch. What is counted in a batch of the shrunk graph, over the scale, is that of a batch of the whole one.
+
+The steps come one after the other, or overlapped where the table says so.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fullgnn.bench.harness import interleaved
+from fullgnn.config import RuntimeConfig
+from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.reproduce.graphs import Case, cases
+from fullgnn.reproduce.pagraph.config import (
+    BOTH,
+    CACHED,
+    LAYER,
+    PLAIN,
+    PP,
+    WAYS,
+    Config,
+    batch_size,
+    cached_share,
+    most_inputs,
+)
+from fullgnn.reproduce.pagraph.counts import Structure, rules
+from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Origin, Result, TableRow, bars, number, speedups
+from fullgnn.reproduce.sampled import Measured, measure
+from fullgnn.sampling.caches import most
+from fullgnn.sampling.features import HostRows
+from fullgnn.sampling.neighbors import NeighborSampler
+
+ROUNDS = 5
+"""Turns of what is measured in this process."""
+
+MEASURED: Origin = "measured"
+SIMULATED: Origin = "simulated"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is trained."""
+
+    case: Case
+    model: str
+    sampler: str
+    draws: tuple[int, ...]  # fan-outs, or the sizes of layers, at full size, from the targets outwards
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        """What the rows of a table call the sampler and the ranks."""
+        draws = "layer-wise" if self.sampler == LAYER else "-".join(map(str, self.draws))
+        return draws if self.ranks == 1 else f"{draws}, p={self.ranks}"
+
+    def row(self, **others: Any) -> dict[str, Any]:
+        """What ``Config.published`` is asked by."""
+        own = {"graph": self.case.dataset, "model": self.model, "sampler": self.sampler, "ranks": self.ranks}
+        return own | {"draws": self.draws[-1]} | others
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Seconds of a batch of one rank, by step."""
+
+    sample: float
+    gather: float
+    transfer: float
+    compute: float
+    waiting: float  # for the gradients of other ranks
+
+    @property
+    def loading(self) -> float:
+        """Of the features."""
+        return self.gather + self.transfer
+
+    @property
+    def in_turn(self) -> float:
+        """Of one step after the other."""
+        return self.sample + self.loading + self.compute + self.waiting
+
+    @property
+    def overlapped(self) -> float:
+        """Where batches are made and loaded while others are computed."""
+        return max(self.sample + self.loading, self.compute + self.waiting)
+
+
+def settings(cfg: Config, found: Iterable[Case]) -> Iterator[Setting]:
+    """All that a target trains."""
+    for case, model, sampler in itertools.product(found, cfg.chosen_models, cfg.samplers):
+        for draws in [cfg.layer_sizes] if sampler == LAYER else cfg.all_fanouts:
+            for ranks in cfg.ranks:
+                yield Setting(case, model, sampler, tuple(draws), ranks)
+
+
+def row_bytes(cfg: Config, one: Setting, precomputed: bool) -> int:
+    """Bytes of the features of a node at full size."""
+    return 4 * one.case.full.num_features * (cfg.models[one.model].products if precomputed else 1)
+
+
+def preset(
+    cfg: Config,
+    one: Setting,
+    precomputed: bool = False,
+    share: float | None = None,
+    split: bool = False,
+    workers: int = 0,
+) -> str:
+    """The preset of the benchmark that trains ``one``.
+
+    Args:
+        share: of the rows that stay on the device; None: there is no cache.
+        split: whether ranks have training nodes of their own.
+        workers: processes of a rank that make batches ahead.
+    """
+    model, draws = cfg.models[one.model], list(one.draws[:-1] if precomputed else one.draws)
+    keys = [*model.keys, *cfg.training]
+    if precomputed:
+        keys += [*model.precomputed, "loader.precompute=true"]
+    if one.sampler == LAYER:
+        draws = [max(1, round(size * one.case.scale)) for size in draws]
+        keys += ["sampler=layer", f"sampler.sizes=[{','.join(map(str, draws))}]"]
+    else:
+        keys += [f"sampler.fanouts=[{','.join(map(str, draws))}]"]
+    if share is not None:
+        megabytes = share * one.case.graph.num_nodes * row_bytes(cfg, one, precomputed) / 1e6
+        keys += ["cache=degree", f"cache.megabytes={megabytes + 1e-6:.6f}"]
+    if split:
+        keys += ["loader.split=pagraph"]
+    if workers:
+        keys += [f"loader.num_workers={workers}"]
+    return " ".join(["default", *keys])
+
+
+def presets_of(cfg: Config, one: Setting) -> dict[str, str]:
+    """Way -> its preset. What a cache holds is what fits the device of the paper."""
+    found = {}
+    for way in cfg.chosen_ways:
+        precomputed, cached = way in (PP, BOTH), way in (CACHED, BOTH)
+        inputs = most_inputs(cfg, one.sampler, list(one.draws[:-1] if precomputed else one.draws))
+        share = cached_share(cfg, one.case, row_bytes(cfg, one, precomputed), inputs) if cached else None
+        found[way] = preset(cfg, one, precomputed, share, split=cached and one.ranks > 1)
+    return found
+
+
+def measured(cfg: Config, one: Setting, presets: Iterable[str]) -> Measured:
+    """The benchmark of ``presets``, on as many ranks as ``one`` has, or on one rank where these are too many."""
+    assert cfg.nproc is not None
+    ranks = one.ranks if one.ranks <= cfg.nproc else 1
+    return measure(cfg, one.case, "minibatch", ranks, batch_size(cfg, one.case), presets=tuple(presets))
+
+
+_RATES: dict[tuple[object, ...], float] = {}
+"""What this process has measured of this machine."""
+
+
+def gather_s(case: Case) -> float:
+    """Seconds in which this machine gathers a byte of random rows of the features."""
+    key = "gather", case.dataset, case.scale
+    if key not in _RATES:
+        rows, random = HostRows(case.graph.features, torch.device("cpu")), np.random.default_rng(0)
+        count = min(case.graph.num_nodes, 4096)
+        batches = [np.sort(random.choice(case.graph.num_nodes, count, replace=False)) for _ in range(ROUNDS)]
+        _RATES[key] = _median_s([functools.partial(rows.gather, ids) for ids in batches]) / (count * rows.row_bytes)
+    return _RATES[key]
+
+
+def draw_s(cfg: Config, one: Setting) -> float:
+    """Seconds in which this machine draws an edge, in batches of as many training nodes as those of the paper."""
+    key = "draw", one.case.dataset, one.case.scale, one.draws
+    if key not in _RATES:
+        graph, random = one.case.graph, np.random.default_rng(0)
+        sampler = NeighborSampler(graph.indptr.astype(np.int64), graph.indices, list(one.draws), seed=cfg.seed)
+        count = min(graph.num_nodes, cfg.batch_size)
+        batches = [np.sort(random.choice(graph.num_nodes, count, replace=False)) for _ in range(ROUNDS)]
+        drawn = [sum(hop.num_edges for hop in sampler.sample(ids, 0)) for ids in batches]
+        steps = [functools.partial(sampler.sample, ids, 0) for ids in batches]
+        _RATES[key] = _median_s(steps) / float(np.median(drawn))
+    return _RATES[key]
+
+
+def _median_s(steps: Sequence[Callable[[], Any]]) -> float:
+    times = interleaved({str(turn): step for turn, step in enumerate(steps)}, torch.device("cpu"), ROUNDS)
+    return float(np.median([one.median_ms for one in times.values()])) / 1e3
+
+
+@functools.cache
+def modelled(name: str) -> Hardware:
+    """The profile of the modelled machine."""
+    return load_hardware(name, RuntimeConfig())
+
+
+def simulated(cfg: Config, one: Setting, details: dict[str, Any]) -> Batch:
+    """A batch of the whole graph on the modelled machine.
+
+    Args:
+        details: what the benchmark has counted and measured of a batch here.
+    """
+    hardware, up = modelled(cfg.hardware), 1 / one.case.scale
+    counts, layers, operations = details["counts"], details["layers"], details["operations"]
+    fetched = counts["fetched_bytes"] * up
+    widths = [one.case.graph.num_features, *[one.case.hidden] * (len(layers) - 1), one.case.graph.num_classes]
+    of_weights = [a * b for a, b in zip(widths, widths[1:])]
+    num_matrices = details["parameter_bytes"] / 4 / sum(of_weights)  # of each layer
+    flops, edge_bytes = 0.0, 0.0
+    for index, (layer, numbers) in enumerate(zip(layers, of_weights)):
+        backward = index > 0  # the features have no gradient
+        flops += 2 * layer["targets"] * numbers * num_matrices * (2 + backward)
+        edge_bytes += 4 * layer["edges"] * widths[index] * (1 + backward)
+    table_bytes = 4 * layers[0]["sources"] * widths[0] * up
+    compute = (
+        operations["count"] * hardware.op_s
+        + up * operations["bytes"] / hardware.copy_bytes_per_s
+        + up * flops / hardware.gemm_flops_per_s
+        + up * edge_bytes / hardware.gather_rate(table_bytes)
+    )
+    waiting = 0.0
+    if one.ranks > 1:
+        waiting = hardware.link("all_reduce", one.ranks).time_s(details["parameter_bytes"])
+    return Batch(
+        sample=up
+        * (details["steps_ms"]["sample"] / 1e3 if one.sampler == LAYER else counts["sampled_edges"] * draw_s(cfg, one)),
+        gather=fetched * gather_s(one.case),
+        transfer=hardware.link("exchange", 2).time_s(fetched) if fetched else 0.0,
+        compute=compute,
+        waiting=waiting,
+    )
+
+
+def num_batches(cfg: Config, one: Setting) -> int:
+    """Batches of an epoch."""
+    num_train = int(one.case.graph.train_mask.sum())
+    return max(1, -(-num_train // (batch_size(cfg, one.case) * one.ranks)))
+
+
+def ways(cfg: Config) -> Result:
+    """The epoch by the way in which features are loaded."""
+    found, rows, details, equal = cases(cfg, data=cfg.data), [], dict[str, Any](), Equal()
+    for one in settings(cfg, found):
+        presets = presets_of(cfg, one)
+        times, count = measured(cfg, one, presets.values()), num_batches(cfg, one)
+        equal.look(times, presets, [(PLAIN, CACHED), (PP, BOTH)] if one.ranks == 1 else [])
+        labels = one.case.title, cfg.models[one.model].title, one.name
+        assert cfg.nproc is not None
+        if one.ranks <= cfg.nproc:
+            cells = {way: times.cell(name, count / 1e3, "s") for way, name in presets.items()}
+            rows.append(TableRow(labels, speedups(cells, PLAIN)))
+        cells = {}
+        for way, name in presets.items():
+            value = simulated(cfg, one, times.details[name]).in_turn * count if name in times.ms else None
+            ratio = cfg.published("speedup", **one.row(way=way))
+            cells[way] = Cell(value, unit="s", origin=SIMULATED, paper_ratio=ratio)
+        rows.append(TableRow(labels, speedups(cells, PLAIN)))
+        details[", ".join(labels)] = {way: _kept(times, name) for way, name in presets.items()}
+    notes = [*cfg.notes, *equal.notes()]
+    return Result(("graph", "model", "draws"), WAYS, rows, _panels(rows, len(found)), found, notes, details)
+
+
+def _panels(rows: list[TableRow], num_graphs: int) -> list[Bars]:
+    """Speed-ups of both origins; one graph is drawn by its draws, several by their names."""
+    title, group = ("{1}, {2}", 0) if num_graphs > 1 else ("{0}, {1}", 2)
+    panels = []
+    for origin in (SIMULATED, MEASURED):
+        own = [row for row in rows if {cell.origin for cell in row.cells.values()} == {origin}]
+        panels += bars(f"{title}: {origin}", "speed-up over plain", own, WAYS, group=group)
+    return panels
+
+
+def _kept(times: Measured, name: str) -> dict[str, Any]:
+    """What the record keeps of a method."""
+    details = {key: value for key, value in times.details.get(name, {}).items() if key != "losses"}
+    return {"preset": name, "times_ms": times.times_ms.get(name), **details}
+
+
+class Equal:
+    """Whether pairs of methods have had the same losses."""
+
+    def __init__(self) -> None:
+        self.pairs = self.same = 0
+
+    def look(self, times: Measured, presets: dict[str, str], pairs: Iterable[tuple[str, str]]) -> None:
+        """Compare the losses of pairs of names in ``presets``, as far as both have some."""
+        for pair in pairs:
+            if not set(pair) <= set(presets) or not {presets[name] for name in pair} <= set(times.details):
+                continue
+            one, other = (times.details[presets[name]]["losses"] for name in pair)
+            count = min(len(one), len(other))
+            self.pairs += 1
+            self.same += bool(count) and np.array_equal(one[:count], other[:count], equal_nan=True)
+
+    def notes(self) -> list[str]:
+        """A sentence, if anything has been compared."""
+        if not self.pairs:
+            return []
+        return [f"The losses of a cached training and of the same one without are equal to the bit in {self.same} of"
+                f" {self.pairs} pairs."]  # fmt: skip
+
+
+STEPS = (
+    "sample",
+    "gather",
+    "transfer",
+    "compute",
+    "loading",
+    "gather of loading",
+    "loading saved",
+    "computing",
+    "memory",
+)
+UNCACHED = {CACHED: PLAIN, BOTH: PP}
+"""Way with a cache -> the same one without."""
+
+
+def steps(cfg: Config) -> Result:
+    """The epoch by step."""
+    found, rows, details = cases(cfg, data=cfg.data), [], dict[str, Any]()
+    for one in settings(cfg, found):
+        presets = presets_of(cfg, one)
+        times, count = measured(cfg, one, presets.values()), num_batches(cfg, one)
+        loading: dict[str, float] = {}
+        for way, name in presets.items():
+            labels = one.case.title, cfg.models[one.model].title, one.name, way
+            details[", ".join(labels)] = _kept(times, name)
+            if name not in times.ms:
+                rows.append(TableRow(labels, {STEPS[0]: times.cell(name)}))
+                continue
+            spent, own = times.details[name]["steps_ms"], simulated(cfg, one, times.details[name])
+            here = Batch(
+                sample=spent["sample"] / 1e3,
+                gather=(spent.get("gather", 0.0) + spent["load"]) / 1e3,
+                transfer=0.0,
+                compute=(spent["forward"] + spent["backward"] + spent["update"]) / 1e3,
+                waiting=spent.get("comm", 0.0) / 1e3,
+            )
+            loading[way], base = own.loading, loading.get(UNCACHED.get(way, ""))
+            memory = times.details[name]["batch_bytes"] / one.case.scale + 4 * times.details[name]["parameter_bytes"]
+            paper = {column: cfg.published(column, **one.row(way=way)) for column in STEPS}
+            others = {"memory": memory / (1e9 * cfg.device_gigabytes)}
+            if base:
+                others["loading saved"] = 1 - own.loading / base
+            if own.loading:
+                others["gather of loading"] = own.gather / own.loading
+            rows.append(TableRow(labels, _step_cells(here, count, MEASURED)))
+            rows.append(TableRow(labels, _step_cells(own, count, SIMULATED, others, paper)))
+    drawn = [row for row in rows if row.cells.get("loading") and row.cells["loading"].origin == SIMULATED]
+    title, group = ("{1}, {2}, {3}", 0) if len(found) > 1 else ("{0}, {1}, {2}", 3)
+    panels = bars(f"{title}: simulated", "seconds of an epoch", drawn, STEPS[:4], ("ours",), group)
+    return Result(("graph", "model", "draws", "features"), STEPS, rows, panels, found, cfg.notes, details)
+
+
+def _step_cells(
+    batch: Batch,
+    count: int,
+    origin: Origin,
+    others: Mapping[str, float] | None = None,
+    paper: Mapping[str, Any] | None = None,
+) -> dict[str, Cell]:
+    """Cells of an epoch of ``count`` batches.
+
+    Args:
+        others: further shares.
+        paper: the paper's values.
+    """
+    seconds = {"sample": batch.sample, "gather": batch.gather, "transfer": batch.transfer, "compute": batch.compute}
+    cells = {step: Cell(value * count, unit="s", origin=origin) for step, value in seconds.items()}
+    if origin == MEASURED:
+        cells["transfer"] = Cell("none", unit="s", origin=origin)
+    shares = {"loading": batch.loading / batch.in_turn, "computing": batch.compute / batch.in_turn}
+    found = {name: 100 * value for name, value in (shares | dict(others or {})).items()}
+    return cells | {name: Cell(value, (paper or {}).get(name), "%", origin) for name, value in found.items()}
+
+
+def shares(cfg: Config) -> Result:
+    """The epoch by the share of the rows that the cache holds, and by the rule that chooses them."""
+    found, rows, panels, details = cases(cfg, data=cfg.data), [], [], dict[str, Any]()
+    names = ("degree", "random", "AliGraph")
+    for one in settings(cfg, found):
+        structure, count = Structure(cfg, one.case, list(one.draws)), num_batches(cfg, one)
+        plain = preset(cfg, one)
+        times = measured(cfg, one, [plain])
+        batch = simulated(cfg, one, times.details[plain])
+        reads, scores = structure.reads(range(1, cfg.epochs + 1)), rules(cfg, structure)
+        labels = one.case.title, cfg.models[one.model].title
+        details[", ".join(labels)] = _kept(times, plain)
+        own = []
+        for share in cfg.shares:
+            cells = {}
+            for name in names:
+                kept = most(structure.rows(share), *scores[name])
+                misses = 1 - reads[kept].sum() / max(1, reads.sum())
+                seconds = (batch.in_turn - batch.loading * (1 - misses)) * count
+                paper = cfg.published("seconds", **one.row(rule=name, share=share))
+                cells[name] = Cell(float(seconds), paper, "s", SIMULATED)
+            if structure.is_symmetric:
+                cells["AliGraph"] = Cell("ties", unit="s")
+            own.append(TableRow((*labels, f"{share:g} % of the rows"), speedups(cells, "AliGraph")))
+        rows += own
+        heights = {name: [number(row.cells[name].ours) for row in own] for name in names}
+        curves = [Curve(name, list(cfg.shares), ys) for name, ys in heights.items() if None not in ys]  # type: ignore
+        panels.append(Curves(", ".join(labels), "rows on the device, %", "seconds of an epoch, simulated", curves))
+    return Result(("graph", "model", "cache"), names, rows, panels, found, cfg.notes, details)
+
+
+STAGES = (PP, "+ cache", "+ partition", "+ pipeline")
+
+
+def ablation(cfg: Config) -> Result:
+    """The epoch with one stage of the paper after the other; each can be switched off by its key."""
+    found, rows, details, equal = cases(cfg, data=cfg.data), [], dict[str, Any](), Equal()
+    for one in settings(cfg, found):
+        share = cfg.shares[0] / 100
+        keys: list[dict[str, Any]] = [{}, {"share": share}, {"split": one.ranks > 1}, {"workers": 1}]
+        joined = [functools.reduce(lambda a, b: a | b, keys[: stage + 1]) for stage in range(len(keys))]
+        presets = {stage: preset(cfg, one, precomputed=True, **own) for stage, own in zip(STAGES, joined)}
+        times, count = measured(cfg, one, presets.values()), num_batches(cfg, one)
+        equal.look(times, presets, [(STAGES[0], STAGES[1]), (STAGES[2], STAGES[3])])
+        labels = one.case.title, cfg.models[one.model].title, one.name
+        here = {stage: times.cell(name, count / 1e3, "s") for stage, name in presets.items()}
+        cells = {}
+        for stage, name in presets.items():
+            value = None
+            if name in times.ms:
+                batch = simulated(cfg, one, times.details[name])
+                value = count * (batch.overlapped if stage == STAGES[-1] else batch.in_turn)
+            ratio = cfg.published("speedup", **one.row(stage=stage))
+            cells[stage] = Cell(value, unit="s", origin=SIMULATED, paper_ratio=ratio)
+        assert cfg.nproc is not None
+        both = [here, cells] if one.ranks <= cfg.nproc else [cells]
+        rows += [TableRow(labels, speedups(one_row, PP)) for one_row in both]
+        details[", ".join(labels)] = {stage: _kept(times, name) for stage, name in presets.items()}
+    panels = []
+    for origin in (SIMULATED, MEASURED):
+        own = [row for row in rows if row.cells[PP].origin == origin]
+        panels += bars(f"{{0}}, {{2}}: {origin}", "speed-up over PP", own, STAGES, group=1)
+    notes = [*cfg.notes, *equal.notes()]
+    return Result(("graph", "model", "draws"), STAGES, rows, panels, found, notes, details)
