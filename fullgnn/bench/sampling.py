@@ -22,6 +22,7 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.engine.memory import TensorPeak
 from fullgnn.graph import Graph
 from fullgnn.graph.workloads import WORKLOADS
 from fullgnn.nn import set_epoch
@@ -130,10 +131,8 @@ class Ours:
     def __init__(self, cfg: BenchConfig, setting: Setting, world: World, graph: Graph, preset: str = DEFAULT_PRESET):
         self._meter = Meter(world.device)
         run = minibatch_config(cfg, setting, world.size, preset)
-        self._training, self.num_workers = (
-            set_up_sampled(run, world, self._meter, graph).training,
-            run.loader.num_workers,
-        )
+        self._training = set_up_sampled(run, world, self._meter, graph).training
+        self._peak, self.num_workers = TensorPeak(world.device), run.loader.num_workers
         self._costs: list[tuple[int, Cost]] = []  # number of batches and what they cost, of each call of ``step``
         self._losses: list[float] = []
         epochs = map(self._training.loader.epoch, itertools.count(1))
@@ -151,7 +150,7 @@ class Ours:
         state = self._training.state
         state.model.train()
         set_epoch(state.model, state.batches.count + 1)
-        return self._training.step(batch).read()[0]
+        return self._training.watched_step(batch, self._peak).read()[0]
 
     def details(self) -> dict[str, Any]:
         """What the record says of one batch of this rank: its time by step and what it reads, in the median of the

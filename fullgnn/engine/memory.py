@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from fullgnn.kernels.support.trials import add_counter
+from fullgnn.storage.memory import free_bytes
 
 
 def peak_process_bytes() -> int:
@@ -27,6 +28,23 @@ def forget_peak_process_bytes() -> None:
     """Let ``peak_process_bytes`` count from now on, where the system can do this."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
+
+
+def left_bytes(device: torch.device, local_size: int, peak_bytes: int) -> int:
+    """Bytes of the ``device`` of a rank that are free even where its tensors take ``peak_bytes``.
+
+    On a GPU this is its memory without what other processes, and all but the allocator of this one, hold now. On a CPU
+    it is what the machine, its container and the limit of the process leave now; a process that keeps the memory that
+    it frees (``keep_freed_memory``) holds its peak already. Ranks that share the device have equal parts.
+
+    Args:
+        local_size: number of ranks on the machine.
+    """
+    if device.type != "cuda":
+        return free_bytes() // local_size
+    free, _ = torch.cuda.mem_get_info(device)
+    num_sharing = -(-local_size // torch.cuda.device_count())
+    return free // num_sharing + torch.cuda.memory_reserved(device) - peak_bytes
 
 
 class TensorPeak:

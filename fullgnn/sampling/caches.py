@@ -5,8 +5,10 @@ Contract of a cache: a class whose keys are those of its YAML, with
     rows(accesses, epoch) -> ids    (k,) int64 ids of the nodes, ascending: those that stay from ``epoch`` on
 
 Every rank asks its own cache before its first epoch. With an attribute ``horizon``, it is asked again before every
-epoch 1 + k horizon. What it chooses is a function of its keys, of ``accesses`` and of the epoch, so that a run that
-goes on from a checkpoint has the same rows. The batches are the same with any cache, to the bit.
+epoch 1 + k horizon. A cache whose attribute ``megabytes`` is None has as much room as the first batch of the run leaves
+on the device, and is asked after that batch for the first time. What it chooses is a function of its keys, of
+``accesses`` and of the epoch, so that a run that goes on from a checkpoint has the same rows, if it has the same room.
+The batches are the same with any cache, to the bit.
 
 Sources: Lin et al., "PaGraph: scaling GNN training on large graphs via computation-aware caching", SoCC 2020 (by
 degree); Yang et al., "GNNLab: a factored system for sample-based GNN training over GPUs", EuroSys 2022 (pre-sampled
@@ -24,6 +26,9 @@ from fullgnn.errors import ConfigError
 from fullgnn.sampling.host_graph import HostGraph
 
 log = logging.getLogger(__name__)
+
+RESERVE_MEGABYTES = 1000.0
+"""What a cache of automatic size leaves of the device, as PaGraph does."""
 
 CLOSE = 1.02
 """``cache=auto`` prefers the simpler of two caches, if it fetches at most so many times the bytes of the other."""
@@ -47,6 +52,8 @@ class Accesses:
     ):
         self.graph, self.row_bytes, self._held = graph, row_bytes, held
         self._counts = lru_cache(maxsize=2)(counts)
+        self.left_bytes: int | None = None
+        """What the first batch has left of the device, without the reserve; None: it has not been trained."""
 
     def counts(self, epoch: int) -> np.ndarray:
         """(num_nodes,) int32: how many batches of ``epoch`` read the row of each node on this rank.
@@ -66,16 +73,19 @@ class Accesses:
         read; -1 for nodes of other parts."""
         return num_readers(self.graph.indptr, self.graph.indices, self._held)
 
-    def room(self, megabytes: float) -> int:
-        """How many rows fit ``megabytes``, at most those of ``nodes``.
+    def room(self, megabytes: float | None) -> int:
+        """How many rows fit ``megabytes``, or, with None, what the first batch has left; at most those of ``nodes``.
 
         Raises:
             ConfigError: the number is negative, or not a number.
         """
-        if not megabytes >= 0:
-            raise ConfigError(f"cache.megabytes={megabytes} is out of range: give 0 or more")
+        if megabytes is None:
+            assert self.left_bytes is not None
+            num_bytes: float = self.left_bytes
+        else:
+            num_bytes = _not_negative("cache.megabytes", megabytes) * 1e6
         most_rows = len(self.nodes)
-        return most_rows if megabytes * 1e6 >= most_rows * self.row_bytes else int(megabytes * 1e6) // self.row_bytes
+        return most_rows if num_bytes >= most_rows * self.row_bytes else int(num_bytes) // self.row_bytes
 
 
 class Cache(Protocol):
@@ -101,34 +111,41 @@ class CacheAll:
         return accesses.nodes
 
 
-class CacheByDegree:
-    """The nodes that most nodes read, as PaGraph chooses them.
+class Sized:
+    """A cache of a certain size.
 
     Args:
-        megabytes: size of the rows on each device.
+        megabytes: size of the rows on each device; None: what the first batch leaves of it, see ``Loader``.
+        reserve_megabytes: what they leave of the device, where their size is None.
     """
 
-    def __init__(self, megabytes: float):
+    def __init__(self, megabytes: float | None, reserve_megabytes: float = RESERVE_MEGABYTES):
         self.megabytes = megabytes
+        self.reserve_megabytes = _not_negative("cache.reserve_megabytes", reserve_megabytes)
+
+
+class CacheByDegree(Sized):
+    """The nodes that most nodes read, as PaGraph chooses them."""
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
         """See ``Cache``."""
         return most(accesses.room(self.megabytes), accesses.num_readers())
 
 
-class CacheByPresampling:
+class CacheByPresampling(Sized):
     """The nodes that pre-sampled epochs read most often, as GNNLab chooses them.
 
     The epochs 0, -1, ... are drawn for it, which are never trained. Among nodes that are read equally often, those
     that most nodes read come first.
 
     Args:
-        megabytes: size of the rows on each device.
+        megabytes, reserve_megabytes: see ``Sized``.
         epochs: how many epochs are drawn.
     """
 
-    def __init__(self, megabytes: float, epochs: int = 1):
-        self.megabytes, self.epochs = megabytes, _at_least_one("cache.epochs", epochs)
+    def __init__(self, megabytes: float | None, epochs: int = 1, reserve_megabytes: float = RESERVE_MEGABYTES):
+        super().__init__(megabytes, reserve_megabytes)
+        self.epochs = _at_least_one("cache.epochs", epochs)
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
         """See ``Cache``."""
@@ -136,16 +153,17 @@ class CacheByPresampling:
         return most(room, total(accesses, range(1 - self.epochs, 1)), accesses.num_readers())
 
 
-class CacheExactly:
+class CacheExactly(Sized):
     """The nodes that this rank reads most often in the epochs that come: no other choice has more hits.
 
     Args:
-        megabytes: size of the rows on each device.
+        megabytes, reserve_megabytes: see ``Sized``.
         horizon: how many epochs are looked at; as often the rows change.
     """
 
-    def __init__(self, megabytes: float, horizon: int = 1):
-        self.megabytes, self.horizon = megabytes, _at_least_one("cache.horizon", horizon)
+    def __init__(self, megabytes: float | None, horizon: int = 1, reserve_megabytes: float = RESERVE_MEGABYTES):
+        super().__init__(megabytes, reserve_megabytes)
+        self.horizon = _at_least_one("cache.horizon", horizon)
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
         """See ``Cache``."""
@@ -154,21 +172,15 @@ class CacheExactly:
         return most(min(accesses.room(self.megabytes), int(np.count_nonzero(counts))), counts)
 
 
-class CacheByCount:
+class CacheByCount(Sized):
     """The simplest of the caches above that fetches about as few bytes as the best of them.
 
-    Before the first epoch, the rows that two epochs read are counted, and what each cache would fetch in the second of
+    When it is first asked, the rows that two epochs read are counted, and what each cache would fetch in the second of
     them, with the rows that change for it.
-
-    Args:
-        megabytes: size of the rows on each device.
     """
 
     horizon: int | None = None
-
-    def __init__(self, megabytes: float):
-        self.megabytes = megabytes
-        self._chosen: Cache | None = None
+    _chosen: Cache | None = None
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
         """See ``Cache``."""
@@ -225,6 +237,12 @@ def total(accesses: Accesses, epochs: range) -> np.ndarray:
 def _misses(counts: np.ndarray, rows: np.ndarray) -> int:
     """How many rows of an epoch with these ``counts`` are fetched, where ``rows`` stay on the device."""
     return int(counts.sum(dtype=np.int64) - counts[rows].sum(dtype=np.int64))
+
+
+def _not_negative(key: str, number: object) -> float:
+    if not isinstance(number, (int, float)) or not number >= 0:
+        raise ConfigError(f"{key}={number} is out of range: give 0 or more")
+    return number
 
 
 def _at_least_one(key: str, number: int) -> int:

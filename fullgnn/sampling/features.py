@@ -17,9 +17,12 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import DataError
-from fullgnn.sampling.caches import Accesses, Cache
+from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
 from fullgnn.sampling.codecs import Codec
 from fullgnn.sampling.host_graph import read_only_tensor
+
+FILLED_BYTES = 1 << 26
+"""Rows of so many bytes are brought at a time to the device that keeps them."""
 
 
 class FeatureSource(ABC):
@@ -59,6 +62,15 @@ class FeatureSource(ABC):
     def begin(self, epoch: int) -> int:
         """Prepare for ``epoch``; returns for how many rows the host was read."""
 
+    @property
+    @abstractmethod
+    def waits(self) -> bool:
+        """Whether its cache has no rows yet, since ``take`` has not told it how many the device has room for."""
+
+    @abstractmethod
+    def take(self, left_bytes: int) -> int:
+        """Let the cache take so many bytes of the device, but for its reserve; returns the room in rows."""
+
     @abstractmethod
     def tensors(self) -> list[Tensor]:
         """What it keeps on the device, for counting memory."""
@@ -67,7 +79,7 @@ class FeatureSource(ABC):
 class HostRows(FeatureSource):
     """The innermost source: (num_nodes, W) ``rows`` on the host, in memory or mapped from a file."""
 
-    is_cached = False
+    is_cached = waits = False
 
     def __init__(self, rows: np.ndarray, device: torch.device):
         self.rows, self.device, self.host = rows, device, self
@@ -94,6 +106,10 @@ class HostRows(FeatureSource):
         """See ``FeatureSource``."""
         return 0
 
+    def take(self, left_bytes: int) -> int:
+        """See ``FeatureSource``."""
+        return 0
+
     def tensors(self) -> list[Tensor]:
         """See ``FeatureSource``."""
         return []
@@ -117,6 +133,13 @@ class _Wrapping(FeatureSource):
 
     def begin(self, epoch: int) -> int:
         return self.source.begin(epoch)
+
+    @property
+    def waits(self) -> bool:
+        return self.source.waits
+
+    def take(self, left_bytes: int) -> int:
+        return self.source.take(left_bytes)
 
     def tensors(self) -> list[Tensor]:
         return self.source.tensors()
@@ -169,7 +192,7 @@ class Cached(_Wrapping):
         memory = mmap.mmap(-1, max(1, 4 * num_nodes))
         self._slot = np.frombuffer(memory, np.int32, num_nodes)  # where a node's row lies; -1: not on the device
         self._slot[:] = -1
-        self._node = np.empty(0, np.int64)  # (num_slots,) whose row lies there
+        self._node = np.empty(0, np.int64)  # (num_slots,) whose row lies there; -1: nobody's
         self._rows: Tensor | None = None  # (num_slots, F)
 
     @property
@@ -205,31 +228,58 @@ class Cached(_Wrapping):
         _check(wanted, len(self._slot), self._cache)
         return num_read + self._hold(wanted)
 
+    @property
+    def waits(self) -> bool:
+        """See ``FeatureSource``."""
+        return self._is_automatic and self._accesses.left_bytes is None
+
+    def take(self, left_bytes: int) -> int:
+        """See ``FeatureSource``."""
+        reserve = getattr(self._cache, "reserve_megabytes", RESERVE_MEGABYTES)
+        self._accesses.left_bytes = int(max(0.0, left_bytes - 1e6 * reserve))
+        return self._accesses.room(None)
+
     def tensors(self) -> list[Tensor]:
         """See ``FeatureSource``."""
         return [*self.source.tensors(), *([] if self._rows is None else [self._rows])]
 
+    @property
+    def _is_automatic(self) -> bool:
+        return getattr(self._cache, "megabytes", 0) is None
+
     def _hold(self, wanted: np.ndarray) -> int:
         """Keep the rows of the nodes ``wanted`` alone. A row that is there already stays where it is, and a new one
         takes the place of one that leaves, if there are as many. Returns for how many rows the host was read."""
-        new = wanted[self._slot[wanted] < 0]
-        if len(wanted) != len(self._node):
-            kept = wanted[self._slot[wanted] >= 0]
-            rows = [] if self._rows is None else [self._rows.index_select(0, self._moved(self._slot[kept]))]
-            self._slot[self._node] = -1
-            self._node = np.concatenate([kept, new])
-            self._rows = torch.cat([*rows, self.source.fetch(new)]) if len(wanted) else None
-            self._slot[self._node] = np.arange(len(self._node), dtype=np.int32)
-        elif len(new):
+        new, stays = wanted[self._slot[wanted] < 0], np.zeros(len(self._slot), bool)
+        stays[wanted] = True
+        leaving = np.flatnonzero((self._node >= 0) & ~stays[self._node])
+        self._slot[self._node[leaving]] = -1
+        self._node[leaving] = -1
+        # Memory of automatic size is all there is: it has its size at once, since no second one fits beside it.
+        num_slots = max(len(wanted), self._accesses.room(None) if self._is_automatic else 0)
+        if num_slots != len(self._node):
+            self._resize(num_slots)
+        free = np.flatnonzero(self._node < 0)[: len(new)]
+        step = max(1, FILLED_BYTES // max(1, self.host.row_bytes))
+        for some in (slice(first, first + step) for first in range(0, len(new), step)):
             assert self._rows is not None
-            stays = np.zeros(len(self._slot), bool)
-            stays[wanted] = True
-            leaving = np.flatnonzero(~stays[self._node])
-            self._rows.index_copy_(0, self._moved(leaving), self.source.fetch(new))
-            self._slot[self._node[leaving]] = -1
-            self._node[leaving] = new
-            self._slot[new] = leaving
+            self._rows.index_copy_(0, self._moved(free[some]), self.source.fetch(new[some]))
+        self._node[free] = new
+        self._slot[new] = free
         return len(self.source.missing(new))
+
+    def _resize(self, num_slots: int) -> None:
+        """Move the rows that are there to the first of so many slots."""
+        kept, node = np.flatnonzero(self._node >= 0), np.full(num_slots, -1)
+        node[: len(kept)] = self._node[kept]
+        rows = None
+        if num_slots:
+            like = self.source.fetch(node[:0]) if self._rows is None else self._rows
+            rows = like.new_empty(num_slots, like.shape[1])
+            if len(kept):
+                rows[: len(kept)] = like.index_select(0, self._moved(kept))
+        self._node, self._rows = node, rows
+        self._slot[node[: len(kept)]] = np.arange(len(kept), dtype=np.int32)
 
     def _moved(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(index).to(self.host.device)

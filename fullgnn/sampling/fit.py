@@ -5,7 +5,6 @@ are added. A batch has a part for every rank, which may be empty: all ranks make
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -69,6 +68,16 @@ class Training:
                 state.optimizer.step()
         state.batches = replace(state.batches, count=state.batches.count + 1, num_parts=self.loader.num_parts)
         return AsyncNumbers(state.gradients.results)
+
+    def watched_step(self, batch: Minibatch, peak: TensorPeak) -> AsyncNumbers:
+        """``step``, which ``peak`` watches while the loader is new: in the first batch, and in the one after it if a
+        cache of automatic size has taken what the first one has left."""
+        if not self.loader.is_new:
+            return self.step(batch)
+        with peak.watch(*self.state.tensors(), *self.loader.tensors(), *batch.tensors()):
+            results = self.step(batch)
+        self.loader.trained(peak.bytes)
+        return results
 
     def note(self, results: AsyncNumbers, total: float, watch: Watch, number: int) -> bool:
         """Add the ``results`` of a step on a batch with this ``total`` to the state.
@@ -160,7 +169,7 @@ def _train_epoch(
     """Train the batches that are left of an epoch.
 
     Args:
-        peak: watches the first batch.
+        peak: watches the batches that ``Training.watched_step`` says.
         checkpoint_every: batches between two checkpoints; 0: none are written.
         watch: ends the training where it has gone wrong.
 
@@ -178,8 +187,7 @@ def _train_epoch(
                 state.gradients.ask_to_stop()
             state.model.train()
             set_epoch(state.model, state.epoch * loader.num_batches + state.batches.count + 1)
-            with nullcontext() if peak.bytes else peak.watch(*state.tensors(), *loader.tensors(), *batch.tensors()):
-                results = training.step(batch)
+            results = training.watched_step(batch, peak)
             if late is not None:
                 stops |= training.note(*late)
             late, last = (results, batch.total, watch, state.batches.count), state.batches.count == loader.num_batches

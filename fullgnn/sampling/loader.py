@@ -7,11 +7,16 @@
 
 With ``sample_on_gpu`` the hops are drawn on the device, and the host still gathers.
 
+A cache of automatic size takes what the first batch of the run leaves of the device, as in PaGraph (Lin et al., SoCC
+2020): that batch is made without it, and the rows are filled in before the second one. Workers make no batch ahead of
+that, so that all batches of theirs know the same rows.
+
 With ``num_workers``, other processes draw and gather ahead (``workers.py``), and the rank waits for them. On a
 GPU the features then travel from page-locked memory on a stream of their own, while the batch before is computed; a
 slot is written again when the event behind its copy has come.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import on_every_rank
+from fullgnn.distributed import all_gather_objects, on_every_rank
+from fullgnn.engine.memory import left_bytes
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.features import FeatureSource
@@ -30,6 +36,9 @@ from fullgnn.sampling.sample import BatchSampler, Sample
 from fullgnn.sampling.workers import Piece, Workers
 from fullgnn.schemes.block import Block, Input
 from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.table import num_bytes
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +62,7 @@ class Loader:
     Args:
         workers: make the samples ahead; None: this process makes them, each when it is asked for.
         precomputed: what the rows of features hold; None: the features.
+        local_size: number of ranks on this machine.
     """
 
     def __init__(
@@ -63,10 +73,13 @@ class Loader:
         meter: Meter,
         workers: Workers | None = None,
         precomputed: Precomputed | None = None,
+        local_size: int = 1,
     ):
         self.device, self.num_batches, self.num_parts = maker.device, sampler.num_batches, sampler.num_parts
         self._sampler, self._features, self._maker, self._meter = sampler, features, maker, meter
-        self._precomputed = precomputed
+        self._precomputed, self._local_size = precomputed, local_size
+        self.is_new = True
+        """Whether no batch has told ``trained`` its peak since the loader keeps what it keeps on the device."""
         self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
@@ -75,14 +88,38 @@ class Loader:
         Raises:
             FullGNNError: a worker has ended.
         """
-        if self._features.is_cached:
-            with self._meter.clock("cache"):
-                filled = on_every_rank(partial(self._features.begin, epoch))
-            self._meter.count("filled_bytes", filled * self._features.host.row_bytes)
+        while first < self.num_batches:
+            stop = self.num_batches
+            if self._features.waits:
+                stop = first + 1
+            elif self._features.is_cached:
+                with self._meter.clock("cache"):
+                    filled = on_every_rank(partial(self._features.begin, epoch))
+                self._meter.count("filled_bytes", filled * self._features.host.row_bytes)
+            yield from self._batches(epoch, first, stop)
+            first = stop
+
+    def trained(self, peak_bytes: int) -> None:
+        """Hear what the tensors of a rank took at most so far, in a batch. Every rank calls it, while ``is_new``."""
+        self.is_new = self._features.waits
+        if not self.is_new:
+            return
+        left = on_every_rank(partial(left_bytes, self.device, self._local_size, peak_bytes))
+        rooms = all_gather_objects(self._features.take(left))
+        sizes = [
+            f"{room} rows of features ({num_bytes(room * self._features.host.row_bytes)})"
+            for room in dict.fromkeys((min(rooms), max(rooms)))
+        ]
+        log.info(
+            "cache.megabytes=null: beside what a batch takes, and the reserve, the device of a rank has room for %s",
+            " to ".join(sizes),
+        )
+
+    def _batches(self, epoch: int, first: int, stop: int) -> Iterator[Minibatch]:
         if self._arrivals is None:
-            made = self._here(epoch, first)
+            made = self._here(epoch, first, stop)
         else:
-            made = self._arrivals.epoch(epoch, first, self.num_batches)
+            made = self._arrivals.epoch(epoch, first, stop)
         for sample, rows in made:
             self._meter.count("sampled_edges", sample.num_edges)
             self._meter.count("input_rows", len(sample.inputs))
@@ -101,8 +138,8 @@ class Loader:
         if self._arrivals is not None:
             self._arrivals.close()
 
-    def _here(self, epoch: int, first: int) -> Iterator[tuple[Sample, Tensor]]:
-        for number in range(first, self.num_batches):
+    def _here(self, epoch: int, first: int, stop: int) -> Iterator[tuple[Sample, Tensor]]:
+        for number in range(first, stop):
             with self._meter.clock("sample"):
                 sample = self._sampler.sample(epoch, number)
             with self._meter.clock("gather"):

@@ -160,7 +160,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
     features = _features(cfg, host, codec, batches, dtype, world.device)
     workers = _workers(cfg, world, batches, features, num_hops)
-    loader = Loader(batches, features, maker, meter, workers, precomputed)
+    loader = Loader(batches, features, maker, meter, workers, precomputed, world.local_size)
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
     return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts, remarks)
