@@ -163,6 +163,8 @@ class LoaderConfig:
     shuffles, and the batches depend on the number of ranks."""
     precompute: bool = MISSING
     """Compute the product of the features with the whole graph's matrix once, in place of the first layer's."""
+    map_features: bool = MISSING
+    """Keep the encoded features of all nodes in a file that the ranks map, and not in their memory."""
     sample_on_gpu: bool = MISSING
     """Draw the neighbours on the GPU of the rank, which then holds the structure of the graph; not with workers."""
 

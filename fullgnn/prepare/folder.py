@@ -9,9 +9,7 @@ changed. A file is compared with its checksum, and its array with the facts, whe
 
 import errno
 import io
-import itertools
 import json
-import math
 import os
 import re
 import shutil
@@ -28,8 +26,8 @@ from fullgnn.errors import ConfigError, DataError, PartitionError, quoted, reaso
 from fullgnn.kernels.support.threads import parallel_for
 from fullgnn.prepare.checks import check_array, check_facts, check_names
 from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, TakenRows
-from fullgnn.storage.arrays import DamagedArray, map_npy, read_header, read_npy
+from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph
+from fullgnn.storage.arrays import DamagedArray, file_checksum, map_npy, read_header, read_npy, write_npy
 from fullgnn.storage.text import parse_json, read_text
 
 FORMAT = 1
@@ -39,7 +37,6 @@ LAYOUT = "layout.json"
 LISTED = tuple(f"{name}_ids.npy" for name in LISTS)
 _CHECKSUM = "checksum"  # key of layout.json: of all its other values
 _DAMAGED = "the prepared graph is damaged: "
-_BLOCK = 1 << 22  # bytes that are read at once
 _SMALL = 1 << 20  # bytes of a file that is read instead of mapped
 
 
@@ -60,7 +57,7 @@ def write_folder(prepared: PreparedGraph, path: Path) -> Path:
         def write(place: tuple[int, str]) -> None:
             number, name = place
             file = f"part_{number}/{name}.npy"
-            files[file] = _write(temporary / file, parts[number][name])
+            files[file] = [*write_npy(temporary / file, parts[number][name])]
 
         parallel_for(write, ((number, name) for number, arrays in enumerate(parts) for name in arrays))
         about = {"format": FORMAT, "key": prepared.key, "facts": prepared.facts.to_json(), "files": files}
@@ -148,33 +145,6 @@ def _checked_files(files: Any) -> dict[str, tuple[int, int]]:
     return checked
 
 
-def _write(file: Path, array: np.ndarray | TakenRows) -> list[int]:
-    """Write ``array``, some rows at a time; returns the size and the checksum of the file."""
-    header = io.BytesIO()
-    about = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
-    np.lib.format.write_array_header_1_0(header, about)
-    size, checksum = 0, 0
-    row_bytes = max(1, math.prod(array.shape[1:]) * array.dtype.itemsize)
-    step = max(1, _BLOCK // row_bytes)
-    pieces = (np.ascontiguousarray(array[first : first + step]) for first in range(0, array.shape[0], step))
-    with file.open("wb", buffering=0) as stream:
-        for piece in itertools.chain([np.frombuffer(header.getvalue(), np.uint8)], pieces):
-            rest = piece.reshape(-1).view(np.uint8).data
-            checksum = zlib.crc32(rest, checksum)
-            size += len(rest)
-            while len(rest):
-                rest = rest[stream.write(rest) :]
-    return [size, checksum]
-
-
-def _checksum(file: Path) -> int:
-    found, block = 0, bytearray(_BLOCK)
-    with file.open("rb", buffering=0) as stream:
-        while count := stream.readinto(block):
-            found = zlib.crc32(memoryview(block)[:count], found)
-    return found
-
-
 def _reader(
     path: Path, part: int, name: str, files: Mapping[str, tuple[int, int]], facts: GraphFacts
 ) -> Callable[[], np.ndarray]:
@@ -194,7 +164,7 @@ def _reader(
 
     @cache
     def check() -> None:
-        compare(os.path.getsize(file), _checksum(file))
+        compare(os.path.getsize(file), file_checksum(file))
         checked(map_npy(file))
 
     def read() -> np.ndarray:

@@ -12,6 +12,9 @@ A codec that learns something of all features, such as the scales of columns or 
 
 The state travels to every rank with the rows. With ``runtime.cache_dir`` rows and state are kept, and a later run with
 the same features and keys encodes nothing. The exact evaluation on the full graph reads the features of the dataset.
+
+A codec without a state whose attribute ``by_rows`` is True encodes each row by itself. With ``loader.map_features`` it
+is then called with some rows at a time, so that features which do not fit the memory can be encoded.
 """
 
 from typing import Protocol
@@ -20,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.sampling.host_graph import read_only_tensor
 from fullgnn.storage.cache import Cache
 
 
@@ -34,15 +38,17 @@ class Codec(Protocol):
 
 
 def encoded(
-    codec: Codec, features: np.ndarray, cache: Cache, keys: dict[str, object]
+    codec: Codec, cache: Cache, keys: dict[str, object], features: np.ndarray, dtype: str
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The encoded rows of all nodes, and what the codec has learnt of them.
 
     Args:
-        features: (num_nodes, F), C-contiguous, of the dtype of the run.
         cache: keeps what a codec with a state has made.
         keys: of the codec.
+        features: (num_nodes, F).
+        dtype: of the run.
     """
+    features = np.ascontiguousarray(features, dtype=dtype)
     learns = getattr(codec, "state", None)
     if learns is None:
         return codec.encode(features), {}
@@ -56,6 +62,8 @@ def encoded(
 
 class Unencoded:
     """Features as they are."""
+
+    by_rows = True
 
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``."""
@@ -72,9 +80,11 @@ class BFloat16:
     Features that are 0 or 1, as words of a text often are, stay exact.
     """
 
+    by_rows = True
+
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``. NumPy has no bfloat16: the 16 bits are an int16."""
-        return torch.from_numpy(features).to(torch.bfloat16).view(torch.int16).numpy()
+        return read_only_tensor(features).to(torch.bfloat16).view(torch.int16).numpy()
 
     def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """See ``Codec``."""

@@ -19,12 +19,13 @@ def read_only_tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
-Encode = Callable[[np.ndarray], tuple[np.ndarray, dict[str, np.ndarray]]]
+Encode = Callable[[np.ndarray, str], tuple[np.ndarray, dict[str, np.ndarray]]]
+"""Maps features, and the dtype of the run, to encoded rows and to what the codec has learnt."""
 
 
-def as_they_are(features: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def as_they_are(features: np.ndarray, dtype: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The encoding of a codec that changes nothing."""
-    return features, {}
+    return np.ascontiguousarray(features, dtype=dtype), {}
 
 
 _ALWAYS = "indptr", "indices", "features", "labels", "train"
@@ -64,7 +65,7 @@ class HostGraph:
 
         Args:
             dtype: of the run.
-            encode: the features, which have that dtype, to encoded rows and what the codec has learnt.
+            encode: see ``Encode``.
 
         Raises:
             DataError: a sum of weights, or a normalised weight, is out of range.
@@ -73,7 +74,7 @@ class HostGraph:
         sums = {one.self_loops: row_sums(graph, one.self_loops, one.without_sums) for one in normalized}
         for one in needs.propagations:
             check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, np.dtype(dtype))
-        rows, state = encode(np.ascontiguousarray(graph.features, dtype=dtype))
+        rows, state = encode(graph.features, dtype)
         return cls(
             graph.indptr.astype(np.int64, copy=False),
             graph.indices,

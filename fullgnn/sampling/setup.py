@@ -3,6 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -32,6 +33,7 @@ from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
 from fullgnn.sampling.precompute import Precomputed
+from fullgnn.sampling.row_file import RowFiles
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
@@ -280,6 +282,8 @@ def _host_graph(
 ) -> HostGraph:
     """The graph, once on each machine, with what sampler, codec and split have prepared."""
 
+    files = RowFiles(Cache(cfg.runtime.cache_dir), dict(cfg.codec)) if cfg.loader.map_features else None
+
     def made() -> HostGraph:
         assert graph is not None
         target = target_of(cfg.sampler)
@@ -288,8 +292,9 @@ def _host_graph(
             check(graph, learner.needs)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
-        kept = Cache(cfg.runtime.cache_dir)
-        encode = partial(encoded, codec, cache=kept, keys=dict(cfg.codec))
+        encode = partial(encoded, codec, Cache(cfg.runtime.cache_dir), dict(cfg.codec))
+        if files is not None:
+            encode = partial(files.write, codec)
         read = graph if precomputed is None else replace(graph, features=precomputed.rows(graph, cfg.runtime.dtype))
         host = HostGraph.of(read, learner.needs, cfg.runtime.dtype, extra, encode)
         if cfg.loader.split != PAGRAPH:
@@ -301,9 +306,14 @@ def _host_graph(
         )
         return replace(host, extra=extra | parts.arrays())
 
-    host = from_rank0(made)
-    if world.size == 1:
-        assert host is not None
-        return host
-    arrays = share_arrays(world, None if host is None else host.arrays())
-    return HostGraph.from_arrays(arrays)
+    with files or nullcontext():
+        host = from_rank0(made)
+        if world.size == 1:
+            assert host is not None
+            return host
+        arrays = None if host is None else host.arrays()
+        if files is None:
+            return HostGraph.from_arrays(share_arrays(world, arrays))
+        if arrays is not None:
+            del arrays["features"]
+        return HostGraph.from_arrays(share_arrays(world, arrays) | {"features": files.share(world)})

@@ -6,6 +6,8 @@ be run as a pickle. What is read has the checksum of the archive.
 """
 
 import ast
+import io
+import itertools
 import math
 import re
 import zipfile
@@ -28,6 +30,7 @@ _ALIGNMENT = 64  # bytes, that of memory from torch
 _MAX_HEADER = 10_000  # bytes, numpy's own limit
 _MAX_RATIO = 1040  # deflate cannot pack 1032 bytes into less than one
 _CHUNK = 1 << 20  # bytes that are read at once
+_BLOCK = 1 << 22  # bytes that are written, or added to a checksum, at once
 _KINDS = "biufcSUMm"  # of dtypes whose bytes are plain values
 
 
@@ -41,6 +44,16 @@ class ObjectArray(DamagedArray):
 
 class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
+
+
+class SomeRows(Protocol):
+    """An array, or what makes some rows of one when they are asked for: not all of them need to be in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -144,8 +157,52 @@ def read_npy(stream: BinaryIO, size: int) -> np.ndarray:
         return _read_values(stream, header)
 
 
-def map_npy(file: Path) -> np.ndarray:
+def row_blocks(array: SomeRows) -> Iterator[slice]:
+    """The slices of some megabytes in which ``write_npy`` takes ``array``, in order."""
+    row_bytes = max(1, math.prod(array.shape[1:]) * array.dtype.itemsize)
+    step = max(1, _BLOCK // row_bytes)
+    return (slice(first, first + step) for first in range(0, array.shape[0], step))
+
+
+def write_npy(file: Path, array: SomeRows) -> tuple[int, int]:
+    """Write ``array`` to a .npy file, some rows at a time; returns the size and the checksum of the file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    header = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(header, about)
+    size, checksum = 0, 0
+    pieces = (np.ascontiguousarray(array[rows]) for rows in row_blocks(array))
+    with file.open("wb", buffering=0) as stream:
+        for piece in itertools.chain([np.frombuffer(header.getvalue(), np.uint8)], pieces):
+            rest = piece.reshape(-1).view(np.uint8).data
+            checksum = zlib.crc32(rest, checksum)
+            size += len(rest)
+            while len(rest):
+                rest = rest[stream.write(rest) :]
+    return size, checksum
+
+
+def file_checksum(file: Path) -> int:
+    """The checksum of a file, as ``write_npy`` returns it.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found, block = 0, bytearray(_BLOCK)
+    with file.open("rb", buffering=0) as stream:
+        while count := stream.readinto(block):
+            found = zlib.crc32(memoryview(block)[:count], found)
+    return found
+
+
+def map_npy(file: Path, read_only: bool = False) -> np.ndarray:
     """The array of a .npy file, mapped into memory; writing to the array does not change the file.
+
+    Args:
+        read_only: whether the array cannot be written to. The system then lets it be larger than the memory.
 
     Raises:
         DamagedArray: the file is damaged.
@@ -154,7 +211,8 @@ def map_npy(file: Path) -> np.ndarray:
     with _damage(), file.open("rb") as stream:
         header = read_header(stream, file.stat().st_size)
         order = "F" if header.fortran_order else "C"
-        mapped = np.memmap(file, header.dtype, "c", header.offset, header.shape, order)  # type: ignore[call-overload]
+        mode = "r" if read_only else "c"
+        mapped = np.memmap(file, header.dtype, mode, header.offset, header.shape, order)  # type: ignore[call-overload]
         return mapped.view(np.ndarray)
 
 

@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_written_is_a_user_error(tmp_path: Path, monkeyp
     def full(*_: object) -> list[int]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(folders, "_write", full)
+    monkeypatch.setattr(folders, "write_npy", full)
     with pytest.raises(ConfigError, match=rf"cannot be written to {tmp_path} \(No space left on device\): choose"):
         made("symmetric", 2, tmp_path / "graph")
     assert not list(tmp_path.iterdir())
@@ -166,7 +166,7 @@ GRAPH = dense_graph("weighted").graph()
 
 
 def _killed_while_it_writes(cfg: Config, place: Path) -> None:
-    written, write = [], folders._write
+    written, write = [], folders.write_npy
 
     def write_some(file: Path, array: np.ndarray) -> list[int]:
         if len(written) == 5:
@@ -174,7 +174,7 @@ def _killed_while_it_writes(cfg: Config, place: Path) -> None:
         written.append(file)
         return write(file, array)
 
-    folders._write = write_some
+    folders.write_npy = write_some
     prepare_folder(cfg, 2, place, GRAPH)
 
 
