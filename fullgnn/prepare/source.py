@@ -69,6 +69,7 @@ def prepared_graph(
     graph: Graph | None = None,
     to_train: bool = False,
     remarks_said: bool = False,
+    identity: dict[str, Any] | None = None,
 ) -> Iterator[PreparedGraph]:
     """The graph of ``cfg`` in ``num_parts`` block rows, as this rank reads it inside the ``with`` block.
 
@@ -79,12 +80,14 @@ def prepared_graph(
         graph: on rank 0, the graph that replaces ``cfg.dataset``.
         to_train: whether a graph without labelled training nodes is refused, before it is ordered.
         remarks_said: whether the run has logged the remarks on the graph already.
+        identity: on rank 0, ``dataset_identity`` before ``graph`` was loaded, if that is the graph of ``cfg.dataset``;
+            None: ``graph`` is known by its arrays.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
     if world.size == 1 or world.dry:
-        prepared = prepare_here(cfg, num_parts, graph, to_train)
+        prepared = prepare_here(cfg, num_parts, graph, to_train, identity)
         if not remarks_said:
             say(prepared.facts.nodes.name, prepared.facts.remarks)
         yield prepared
@@ -95,7 +98,7 @@ def prepared_graph(
 
         load_compiler()  # takes a while, as long as rank 0 works
     with Places() as places:
-        made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph, to_train))
+        made = from_rank0(lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph, to_train, identity))
         work.close()
         _loaded.cache_clear()
         path, was_kept = broadcast_object(made)
@@ -107,15 +110,21 @@ def prepared_graph(
         all_gather_objects(None)  # all ranks have read what they need
 
 
-def prepare_here(cfg: Config, num_parts: int, graph: Graph | None = None, to_train: bool = False) -> PreparedGraph:
+def prepare_here(
+    cfg: Config,
+    num_parts: int,
+    graph: Graph | None = None,
+    to_train: bool = False,
+    identity: dict[str, Any] | None = None,
+) -> PreparedGraph:
     """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, for this process alone.
 
-    With a cache it is a folder there; otherwise it is in memory.
+    With a cache it is a folder there; otherwise it is in memory. ``prepared_graph`` explains ``identity``.
     """
     if Cache(cfg.runtime.cache_dir).folder is None:
         return arranged(cfg, num_parts, graph, to_train)
     with Places() as places:
-        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph, to_train)
+        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph, to_train, identity)
         _loaded.cache_clear()
         found = _opened(path, was_kept)
         if path.parent.name == KIND:
@@ -124,9 +133,17 @@ def prepare_here(cfg: Config, num_parts: int, graph: Graph | None = None, to_tra
 
 
 def prepare_folder(
-    cfg: Config, num_parts: int, temporary: Path, graph: Graph | None = None, to_train: bool = False
+    cfg: Config,
+    num_parts: int,
+    temporary: Path,
+    graph: Graph | None = None,
+    to_train: bool = False,
+    identity: dict[str, Any] | None = None,
 ) -> tuple[Path, bool]:
     """Find the prepared graph in the cache, or make it there, or in the folder ``temporary`` if there is no cache.
+
+    Args:
+        identity: see ``prepared_graph``.
 
     Returns:
         the folder, and whether it was there.
@@ -136,7 +153,8 @@ def prepare_folder(
     """
     cache = Cache(cfg.runtime.cache_dir)
     cache.check()
-    identity = None if graph is not None or cache.folder is None else dataset_identity(cfg.dataset)
+    if graph is None and cache.folder is not None:
+        identity = dataset_identity(cfg.dataset)
     key = _key_of_identity(cfg, num_parts, cache, identity)
     if found := _kept(cache, key):
         return found, True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -18,7 +18,7 @@ from fullgnn.engine.job import Learner
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.graph import Graph, load_dataset
+from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.remarks import noted, say
 from fullgnn.nn import BatchNorm
 from fullgnn.prepare.facts import NodeFacts
@@ -58,16 +58,25 @@ class FullGraph:
 
     Args:
         graph: on rank 0.
+        identity: on rank 0, see ``prepared_graph``.
     """
 
     def __init__(
-        self, cfg: MinibatchConfig, world: World, scheme: Scheme, learner: Learner, graph: Graph | None, meter: Meter
+        self,
+        cfg: MinibatchConfig,
+        world: World,
+        scheme: Scheme,
+        learner: Learner,
+        graph: Graph | None,
+        identity: dict[str, Any] | None,
+        meter: Meter,
     ):
         # Evaluation computes the output of all nodes.
         optimizations = replace(learner.optimizations, loss_rows_only=False)
         needs = replace(learner.needs, loss_rows=False)
         self._learner = replace(learner, optimizations=optimizations, needs=needs)
-        self._cfg, self._world, self._scheme, self._graph, self._meter = cfg, world, scheme, graph, meter
+        self._cfg, self._world, self._scheme, self._meter = cfg, world, scheme, meter
+        self._graph, self._identity = graph, identity
         self._job: Job | None = None
 
     @property
@@ -75,7 +84,12 @@ class FullGraph:
         """The model and its part of the full graph. The first use is a collective."""
         if self._job is None:
             with prepared_graph(
-                self._cfg, self._world, self._scheme.num_parts, graph=self._graph, remarks_said=True
+                self._cfg,
+                self._world,
+                self._scheme.num_parts,
+                graph=self._graph,
+                remarks_said=True,
+                identity=self._identity,
             ) as prepared:
                 job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
             self._graph = None
@@ -136,7 +150,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     check_sampled(cfg)
     _check_cache(cfg)
     scheme = make_scheme(cfg, world, meter)
-    graph = from_rank0(partial(_load, cfg, graph))
+    graph, identity = from_rank0(partial(_load, cfg, graph)) or (None, None)
     facts = broadcast_object(None if graph is None else NodeFacts.of(graph))
     learner = make_learner(cfg, facts, world.device)
     log_default_metric(cfg.task, learner.task)
@@ -165,14 +179,18 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     loader = Loader(batches, features, maker, meter, workers, precomputed, world.local_size)
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
-    return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, meter), scheme, facts, remarks)
+    return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, identity, meter), scheme, facts, remarks)
 
 
-def _load(cfg: MinibatchConfig, graph: Graph | None) -> Graph:
+def _load(cfg: MinibatchConfig, graph: Graph | None) -> tuple[Graph, dict[str, Any] | None]:
+    """The graph, and by which files it is known, if it is that of ``cfg.dataset``."""
     Cache(cfg.runtime.cache_dir).check()
-    graph = load_dataset(cfg.dataset) if graph is None else graph
+    identity = None
+    if graph is None:
+        identity = dataset_identity(cfg.dataset)  # before the files are read
+        graph = load_dataset(cfg.dataset)
     refuse_without_examples(cfg.task, f"the graph {graph.name}", lacks_examples(graph))
-    return graph
+    return graph, identity
 
 
 def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int) -> tuple[Sampler, torch.device]:

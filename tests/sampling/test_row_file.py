@@ -14,6 +14,7 @@ import torch
 
 from fullgnn.distributed import World, world_of_one
 from fullgnn.errors import ConfigError
+from fullgnn.prepare.source import prepare_folder
 from fullgnn.sampling import row_file
 from fullgnn.sampling.codecs import BFloat16, Codec, Unencoded
 from fullgnn.sampling.row_file import RowFiles
@@ -219,6 +220,37 @@ def test_features_need_not_fit_the_memory(tmp_path: Path) -> None:
             [sys.executable, "-c", LIMITED, str(file), way, str(tmp_path / "kept")], capture_output=True, text=True
         )
         assert (done.returncode == 0 and "done" in done.stdout) == works, done.stderr
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_rows_lie_beside_the_graph_that_was_prepared_for_the_evaluation(
+    ranks,
+    tmp_path: Path,
+    graph_files: dict[str, Path],  # noqa: F811
+    size: int,
+) -> None:
+    keys = [*MODELS["sage"], "codec._target_=tests.sampling.test_features.Counted", "loader.map_features=true"]
+    cache = tmp_path / "cache"
+    cfg = case(graph_files["directed"], tmp_path / "found", *keys, f"runtime.cache_dir={cache}")
+    (prepared, was_there), before = prepare_folder(cfg, size, tmp_path / "unused"), {}
+    assert not was_there
+    for turn in range(2):
+        cfg.run_dir = str(tmp_path / f"run{turn}")
+        found = ranks(size)(run, cfg)[0]
+        assert found["record"]["prepared"] == str(prepared)
+        assert [*(cache / "prepared").iterdir()] == [prepared] and len([*(cache / "encoded").iterdir()]) == 2
+        assert turn == 0 or before == {file: file.stat().st_mtime_ns for file in cache.rglob("*.np?")}
+        before = {file: file.stat().st_mtime_ns for file in cache.rglob("*.np?")}
+    plain = ranks(size)(run, case(graph_files["directed"], tmp_path / "plain", *keys))[0]
+    same(found, plain, 0)
+    with np.load(graph_files["directed"]) as arrays_of_file:
+        content = dict(arrays_of_file)
+    changed = tmp_path / "changed.npz"
+    np.savez(changed, **content)
+    cfg = case(changed, tmp_path / "other", *keys, f"runtime.cache_dir={cache}")
+    ranks(size)(run, cfg)
+    assert len([*(cache / "prepared").iterdir()]) == 2  # another file, with the same features
+    assert len([*(cache / "encoded").iterdir()]) == 2
 
 
 def test_the_keys_are_configuration(tmp_path: Path) -> None:
