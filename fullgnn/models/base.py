@@ -40,19 +40,18 @@ class Model(torch.nn.Module):
                 " each node, or a dataset with features"
             )
 
-    def why_input_varies(self, dropout: float = 0.0, residual: bool = False) -> str:
+    def why_input_varies(self, dropout: float = 0.0) -> str:
         """Why the first layer reads more than products of A with constant features, and what to set; empty: it does
         not.
 
         Args:
             dropout: the rate of the features.
-            residual: whether the first layer has a skip connection.
         """
         if self.embedding is not None:
             return "the model trains a vector for each node; leave out model.embedding_channels"
         if dropout:
             return "dropout changes the features in every epoch; set model.input_dropout=0"
-        return "the first layer adds the features themselves; set model.residual=false" if residual else ""
+        return ""
 
     def with_embedding(self, x: Input, block: Block) -> Input:
         """The (num_sources, ``self.in_channels``) input of the first layer, from the (num_sources, in_channels)

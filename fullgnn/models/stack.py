@@ -74,11 +74,13 @@ class Stack(Model):
         activation: builds the activation between two layers.
         last: builds the last convolution, without jumping knowledge; None: ``conv`` does.
         propagation: the matrix whose products with the input are all that the first convolution reads; None: it reads
-            more.
+            more. The powers in these products are those of the class, and 0 where a skip connection adds the input.
 
     Raises:
         ConfigError: the graph has no features and the options no trainable vectors.
     """
+
+    input_powers: tuple[int, ...] = (1,)
 
     def __init__(
         self,
@@ -115,9 +117,11 @@ class Stack(Model):
         self.num_blocks = depth
         self.input_propagation: Propagation | None = None
         if propagation is not None:
-            varies = self.why_input_varies(rates[0], options.residual)
+            varies = self.why_input_varies(rates[0])
             self.disables["cache_aggregation"] = varies
             self.input_propagation = None if varies else propagation
+            if options.residual:
+                self.input_powers = tuple(sorted({0, *self.input_powers}))
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""

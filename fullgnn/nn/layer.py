@@ -5,8 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.nn.dropout import Dropout
+from fullgnn.nn.linear import Linear
 from fullgnn.schemes.block import Block, Input
 
 
@@ -50,10 +52,16 @@ class Layer(torch.nn.Module):
             return self.conv(x, block, Activation(relu, mask))
         h = self.conv(x, block)
         if self.skip is not None:
-            assert isinstance(x, Tensor)
-            h = h + self.skip(block.at_targets(x))
+            h = h + self.skip(self._own_rows(x, block))
         if self.norm is not None:
             h = self.norm(h, block)
         if self.activation is not None:
             h = self.activation(h)
         return h if self.dropout is None else self.dropout(h, block.own_id)
+
+    def _own_rows(self, x: Input, block: Block) -> Tensor | HostRows:
+        """The rows of the input at the targets, of which a ``Linear`` reads one chunk after the other from the host."""
+        if isinstance(x, Tensor):
+            return block.at_targets(x)
+        rows = x.rows(block, x.propagation, 0)
+        return rows.on_device() if isinstance(rows, HostRows) and not isinstance(self.skip, Linear) else rows

@@ -29,7 +29,7 @@ class Linear(torch.nn.Module):
         self.weight = torch.nn.Parameter(glorot(in_channels, out_channels, generator))
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
-    def forward(self, x: Tensor, block: Block | None = None, activation: Activation = IDENTITY) -> Tensor:
+    def forward(self, x: Tensor | HostRows, block: Block | None = None, activation: Activation = IDENTITY) -> Tensor:
         """Map (n, in_channels) to (n, out_channels).
 
         A dense layer reads no neighbours and does not use ``block``, which is here since ``Layer`` passes it.

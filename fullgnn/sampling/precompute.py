@@ -2,8 +2,8 @@
 
 The features are constant, so their product A X with the matrix of the whole graph is too, as in full-batch training
 with ``optimizations.cache_aggregation``. A model whose first layer reads the features only through A X, and perhaps X
-beside it, then reads one hop less, and what its first layer computes is exact. PaGraph calls this pre-processing, PP
-(Lin et al., SoCC 2020).
+beside it, as a skip connection does, then reads one hop less, and what its first layer computes is exact. PaGraph calls
+this pre-processing, PP (Lin et al., SoCC 2020).
 """
 
 from dataclasses import dataclass

@@ -112,7 +112,7 @@ def logged(caplog):
             ["optimizations.skip_input_gradient=false"],
             {"cache_aggregation": "optimizations.skip_input_gradient=false asks for the gradient of the features; set"},
         ),
-        (GCN(4, 2, dropout=0, residual=True), [], {"cache_aggregation": "the first layer adds the features"}),
+        (GCN(4, 2, dropout=0, residual=True), [], {}),
         (GCN(4, 2, embedding_channels=3), [], {"cache_aggregation": TRAINED}),
         (SGC(4, 2, embedding_channels=3), [], {"cache_aggregation": TRAINED}),
         (SGC(4, 2), [], {}),

@@ -136,7 +136,7 @@ SAMPLERS = {
 
 
 WITH_REPLACEMENT = {"weighted with replacement": [*WEIGHTED, "sampler.replace=true"]}
-"""Too few rows are read for ``cache=auto``, which looks at one epoch, to come within 3 % of the best in the next ones."""
+"""Too few rows are read for ``cache=auto``, which looks at one epoch, to be within 3 % of the best in the next ones."""
 
 
 @wraps(rmat.load)

@@ -4,14 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from fullgnn.distributed import world_of_one
+from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Propagation
+from fullgnn.models import GCN, GIN, SAGE
+from fullgnn.nn import GCNConv, SAGEConv
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
-from tests.cases import dense_graph, minibatch_config
+from tests.cases import config, dense_graph, minibatch_config
+from tests.dense_block import block_of
 from tests.oracle import normalize
 from tests.sampling.test_training import case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
 
@@ -31,7 +37,52 @@ def test_rows_are_the_products(kind: str, normalization: str, self_loops: bool) 
             np.testing.assert_array_equal(rows[:, : features.shape[1]], features)
 
 
-MODELS = {"gcn": ["model=gcn"], "sage": ["model=sage"], "gin": ["model=gin"]}
+def layer_formula(layer: torch.nn.Module, matrix: Tensor, h: Tensor) -> Tensor:
+    """A layer with a skip connection, without activation."""
+    conv, skip = layer.conv, h if isinstance(layer.skip, torch.nn.Identity) else h @ layer.skip.weight
+    if isinstance(conv, GCNConv):
+        return matrix @ h @ conv.linear.weight + conv.bias + skip
+    if isinstance(conv, SAGEConv):
+        return matrix @ h @ conv.neighbors.linear.weight + conv.neighbors.bias + h @ conv.root.weight + skip
+    inner = (matrix @ h + (1 + conv.eps) * h) @ conv.first.weight + conv.first.bias
+    return torch.relu(inner) @ conv.second.weight + conv.second.bias + skip
+
+
+@pytest.mark.parametrize("width", [5, 6], ids=["identity", "matrix"])
+@pytest.mark.parametrize("kind", ["directed", "weighted"])
+@pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
+def test_skip_connections_are_their_formulas(name: str, kind: str, width: int) -> None:
+    """The output and all gradients, in float64."""
+    kinds = {"gcn": (GCN, "sym", True), "sage": (SAGE, "row", False), "gin": (GIN, "none", False)}
+    dense, (make, *matrix_keys) = dense_graph(kind), kinds[name]
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = make(5, 3, hidden_channels=width, num_layers=2, dropout=0.0, residual=True, seed=4)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    precomputed = Precomputed.of(model, name)
+    assert precomputed.powers == (0, 1)
+    block = block_of(dense.adj, needs_of(model, config().optimizations))
+    rows = torch.from_numpy(precomputed.rows(dense.graph(), "float64"))
+    factor = torch.randn(len(rows), 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    matrix, x = torch.from_numpy(normalize(dense.adj, *matrix_keys)), torch.from_numpy(dense.features)
+    assert x.dtype == torch.float64
+    expected = layer_formula(model.layers[1], matrix, torch.relu(layer_formula(model.layers[0], matrix, x)))
+    outputs = model(precomputed.input(block, rows), [block, block]), expected
+    torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-10)
+    gradients = [torch.autograd.grad((output * factor).sum(), list(model.parameters())) for output in outputs]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+MODELS = {
+    "gcn": ["model=gcn"],
+    "sage": ["model=sage"],
+    "gin": ["model=gin"],
+    "gcn with a skip": ["model=gcn", "model.residual=true"],
+    "sage with a skip": ["model=sage", "model.residual=true", "model.norm=layer"],
+    "gin with a skip": ["model=gin", "model.residual=true", "model.hidden_channels=5"],  # as many as features
+}
 EVERY = {False: "sampler.fanouts=[-1,-1]", True: "sampler.fanouts=[-1]"}
 
 
@@ -85,7 +136,6 @@ def test_samples_have_a_hop_less_on_any_number_of_ranks(
     [
         (["model=gat"], "it reads more of the features than A X"),
         (["model=gcn"], "dropout"),
-        (["model=gcn", "model.input_dropout=0", "model.residual=true"], "residual"),
         (["model=sgc"], "it reads more of the features than A X"),
     ],
 )
