@@ -10,6 +10,11 @@ tiles of the result that fit into the vector registers add up the chunk, one til
             for each tile of columns of G'
                 for each row           tile += outer(G' row, X row), in registers
 
+X and G' change places where that wastes fewer lanes: slices are whole vectors, and 100 columns fill 7 of 8, but 64 fill
+all of 4. An element of the result is the same sum either way.
+
+X may have a second half, rows of another matrix in any order, which are copied to the cache chunk by chunk.
+
 A float32 that is added to a sum many times its size loses bits. So a tile in registers sums a chain of 32 rows; the
 chains of a chunk are added, then the chunks of a stretch of about 2,048 rows, and many stretches are added in float64.
 """
@@ -23,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.dense import Picked
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import (
@@ -45,19 +51,25 @@ MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for the threads; each range ha
 
 
 class _Shape(NamedTuple):
-    """How the columns of X are cut into slices and those of G into tiles; see the head of this file."""
+    """How the columns of one matrix are cut into slices, and those of the other into tiles; see the head of this file."""
 
-    lanes: int  # lanes of a vector of X
+    swapped: bool  # whether the slices are those of G; else those of X
+    lanes: int  # lanes of a vector of a slice
     num_vectors: int  # vectors of a slice
     slices: list[int]  # first column of each; the last may overlap the one before it
     width: int  # columns of a slice
-    tile: int  # columns of G in a tile
+    tile: int  # columns of a tile
     num_tiles: int  # as many of them as needed have a column less
-    g_lanes: int  # lanes of a vector of G, for mask and sums
+    num_narrow: int  # that many
+
+    @property
+    def work(self) -> int:
+        """Vectors that a row is multiplied to."""
+        return len(self.slices) * self.num_vectors * (self.num_tiles * self.tile - self.num_narrow)
 
 
 def weight_gradient_cpu(
-    x: Tensor, g: Tensor, output: Tensor | None, scale: float, masked: Tensor | None
+    x: Tensor, g: Tensor, output: Tensor | None, scale: float, masked: Tensor | None, picked: Picked | None = None
 ) -> tuple[Tensor, Tensor]:
     """X^T G' (f, h) and the column sums of G' (h,), where G' is ``scale`` G, with 0 where ``output`` is not positive.
 
@@ -66,54 +78,65 @@ def weight_gradient_cpu(
     Args:
         x: (n, f); g, output: (n, h), h > 0; all float32 or all float64, any row stride.
         masked: (n, h) matrix to which G' is written as well; only with ``output``.
+        picked: n rows beside those of ``x``, as wide as they are; the first result is then (2 f, h).
     """
     (num_rows, f), h = x.shape, g.shape[1]
-    size = x.element_size()
+    size, num_halves = x.element_size(), 1 if picked is None else 2
     shape = _shape(f, h, size)
     num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
-    lanes, g_lanes = shape.num_vectors * shape.lanes, shape.g_lanes
-    stretches = x.new_zeros(num_ranges, len(shape.slices) * h * lanes)
+    num_columns, lanes = f if shape.swapped else h, shape.num_vectors * shape.lanes
+    g_lanes = _lanes(h, registers()[1] // size)
+    stretches = x.new_zeros(num_ranges, num_halves * len(shape.slices) * num_columns * lanes)
     many = num_rows > 2 * num_ranges * STRETCH_ROWS
     totals = torch.zeros(num_ranges, stretches.shape[1] if many else 0, dtype=torch.float64)
     sums = torch.zeros(num_ranges, -(-h // g_lanes) * g_lanes, dtype=torch.float64)
-    num_narrow = shape.num_tiles * shape.tile - h
-    kind = shape.lanes, shape.num_vectors, shape.tile, num_narrow > 0, g_lanes, output is not None
-    loop = _accumulator(8 * size, *kind)
-    sizes = -(-f * size // LINE_BYTES), len(shape.slices), shape.slices[-1] * size if f else 0
+    copied_lanes = 0 if picked is None else _lanes(f, registers()[1] // size)
+    kind = shape.swapped, shape.lanes, shape.num_vectors, shape.tile, shape.num_narrow > 0, g_lanes, copied_lanes
+    loop = _accumulator(8 * size, *kind, output is not None)
+    sizes = -(-f * size // LINE_BYTES), len(shape.slices), shape.slices[-1] * size if shape.slices else 0
     of_x, of_g, of_output = (_place(matrix) for matrix in (x, g, output))
-    last_of_x, last_of_g = (shape.width - shape.lanes) * size, (h - g_lanes) * size
+    of_picked = _place(None if picked is None else picked.matrix)
+    index = np.empty(0, np.int32) if picked is None else picked.index.numpy()
+    last_of_slice, last_of_g = (shape.width - shape.lanes) * size, (h - g_lanes) * size
     scratch = x.new_empty(num_ranges, sums.shape[1] + shape.tile * lanes)
     arrays = [part.numpy() for part in (scratch, stretches, totals, sums)]
 
     def accumulate(task: tuple[int, slice]) -> None:
-        index, rows = task
-        kept = masked
+        number, rows = task
+        kept, num_chunk = masked, min(CHUNK_ROWS, rows.stop - rows.start)
         if output is not None and masked is None:
-            kept = x.new_empty(min(CHUNK_ROWS, rows.stop - rows.start), h)
+            kept = x.new_empty(num_chunk, h)
+        copied = x.new_empty(num_chunk if picked is not None else 0, f)
         loop(
             rows.start,
             rows.stop,
             h,
-            shape.num_tiles - num_narrow,
-            num_narrow,
+            f,
+            shape.num_tiles - shape.num_narrow,
+            shape.num_narrow,
             *of_x,
             *sizes,
-            last_of_x,
+            last_of_slice,
             *of_g,
             last_of_g,
             *of_output,
             scale,
             *_place(kept),
             masked is not None,
-            *(part[index] for part in arrays),
+            *of_picked,
+            index,
+            copied.numpy(),
+            *(part[number] for part in arrays),
         )
 
     parallel_for(accumulate, enumerate(even_slices(num_rows, num_ranges)))
     total, column_sums = stretches.sum(0), sums.sum(0).to(x.dtype)
     if many:
         total = (totals.sum(0) + total).to(x.dtype)
-    total = total.view(len(shape.slices), h, lanes)
-    return _joined(total, shape, f).t(), _without_overlap(column_sums, g_lanes, h)
+    halves = total.view(num_halves, len(shape.slices), num_columns, lanes)
+    joined = [_joined(half, shape, h if shape.swapped else f) for half in halves]
+    gradients = [one if shape.swapped else one.t() for one in joined]
+    return gradients[0] if picked is None else torch.cat(gradients), _without_overlap(column_sums, g_lanes, h)
 
 
 def _place(matrix: Tensor | None) -> tuple[int, int]:
@@ -126,16 +149,22 @@ def _place(matrix: Tensor | None) -> tuple[int, int]:
 
 @functools.cache
 def _shape(f: int, h: int, size: int) -> _Shape:
+    """The shape for (n, f) X and (n, h) G that needs the fewest multiplications."""
+    return min(_sliced(f, h, size, swapped=False), _sliced(h, f, size, swapped=True), key=lambda shape: shape.work)
+
+
+def _sliced(sliced: int, tiled: int, size: int, swapped: bool) -> _Shape:
+    """Cut ``sliced`` columns into slices, and ``tiled`` columns into tiles."""
     num_registers, register_bytes = registers()
-    lanes, g_lanes = _lanes(max(f, 1), register_bytes // size), _lanes(h, register_bytes // size)
-    num_vectors = max(1, -(-f // lanes))
-    most = num_registers // 8
-    num_slices = -(-num_vectors // most)
+    lanes = _lanes(max(sliced, 1), register_bytes // size)
+    num_vectors = max(1, -(-sliced // lanes))
+    num_slices = -(-num_vectors // (num_registers // 8))
     num_vectors = -(-num_vectors // num_slices)
-    width = min(f, num_vectors * lanes)
-    slices = [min(k * width, f - width) for k in range(num_slices)] if f else []
-    num_tiles = -(-h // (num_registers * 3 // 4 // num_vectors))
-    return _Shape(lanes, num_vectors, slices, width, -(-h // num_tiles), num_tiles, g_lanes)
+    width = min(sliced, num_vectors * lanes)
+    slices = [min(k * width, sliced - width) for k in range(num_slices)] if sliced else []
+    num_tiles = -(-tiled // (num_registers * 3 // 4 // num_vectors))
+    tile = -(-tiled // num_tiles) if num_tiles else 0
+    return _Shape(swapped, lanes, num_vectors, slices, width, tile, num_tiles, num_tiles * tile - tiled)
 
 
 def _lanes(width: int, most: int) -> int:
@@ -143,9 +172,9 @@ def _lanes(width: int, most: int) -> int:
     return min(most, 1 << (width.bit_length() - 1))
 
 
-def _joined(total: Tensor, shape: _Shape, f: int) -> Tensor:
-    """Join the slices of X's columns: (num_slices, h, lanes of a slice) to (h, f)."""
-    out = total.new_empty(total.shape[1], f)
+def _joined(total: Tensor, shape: _Shape, sliced: int) -> Tensor:
+    """Join the slices: (num_slices, tiled columns, lanes of a slice) to (tiled columns, ``sliced`` columns)."""
+    out = total.new_empty(total.shape[1], sliced)
     for first, part in zip(shape.slices, total):
         out[:, first : first + shape.width] = _without_overlap(part, shape.lanes, shape.width)
     return out
@@ -158,7 +187,7 @@ def _without_overlap(vectors: Tensor, lanes: int, width: int) -> Tensor:
 
 
 @numba.njit(inline="always")
-def _add_chunk(total, last, zero, chains, num_rows, g_row, g_stride, x_row, x_stride, x_last, row_of_slice):  # type: ignore[no-untyped-def]
+def _add_chunk(total, last, zero, chains, num_rows, place, stride, size, row, row_stride, row_last, row_of_slice):  # type: ignore[no-untyped-def]
     """Add the outer products of ``num_rows`` rows, chain by chain, to the tile at the address ``total``.
 
     An iteration takes two rows: the processor predicts the end of 16 iterations, but not of 32.
@@ -167,18 +196,19 @@ def _add_chunk(total, last, zero, chains, num_rows, g_row, g_stride, x_row, x_st
         last: offset of the last vector of the tile, in bytes.
         zero: a tile of zeros.
         chains: address of scratch for a tile: the sum of the chains so far.
-        g_row, x_row: addresses of the first row; ``*_stride``: row strides in bytes.
-        x_last: offset of the last vector of a row of X, in bytes; ``row_of_slice`` has the type of a row.
+        place: address of a tile of columns in the first row; stride: row stride; size: of a number; all in bytes.
+        row: address of a slice of columns in the first row; row_stride, row_last: row stride, and offset of the last
+            vector, in bytes; row_of_slice: has the type of a slice of a row.
     """
     for chain_row in range(0, num_rows, CHAIN_ROWS):
         tile, chain_rows = zero, min(CHAIN_ROWS, num_rows - chain_row)
         for _ in range(chain_rows // 2):
-            tile = add_outer(tile, g_row, load(x_row, x_last, row_of_slice))
-            tile = add_outer(tile, g_row + g_stride, load(x_row + x_stride, x_last, row_of_slice))
-            g_row += 2 * g_stride
-            x_row += 2 * x_stride
+            tile = add_outer(tile, place, size, load(row, row_last, row_of_slice))
+            tile = add_outer(tile, place + stride, size, load(row + row_stride, row_last, row_of_slice))
+            place += 2 * stride
+            row += 2 * row_stride
         if chain_rows % 2:
-            tile = add_outer(tile, g_row, load(x_row, x_last, row_of_slice))
+            tile = add_outer(tile, place, size, load(row, row_last, row_of_slice))
         if chain_row > 0:
             tile = add(tile, load(chains, last, zero))
         if chain_row + CHAIN_ROWS < num_rows:
@@ -189,26 +219,41 @@ def _add_chunk(total, last, zero, chains, num_rows, g_row, g_stride, x_row, x_st
 
 @functools.cache
 def _accumulator(
-    bits: int, lanes: int, num_vectors: int, tile: int, has_narrow: bool, g_lanes: int, has_output: bool
+    bits: int,
+    swapped: bool,
+    lanes: int,
+    num_vectors: int,
+    tile: int,
+    has_narrow: bool,
+    g_lanes: int,
+    copied_lanes: int,
+    has_output: bool,
 ) -> Callable[..., Any]:
-    """The loop for slices of X of ``num_vectors`` and tiles of G of ``tile`` columns, or also of one less."""
+    """The loop for slices of ``num_vectors`` and tiles of ``tile`` columns, or also of one less.
+
+    Args:
+        copied_lanes: lanes of a vector of the second half of X; 0: it has none.
+    """
     size, number = bits // 8, np.float32 if bits == 32 else np.float64
     narrow = tile - 1 if has_narrow else tile
     in_tile, in_narrow = num_vectors * tile, num_vectors * narrow
 
-    @compiled(bits, lanes, num_vectors, tile, has_narrow, g_lanes, has_output)
+    num_halves, f_lanes = (2, copied_lanes) if copied_lanes else (1, 1)
+
+    @compiled(bits, swapped, lanes, num_vectors, tile, has_narrow, g_lanes, copied_lanes, has_output)
     def accumulate(
         first_row,
         stop_row,
         h,
+        f,
         num_wide,
         num_narrow,
         x,
         x_stride,
         x_lines,
         num_slices,
-        x_last_slice,
-        x_last,
+        last_slice,
+        row_last,
         g,
         g_stride,
         g_last,
@@ -218,6 +263,10 @@ def _accumulator(
         kept,
         kept_stride,
         keeps_all,
+        picked,
+        picked_stride,
+        index,
+        copied,
         scratch,
         stretch,
         totals,
@@ -231,9 +280,12 @@ def _accumulator(
                 ``keeps_all``, else a chunk; it is not used where nothing is masked.
             scale: factor of G where G is masked.
             x_lines: cache lines of a row of X.
-            x_last_slice, x_last, g_last: offset of the last slice or vector in a row or slice, in bytes.
+            last_slice, row_last, g_last: offset of the last slice or vector in a row or slice, in bytes.
+            picked, picked_stride: address and row stride of the matrix whose rows ``index`` are the second half of X.
+            index: (num_rows,) int32.
+            copied: (CHUNK_ROWS, f) memory for them.
             scratch: memory for the column sums of a chain, and for a tile.
-            stretch: (num_slices * h * num_vectors * lanes,) sums in the dtype of X, 0 at first.
+            stretch: (halves * slices * tiled columns * num_vectors * lanes,) sums in the dtype of X, 0 at first.
             totals: the same in float64, to which ``stretch`` is added after every STRETCH_ROWS rows; or (0,).
             sums: float64 column sums of G', in vectors.
         """
@@ -241,7 +293,8 @@ def _accumulator(
         line, row_of_slice, vector = zeros(bits, lanes, 1), zeros(bits, lanes, num_vectors), zeros(bits, g_lanes, 1)
         wide_tile, narrow_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_narrow)
         wide_last, narrow_last = (in_tile - 1) * lanes * size, (in_narrow - 1) * lanes * size
-        num_g_vectors = (h + g_lanes - 1) // g_lanes
+        f_vector, f_last = zeros(bits, f_lanes, 1), (f - f_lanes) * size
+        num_g_vectors, num_f_vectors = (h + g_lanes - 1) // g_lanes, (f + f_lanes - 1) // f_lanes
         chain = scratch[: num_g_vectors * g_lanes]
         chain_address, stretch_address = chain.ctypes.data, stretch.ctypes.data
         chains = chain_address + len(chain) * size
@@ -252,6 +305,14 @@ def _accumulator(
                     ahead = x + (row + CHUNK_ROWS) * x_stride
                     for k in range(x_lines):
                         prefetch(ahead + k * LINE_BYTES, line)
+                    if num_halves == 2:
+                        ahead = picked + np.intp(index[min(row + CHUNK_ROWS, stop_row - 1)]) * picked_stride
+                        for k in range(x_lines):
+                            prefetch(ahead + k * LINE_BYTES, line)
+                        source, target = picked + np.intp(index[row]) * picked_stride, copied[row - first].ctypes.data
+                        for k in range(num_f_vectors):
+                            at = min(k * f_lanes * size, f_last)
+                            store(target + at, 0, load(source + at, 0, f_vector))
                     for k in range(num_g_vectors):
                         at = min(k * g_lanes * size, g_last)
                         gradient = load(g + row * g_stride + at, 0, vector)
@@ -268,24 +329,31 @@ def _accumulator(
             else:
                 chunk, chunk_stride = g + first * g_stride, g_stride
             total = stretch_address
-            for k in range(num_slices):
-                x_chunk = x + first * x_stride + min(k * num_vectors * lanes * size, x_last_slice)
-                g_chunk = chunk
-                for _ in range(num_wide):
-                    _add_chunk(
-                        total, wide_last, wide_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk, x_stride,
-                        x_last, row_of_slice
-                    )  # fmt: skip
-                    total += in_tile * lanes * size
-                    g_chunk += tile * size
-                if has_narrow:
-                    for _ in range(num_narrow):
+            for half in range(num_halves):
+                x_chunk, x_chunk_stride = x + first * x_stride, x_stride
+                if half:
+                    x_chunk, x_chunk_stride = copied.ctypes.data, f * size
+                for k in range(num_slices):
+                    if swapped:
+                        slice_row, slice_stride, place, stride = chunk, chunk_stride, x_chunk, x_chunk_stride
+                    else:
+                        slice_row, slice_stride, place, stride = x_chunk, x_chunk_stride, chunk, chunk_stride
+                    slice_row += min(k * num_vectors * lanes * size, last_slice)
+                    for _ in range(num_wide):
                         _add_chunk(
-                            total, narrow_last, narrow_tile, chains, stop - first, g_chunk, chunk_stride, x_chunk,
-                            x_stride, x_last, row_of_slice
+                            total, wide_last, wide_tile, chains, stop - first, place, stride, size, slice_row,
+                            slice_stride, row_last, row_of_slice
                         )  # fmt: skip
-                        total += in_narrow * lanes * size
-                        g_chunk += narrow * size
+                        total += in_tile * lanes * size
+                        place += tile * size
+                    if has_narrow:
+                        for _ in range(num_narrow):
+                            _add_chunk(
+                                total, narrow_last, narrow_tile, chains, stop - first, place, stride, size, slice_row,
+                                slice_stride, row_last, row_of_slice
+                            )  # fmt: skip
+                            total += in_narrow * lanes * size
+                            place += narrow * size
             if len(totals) > 0 and (stop - first_row) % STRETCH_ROWS == 0:
                 for k in range(len(totals)):
                     totals[k] += stretch[k]

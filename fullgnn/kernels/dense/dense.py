@@ -7,6 +7,8 @@ the mask that the activation applies to the gradient of the result (``_gradient_
 torch. All implementations compute the same mathematics in the same precision.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,19 @@ from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import aligned_stride, as_rows, empty_aligned
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """Some rows of a matrix, where they lie."""
+
+    matrix: Tensor  # (m, f), on a CPU
+    index: Tensor  # (n,) int32
+
+    def beside(self, x: Tensor) -> Tensor:
+        """(n, 2 f), a copy of these rows beside those of (n, f) ``x``."""
+        return torch.cat([x, self.matrix.index_select(0, self.index)], dim=1)
+
 
 MIN_WORK = 1 << 22  # a gradient with fewer multiplications, 0.1 ms for torch, skips the compiled loop
 CHAIN_ROWS = 32  # rows of such a small gradient whose products are added one after the other
@@ -91,7 +106,7 @@ def activation_gradients(
 
 
 def linear_gradients(
-    x: Tensor, g: Tensor, output: Tensor | None, scale: float, keep_masked: bool
+    x: Tensor, g: Tensor, output: Tensor | None, scale: float, keep_masked: bool, picked: Picked | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients of W and b for Y = activation(X W + b), given the gradient G of Y: X^T G', the column sums of G';
     and G', the gradient of X W + b.
@@ -102,22 +117,24 @@ def linear_gradients(
         output: (n, h) Y; then G' is ``scale`` G where Y > 0 and 0 elsewhere. None: G' = G.
         scale: see ``Activation``.
         keep_masked: whether to return G'.
+        picked: n rows that stand beside those of ``x`` as the second half of X, as wide as the first one.
 
     Returns:
-        (f, h), (h,) and (n, h); None for the last without ``keep_masked``.
+        (f, h), (h,) and (n, h); None for the last without ``keep_masked``. With ``picked`` the first one is (2 f, h).
     """
+    if picked is not None and not _compiled(x, g):
+        x, picked = picked.beside(x), None
     if _multiplies_tall_in_triton(x, g):
         from fullgnn.kernels.dense._gradient_gpu import linear_gradients_gpu
 
         return linear_gradients_gpu(x, g, output, scale, keep_masked)
-    work = g.numel() * max(x.shape[1], 64)
-    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and work and work >= MIN_WORK:
+    if _compiled(x, g):
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.dense._dense_cpu import weight_gradient_cpu
 
         x, g = as_rows(x), as_rows(g)
         masked = torch.empty_like(g) if output is not None and keep_masked else None
-        gradient, sums = weight_gradient_cpu(x, g, None if output is None else as_rows(output), scale, masked)
+        gradient, sums = weight_gradient_cpu(x, g, None if output is None else as_rows(output), scale, masked, picked)
         return gradient, sums, (g if output is None else masked) if keep_masked else None
     if output is not None and _masks_in_triton(g):
         g, sums = activation_gradients(g, output, scale)
@@ -129,6 +146,12 @@ def linear_gradients(
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):  # little work
         return _product_of_chains(x, g), g.sum(0), kept
     return x.t() @ g, g.sum(0), kept
+
+
+def _compiled(x: Tensor, g: Tensor) -> bool:
+    """Whether the compiled loop computes ``linear_gradients``."""
+    work = g.numel() * max(x.shape[1], 64)
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and work >= max(1, MIN_WORK)
 
 
 def _product_of_chains(x: Tensor, g: Tensor) -> Tensor:

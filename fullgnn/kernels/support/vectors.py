@@ -185,18 +185,17 @@ def where_positive(_, row, sign):
 
 
 @intrinsic
-def add_outer(_, tile, address, row):
+def add_outer(_, tile, address, stride, row):
     """``tile`` plus the outer product of some numbers and ``row``.
 
-    The numbers are consecutive in memory, from ``address`` on. For each of them, ``tile`` has as many vectors as
+    The numbers lie ``stride`` bytes apart, from ``address`` on. For each of them, ``tile`` has as many vectors as
     ``row``.
     """
 
     def codegen(context, builder, signature, args):
-        tile, address, values = args
+        tile, place, stride, values = args
         vectors = [builder.extract_value(values, v) for v in range(row.num_vectors)]
         for k in range(signature.args[0].num_vectors // row.num_vectors):
-            place = builder.add(address, address.type(k * row.bits // 8))
             number = builder.load(builder.inttoptr(place, row.vector.element.as_pointer()), align=row.bits // 8)
             factor = broadcast(builder, row, number)
             for v, vector in enumerate(vectors):
@@ -204,9 +203,10 @@ def add_outer(_, tile, address, row):
                 product = builder.fmul(factor, vector, flags=("contract",))
                 total = builder.fadd(builder.extract_value(tile, index), product, flags=("contract",))
                 tile = builder.insert_value(tile, total, index)
+            place = builder.add(place, stride)
         return tile
 
-    return tile(tile, types.intp, row), codegen
+    return tile(tile, types.intp, types.intp, row), codegen
 
 
 @intrinsic

@@ -5,7 +5,14 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense import _dense_cpu, dense
-from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_aligned, matmul_nt
+from fullgnn.kernels.dense.dense import (
+    Picked,
+    activation_gradients,
+    linear_gradients,
+    matmul,
+    matmul_aligned,
+    matmul_nt,
+)
 from fullgnn.kernels.spmm import Epilogue
 from fullgnn.nn import Activation, Dropout
 from fullgnn.nn.linear import linear
@@ -56,6 +63,29 @@ def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeyp
             assert torch.equal(sums.double(), masked.double().sum(0)), (n, keep)
             assert (kept is not None) == keep
             assert kept is None or torch.equal(kept, masked)
+    _dense_cpu._shape.cache_clear()
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(("kind", "dtype", "f", "h"), [case for case in CASES if case[2] > 0])
+def test_gradients_of_rows_that_lie_elsewhere(
+    kind: str, dtype: torch.dtype, f: int, h: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X has a second half; below ``MIN_WORK``, a copy of it."""
+    monkeypatch.setattr(_dense_cpu, "registers", lambda: REGISTERS[kind])
+    monkeypatch.setattr(_dense_cpu, "MIN_ROWS", 100)
+    _dense_cpu._shape.cache_clear()
+    for number, n in enumerate((1, 130, 700)):
+        x, g, y = (integers(n, width, dtype=dtype, seed=seed) for seed, width in enumerate((f, h, h)))
+        matrix = integers(900, f, dtype=dtype, seed=5)
+        index = torch.randint(900, (n,), generator=torch.Generator().manual_seed(n), dtype=torch.int32)
+        masked, both = torch.where(y > 0, 2 * g, 0), torch.cat([x, matrix[index]], dim=1)
+        for least in (1, 1 << 40):
+            monkeypatch.setattr(dense, "MIN_WORK", least)
+            picked = Picked(within(matrix, number), index)
+            gradient, sums, kept = linear_gradients(within(x, number), g, y, 2.0, keep_masked=True, picked=picked)
+            assert torch.equal(gradient.double(), both.double().t() @ masked.double()), n
+            assert torch.equal(sums.double(), masked.double().sum(0)) and kept is not None and torch.equal(kept, masked)
     _dense_cpu._shape.cache_clear()
 
 
