@@ -37,6 +37,54 @@ def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # ty
     return add(total, neighbour)
 
 
+@numba.njit(inline="always")
+def sum_of_row(edge, end, ahead, columns, values, base, x_stride, last, zero, place, summed, missing, last_missing):  # type: ignore[no-untyped-def]
+    """The sum of the rows of X of the edges ``edge`` to ``end``, added to the sum in the output if ``summed``.
+
+    A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains and
+    chains form groups. When groups are added, the rounding errors are summed separately and added at the end. While the
+    edges pass, what is seldom needed stays in memory: AVX2 has no registers for the sum in the output and the rounding
+    errors beside a chain and a group.
+
+    Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
+
+    Args:
+        ahead: edges from the one that is added to the one whose row of X is prefetched.
+        base: address of the first column of X; x_stride: its row stride in bytes.
+        last: offset of the last vector of a row, in bytes.
+        zero: a row of zeros.
+        place: address of the row in the output, where sums of a row of many edges are kept.
+        missing: address of memory for the rounding errors; last_missing: offset of its last vector, in bytes.
+    """
+    one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
+    group_sum = zero
+    end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
+    first_group = end_of_group = end_of_chain + group
+    while edge < end_of_chain:
+        group_sum = _plus_edge(group_sum, edge, ahead, columns, values, base, x_stride, last)
+        edge = unpredictable(edge + one)
+    while edge < end:
+        chain_sum = zero
+        for _ in range(CHAIN_EDGES):
+            chain_sum = _plus_edge(chain_sum, edge, ahead, columns, values, base, x_stride, last)
+            edge += one
+        group_sum = add(group_sum, chain_sum)
+        if edge == end_of_group:
+            total = load(place, last, zero) if summed else zero
+            error = load(missing, last_missing, zero) if edge > first_group else zero
+            store(missing, last_missing, add(error, rounding_error(total, group_sum)))
+            store(place, last, add(total, group_sum))
+            group_sum, summed = zero, True
+            end_of_group += group
+    total = load(place, last, zero) if summed else zero
+    if end <= first_group:
+        total = add(total, group_sum)
+    else:
+        error = add(load(missing, last_missing, zero), rounding_error(total, group_sum))
+        total = add_rounding_errors(add(total, group_sum), error)
+    return total
+
+
 @functools.cache
 def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weighted: bool) -> Callable[..., None]:
     """The product for rows of ``RowVectors(bits, lanes, num_vectors)`` and a ``ColumnBlocks`` of these types."""
@@ -66,13 +114,6 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
     ):
         """Compute some rows, block after block: each block adds to the sums that earlier blocks left in the output.
 
-        A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains
-        and chains form groups. When groups are added, the rounding errors are summed separately and added at the end.
-        While the edges pass, what is seldom needed stays in memory: AVX2 has no registers for the sum in the output and
-        the rounding errors beside a chain and a group.
-
-        Edge numbers are unsigned: for a signed index, numba checks at every edge whether it counts from the end.
-
         Args:
             starts, columns, values, num_blocks: fields of the ``ColumnBlocks``; ``values`` is None for a pattern.
             x, out: addresses of the first column of X and of the output.
@@ -84,7 +125,6 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             scratch: (num_vectors * lanes,) memory for the rounding errors.
         """
         zero = zeros(bits, lanes, num_vectors)
-        one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
         ahead = np.uint64(lookahead)
         missing, last_missing = scratch.ctypes.data, (num_vectors - 1) * lanes * bits // 8
         for block in range(num_blocks):
@@ -94,33 +134,11 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
             scaled, biased, rectified = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                place, summed = out + row * out_stride, keep  # summed: the output holds a sum of this row
+                place = out + row * out_stride
                 prefetch(place + OUT_AHEAD * out_stride, zero)
-                group_sum = zero
-                end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
-                first_group = end_of_group = end_of_chain + group
-                while edge < end_of_chain:
-                    group_sum = _plus_edge(group_sum, edge, ahead, columns, values, base, x_stride, last)
-                    edge = unpredictable(edge + one)
-                while edge < end:
-                    chain_sum = zero
-                    for _ in range(CHAIN_EDGES):
-                        chain_sum = _plus_edge(chain_sum, edge, ahead, columns, values, base, x_stride, last)
-                        edge += one
-                    group_sum = add(group_sum, chain_sum)
-                    if edge == end_of_group:
-                        total = load(place, last, zero) if summed else zero
-                        error = load(missing, last_missing, zero) if edge > first_group else zero
-                        store(missing, last_missing, add(error, rounding_error(total, group_sum)))
-                        store(place, last, add(total, group_sum))
-                        group_sum, summed = zero, True
-                        end_of_group += group
-                total = load(place, last, zero) if summed else zero
-                if end <= first_group:
-                    total = add(total, group_sum)
-                else:
-                    error = add(load(missing, last_missing, zero), rounding_error(total, group_sum))
-                    total = add_rounding_errors(add(total, group_sum), error)
+                total = sum_of_row(
+                    edge, end, ahead, columns, values, base, x_stride, last, zero, place, keep, missing, last_missing
+                )
                 if scaled:
                     total = times(total, scale[row])
                 if biased:

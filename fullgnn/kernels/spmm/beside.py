@@ -1,0 +1,126 @@
+"""Y = activation([A X | rows of X] W + b), the product of a GraphSAGE layer, for a matrix A that is multiplied once.
+
+The two halves of the dense product's operand are never written side by side. A block of rows goes through all steps
+while it is in the cache:
+
+    for each block of rows
+        A X of the block               rows of X are read where they lie, one for each edge
+        the rows of X beside it        copied to the cache
+        for each tile of Y             in registers, as in ``kernels/dense/_dense_cpu.py``: for each column of the two
+            tile += outer(column, row of W)
+
+A X is kept for the gradient of W. An element of Y is summed column after column, as oneDNN sums it, so that the result
+has the same bits as the steps one after the other.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.kernels.dropout.philox import drop_
+from fullgnn.kernels.epilogue.epilogue import Epilogue
+from fullgnn.kernels.spmm.base import LocalCSR
+from fullgnn.kernels.spmm.blocked import BlockedCSR
+from fullgnn.kernels.spmm.single_use import OneBlock
+from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.threads import even_slices, parallel_for
+
+BLOCK_ROWS = 48
+CHUNKS_PER_THREAD = 8  # chunks of rows; a thread takes the next one when it has finished one
+MIN_SHARED_WORK = 1 << 20  # multiplications of the dense product; for fewer, one thread: waking others costs as much
+
+
+def multiplies_beside(adj: LocalCSR, x: Tensor, num_columns: int) -> bool:
+    """Whether ``spmm_beside_linear`` computes the product of these with W of ``num_columns``."""
+    enough = adj.num_rows >= _tile_rows(x.element_size(), num_columns) if num_columns else False
+    return enough and x.shape[1] > 0 and BlockedCSR.supports(x.device, x.dtype)
+
+
+def spmm_beside_linear(
+    adj: LocalCSR, x: Tensor, own: Tensor, scale: Tensor | None, weight: Tensor, epilogue: Epilogue
+) -> tuple[Tensor, Tensor]:
+    """diag(scale) A X, and [diag(scale) A X | X_own] W with an epilogue without a row scale.
+
+    Args:
+        adj: (n, m) A.
+        x: (m, f), contiguous rows of any stride.
+        own: (n,) int32, the rows of X beside those of A X.
+        scale: (n,); None: all 1.
+        weight: (2 f, h).
+
+    Returns:
+        (n, f) and (n, h). The number of threads does not change a bit of them.
+    """
+    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+    from fullgnn.kernels.spmm._beside_cpu import multiplier_beside
+    from fullgnn.kernels.support.vectors import registers, row_lines
+
+    assert epilogue.scale is None and len(weight) == 2 * x.shape[1], (len(weight), x.shape)
+    assert multiplies_beside(adj, x, weight.shape[1]) and len(own) == adj.num_rows, (adj.num_rows, x.shape)
+    matrix, (f, h), size = OneBlock(adj, x.dtype), (x.shape[1], weight.shape[1]), x.element_size()
+    layout, num_rows = matrix.layout(0), adj.num_rows
+    x_lanes, num_x_vectors, x_slices, x_width = _slices(f, size, row_lines() * LINE_BYTES // registers()[1])
+    lanes, num_vectors, w_slices, w_width = _slices(h, size, registers()[0] // 8)
+    tile_rows = _tile_rows(size, h)
+    kind = x_lanes, num_x_vectors, lanes, num_vectors, tile_rows, layout.columns.dtype.name, layout.values is not None
+    loop = multiplier_beside(8 * size, *kind)
+    weight, bias = weight.detach().contiguous(), None if epilogue.bias is None else epilogue.bias.detach().contiguous()
+    factors = (x.new_empty(0) if scale is None else scale.contiguous()).numpy()
+    ax, y = x.new_empty(num_rows, f), x.new_empty(num_rows, h)
+    rows_of_x = own.numpy()
+
+    def multiply(rows: slice) -> None:
+        block_rows = min(BLOCK_ROWS, rows.stop - rows.start)
+        loop(
+            layout.starts,
+            layout.columns,
+            layout.values,
+            factors,
+            rows_of_x,
+            rows.start,
+            rows.stop,
+            block_rows,
+            x.data_ptr(),
+            x.stride(0) * size,
+            f,
+            len(x_slices),
+            x_slices[-1] * size,
+            (x_width - x_lanes) * size,
+            ax.data_ptr(),
+            weight.data_ptr(),
+            h * size,
+            len(w_slices),
+            w_slices[-1] * size,
+            (w_width - lanes) * size,
+            y.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            epilogue.relu,
+            np.empty((block_rows, f), factors.dtype),
+            np.empty(max(tile_rows * num_vectors * lanes, num_x_vectors * x_lanes), factors.dtype),
+        )
+
+    shared = num_rows * 2 * f * h >= MIN_SHARED_WORK
+    num_chunks = min(CHUNKS_PER_THREAD * torch.get_num_threads(), num_rows // BLOCK_ROWS) if shared else 1
+    parallel_for(multiply, even_slices(num_rows, max(1, num_chunks)))
+    return ax, y if epilogue.dropout is None else drop_(y, epilogue.dropout)
+
+
+def _slices(width: int, size: int, most: int) -> tuple[int, int, list[int], int]:
+    """Lanes of a vector, vectors of a slice, at most ``most``, the first column of each slice, and its columns. The
+    last slice may overlap the one before it."""
+    from fullgnn.kernels.support.vectors import registers
+
+    lanes = min(registers()[1] // size, 1 << (width.bit_length() - 1))
+    num_vectors = -(-width // lanes)
+    num_slices = -(-num_vectors // most)
+    num_vectors = -(-num_vectors // num_slices)
+    columns = min(width, num_vectors * lanes)
+    return lanes, num_vectors, [min(k * columns, width - columns) for k in range(num_slices)], columns
+
+
+def _tile_rows(size: int, num_columns: int) -> int:
+    """Rows of a tile of Y, whose vectors fill three quarters of the registers."""
+    from fullgnn.kernels.support.vectors import registers
+
+    num_registers = registers()[0]
+    return num_registers * 3 // 4 // _slices(num_columns, size, num_registers // 8)[1]
