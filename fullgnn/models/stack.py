@@ -123,6 +123,11 @@ class Stack(Model):
             if options.residual:
                 self.input_powers = tuple(sorted({0, *self.input_powers}))
 
+    @property
+    def reads_input_rows(self) -> bool:
+        """Whether the input may be ``InputRows``: nothing but a convolution that takes them reads it."""
+        return self.input_propagation is not None and getattr(self.layers[0].conv, "reads_input_rows", False)
+
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         h = self.dropout(self.with_embedding(x, blocks[0]), blocks[0].source_id)

@@ -17,7 +17,7 @@ from fullgnn.kernels.dense.dense import (
 )
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.nn.linear import Linear, linear
-from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
+from fullgnn.schemes.block import Block, FusedProduct, Input, InputRows, PropagatedInput, copied
 
 SPMM_ORDERS = ("width", "transform", "propagate")
 
@@ -50,6 +50,7 @@ class GCNConv(torch.nn.Module):
     """
 
     fuses_activation = True  # see ``Layer``
+    reads_input_rows = True  # see ``Stack``
     spmm_order = "width"
 
     def __init__(
@@ -80,9 +81,9 @@ class GCNConv(torch.nn.Module):
             propagate_first, gradient_width = first, f if first else g
         if propagate_first and gradient_width == weight.shape[0]:
             return linear(product.spmm(x), weight, bias, activation)
-        return _Convolve.apply(x, weight, bias, product, propagate_first, activation)
+        return _Convolve.apply(copied(x), weight, bias, product, propagate_first, activation)
 
-    def propagates_first(self, x: Tensor, block: Block) -> bool | None:
+    def propagates_first(self, x: Tensor | InputRows, block: Block) -> bool | None:
         """What the product with A of ``block`` asks for, see ``FusedProduct``; None: nothing, or the order is set."""
         if self.spmm_order != "width":
             return None

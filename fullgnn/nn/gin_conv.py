@@ -7,7 +7,7 @@ from fullgnn.graph import Propagation
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.norms import make_norm
-from fullgnn.schemes.block import Block, Input, PropagatedInput
+from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput
 
 
 class GINConv(torch.nn.Module):
@@ -58,6 +58,7 @@ class GINConv(torch.nn.Module):
     def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
         weight, bias = self.first.weight, self.first.bias
+        x = x.copied() if isinstance(x, InputRows) else x
         if isinstance(x, PropagatedInput):
             own, neighbors = (x.rows(block, self.propagation, power) for power in (0, 1))
             h = self._sum(linear(neighbors, weight, bias), linear(own, weight))

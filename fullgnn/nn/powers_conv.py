@@ -6,7 +6,7 @@ from torch import Tensor
 from fullgnn.graph import Propagation
 from fullgnn.nn.linear import glorot, linear
 from fullgnn.nn.propagate import propagate_powers
-from fullgnn.schemes.block import Block, Input, PropagatedInput
+from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput
 
 
 class PowersConv(torch.nn.Module):
@@ -54,6 +54,7 @@ class PowersConv(torch.nn.Module):
         Args:
             blocks: K - 1 of them; the sources of one are the targets of the one before.
         """
+        x = x.copied() if isinstance(x, InputRows) else x
         if isinstance(x, PropagatedInput):
             rows = [x.rows(blocks[-1], self.propagation, power) for power in range(self.num_powers)]
             z = torch.cat([linear(one, weight) for one, weight in zip(rows, self._shared_weights())], dim=1)

@@ -10,7 +10,7 @@ from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.neighbor_max import neighbor_max
-from fullgnn.schemes.block import Block, Input, PropagatedInput
+from fullgnn.schemes.block import Block, Input, PropagatedInput, copied
 
 AGGREGATIONS = ("mean", "max")
 MEAN = Propagation("row", self_loops=False, without_sums="model.aggregation=max")
@@ -35,6 +35,7 @@ class SAGEConv(torch.nn.Module):
 
     states_edge_reads = True  # by ``Movements.edge_pass``, for the planner
     fuses_activation = True  # see ``Layer``
+    reads_input_rows = True  # see ``Stack``
 
     def __init__(
         self,
@@ -60,14 +61,21 @@ class SAGEConv(torch.nn.Module):
     def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
         neighbors = self.neighbors
-        if isinstance(neighbors, GCNConv) and isinstance(x, Tensor) and neighbors.propagates_first(x, block):
+        if (
+            isinstance(neighbors, GCNConv)
+            and not isinstance(x, PropagatedInput)
+            and neighbors.propagates_first(x, block)
+        ):
             # One dense product for both: A H and H stand side by side.
-            both = block.product(neighbors.propagation).spmm_beside(x, block)
+            product = block.product(neighbors.propagation)
             weight = torch.cat([neighbors.linear.weight, self.root.weight])
-            return linear(both, weight, neighbors.bias, activation)
-        return activate(self._sum(x, block), activation)
+            found = product.linear_beside(x, block, weight, neighbors.bias, activation)
+            if found is not None:
+                return found
+            return linear(product.spmm_beside(copied(x), block), weight, neighbors.bias, activation)
+        return activate(self._sum(x if isinstance(x, PropagatedInput) else copied(x), block), activation)
 
-    def _sum(self, x: Input, block: Block) -> Tensor:
+    def _sum(self, x: Tensor | PropagatedInput, block: Block) -> Tensor:
         """Return Z."""
         if isinstance(self.neighbors, GCNConv):
             of_neighbors = self.neighbors(x, block)

@@ -3,6 +3,7 @@
     HostRows    the rows of all nodes on the host, encoded (``codecs.py``), once on each machine
     Cached      a source, some of whose rows stay on the device (``caches.py``)
     Decoded     a source, whose rows a codec decodes on the device
+    InPlace     a source, whose rows the first layer reads where they lie, if the device is the CPU
 
 ``fetch(ids)`` gives the rows of some nodes on the device. It has two halves, since the first one may be done ahead, by
 a worker: the host is read for the rows ``missing(ids)``, and ``place(ids, rows)`` makes the result of them. So a source
@@ -20,6 +21,7 @@ from fullgnn.errors import DataError
 from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
 from fullgnn.sampling.codecs import Codec
 from fullgnn.sampling.host_graph import read_only_tensor
+from fullgnn.schemes.block import InputRows
 
 FILLED_BYTES = 1 << 26
 """Rows of so many bytes are brought at a time to the device that keeps them."""
@@ -58,6 +60,10 @@ class FeatureSource(ABC):
         """(m, F) rows of the (m,) nodes ``ids``, on the device."""
         return self.place(ids, self.host.gather(self.missing(ids)))
 
+    def num_read(self, ids: np.ndarray, rows: Tensor) -> int:
+        """For how many of the (m,) nodes ``ids`` the host is read, of which ``rows`` are those of ``missing(ids)``."""
+        return len(rows)
+
     @abstractmethod
     def begin(self, epoch: int) -> int:
         """Prepare for ``epoch``; returns for how many rows the host was read."""
@@ -83,7 +89,7 @@ class HostRows(FeatureSource):
 
     def __init__(self, rows: np.ndarray, device: torch.device):
         self.rows, self.device, self.host = rows, device, self
-        self._tensor = read_only_tensor(rows)
+        self.tensor = read_only_tensor(rows)
 
     @property
     def row_bytes(self) -> int:
@@ -92,7 +98,7 @@ class HostRows(FeatureSource):
 
     def gather(self, ids: np.ndarray) -> Tensor:
         """(m, W) rows of the nodes ``ids``, on the host."""
-        return self._tensor.index_select(0, torch.from_numpy(ids))
+        return self.tensor.index_select(0, torch.from_numpy(ids))
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
         """See ``FeatureSource``: all of them."""
@@ -143,6 +149,22 @@ class _Wrapping(FeatureSource):
 
     def tensors(self) -> list[Tensor]:
         return self.source.tensors()
+
+
+class InPlace(_Wrapping):
+    """The rows of the host, of which no batch has a copy: the first layer reads them by the ids of the nodes."""
+
+    def missing(self, ids: np.ndarray) -> np.ndarray:
+        """See ``FeatureSource``: none of them is gathered."""
+        return ids[:0]
+
+    def num_read(self, ids: np.ndarray, rows: Tensor) -> int:
+        """See ``FeatureSource``: all of them."""
+        return len(ids)
+
+    def input(self, ids: np.ndarray) -> InputRows:
+        """The input of a model, of the (m,) nodes ``ids``."""
+        return InputRows(self.host.tensor, torch.from_numpy(ids).int())
 
 
 class Decoded(_Wrapping):

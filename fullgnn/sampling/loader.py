@@ -5,6 +5,8 @@
               gather      the features of the outermost hop's sources, those that are not cached on the device
     device    load        the features, and one ``Block`` for each layer
 
+Nothing is gathered where the first layer reads the features on the host (``features.InPlace``).
+
 With ``sample_on_gpu`` the hops are drawn on the device, and the host still gathers.
 
 A cache of automatic size takes what the first batch of the run leaves of the device, as in PaGraph (Lin et al., SoCC
@@ -30,7 +32,7 @@ from fullgnn.distributed import all_gather_objects, on_every_rank
 from fullgnn.engine.memory import left_bytes
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.features import FeatureSource
+from fullgnn.sampling.features import FeatureSource, InPlace
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.sample import BatchSampler, Sample
 from fullgnn.sampling.workers import Piece, Workers
@@ -123,8 +125,9 @@ class Loader:
         for sample, rows in made:
             self._meter.count("sampled_edges", sample.num_edges)
             self._meter.count("input_rows", len(sample.inputs))
-            self._meter.count("fetched_bytes", len(rows) * self._features.host.row_bytes)
-            self._meter.count("hits", len(sample.inputs) - len(rows))
+            num_read = self._features.num_read(sample.inputs, rows)
+            self._meter.count("fetched_bytes", num_read * self._features.host.row_bytes)
+            self._meter.count("hits", len(sample.inputs) - num_read)
             with self._meter.clock("load"):
                 batch = self._load(sample, rows)
             yield batch
@@ -147,11 +150,15 @@ class Loader:
             yield sample, rows
 
     def _load(self, sample: Sample, rows: Tensor) -> Minibatch:
-        x = self._features.place(sample.inputs, rows)
         blocks = self._maker.blocks(sample.hops, sample.targets)
         targets = self._sampler.labels[torch.from_numpy(sample.targets)].to(self.device)
-        read = x if self._precomputed is None else self._precomputed.input(blocks[0], x)
-        return Minibatch(read, blocks, targets, sample.total)
+        return Minibatch(self._input(sample, rows, blocks), blocks, targets, sample.total)
+
+    def _input(self, sample: Sample, rows: Tensor, blocks: list[Block]) -> Input:
+        if isinstance(self._features, InPlace):
+            return self._features.input(sample.inputs)
+        x = self._features.place(sample.inputs, rows)
+        return x if self._precomputed is None else self._precomputed.input(blocks[0], x)
 
 
 class _Arrivals:

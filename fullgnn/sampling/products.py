@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.dense import Picked, linear_gradients, matmul_nt
 from fullgnn.kernels.edges.index import transpose
+from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.beside import multiplies_beside, spmm_beside_linear
 from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.support.aligned import as_rows
-from fullgnn.sampling.gather import gather_rows
-from fullgnn.schemes.block import Block, FusedProduct
+from fullgnn.sampling.hop import PADDING
+from fullgnn.schemes.block import Block, FusedProduct, InputRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,13 @@ class ScaledMatrix:
         kernel, block = self._prepared
         kernel.spmm(block, as_rows(x), out, False, epilogue)
         return out
+
+    def reading(self, x: InputRows) -> LocalCSR:
+        """M with the columns of ``x.matrix`` in place of those of its sources."""
+        columns = self.csr.indices.new_empty(self.csr.nnz + PADDING)
+        columns[self.csr.nnz :] = 0
+        torch.index_select(x.index, 0, self.csr.indices, out=columns[: self.csr.nnz])
+        return replace(self.csr, indices=columns[: self.csr.nnz], num_cols=len(x.matrix))
 
     def tensors(self) -> list[Tensor]:
         """See ``Multiplication``."""
@@ -85,6 +95,32 @@ class SampledProduct(FusedProduct):
         assert isinstance(forward, ScaledMatrix)
         return ScaledMatrix(self._transposition.csr, forward.col_scale, forward.row_scale, forward.dtype)
 
+    def spmm(self, x: Tensor | InputRows) -> Tensor:
+        """See ``FusedProduct``; of ``InputRows``, rows are read where they lie."""
+        if isinstance(x, Tensor):
+            return super().spmm(x)
+        matrix = self.multiply
+        assert isinstance(matrix, ScaledMatrix)
+        if matrix.col_scale is not None:
+            return matrix(x.copied())
+        return replace(matrix, csr=matrix.reading(x))(x.matrix)
+
+    def linear_beside(
+        self, x: Tensor | InputRows, block: Block, weight: Tensor, bias: Tensor | None, activation: Activation
+    ) -> Tensor | None:
+        """See ``FusedProduct``; of ``InputRows``, rows are read where they lie."""
+        matrix, own = self.multiply, block.target_index
+        assert isinstance(matrix, ScaledMatrix)
+        rows = x if isinstance(x, Tensor) else x.matrix
+        if matrix.col_scale is not None or not multiplies_beside(matrix.csr, rows, weight.shape[1]):
+            return None
+        own = torch.arange(matrix.csr.num_rows) if own is None else own
+        if isinstance(x, Tensor):
+            return _LinearBeside.apply(x, weight, bias, self, matrix.csr, own.int(), activation)
+        return _LinearBeside.apply(
+            x.matrix, weight, bias, self, matrix.reading(x), x.index.index_select(0, own), activation
+        )
+
     def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
         """See ``FusedProduct``. Both halves are written in place."""
         return super().spmm_beside(x, block) if block.target_index is None else _Beside.apply(x, self, block)
@@ -102,7 +138,7 @@ class _Beside(torch.autograd.Function):
         ctx.product, ctx.index, x = product, index, as_rows(x.detach())
         out = x.new_empty(len(index), 2 * width)
         matrix.write(x if matrix.col_scale is None else x * matrix.col_scale[:, None], out[:, :width])
-        gather_rows(x, index, out[:, width:])
+        out[:, width:] = x.index_select(0, index)
         return out
 
     @staticmethod
@@ -110,6 +146,37 @@ class _Beside(torch.autograd.Function):
         width = grad.shape[1] // 2
         of_x = ctx.product.multiply_t(grad[:, :width])
         return of_x.index_add_(0, ctx.index, grad[:, width:]), None, None
+
+
+class _LinearBeside(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        product: SampledProduct,
+        csr: LocalCSR,
+        own: Tensor,
+        activation: Activation,
+    ) -> Tensor:
+        matrix, x = product.multiply, as_rows(x.detach())
+        assert isinstance(matrix, ScaledMatrix)
+        ax, y = spmm_beside_linear(csr, x, own, matrix.row_scale, weight, activation.epilogue(bias))
+        ctx.product, ctx.scale = product, activation.scale
+        ctx.save_for_backward(ax, x, own, weight, y if activation.relu else None)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        ax, x, own, weight, output = ctx.saved_tensors
+        needs_grad_x, _, needs_grad_bias, *_ = ctx.needs_input_grad
+        grad_weight, grad_bias, masked = linear_gradients(ax, grad, output, ctx.scale, needs_grad_x, Picked(x, own))
+        of_x = None
+        if masked is not None:
+            of_both, width = matmul_nt(masked, weight), ax.shape[1]
+            of_x = ctx.product.multiply_t(of_both[:, :width]).index_add_(0, own, of_both[:, width:])
+        return of_x, grad_weight, grad_bias if needs_grad_bias else None, None, None, None, None
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,9 @@ from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
-from fullgnn.sampling.codecs import Codec, encoded
+from fullgnn.sampling.codecs import Codec, Unencoded, encoded
 from fullgnn.sampling.data_parallel import DataParallel
-from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows
+from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows, InPlace
 from fullgnn.sampling.fit import Training
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader
@@ -174,7 +174,8 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     maker = BlockMaker(host, learner.needs, dtype, world.device, num_rows, world.size == 1, home)
     split = _split(cfg, host, sampler)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
-    features = _features(cfg, host, codec, batches, dtype, world.device)
+    in_place = getattr(model, "reads_input_rows", False) and precomputed is None and world.device.type == "cpu"
+    features = _features(cfg, host, codec, batches, dtype, world.device, in_place)
     workers = _workers(cfg, world, batches, features, num_hops)
     loader = Loader(batches, features, maker, meter, workers, precomputed, world.local_size)
     state = TrainState(model, cfg)
@@ -227,11 +228,17 @@ def _features(
     batches: BatchSampler,
     dtype: torch.dtype,
     device: torch.device,
+    in_place: bool,
 ) -> FeatureSource:
-    """The features as this rank reads them: encoded rows on the host, some of them on the device, decoded there."""
+    """The features as this rank reads them: encoded rows on the host, some of them on the device, decoded there.
+
+    Args:
+        in_place: whether the model reads them on the host, if nothing is encoded or cached.
+    """
     rows, cache = HostRows(host.features, device), build(cfg.cache)
     if isinstance(cache, CacheNothing):
-        return Decoded(rows, codec, dtype, host.codec_state)
+        plain = in_place and type(codec) is Unencoded
+        return InPlace(rows) if plain else Decoded(rows, codec, dtype, host.codec_state)
     held = Cached(rows, cache, Accesses(host, batches.counts, rows.row_bytes, batches.held))
     return Decoded(held, codec, dtype, host.codec_state)
 
@@ -244,6 +251,7 @@ def _workers(
     if not loader.num_workers:
         return None
     num_inputs, hop_bytes = batches.usual_size()
+    num_inputs = 0 if isinstance(features, InPlace) else num_inputs
     num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.host.row_bytes)))
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes)

@@ -16,6 +16,7 @@ from torch import Tensor
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support.aligned import select_rows
@@ -87,9 +88,9 @@ class FusedProduct:
         by the columns that A multiplies, since A has about as many rows as columns."""
         return None
 
-    def spmm(self, x: Tensor) -> Tensor:
+    def spmm(self, x: "Tensor | InputRows") -> Tensor:
         """Return A @ X, differentiable: (num_sources, F) own sources to (num_own_targets, F)."""
-        return _SpMM.apply(x, self)
+        return _SpMM.apply(copied(x), self)
 
     def spmm_beside(self, x: Tensor, block: "Block") -> Tensor:
         """Return A @ X beside the rows of X at the targets, differentiable: (num_sources, F) to (num_own_targets, 2 F).
@@ -98,6 +99,21 @@ class FusedProduct:
             block: the block of this product.
         """
         return torch.cat([self.spmm(x), block.at_targets(x)], dim=1)
+
+    def linear_beside(
+        self, x: "Tensor | InputRows", block: "Block", weight: Tensor, bias: Tensor | None, activation: Activation
+    ) -> Tensor | None:
+        """Return ``activation`` of [A @ X | X at the targets] W + b, differentiable, in one pass.
+
+        Args:
+            x: (num_sources, F).
+            block: the block of this product.
+            weight: (2 F, G), bias: (G,).
+
+        Returns:
+            (num_own_targets, G); None: this product has no such pass.
+        """
+        return None
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
@@ -365,8 +381,31 @@ class PropagatedInput:
         return [tensor for one in kept for tensor in (one.tensors() if isinstance(one, HostRows) else [one])]
 
 
-Input = Tensor | PropagatedInput
-"""What the first layer of a model reads: the rows of the features, or what is kept of them."""
+@dataclass(frozen=True, eq=False)
+class InputRows:
+    """A constant model input on a CPU that is not copied: its rows lie in a matrix of more rows."""
+
+    matrix: Tensor  # (n, F)
+    index: Tensor  # (num_sources,) int32, the row of each source in the matrix
+    requires_grad = False
+
+    def copied(self) -> Tensor:
+        """(num_sources, F), a copy of the rows."""
+        return self.matrix.index_select(0, self.index)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that it alone holds, for counting memory."""
+        return [self.index]
+
+
+def copied(x: Tensor | InputRows) -> Tensor:
+    """(num_sources, F) ``x`` as a matrix of its own."""
+    return x if isinstance(x, Tensor) else x.copied()
+
+
+Input = Tensor | PropagatedInput | InputRows
+"""What the first layer of a model reads: the rows of the features, what is kept of them, or where they lie. Only a
+model whose attribute ``reads_input_rows`` is True gets ``InputRows``."""
 
 
 class _SpMM(torch.autograd.Function):
