@@ -28,6 +28,24 @@ def with_self_loops(indptr, indices, target_index, new_indptr, new_indices, edge
 
 
 @numba.njit(cache=True, nogil=True)
+def row_factors(graph_indptr, targets, indptr, factors):
+    """Write for each of the ``targets`` the number of its edges in the graph over that in the sample."""
+    for i in range(len(targets)):
+        degree = graph_indptr[targets[i] + 1] - graph_indptr[targets[i]]
+        factors[i] = degree / max(1, indptr[i + 1] - indptr[i])
+
+
+@numba.njit(cache=True, nogil=True)
+def add_rows(target, index, rows):
+    """Add the last columns of ``rows[i]`` to row ``index[i]`` of ``target``, for every i."""
+    width = target.shape[1]
+    for i in range(len(index)):
+        sums, row = target[index[i]], rows[i, rows.shape[1] - width :]
+        for column in range(width):
+            sums[column] += row[column]
+
+
+@numba.njit(cache=True, nogil=True)
 def entries(indptr, indices, edge, weights, factors, row_factor, row_scale, col_scale, values):
     """Write the entry of each edge: its weight, times its factor, times the scales of its row and column.
 

@@ -100,8 +100,8 @@ class BlockMaker:
         if hop.sums is not None:
             return self._of_subgraph(propagation, edges)
         row, col = self._scales[propagation]
-        row = None if row is None else row[edges.target_ids]
-        col = None if col is None else col[hop.sources]
+        row = None if row is None else row.index_select(0, edges.target_ids)
+        col = None if col is None else col.index_select(0, hop.sources)
         if propagation.self_loops or edges.weights is not None or hop.factors is not None:
             values = rows.entries(self.dtype, edges.weights, hop.factors, edges.row_factor, row, col)
             return self._with_entries(rows.matrix(values))

@@ -15,6 +15,7 @@ from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.beside import multiplies_beside, spmm_beside_linear
 from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.support.aligned import as_rows
+from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.sampling.hop import PADDING
 from fullgnn.schemes.block import Block, FusedProduct, InputRows
 
@@ -65,6 +66,8 @@ class ScaledMatrix:
         return [tensor for tensor in held if tensor is not None]
 
 
+ADDING_PARTS = 4
+"""Into how many parts the rows of a gradient are cut that threads add."""
 EDGE_COST = 20
 """Cost of one column of an edge in a sparse product, in multiplications of a dense one (measured on a CPU)."""
 
@@ -175,8 +178,18 @@ class _LinearBeside(torch.autograd.Function):
         of_x = None
         if masked is not None:
             of_both, width = matmul_nt(masked, weight), ax.shape[1]
-            of_x = ctx.product.multiply_t(of_both[:, :width]).index_add_(0, own, of_both[:, width:])
+            of_x = _add_rows(ctx.product.multiply_t(of_both[:, :width]), own, of_both)
         return of_x, grad_weight, grad_bias if needs_grad_bias else None, None, None, None, None
+
+
+def _add_rows(target: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Add the last columns of ``rows`` to the rows ``index``, none twice, of ``target``, on a CPU, in place; returns
+    ``target``."""
+    from fullgnn.sampling._blocks_cpu import add_rows  # imports numba
+
+    into, places, added = target.numpy(), index.numpy(), rows.numpy()
+    parallel_for(lambda part: add_rows(into, places[part], added[part]), even_slices(len(places), ADDING_PARTS))
+    return target
 
 
 @dataclass(frozen=True, eq=False)

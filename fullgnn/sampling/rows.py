@@ -36,7 +36,7 @@ class HopEdges:
     @cached_property
     def target_ids(self) -> Tensor:
         """(num_targets,) int32 GLOBAL ids."""
-        return self.hop.sources[self.hop.target_index]
+        return self.hop.sources.index_select(0, self.hop.target_index)
 
     @cached_property
     def weights(self) -> Tensor | None:
@@ -52,6 +52,16 @@ class HopEdges:
         that of its drawn edges, and once in an induced subgraph."""
         if self.hop.sums is not None:
             return torch.ones(self.hop.num_targets, dtype=torch.float64, device=self.hop.indptr.device)
+        if self.hop.indptr.device.type == "cpu":
+            from fullgnn.sampling._blocks_cpu import row_factors  # imports numba
+
+            found = torch.empty(self.hop.num_targets, dtype=torch.float64)
+            row_factors(*(one.numpy() for one in (self.graph_indptr, self.target_ids, self.hop.indptr, found)))
+            return found
+        return self.row_factor_torch()
+
+    def row_factor_torch(self) -> Tensor:
+        """``row_factor`` of a sample as torch operations."""
         degree = self.graph_indptr[self.target_ids + 1] - self.graph_indptr[self.target_ids]
         return degree.double() / self.hop.indptr.diff().clamp(min=1)
 

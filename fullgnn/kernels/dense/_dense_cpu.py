@@ -51,7 +51,7 @@ MIN_ROWS, MAX_RANGES = 2048, 16  # ranges of rows for the threads; each range ha
 
 
 class _Shape(NamedTuple):
-    """How the columns of one matrix are cut into slices, and those of the other into tiles; see the head of this file."""
+    """How the columns of one matrix are cut into slices, those of the other into tiles; see the head of this file."""
 
     swapped: bool  # whether the slices are those of G; else those of X
     lanes: int  # lanes of a vector of a slice

@@ -16,7 +16,8 @@ from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.largest import largest_rows
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
-from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.kernels.spmm import Epilogue, LocalCSR
+from fullgnn.kernels.spmm.beside import spmm_beside_linear
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.support.vectors import registers, row_lines
 
@@ -56,7 +57,11 @@ largest = MaxState.empty(40, 128, x)
 largest_rows(csr, x, torch.arange(900), largest)
 show(largest.value, largest.winner)
 
-show(*linear_gradients(x[:, :100], normal(900, 47), None, 1.0, keep_masked=False)[:2])
+gradient = normal(900, 64)
+for f in (47, 100):
+    show(*linear_gradients(x[:, :f], gradient, None, 1.0, keep_masked=False)[:2])
+    own = torch.arange(40, dtype=torch.int32) * 7
+    show(*spmm_beside_linear(csr, x[:, :f], own, None, normal(2 * f, 64), Epilogue(None, normal(64), True)))
 print("registers", registers(), row_lines())
 """
 
