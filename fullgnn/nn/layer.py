@@ -9,7 +9,7 @@ from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear
-from fullgnn.schemes.block import Block, Input
+from fullgnn.schemes.block import Block, Input, InputRows
 
 
 class Layer(torch.nn.Module):
@@ -63,5 +63,7 @@ class Layer(torch.nn.Module):
         """The rows of the input at the targets, of which a ``Linear`` reads one chunk after the other from the host."""
         if isinstance(x, Tensor):
             return block.at_targets(x)
+        if isinstance(x, InputRows):
+            return x.copied(block.target_index)
         rows = x.rows(block, x.propagation, 0)
         return rows.on_device() if isinstance(rows, HostRows) and not isinstance(self.skip, Linear) else rows

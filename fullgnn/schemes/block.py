@@ -389,9 +389,9 @@ class InputRows:
     index: Tensor  # (num_sources,) int32, the row of each source in the matrix
     requires_grad = False
 
-    def copied(self) -> Tensor:
-        """(num_sources, F), a copy of the rows."""
-        return self.matrix.index_select(0, self.index)
+    def copied(self, some: Tensor | None = None) -> Tensor:
+        """(num_sources, F), a copy of the rows, or of (m,) ``some`` of them."""
+        return self.matrix.index_select(0, self.index if some is None else self.index[some])
 
     def tensors(self) -> list[Tensor]:
         """The tensors that it alone holds, for counting memory."""

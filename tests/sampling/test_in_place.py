@@ -34,11 +34,19 @@ READING = {
     "gcn": ["model=gcn", "model.input_dropout=0", FANOUTS],
     "gcn, transform": ["model=gcn", "model.input_dropout=0", "model.hidden_channels=1", FANOUTS],
     "gcn, scaled": ["model=gcn", "model.input_dropout=0", "model.self_loops=false", FANOUTS],
+    "sage, residual": ["model=sage", "model.input_dropout=0", "model.residual=true", FANOUTS],
+    "gcn, residual": ["model=gcn", "model.input_dropout=0", "model.residual=true", FANOUTS],
+    "gcn, residual as wide": [
+        "model=gcn",
+        "model.residual=true",
+        "model.hidden_channels=5",
+        "model.input_dropout=0",
+        FANOUTS,
+    ],
     "gcn, clusters": ["model=gcn", "model.input_dropout=0", "sampler=cluster", "sampler.num_clusters=7"],
 }
 NOT_READING = {
     "input dropout": ["model=sage", FANOUTS],
-    "residual": ["model=sage", "model.input_dropout=0", "model.residual=true", FANOUTS],
     "maximum": ["model=sage", "model.input_dropout=0", "model.aggregation=max", FANOUTS],
     "gin": ["model=gin", "model.input_dropout=0", FANOUTS],
     "gat": ["model=gat", "model.input_dropout=0", FANOUTS],
