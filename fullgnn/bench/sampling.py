@@ -165,7 +165,6 @@ class Ours:
             "counts": self._median("counts"),
             "operations": {"count": seen.count, "bytes": seen.pass_bytes},
             "layers": [layer_sizes(block) for block in batch.blocks],
-            "batch_bytes": sum(one.nbytes for one in batch.tensors()),
             "parameter_bytes": itemsize * sum(one.numel() for one in parameters),
             "losses": self._losses,
         }

@@ -147,9 +147,12 @@ def preset(
 
 
 def presets_of(cfg: Config, one: Setting) -> dict[str, str]:
-    """Way -> its preset. What a cache holds is what fits the device of the paper."""
+    """Way -> its preset. What a cache holds is what fits the device of the paper.
+
+    All ways are measured together, also where a target shows some of them, so that targets of one command share them.
+    """
     found = {}
-    for way in cfg.chosen_ways:
+    for way in WAYS:
         precomputed, cached = way in (PP, BOTH), way in (CACHED, BOTH)
         inputs = most_inputs(cfg, one.sampler, list(one.draws[:-1] if precomputed else one.draws))
         share = cached_share(cfg, one.case, row_bytes(cfg, one, precomputed), inputs) if cached else None
@@ -257,10 +260,11 @@ def ways(cfg: Config) -> Result:
         labels = one.case.title, cfg.models[one.model].title, one.name
         assert cfg.nproc is not None
         if one.ranks <= cfg.nproc:
-            cells = {way: times.cell(name, count / 1e3, "s") for way, name in presets.items()}
+            cells = {way: times.cell(presets[way], count / 1e3, "s") for way in cfg.chosen_ways}
             rows.append(TableRow(labels, speedups(cells, PLAIN)))
         cells = {}
-        for way, name in presets.items():
+        for way in cfg.chosen_ways:
+            name = presets[way]
             value = simulated(cfg, one, times.details[name]).in_turn * count if name in times.ms else None
             ratio = cfg.published("speedup", **one.row(way=way))
             cells[way] = Cell(value, unit="s", origin=SIMULATED, paper_ratio=ratio)
@@ -347,7 +351,10 @@ def steps(cfg: Config) -> Result:
                 waiting=spent.get("comm", 0.0) / 1e3,
             )
             loading[way], base = own.loading, loading.get(UNCACHED.get(way, ""))
-            memory = times.details[name]["batch_bytes"] / one.case.scale + 4 * times.details[name]["parameter_bytes"]
+            if way not in cfg.chosen_ways:
+                continue
+            batch_bytes = times.details[name]["counts"]["input_rows"] * row_bytes(cfg, one, way in (PP, BOTH))
+            memory = batch_bytes / one.case.scale + 4 * times.details[name]["parameter_bytes"]
             paper = {column: cfg.published(column, **one.row(way=way)) for column in STEPS}
             others = {"memory": memory / (1e9 * cfg.device_gigabytes)}
             if base:
@@ -390,8 +397,8 @@ def shares(cfg: Config) -> Result:
     names = ("degree", "random", "AliGraph")
     for one in settings(cfg, found):
         structure, count = Structure(cfg, one.case, list(one.draws)), num_batches(cfg, one)
-        plain = preset(cfg, one)
-        times = measured(cfg, one, [plain])
+        presets = presets_of(cfg, one)
+        times, plain = measured(cfg, one, presets.values()), presets[PLAIN]
         batch = simulated(cfg, one, times.details[plain])
         reads, scores = structure.reads(range(1, cfg.epochs + 1)), rules(cfg, structure)
         labels = one.case.title, cfg.models[one.model].title
