@@ -85,10 +85,46 @@ def test_table5_times_the_partition() -> None:
     assert row.cells["training nodes a second"].ours == pytest.approx(311 / row.cells["time"].ours)  # type: ignore[operator]
 
 
+def test_table2_counts_the_graphs() -> None:
+    (row,) = result("pagraph_table2").rows
+    cfg = load_target("pagraph_table2", *TINY)
+    (case,) = cases(cfg, features=False)
+    assert row.cells["nodes"].ours == pytest.approx(478 / 0.0002) and row.cells["nodes"].paper == 2390000
+    assert row.cells["arcs"].ours == pytest.approx(case.graph.num_edges / 0.0002)
+    assert row.cells["arcs of a node"].ours == pytest.approx(case.graph.num_edges / 478)
+    assert (row.cells["features"].ours, row.cells["classes"].ours) == (600, 60)
+
+
+def test_fig5_counts_how_often_rows_are_read() -> None:
+    (row,) = result("pagraph_fig5", "epochs=2").rows
+    cfg = load_target("pagraph_fig5", *TINY)
+    one = Structure(cfg, cases(cfg, features=False)[0])
+    first, second = (counted(one, range(epoch, epoch + 1)) for epoch in (1, 2))
+    again = [100 * sum(count > 1 for count in reads.values()) / 478 for reads in (first, second)]
+    assert row.cells["read again"].ours == pytest.approx(np.mean(again)) and row.cells["read again"].paper == 32.4
+    assert row.cells["most often"].ours == (max(first.values()) + max(second.values())) / 2
+    assert row.cells["reads"].ours == pytest.approx((first.total() + second.total()) / 2 / 478)
+
+
+def test_table4_counts_what_parts_need_not_fetch() -> None:
+    keys = ["parts=[1,2]", "datasets=[lj-link-like]", "scale=0.0001", "device_gigabytes=3"]
+    one, two = result("pagraph_table4", *keys, "batch_size=6000").rows
+    cfg = load_target("pagraph_table4", *TINY, *keys, "batch_size=6000")
+    structure = Structure(cfg, cases(cfg, features=False)[0])
+    share = (2e9 - 54_000 * 2400) / (5_200_000 * 2400)
+    assert one.cells["rows on the device"].ours == pytest.approx(100 * share)
+    readers = Counter(structure.indices.tolist())
+    kept = sorted(range(520), key=lambda node: (-readers[node], node))[: int(share * 520)]
+    reads = counted(structure, range(1, 4))
+    assert one.cells["saved"].ours == pytest.approx(100 * sum(reads[node] for node in kept) / reads.total())
+    assert one.cells["all reads"].ours == pytest.approx(reads.total() / 3 * 2400 / 1e9)
+    assert 0 < two.cells["all reads"].ours < one.cells["all reads"].ours  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     ("key", "line"),
     [
-        ("case=fig99", "case=fig99 is not known: choose one of hits, accesses, saved, parts, partition_time"),
+        ("case=fig99", "case=fig99 is not known: choose one of graphs, hits, accesses, saved, parts, partition_time"),
         ("shares=[101]", "shares=101 is out of range: give 0 to 100"),
         ("shares=[]", r"shares=\[\] leaves nothing to count: give at least one number"),
         ("parts=[0]", "parts=0 is out of range: give 1 to 65536"),

@@ -15,6 +15,7 @@ from fullgnn.reproduce.pagraph.config import Config, check
 from fullgnn.reproduce.result import Result
 
 CASES: dict[str, Callable[[Config], Result]] = {
+    "graphs": counts.graphs,
     "hits": counts.hits,
     "accesses": counts.accesses,
     "saved": counts.saved,

@@ -7,7 +7,7 @@ import numpy as np
 from fullgnn.graph import Graph
 from fullgnn.reproduce.graphs import Case, cases
 from fullgnn.reproduce.pagraph.config import NEIGHBOR, Config, batch_size, cached_share, most_inputs
-from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, number, with_label
+from fullgnn.reproduce.result import Cell, Curve, Curves, Origin, Result, TableRow, number, with_label
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.caches import most, num_readers
 from fullgnn.sampling.neighbors import NeighborSampler
@@ -55,6 +55,24 @@ class Structure:
                 hops = self._sampler.sample(np.sort(batch_of(order, batch_size, turn)), epoch)
                 found[hops[-1].sources] += 1
         return found
+
+
+GRAPHS = ("nodes", "arcs", "arcs of a node", "features", "classes")
+
+
+def graphs(cfg: Config) -> Result:
+    """The graphs that stand for the paper's, at full size: what is counted in them, over the scale."""
+    found, rows = cases(cfg, features=False), []
+    for case in found:
+        nodes, arcs = case.graph.num_nodes / case.scale, case.graph.num_edges / case.scale
+        values = nodes, arcs, arcs / nodes, case.full.num_features, case.full.num_classes
+        origins: list[Origin] = ["measured"] * 3 + ["derived"] * 2  # type: ignore[assignment]
+        cells = {
+            name: Cell(value, cfg.published(name, graph=case.dataset), origin=origin)
+            for name, value, origin in zip(GRAPHS, values, origins)
+        }
+        rows.append(TableRow((case.title,), cells))
+    return Result(("graph",), GRAPHS, rows, [], found, cfg.notes)
 
 
 ACCESSES = ("read again", "most often", "reads")
