@@ -118,6 +118,7 @@ def test_epochs_and_steps_of_every_way() -> None:
     assert "GraphSAGE" not in {row.labels[1] for row in found.rows}
     by_way = {row.labels[3]: row.cells for row in found.rows if row.cells["loading"].origin == "simulated"}
     assert by_way[CACHED]["loading saved"].ours == pytest.approx(100) == by_way[BOTH]["loading saved"].ours
+    assert by_way[PLAIN]["compute"].ours == pytest.approx(by_way[CACHED]["compute"].ours)  # of the same batches
     steps = [number(by_way[PLAIN][step].ours) or 0 for step in epochs.STEPS[:4]]
     assert sum(steps) == pytest.approx(number(rows[1].cells[PLAIN].ours))
     assert by_way[PLAIN]["loading"].ours == pytest.approx(100 * sum(steps[1:3]) / sum(steps))
