@@ -1,0 +1,276 @@
+"""Seconds of training until the accuracy is near the best one: full-batch and sampled training of the same model."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from omegaconf import MISSING
+
+from fullgnn import train, train_minibatch
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.keys import check_choices, check_minima
+from fullgnn.config.overrides import quote
+from fullgnn.errors import ConfigError
+from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.graphs import Case, GraphSize, load
+from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
+from fullgnn.storage.record import read_epochs
+from fullgnn.storage.temporary import temporary_folder
+
+FULL = "full"
+"""The way that ``fullgnn.train`` trains; every other way is ``fullgnn.train_minibatch``'s."""
+
+TIME, SPEEDUP, FIRST, LAST, RESOLUTION = "time to target", "speed-up over full", "first seed", "last seed", "resolution"
+EPOCHS, EPOCH, STEPS, BEST, SPREAD, SETUP = "epochs", "an epoch", "its steps", "best accuracy", "spread", "set-up"
+COLUMNS = (TIME, SPEEDUP, FIRST, LAST, RESOLUTION, EPOCHS, EPOCH, STEPS, BEST, SPREAD, SETUP)
+_METRIC = "val_accuracy"
+
+
+@dataclass
+class Run:
+    """A graph, and the overrides with which it is trained in several ways."""
+
+    dataset: list[str] = MISSING
+    """Overrides that choose the graph."""
+    shared: list[str] = MISSING
+    """Overrides of every way."""
+    ways: dict[str, list[str]] = MISSING
+    """Overrides of each way alone, ``FULL`` among them."""
+
+
+@dataclass
+class Config(TargetConfig):
+    runs: dict[str, Run] = field(default_factory=dict)
+    chosen_runs: Optional[list[str]] = None
+    seeds: list[int] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+    fraction: float = MISSING
+    planetoid_root: str = MISSING
+    npz_root: str = MISSING
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation of a training."""
+
+    epoch: int
+    seconds: float  # of training up to here: all epochs from the first one, without the evaluations
+    since_last: float  # seconds of training since the evaluation before, or since the start
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training that has ended."""
+
+    evaluations: list[Evaluation]  # at least one
+    epoch_ms: float  # the median, without the first epoch
+    steps: int  # updates of an epoch
+    setup_s: float  # before the first epoch
+
+    @property
+    def best(self) -> float:
+        return max(one.accuracy for one in self.evaluations)
+
+
+def run(cfg: Config) -> Result:
+    """Train each graph with every seed in every way, and find when each training reaches the target of its seed.
+
+    Raises:
+        ConfigError: a key is out of range, or a graph has no validation accuracy.
+    """
+    check_choices("chosen_runs", cfg.chosen_runs or (), cfg.runs)
+    check_minima(cfg, {"seeds": 0, "processes": 1})
+    for key, values in (("chosen_runs", cfg.chosen_runs), ("seeds", cfg.seeds), ("processes", cfg.processes)):
+        if values == []:
+            raise ConfigError(f"{key}=[] leaves nothing to train: give at least one")
+    if not 0 < cfg.fraction <= 1:
+        raise ConfigError(f"fraction={cfg.fraction:g} is out of range: give more than 0 and at most 1")
+    cases, rows, panels, said, keys, details = [], [], [], [], [], dict[str, Any]()
+    for name, one in cfg.runs.items():
+        if cfg.chosen_runs is not None and name not in cfg.chosen_runs:
+            continue
+        case = _case(cfg, name, one)
+        trained = _train_all(cfg, name, one, case)
+        goals = targets(trained, cfg.fraction)
+        cases.append(case)
+        rows += (of_graph := _rows(name, trained, goals))
+        panels.append(_panel(name, trained, goals))
+        said += compared(of_graph)
+        keys.append(_keys(name, one, case))
+        details[name] = {
+            "targets": goals,
+            **{f"{way} p={p}": [asdict(one) for one in seeds] for (way, p), seeds in trained.items()},
+        }
+    return Result(("graph", "ranks", "way"), COLUMNS, rows, panels, cases, [*said, *cfg.notes, *keys], details)
+
+
+Trained = dict[tuple[str, int], list[Training]]
+"""The trainings of one graph, a list over the seeds for each way and number of ranks."""
+
+
+def evaluations(epochs: Iterable[dict[str, Any]]) -> list[Evaluation]:
+    """The evaluations among lines of ``epochs.jsonl``, without those whose accuracy is no number."""
+    found, seconds, last = [], 0.0, 0.0
+    for epoch in epochs:
+        seconds += epoch["time_ms"]["epoch"] / 1e3
+        accuracy = epoch.get(_METRIC)
+        if accuracy is not None and math.isfinite(accuracy):
+            found.append(Evaluation(epoch["epoch"], seconds, seconds - last, accuracy))
+            last = seconds
+    return found
+
+
+def arrival(found: list[Evaluation], target: float) -> Evaluation | None:
+    """The first evaluation with an accuracy of ``target`` or more; None if there is none."""
+    return next((one for one in found if one.accuracy >= target), None)
+
+
+def targets(trained: Trained, fraction: float) -> list[float]:
+    """The accuracy to reach, for each seed: ``fraction`` of the best that any training with this seed has had."""
+    return [fraction * max(one.best for one in of_seed) for of_seed in zip(*trained.values(), strict=True)]
+
+
+def _case(cfg: Config, name: str, one: Run) -> Case:
+    """Load the graph of a run. A generated graph has the sizes of the graph that it imitates beside its own."""
+    graph = load(*one.dataset, cache_dir=cfg.cache_dir)
+    composed = compose(*one.dataset, *one.shared)
+    node, hidden = composed.dataset, composed.model.get("hidden_channels", graph.num_classes)
+    generated = "degree_scale" in node
+    own = GraphSize(graph.num_nodes, graph.num_edges + graph.num_nodes, graph.num_features, graph.num_classes)
+    full = GraphSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes) if generated else own
+    scales = (node.scale, node.degree_scale) if generated else (1.0, 1.0)
+    return Case(node.name if generated else name, name, graph, not generated, *scales, hidden, full, None)
+
+
+def _train_all(cfg: Config, name: str, one: Run, case: Case) -> Trained:
+    """Train one graph. The ways take turns, so that other work of the machine disturbs all alike."""
+    found: Trained = {(way, p): [] for p in _processes(cfg) for way in one.ways}
+    with temporary_folder() as folder:
+        file, number_of_run = folder / "graph.npz", itertools.count()
+        case.graph.save(file)
+        for way, p in found:  # compiles what is kept on disk, and shows whether the graph can be evaluated
+            tried = _train(cfg, one, way, p, cfg.seeds[0], file, folder / str(next(number_of_run)), "train.epochs=1")
+            if not tried.evaluations:
+                raise ConfigError(
+                    f"runs.{name} has no {_METRIC}: choose a graph whose validation nodes have one class each"
+                )
+        for seed, (way, p) in itertools.product(cfg.seeds, found):
+            found[way, p].append(_train(cfg, one, way, p, seed, file, folder / str(next(number_of_run))))
+    return found
+
+
+def _processes(cfg: Config) -> list[int]:
+    """The numbers of ranks for which there are devices."""
+    return [p for p in cfg.processes if cfg.device == "cpu" or p <= torch.cuda.device_count()]
+
+
+def _train(cfg: Config, one: Run, way: str, p: int, seed: int, graph: Path, run_dir: Path, *own: str) -> Training:
+    """Train the graph in a file on ``p`` ranks, which divide the CPU threads of the target among them."""
+    assert cfg.threads is not None and cfg.nproc is not None
+    overrides = [
+        *one.shared,
+        *one.ways[way],
+        *own,
+        "dataset=npz",
+        f"dataset.path={quote(str(graph))}",
+        f"seed={seed}",
+        f"runtime.nproc={p}",
+        f"runtime.threads={max(1, cfg.threads * cfg.nproc // p)}",
+        f"runtime.device={cfg.device}",
+        f"run_dir={quote(str(run_dir))}",
+    ]
+    if way == FULL:
+        record = train.start(load_config(compose(*overrides)), overrides)
+    else:
+        record = train_minibatch.start(load_config(compose(*overrides, name="minibatch")), overrides)
+    steps = 1 if record.sampling is None else record.sampling["num_batches"]
+    return Training(evaluations(read_epochs(run_dir)[0]), record.epoch_time_ms["median"], steps, record.setup_time_s)
+
+
+def _rows(name: str, trained: Trained, goals: list[float]) -> list[TableRow]:
+    """A row for each way and number of ranks: medians over the seeds. One that never arrives counts as last."""
+    rows, of_full = [], dict[int, Value]()
+    for (way, p), seeds in trained.items():
+        arrivals = [arrival(one.evaluations, goal) for one, goal in zip(seeds, goals, strict=True)]
+        arrived = [one for one in arrivals if one is not None]
+        seconds = sorted(math.inf if one is None else one.seconds for one in arrivals)
+        epochs = statistics.median(math.inf if one is None else one.epoch for one in arrivals)
+        best = [100 * one.best for one in seeds]
+        time = _finite(statistics.median(seconds), f"not reached, best {max(best):.1f} %")
+        if way == FULL:
+            of_full[p] = time
+        cells = {
+            TIME: Cell(time, unit="s"),
+            SPEEDUP: Cell(over(of_full.get(p), time), unit="x"),
+            FIRST: Cell(_finite(seconds[0]), unit="s"),
+            LAST: Cell(_finite(seconds[-1]), unit="s"),
+            RESOLUTION: Cell(max((one.since_last for one in arrived), default=None), unit="s"),
+            EPOCHS: Cell(_finite(float(epochs))),
+            EPOCH: Cell(statistics.median(one.epoch_ms for one in seeds), unit="ms"),
+            STEPS: Cell(seeds[0].steps),
+            BEST: Cell(statistics.fmean(best), unit="%"),
+            SPREAD: Cell(max(best) - min(best), unit="points"),
+            SETUP: Cell(statistics.median(one.setup_s for one in seeds), unit="s"),
+        }
+        rows.append(TableRow((name, f"p={p}", way), cells))
+    return rows
+
+
+def _finite(value: float, otherwise: str = "not reached") -> Value:
+    return value if math.isfinite(value) else otherwise
+
+
+def compared(rows: list[TableRow]) -> list[str]:
+    """Say, for each number of ranks, whether ``FULL`` or the best of the other ways arrives sooner.
+
+    Args:
+        rows: those of one graph.
+    """
+    found = []
+    for where in dict.fromkeys(row.labels[:2] for row in rows):
+        ways = {row.labels[2]: row.cells for row in rows if row.labels[:2] == where}
+        found.append(f"{', '.join(where)}: {_soonest(ways)}.")
+    return found
+
+
+def _soonest(ways: dict[str, dict[str, Cell]]) -> str:
+    times = {way: time for way, cells in ways.items() if (time := number(cells[TIME].ours)) is not None}
+    if not times:
+        return "no way reaches the target with most of the seeds"
+    soonest, *others = sorted(times, key=lambda way: times[way])
+    later = next((way for way in others if FULL in (soonest, way)), None)
+    if later is None:
+        only = "no other way reaches the target" if soonest == FULL else f"{FULL} does not reach the target"
+        return f"{soonest} is the soonest, and {only}"
+    last, first = number(ways[soonest][LAST].ours), number(ways[later][FIRST].ours)
+    apart = last is not None and first is not None and last < first
+    seeds = "with every seed" if apart else "but the times of the seeds overlap"
+    return f"{soonest} reaches the target {times[later] / times[soonest]:.2f} times as soon as {later}, {seeds}"
+
+
+def _panel(name: str, trained: Trained, goals: list[float]) -> Curves:
+    """The accuracy by seconds of training, both the mean over the seeds at each epoch."""
+    curves = []
+    for (way, p), seeds in trained.items():
+        by_epoch = [{one.epoch: one for one in training.evaluations} for training in seeds]
+        shared = [epoch for epoch in by_epoch[0] if all(epoch in one for one in by_epoch)]
+        x = [statistics.fmean(one[epoch].seconds for one in by_epoch) for epoch in shared]
+        y = [100 * statistics.fmean(one[epoch].accuracy for one in by_epoch) for epoch in shared]
+        curves.append(Curve(f"{way}, p={p}", x, y, dashed=p > 1))
+    end = max(max(curve.x, default=0.0) for curve in curves)
+    curves.append(Curve("target", [0.0, end], [100 * statistics.fmean(goals)] * 2))
+    return Curves(name, "seconds of training", "validation accuracy, %", curves)
+
+
+def _keys(name: str, one: Run, case: Case) -> str:
+    num_train, num_val = (int(mask.sum()) for mask in (case.graph.train_mask, case.graph.val_mask))
+    ways = "; ".join(f"{way}: `{' '.join(own)}`" for way, own in one.ways.items())
+    return (
+        f"{name}: {num_train:,} training and {num_val:,} validation nodes; every way: `{' '.join(one.shared)}`; {ways}."
+    )
