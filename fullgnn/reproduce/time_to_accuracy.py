@@ -91,10 +91,14 @@ def run(cfg: Config) -> Result:
             raise ConfigError(f"{key}=[] leaves nothing to train: give at least one")
     if not 0 < cfg.fraction <= 1:
         raise ConfigError(f"fraction={cfg.fraction:g} is out of range: give more than 0 and at most 1")
+    if not _processes(cfg):
+        raise ConfigError(f"processes={cfg.processes} are more ranks than GPUs here: give a smaller number")
     cases, rows, panels, said, keys, details = [], [], [], [], [], dict[str, Any]()
     for name, one in cfg.runs.items():
         if cfg.chosen_runs is not None and name not in cfg.chosen_runs:
             continue
+        if FULL not in one.ways:
+            raise ConfigError(f"runs.{name}.ways lacks {FULL}, with which the others are compared: add it")
         case = _case(cfg, name, one)
         trained = _train_all(cfg, name, one, case)
         goals = targets(trained, cfg.fraction)

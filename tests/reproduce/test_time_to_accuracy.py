@@ -160,6 +160,7 @@ def test_the_command_leaves_a_page_with_a_panel_for_each_graph(tmp_path: Path) -
         ("chosen_runs=[]", r"chosen_runs=\[\] leaves nothing to train: give at least one"),
         ("fraction=0", "fraction=0 is out of range: give more than 0 and at most 1"),
         ("fraction=1.1", "fraction=1.1 is out of range: give more than 0 and at most 1"),
+        ("~runs.PubMed.ways.full", "runs.PubMed.ways lacks full, with which the others are compared: add it"),
         (
             "runs.PubMed.dataset=['dataset=karate','dataset.num_val=0']",
             "runs.PubMed has no val_accuracy: choose a graph whose validation nodes have one class each",
@@ -177,6 +178,9 @@ def test_ranks_without_a_gpu_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     cfg.device = "cuda"
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     assert target._processes(cfg) == [1]
+    cfg.processes = [2]
+    with pytest.raises(ConfigError, match=r"processes=\[2\] are more ranks than GPUs here: give a smaller number"):
+        target.run(cfg)
 
 
 def test_a_generated_graph_has_the_sizes_of_the_one_it_imitates() -> None:
