@@ -158,9 +158,9 @@ def _train_all(cfg: Config, name: str, one: Run, case: Case) -> Trained:
     with temporary_folder() as folder:
         file, number_of_run = folder / "graph.npz", itertools.count()
         case.graph.save(file)
-        for way, p in found:  # compiles what is kept on disk, and shows whether the graph can be evaluated
-            tried = _train(cfg, one, way, p, cfg.seeds[0], file, folder / str(next(number_of_run)), "train.epochs=1")
-            if not tried.evaluations:
+        for way in one.ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
+            run_dir = folder / str(next(number_of_run))
+            if not _train(cfg, one, way, _processes(cfg)[0], cfg.seeds[0], file, run_dir, "train.epochs=1").evaluations:
                 raise ConfigError(
                     f"runs.{name} has no {_METRIC}: choose a graph whose validation nodes have one class each"
                 )
