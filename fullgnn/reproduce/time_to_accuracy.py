@@ -148,8 +148,9 @@ def _case(cfg: Config, name: str, one: Run) -> Case:
     generated = "degree_scale" in node
     own = GraphSize(graph.num_nodes, graph.num_edges + graph.num_nodes, graph.num_features, graph.num_classes)
     full = GraphSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes) if generated else own
-    scales = (node.scale, node.degree_scale) if generated else (1.0, 1.0)
-    return Case(node.name if generated else name, name, graph, not generated, *scales, hidden, full, None)
+    scale, degree_scale = (node.scale, node.degree_scale) if generated else (1.0, 1.0)
+    imitated = node.name if generated else name
+    return Case(imitated, name, graph, not generated, scale, degree_scale, hidden, full, paper_cache_bytes=None)
 
 
 def _train_all(cfg: Config, name: str, one: Run, case: Case) -> Trained:
