@@ -25,7 +25,7 @@ def epochs(*accuracies: Any, ms: float = 500.0) -> list[dict[str, Any]]:
 
 
 def training(*accuracies: Any, ms: float = 500.0) -> Training:
-    return Training(evaluations(epochs(*accuracies, ms=ms)), ms, 1, 0.25)
+    return Training(evaluations(epochs(*accuracies, ms=ms)), ms / 1e3, ms, 1, 0.25)
 
 
 def test_seconds_are_those_of_all_epochs_up_to_the_evaluation() -> None:
