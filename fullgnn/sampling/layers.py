@@ -23,7 +23,6 @@ import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout.mask import LOW
-from fullgnn.kernels.dropout.philox import philox_4x32
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.samplers import TrainingNodes
@@ -44,7 +43,8 @@ class LayerBatches(TrainingNodes):
 
     def __init__(self, graph: HostGraph, sizes: Sequence[int], seed: int):
         self.items, self.sizes = graph.train, tuple(sizes)
-        self._graph, self._key = graph, np.array(stream_key(seed, LAYERS))
+        self._graph, self._key = graph, [np.uint64(word) for word in stream_key(seed, LAYERS)]
+        self._arcs = np.zeros(graph.num_nodes, np.int32)  # scratch: the arcs of each candidate of a hop
         self._local = np.full(graph.num_nodes, -1, np.int32)  # scratch: the places of nodes among the sources of a hop
         self._factor = np.zeros(graph.num_nodes)  # scratch: of the kept nodes of a hop; 0: the node is not kept
 
@@ -58,7 +58,7 @@ class LayerBatches(TrainingNodes):
         for number, size in enumerate(self.sizes):
             kept, probability = self._drawn(every, size, number, epoch)
             self._factor[kept] = 1 / probability
-            hops.append(self._hop(own))
+            hops.append(self._hop(own, len(kept)))
             self._factor[kept] = 0
             own, every = hops[-1].sources.astype(np.int64), np.union1d(every, kept)
         return hops
@@ -75,40 +75,41 @@ class LayerBatches(TrainingNodes):
 
     def _drawn(self, targets: np.ndarray, size: int, number: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The kept nodes of hop ``number``, ascending, and the probability of each."""
-        candidates, arcs = np.unique(self._graph.indices[self._places(targets)[0]], return_counts=True)
-        probability = inclusion(arcs, size)
-        counter = np.zeros((len(candidates), 4), np.uint64)
-        counter[:, 0], counter[:, 2], counter[:, 3] = candidates, number, epoch & LOW
-        words = philox_4x32(counter, self._key).astype(np.uint64)
-        uniform = ((words[:, 0] << np.uint64(21)) ^ (words[:, 1] >> np.uint64(11))) / 2.0**53
-        kept = uniform < probability
-        return candidates[kept].astype(np.int64), probability[kept]
+        from fullgnn.sampling._layers_cpu import candidates, draw  # imports numba
 
-    def _hop(self, targets: np.ndarray) -> Hop:
-        """The edges from the kept nodes to ``targets``."""
-        places, counts = self._places(targets)
-        factors = self._factor[self._graph.indices[places]]
-        kept = factors > 0
-        places, factors = places[kept], factors[kept]
-        rows = np.repeat(np.arange(len(targets)), counts)[kept]
-        sources = np.union1d(targets, self._graph.indices[places])
-        self._local[sources] = np.arange(len(sources), dtype=np.int32)
-        indices = np.empty(len(places) + PADDING, np.int32)[: len(places)]
-        indices[:] = self._local[self._graph.indices[places]]
-        indptr = np.zeros(len(targets) + 1, np.int32)
-        np.cumsum(np.bincount(rows, minlength=len(targets)), out=indptr[1:])
-        weighted = self._graph.weight is not None
-        return Hop(
-            sources.astype(np.int32), self._local[targets], indptr, indices, places if weighted else None, factors
+        graph = self._graph
+        found = np.empty(min(self._num_arcs(targets), graph.num_nodes), np.int64)
+        nodes = found[: candidates(graph.indptr, graph.indices, targets, self._arcs, found)]
+        probability = inclusion(self._arcs[nodes], size)
+        self._arcs[nodes] = 0
+        is_kept = np.empty(len(nodes), bool)
+        draw(nodes, probability, np.uint64(number), np.uint64(epoch & LOW), *self._key, is_kept)  # type: ignore[call-arg]
+        kept = nodes[is_kept]
+        order = np.argsort(kept)
+        return kept[order], probability[is_kept][order]
+
+    def _hop(self, targets: np.ndarray, num_kept: int) -> Hop:
+        """The edges from the kept nodes, ``num_kept`` of them, to ``targets``."""
+        from fullgnn.sampling._layers_cpu import kept_edges  # imports numba
+
+        graph, most = self._graph, self._num_arcs(targets)
+        indptr, places, factors = np.empty(len(targets) + 1, np.int32), np.empty(most, np.int64), np.empty(most)
+        sources = np.empty(len(targets) + num_kept, np.int64)
+        count, num_sources = kept_edges(
+            graph.indptr, graph.indices, targets, self._factor, self._local, indptr, places, factors, sources
         )
+        places, factors, sources = places[:count].copy(), factors[:count].copy(), np.sort(sources[:num_sources])
+        self._local[sources] = np.arange(num_sources, dtype=np.int32)
+        indices = np.empty(count + PADDING, np.int32)[:count]
+        indices[:] = self._local[graph.indices[places]]
+        target_index = self._local[targets]
+        self._local[sources] = -1
+        weighted = graph.weight is not None
+        return Hop(sources.astype(np.int32), target_index, indptr, indices, places if weighted else None, factors)
 
-    def _places(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the edges of ``nodes`` are in the graph's ``indices``, one node after the other, and how many each
-        has."""
-        first = self._graph.indptr[nodes]
-        counts = self._graph.indptr[nodes + 1] - first
-        before = np.cumsum(counts) - counts
-        return np.repeat(first - before, counts) + np.arange(counts.sum()), counts
+    def _num_arcs(self, nodes: np.ndarray) -> int:
+        """How many edges lead to ``nodes``."""
+        return int((self._graph.indptr[nodes + 1] - self._graph.indptr[nodes]).sum())
 
 
 def inclusion(weights: np.ndarray, size: int) -> np.ndarray:
@@ -119,11 +120,11 @@ def inclusion(weights: np.ndarray, size: int) -> np.ndarray:
     """
     if len(weights) <= size:
         return np.ones(len(weights))
-    falling = np.sort(weights)[::-1].astype(np.float64)
-    rest = np.cumsum(falling[::-1])[::-1]  # the sum of each weight and of those after it
+    falling = np.sort(np.partition(weights, -size)[-size:])[::-1].astype(np.float64)  # the largest ones
+    rest = weights.sum(dtype=np.float64) - np.cumsum(falling) + falling  # the sum of each weight and of those after it
     certain = np.arange(size)  # how many have the probability 1
-    scale = (size - certain) / rest[:size]
-    return np.minimum(1.0, scale[np.argmax(scale * falling[:size] <= 1)] * weights)
+    scale = (size - certain) / rest
+    return np.minimum(1.0, scale[np.argmax(scale * falling <= 1)] * weights)
 
 
 def layer(graph: HostGraph, num_hops: int, seed: int, sizes: list[int]) -> LayerBatches:
