@@ -10,6 +10,7 @@ from fullgnn.bench.alone import config_alone
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.epoch import separate_parts, single_process
 from fullgnn.bench.problem import load_graph
+from fullgnn.bench.sampling import Ours, setting_of
 from fullgnn.config.keys import choices
 from fullgnn.distributed import World
 from fullgnn.errors import UnsupportedError
@@ -276,6 +277,27 @@ def test_presets_of_minibatch(ranks, tmp_path: Path) -> None:
     assert last["targets"] == 50 and first["targets"] == last["sources"] and first["edges"] > last["edges"] > 50
     assert drawn["parameter_bytes"] == 4 * (32 * 16 + 16 + 16 * 7 + 7) and drawn["operations"]["count"] > 10
     assert 50 <= drawn["layers"][1]["sources"] < 90 and "steps_ms" in drawn  # about 9 nodes besides the targets
+
+
+def test_the_rank_that_draws_most_is_described(ranks, tmp_path: Path) -> None:
+    """Parts of two ranks draw differently; the record has the counts of the busier one, which rank 0 need not be."""
+    arguments = ["op=minibatch", "graph=rmat", "fanouts=[3,2]", "batch_size=60", "batches=2", "hidden=4", "peers=[]"]
+    arguments += ["overrides=['dataset.num_nodes=300','dataset.num_edges=900']", f"out={tmp_path}"]
+    arguments += ["presets=['default','default loader.split=pagraph']"]
+    ranks(2)(operate, *arguments)
+    found = [one["details"]["counts"]["sampled_edges"] for one in read(tmp_path)["measurements"]]
+    drawn = ranks(2)(edges_of_parts, *arguments)
+    assert len({*drawn}) == 2 and found[1] == max(drawn)
+
+
+def edges_of_parts(world: World, *arguments: str) -> float:
+    """The median of what this rank draws in a batch, counted by its loader, over the same rounds."""
+    cfg = load_bench(*SHORT, *arguments, f"nproc={world.size}")
+    graph = load_graph(cfg)
+    job = Ours(cfg, setting_of(cfg), world, graph, "default loader.split=pagraph")
+    for _ in range(4):
+        job.step(cfg.batches)
+    return job._median("counts")["sampled_edges"]
 
 
 def test_a_directed_graph_without_peers(ranks, tmp_path: Path) -> None:
