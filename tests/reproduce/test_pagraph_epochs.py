@@ -44,7 +44,7 @@ def setting(ranks: int = 1) -> tuple[Config, Setting]:
 
 
 def details(**others: Any) -> dict[str, Any]:
-    """Of a batch of 3 targets that read 7 nodes, which read 19; a layer has one matrix and no bias."""
+    """What is counted of a batch: 3 targets read 7 nodes, which read 19; a layer has one matrix and no bias."""
     layers = [{"sources": 19, "targets": 7, "edges": 14}, {"sources": 7, "targets": 3, "edges": 6}]
     return {
         "steps_ms": {"sample": 0.5},

@@ -50,7 +50,7 @@ def sum_of_row(edge, end, ahead, columns, values, base, x_stride, last, zero, pl
 
     Args:
         ahead: edges from the one that is added to the one whose row of X is prefetched.
-        base: address of the first column of X; x_stride: its row stride in bytes.
+        base: address of the first column of X; x_stride: bytes from one row of X to the next.
         last: offset of the last vector of a row, in bytes.
         zero: a row of zeros.
         place: address of the row in the output, where sums of a row of many edges are kept.

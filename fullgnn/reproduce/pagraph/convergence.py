@@ -22,7 +22,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 COLUMNS = ("accuracy", "spread", "epochs", "time")
 SHARE = 0.99
-"""Of the accuracy that every run reaches: what is to be reached."""
+"""The accuracy whose time is told is this part of the one that every run reaches at its best."""
 
 
 @dataclass(frozen=True)

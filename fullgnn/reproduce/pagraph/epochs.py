@@ -85,17 +85,17 @@ class Batch:
 
     @property
     def loading(self) -> float:
-        """Of the features."""
+        """Seconds in which the features come to the device."""
         return self.gather + self.transfer
 
     @property
     def in_turn(self) -> float:
-        """Of one step after the other."""
+        """Seconds, if each step waits for the one before it."""
         return self.sample + self.loading + self.compute + self.waiting
 
     @property
     def overlapped(self) -> float:
-        """Where batches are made and loaded while others are computed."""
+        """Seconds, if a batch is drawn and loaded while the one before it is computed."""
         return max(self.sample + self.loading, self.compute + self.waiting)
 
 
