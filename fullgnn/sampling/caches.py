@@ -30,8 +30,15 @@ log = logging.getLogger(__name__)
 RESERVE_MEGABYTES = 1000.0
 """What a cache of automatic size leaves of the device, as PaGraph does."""
 
-CLOSE = 1.02
+CLOSE = 1.01
 """``cache=auto`` prefers the simpler of two caches, if it fetches at most so many times the bytes of the other."""
+
+FEW_ROWS = 1000
+"""``cache=auto`` counts further epochs until the best cache fetches so many rows: the difference of a few rows is
+chance."""
+
+MOST_EPOCHS = 8
+"""``cache=auto`` counts at most so many epochs."""
 
 
 class Accesses:
@@ -175,8 +182,8 @@ class CacheExactly(Sized):
 class CacheByCount(Sized):
     """The simplest of the caches above that fetches about as few bytes as the best of them.
 
-    When it is first asked, the rows that two epochs read are counted, and what each cache would fetch in the second of
-    them, with the rows that change for it.
+    When it is first asked, the rows that epochs 0 and 1 read are counted, and what each cache would fetch in epoch 1,
+    with the rows that change for it. Where that is little, epochs 2, 3, ... are counted too, which are short then.
     """
 
     horizon: int | None = None
@@ -191,21 +198,28 @@ class CacheByCount(Sized):
 
     def _choose(self, accesses: Accesses) -> Cache:
         room, degree = accesses.room(self.megabytes), CacheByDegree(self.megabytes)
-        if room in (0, accesses.graph.num_nodes):
+        if room in (0, len(accesses.nodes)):
             return degree
-        before, counts, readers = accesses.counts(0), accesses.counts(1), accesses.num_readers()
-        exact = [most(min(room, int(np.count_nonzero(one))), one) for one in (before, counts)]
-        changes = np.setdiff1d(exact[1], exact[0], assume_unique=True)
-        found: dict[str, tuple[Cache, int]] = {
-            "degree": (degree, _misses(counts, most(room, readers))),
-            "presample": (CacheByPresampling(self.megabytes), _misses(counts, most(room, before, readers))),
-            "exact": (CacheExactly(self.megabytes), _misses(counts, exact[1]) + len(changes)),
+        caches: dict[str, Cache] = {
+            "degree": degree,
+            "presample": CacheByPresampling(self.megabytes),
+            "exact": CacheExactly(self.megabytes),
         }
-        least = min(misses for _, misses in found.values())
-        name = next(name for name, (_, misses) in found.items() if misses <= CLOSE * least)
-        said = ", ".join(f"{name} {misses * accesses.row_bytes / 1e6:.1f} MB" for name, (_, misses) in found.items())
-        log.info("cache=auto: as cache=%s; an epoch of a rank would fetch: %s", name, said)
-        return found[name][0]
+        kept = {name: cache.rows(accesses, 0) for name, cache in caches.items()}
+        fetched = dict.fromkeys(caches, 0)
+        for epoch in range(1, 1 + MOST_EPOCHS):
+            counts, exact = accesses.counts(epoch), caches["exact"].rows(accesses, epoch)
+            fetched["exact"] += len(np.setdiff1d(exact, kept["exact"], assume_unique=True))
+            kept["exact"] = exact
+            for name, rows in kept.items():
+                fetched[name] += _misses(counts, rows)
+            if (least := min(fetched.values())) >= FEW_ROWS:
+                break
+        name = next(name for name, num_rows in fetched.items() if num_rows <= CLOSE * least)
+        said = ", ".join(f"{one} {num_rows * accesses.row_bytes / 1e6:.1f} MB" for one, num_rows in fetched.items())
+        when = "in epoch 1" if epoch == 1 else f"in epochs 1 to {epoch}"
+        log.info("cache=auto: as cache=%s; a rank would fetch %s: %s", name, when, said)
+        return caches[name]
 
 
 def most(count: int, *scores: np.ndarray) -> np.ndarray:
