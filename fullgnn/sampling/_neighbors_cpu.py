@@ -53,6 +53,7 @@ def sample(
     cumulative,
     weights,
     fanouts,
+    first_hop,
     how,
     key_0,
     key_1,
@@ -80,6 +81,7 @@ def sample(
         cumulative: (nnz,) float64 running sums of the weights of each row, for WEIGHTED_REPLACE; else (0,).
         weights: (nnz,) float64, for the weighted draws; else (0,).
         fanouts: (num_hops,) int64, -1 for all neighbours.
+        first_hop: the number of the first one of these hops in the batch.
         key_0, key_1, epoch: 32 bits each, in uint64.
         bits, summary: the two levels of the bitmap of each thread, zeros before and after.
         joined, rank: (words,) uint64 and (words,) int32, of any content.
@@ -115,7 +117,7 @@ def sample(
     num_targets = sizes[0, 3]
     first_target = 0
     for h in range(num_hops):
-        fanout = fanouts[h]
+        fanout, hop = fanouts[h], np.uint64(first_hop + h)
         first_start, first_edge, first_source = sizes[h, 0], sizes[h, 1], sizes[h, 2]
         targets = nodes[first_target : first_target + num_targets]
         chunk_edges, chunk_nodes = all_chunk_edges[h], all_chunk_nodes[h]
@@ -150,15 +152,15 @@ def sample(
                 num_drawn = 0
                 if fanout >= 0 and how <= UNIFORM_REPLACE:
                     marks = _draw_uniform(
-                        indptr, targets, begin, end, fanout, how, np.uint64(h), key_0, key_1, epoch, address,
-                        counter_node, counter_group, word, marks, drawn,
+                        indptr, targets, begin, end, fanout, how, hop, key_0, key_1, epoch, address, counter_node,
+                        counter_group, word, marks, drawn,
                     )  # fmt: skip
                 elif fanout >= 0:
                     num_drawn = 0
                     for i in range(begin, end):
                         num_drawn += _draw_weighted(
-                            indptr, cumulative, weights, targets[i], fanout, how, np.uint64(h), key_0, key_1, epoch,
-                            found_key, found_place, drawn[num_drawn:], row_factor[num_drawn:],
+                            indptr, cumulative, weights, targets[i], fanout, how, hop, key_0, key_1, epoch, found_key,
+                            found_place, drawn[num_drawn:], row_factor[num_drawn:],
                         )  # fmt: skip
                 else:
                     for i in range(begin, end):
@@ -260,6 +262,43 @@ def sample(
                     flags &= flags - ONE
         take_ticket(tickets[1, phase:].ctypes.data)
     _wait(tickets[1, phase:].ctypes.data, num_chunks)
+
+
+@numba.njit(cache=True, nogil=True)
+def count_nodes(nodes, counts):
+    """Add 1 to the (num_nodes,) ``counts`` of each of some ``nodes``, which are distinct."""
+    for node in nodes:
+        counts[node] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def count_reads(targets, starts, sources, bits, targets_of_hop, counts):
+    """Add 1 to the (num_nodes,) ``counts`` of every node whose features a batch reads.
+
+    Args:
+        targets: GLOBAL ids of the batch.
+        starts: (num_hops, num_nodes + 1) int64: at hop h node i reads ``sources[starts[h, i] : starts[h, i + 1]]``.
+        bits: (words,) uint64, a bit for each node; zeros before and after.
+        targets_of_hop: (words,) uint64 of any content.
+    """
+    for target in targets:
+        bits[np.uint64(target) >> S6] |= ONE << (np.uint64(target) & M63)
+    for h in range(len(starts)):
+        targets_of_hop[:] = bits
+        for w in range(len(bits)):
+            ones = targets_of_hop[w]
+            while ones:
+                node = np.uint64(w) << S6 | lowest_one(ones)
+                ones &= ones - ONE
+                for place in range(starts[h, node], starts[h, node + ONE]):
+                    u = np.uint64(sources[place])
+                    bits[u >> S6] |= ONE << (u & M63)
+    for w in range(len(bits)):
+        ones = bits[w]
+        bits[w] = ZERO
+        while ones:
+            counts[np.uint64(w) << S6 | lowest_one(ones)] += 1
+            ones &= ones - ONE
 
 
 @numba.njit(inline="always")

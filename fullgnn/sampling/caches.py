@@ -66,7 +66,7 @@ class Accesses:
         """(num_nodes,) int32: how many batches of ``epoch`` read the row of each node on this rank.
 
         The draws are a function of the seed, the epoch, the hop and the node, so they are made ahead here, which takes
-        as long as drawing takes in an epoch. Epochs that are never trained, 0 and below, may be asked for.
+        at most as long as drawing takes in an epoch. Epochs that are never trained, 0 and below, may be asked for.
         """
         return self._counts(epoch)
 

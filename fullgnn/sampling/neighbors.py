@@ -130,13 +130,50 @@ class NeighborSampler:
             one ``Hop`` for each fan-out, from the targets outwards: the sources of one are the targets of the next;
             none for a model that reads no neighbours.
         """
-        if not self.fanouts:
+        return self._draw(targets, epoch, self.fanouts, 0, num_threads)
+
+    def counts(self, batches: Sequence[np.ndarray], epoch: int) -> np.ndarray:
+        """(num_nodes,) int32: how many of the ``batches`` of ``epoch`` read the features of each node.
+
+        A node draws the same in all batches of an epoch, so every node draws once for each hop here, and the batches
+        follow these draws.
+
+        Args:
+            batches: (num_targets,) GLOBAL ids of each batch.
+        """
+        from fullgnn.sampling._neighbors_cpu import count_reads
+
+        nodes, starts, sources, before = np.arange(self.num_nodes), [], [], 0
+        for number, fanout in enumerate(self.fanouts):
+            (hop,) = self._draw(nodes, epoch, (fanout,), number)  # its sources are all nodes: LOCAL ids are GLOBAL
+            starts.append(before + hop.indptr.astype(np.int64))
+            sources.append(hop.indices)
+            before += hop.num_edges
+        joined = np.concatenate([np.empty(0, np.int32), *sources])
+        all_starts = np.reshape(starts, (len(starts), self.num_nodes + 1)).astype(np.int64, copy=False)
+        # The threads' counts take no more memory than the draws.
+        num_threads = max(1, min(torch.get_num_threads(), len(joined) // self.num_nodes))
+        bits, targets_of_hop = np.zeros((2, num_threads, -(-self.num_nodes // 64)), np.uint64)
+        counts = np.zeros((num_threads, self.num_nodes), np.int32)
+
+        def count(thread: int) -> None:
+            for targets in batches[thread::num_threads]:
+                count_reads(targets, all_starts, joined, bits[thread], targets_of_hop[thread], counts[thread])
+
+        parallel_for(count, range(num_threads))
+        return counts.sum(0, dtype=np.int32)
+
+    def _draw(
+        self, targets: np.ndarray, epoch: int, fanouts: Sequence[int], first_hop: int, num_threads: int | None = None
+    ) -> list[Hop]:
+        """The hops of a batch with these ``fanouts``, the first of which is its hop ``first_hop``; see ``sample``."""
+        if not fanouts:
             return []
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.sampling._neighbors_cpu import PHASES, sample
 
         num_threads = torch.get_num_threads() if num_threads is None else num_threads
-        sizes, (num_starts, num_edges, num_nodes) = self._most(len(targets))
+        sizes, (num_starts, num_edges, num_nodes) = self._most(len(targets), fanouts)
         num_threads = num_threads if num_edges >= MIN_SHARED_EDGES else 1
         num_chunks = num_threads * CHUNKS_PER_THREAD if num_threads > 1 else 1
         if num_threads not in self._scratch:
@@ -148,8 +185,8 @@ class NeighborSampler:
         target_index = np.empty(num_nodes, np.int32)
         places = np.empty(num_edges if self.keep_places else 0, np.int64)
         factors = np.empty(num_edges if self.draw.weighted else 0, np.float64)
-        tickets = np.zeros((2, len(self.fanouts) * PHASES + 1), np.int64)
-        per_chunk = np.zeros((2, len(self.fanouts), num_chunks), np.int64)
+        tickets = np.zeros((2, len(fanouts) * PHASES + 1), np.int64)
+        per_chunk = np.zeros((2, len(fanouts), num_chunks), np.int64)
         words = (np.uint64(word) for word in (*self.key, epoch & LOW))
         shared = (
             num_chunks,
@@ -157,7 +194,8 @@ class NeighborSampler:
             self.indices,
             self._cumulative,
             self._weights,
-            np.array(self.fanouts, np.int64),
+            np.array(fanouts, np.int64),
+            first_hop,
             int(self.draw),
             *words,
             scratch.bits,
@@ -191,15 +229,15 @@ class NeighborSampler:
             first_target = first_source
         return hops
 
-    def _most(self, num_targets: int) -> tuple[np.ndarray, tuple[int, int, int]]:
+    def _most(self, num_targets: int, fanouts: Sequence[int]) -> tuple[np.ndarray, tuple[int, int, int]]:
         """Where each hop begins in arrays that hold the largest batch of ``num_targets``, and their lengths.
 
         The memory of an array that a batch does not reach is never touched.
         """
-        sizes = np.zeros((len(self.fanouts), 6), np.int64)
+        sizes = np.zeros((len(fanouts), 6), np.int64)
         starts, edges, nodes, most = 0, 0, num_targets, num_targets
         sizes[0, 3] = num_targets
-        for row, fanout in zip(sizes, self.fanouts):
+        for row, fanout in zip(sizes, fanouts):
             drawn = len(self.indices) if fanout == ALL else most * fanout
             if not (fanout != ALL and self.draw in (Draw.UNIFORM_REPLACE, Draw.WEIGHTED_REPLACE)):
                 drawn = min(drawn, len(self.indices))

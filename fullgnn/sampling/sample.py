@@ -74,14 +74,7 @@ class BatchSampler:
 
     def sample(self, epoch: int, number: int) -> Sample:
         """Draw what this rank reads of batch ``number`` of ``epoch``."""
-        if epoch != self._epoch:
-            self._epoch, self._orders = epoch, [epoch_order(items, self._seed, epoch) for items in self._items]
-        batches = [batch_of(order, self._step, number) for order in self._orders]
-        if self.num_parts:
-            batch, own = np.concatenate(batches), np.sort(batches[self._rank])
-        else:
-            (batch,) = batches
-            own = self.sampler.part(batch, self._rank, self._num_ranks)
+        batch, own = self._items_of(epoch, number)
         total = self._task.total(self.labels[torch.from_numpy(self.sampler.targets(batch))])
         whole = (batch,) if getattr(self.sampler, "reads_batch", False) else ()
         found = Sample(self.sampler.targets(own), self.sampler.sample(own, epoch, *whole), total)
@@ -91,10 +84,29 @@ class BatchSampler:
 
     def counts(self, epoch: int) -> np.ndarray:
         """(num_nodes,) int32: how many batches of ``epoch`` read the features of each node on this rank."""
-        found = np.zeros(self.graph.num_nodes, np.int32)
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+        from fullgnn.sampling._neighbors_cpu import count_nodes
+
+        if hasattr(self.sampler, "counts"):
+            counts = self.sampler.counts(
+                [self._items_of(epoch, number)[1] for number in range(self.num_batches)], epoch
+            )
+            if counts is not None:
+                return counts
+        counts = np.zeros(self.graph.num_nodes, np.int32)
         for number in range(self.num_batches):
-            found[self.sample(epoch, number).inputs] += 1
-        return found
+            count_nodes(self.sample(epoch, number).inputs, counts)
+        return counts
+
+    def _items_of(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The items of batch ``number`` of ``epoch``, over all ranks, and those of this rank."""
+        if epoch != self._epoch:
+            self._epoch, self._orders = epoch, [epoch_order(items, self._seed, epoch) for items in self._items]
+        batches = [batch_of(order, self._step, number) for order in self._orders]
+        if self.num_parts:
+            return np.concatenate(batches), np.sort(batches[self._rank])
+        (batch,) = batches
+        return batch, self.sampler.part(batch, self._rank, self._num_ranks)
 
     def usual_size(self) -> tuple[int, int]:
         """See ``Sampler.usual_size``, of a part of a whole batch."""

@@ -5,7 +5,8 @@ first, such as clusters, has an attribute ``prepare(graph, seed, **own keys)``, 
 that it returns by name are then in ``graph.extra`` on every rank; ``remarks(graph.extra)`` may say what was found, see
 ``graph/remarks.py``, and ``check(graph, needs)`` refuse a graph before. A sampler that can draw on a GPU has a method
 ``on_gpu(device)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there. The ``sample`` of a sampler with
-the attribute ``reads_batch`` = True is also given the items of the whole batch, over all ranks.
+the attribute ``reads_batch`` = True is also given the items of the whole batch, over all ranks. A sampler that counts
+the reads of an epoch without drawing each batch has a method ``counts(batches, epoch)``, see ``NeighborBatches``.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler
 from fullgnn.sampling.hop import PADDING, Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
+
+MOST_COUNTED_BYTES = 1 << 29
+"""The draws of all nodes in an epoch may take so much memory, where the reads of an epoch are counted by them."""
 
 
 class Sampler(Protocol):
@@ -73,6 +77,21 @@ class NeighborBatches(TrainingNodes):
     def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop | HopTensors]:
         """See ``Sampler``."""
         return (self._gpu or self.drawing).sample(items, epoch)
+
+    def counts(self, batches: Sequence[np.ndarray], epoch: int) -> np.ndarray | None:
+        """(num_nodes,) int32: how many of the ``batches`` of ``epoch``, each the items of a rank, read each node's
+        features; None: drawing each batch takes less time or memory, or is done on a GPU."""
+        num_nodes, mean_degree = self.drawing.num_nodes, len(self.drawing.indices) / self.drawing.num_nodes
+        num_items, fanouts = max(map(len, batches), default=0), self.drawing.fanouts
+        once = drawn = 0.0  # edges of one draw of every node at every hop, and those of all batches
+        for number, fanout in enumerate(fanouts):
+            edges = mean_degree if fanout == ALL else min(fanout, mean_degree)
+            once += edges * num_nodes
+            drawn += edges * usual_inputs(num_items, fanouts[:number], mean_degree, num_nodes) * len(batches)
+        edge_bytes = 4 + 8 * self.drawing.keep_places + 8 * self.drawing.draw.weighted
+        if self._gpu is not None or 2 * once > drawn or edge_bytes * once > MOST_COUNTED_BYTES:
+            return None
+        return self.drawing.counts(batches, epoch)
 
     def usual_size(self, num_items: int) -> tuple[int, int]:
         """See ``Sampler``."""

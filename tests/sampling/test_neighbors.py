@@ -116,6 +116,21 @@ def test_a_node_has_the_same_neighbours_in_every_batch() -> None:
             assert of_part.items() <= of_whole.items()
 
 
+@pytest.mark.parametrize("fanouts", [[], *HOPS], ids=str)
+@pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
+@pytest.mark.parametrize("by_weight", [False, True], ids=["uniform", "weighted"])
+def test_counted_reads_are_those_of_the_batches(fanouts: list[int], replace: bool, by_weight: bool) -> None:
+    indptr, indices = random_graph(500, 12)
+    weight = random_weights(indptr) if by_weight else None
+    sampler = NeighborSampler(indptr, indices, fanouts, weight, replace, by_weight, SEED)
+    batches = [*(chosen(500, 3, seed) for seed in range(7)), np.empty(0, np.int64)]
+    for epoch in (1, 2):
+        read = [batch if not fanouts else sampler.sample(batch, epoch)[-1].sources for batch in batches]
+        wanted = np.bincount(np.concatenate(read), minlength=500)
+        found = sampler.counts(batches, epoch)
+        assert found.dtype == np.int32 and np.array_equal(found, wanted) and wanted.max() > 1
+
+
 def test_every_edge_exists_none_twice_and_fanouts_are_kept() -> None:
     indptr, indices = random_graph(20_000, 30)
     fanouts = [15, 10, 5]
@@ -145,6 +160,7 @@ def test_an_empty_batch_and_a_graph_without_edges() -> None:
     nothing = NeighborSampler(np.zeros(6, np.int64), np.empty(0, np.int32), [3, ALL], replace=True)
     for hop in nothing.sample(np.array([1, 4]), 1):
         assert hop.sources.tolist() == [1, 4] and hop.indptr.tolist() == [0, 0, 0]
+    assert nothing.counts([np.array([1, 4])], 1).tolist() == [0, 1, 0, 0, 1]
 
 
 def star(degree: int) -> tuple[np.ndarray, np.ndarray]:

@@ -55,6 +55,23 @@ def batches_of(graph: Graph, weighted: bool = False) -> BatchSampler:
     return BatchSampler(host, sampler, MultiClass(LabelFacts(4, num_train=360)), 50, 3)
 
 
+def test_reads_are_counted_by_one_draw_of_every_node_where_that_is_less_work(graph, monkeypatch) -> None:
+    called = []
+    drawn_once = NeighborSampler.counts
+    monkeypatch.setattr(NeighborSampler, "counts", lambda *args: called.append(1) or drawn_once(*args))
+    found = {}
+    for size in (360, 50):
+        host = HostGraph.of(graph, NEEDS, "float32")
+        sampler = NeighborBatches(host, NeighborSampler(host.indptr, host.indices, [5, 3, 3], seed=3))
+        batches = BatchSampler(host, sampler, MultiClass(LabelFacts(4, num_train=360)), size, 3)
+        read = [batches.sample(2, number).inputs for number in range(batches.num_batches)]
+        assert np.array_equal(batches.counts(2), np.bincount(np.concatenate(read), minlength=NUM_NODES))
+        found[size] = len(called)
+    assert found == {360: 0, 50: 1}
+    monkeypatch.setattr("fullgnn.sampling.samplers.MOST_COUNTED_BYTES", 1000)
+    assert batches.counts(2).sum() == sum(map(len, read)) and len(called) == 1
+
+
 def make_workers(
     batches: BatchSampler,
     num_workers: int = 2,
