@@ -265,13 +265,6 @@ def sample(
 
 
 @numba.njit(cache=True, nogil=True)
-def count_nodes(nodes, counts):
-    """Add 1 to the (num_nodes,) ``counts`` of each of some ``nodes``, which are distinct."""
-    for node in nodes:
-        counts[node] += 1
-
-
-@numba.njit(cache=True, nogil=True)
 def count_reads(targets, starts, sources, bits, targets_of_hop, counts):
     """Add 1 to the (num_nodes,) ``counts`` of every node whose features a batch reads.
 

@@ -135,22 +135,23 @@ class NeighborSampler:
     def counts(self, batches: Sequence[np.ndarray], epoch: int) -> np.ndarray:
         """(num_nodes,) int32: how many of the ``batches`` of ``epoch`` read the features of each node.
 
-        A node draws the same in all batches of an epoch, so every node draws once for each hop here, and the batches
-        follow these draws.
+        A node has the same neighbours in all batches of an epoch, so the neighbours of every node are drawn once for
+        each hop, and each batch finds its inputs in them.
 
         Args:
             batches: (num_targets,) GLOBAL ids of each batch.
         """
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.sampling._neighbors_cpu import count_reads
 
-        nodes, starts, sources, before = np.arange(self.num_nodes), [], [], 0
+        nodes, sources = np.arange(self.num_nodes), [np.empty(0, np.int32)]
+        starts, before = np.empty((len(self.fanouts), self.num_nodes + 1), np.int64), 0
         for number, fanout in enumerate(self.fanouts):
             (hop,) = self._draw(nodes, epoch, (fanout,), number)  # its sources are all nodes: LOCAL ids are GLOBAL
-            starts.append(before + hop.indptr.astype(np.int64))
+            np.add(hop.indptr, before, out=starts[number])
             sources.append(hop.indices)
             before += hop.num_edges
-        joined = np.concatenate([np.empty(0, np.int32), *sources])
-        all_starts = np.reshape(starts, (len(starts), self.num_nodes + 1)).astype(np.int64, copy=False)
+        joined = np.concatenate(sources)
         # The threads' counts take no more memory than the draws.
         num_threads = max(1, min(torch.get_num_threads(), len(joined) // self.num_nodes))
         bits, targets_of_hop = np.zeros((2, num_threads, -(-self.num_nodes // 64)), np.uint64)
@@ -158,7 +159,7 @@ class NeighborSampler:
 
         def count(thread: int) -> None:
             for targets in batches[thread::num_threads]:
-                count_reads(targets, all_starts, joined, bits[thread], targets_of_hop[thread], counts[thread])
+                count_reads(targets, starts, joined, bits[thread], targets_of_hop[thread], counts[thread])
 
         parallel_for(count, range(num_threads))
         return counts.sum(0, dtype=np.int32)

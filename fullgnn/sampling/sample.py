@@ -84,18 +84,14 @@ class BatchSampler:
 
     def counts(self, epoch: int) -> np.ndarray:
         """(num_nodes,) int32: how many batches of ``epoch`` read the features of each node on this rank."""
-        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.sampling._neighbors_cpu import count_nodes
-
         if hasattr(self.sampler, "counts"):
-            counts = self.sampler.counts(
-                [self._items_of(epoch, number)[1] for number in range(self.num_batches)], epoch
-            )
+            own = [self._items_of(epoch, number)[1] for number in range(self.num_batches)]
+            counts = self.sampler.counts(own, epoch)
             if counts is not None:
                 return counts
         counts = np.zeros(self.graph.num_nodes, np.int32)
         for number in range(self.num_batches):
-            count_nodes(self.sample(epoch, number).inputs, counts)
+            counts[self.sample(epoch, number).inputs] += 1
         return counts
 
     def _items_of(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:

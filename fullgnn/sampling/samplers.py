@@ -22,7 +22,7 @@ from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 
 MOST_COUNTED_BYTES = 1 << 29
-"""The draws of all nodes in an epoch may take so much memory, where the reads of an epoch are counted by them."""
+"""The reads of an epoch are counted by one draw of every node only if these draws take at most so much memory."""
 
 
 class Sampler(Protocol):
@@ -89,7 +89,8 @@ class NeighborBatches(TrainingNodes):
             once += edges * num_nodes
             drawn += edges * usual_inputs(num_items, fanouts[:number], mean_degree, num_nodes) * len(batches)
         edge_bytes = 4 + 8 * self.drawing.keep_places + 8 * self.drawing.draw.weighted
-        if self._gpu is not None or 2 * once > drawn or edge_bytes * once > MOST_COUNTED_BYTES:
+        num_bytes = edge_bytes * once + 8 * num_nodes * len(fanouts)
+        if self._gpu is not None or 2 * once > drawn or num_bytes > MOST_COUNTED_BYTES:
             return None
         return self.drawing.counts(batches, epoch)
 
