@@ -5,6 +5,7 @@ The way of a batch: ``batches`` (which training nodes), ``samplers`` and ``neigh
 ``setup`` puts them together, and evaluates the model exactly on the full graph.
 """
 
+from fullgnn.codecs import BFloat16, Unencoded
 from fullgnn.sampling.caches import (
     Accesses,
     CacheAll,
@@ -15,7 +16,6 @@ from fullgnn.sampling.caches import (
     CacheNothing,
 )
 from fullgnn.sampling.clusters import cluster
-from fullgnn.sampling.codecs import BFloat16, Unencoded
 from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.layers import layer
 from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler

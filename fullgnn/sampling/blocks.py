@@ -18,8 +18,9 @@ from torch import Tensor
 
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.hop import Hop, HopTensors
-from fullgnn.sampling.host_graph import HostGraph, read_only_tensor
+from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.products import SampledProduct, ScaledMatrix, Transposition
 from fullgnn.sampling.rows import HopEdges, Rows
 from fullgnn.schemes.base import Needs

@@ -1,6 +1,6 @@
 """The way of the features from the host to the device of a rank: sources of rows that wrap one another.
 
-    HostRows    the rows of all nodes on the host, encoded (``codecs.py``), once on each machine
+    HostRows    the rows of all nodes on the host, encoded (``fullgnn.codecs``), once on each machine
     Cached      a source, some of whose rows stay on the device (``caches.py``)
     Decoded     a source, whose rows a codec decodes on the device
     InPlace     a source, whose rows the first layer reads where they lie, if the device is the CPU
@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.codecs import Codec
 from fullgnn.errors import DataError
+from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
-from fullgnn.sampling.codecs import Codec
-from fullgnn.sampling.host_graph import read_only_tensor
 from fullgnn.schemes.block import InputRows
 
 FILLED_BYTES = 1 << 26
@@ -171,7 +171,7 @@ class Decoded(_Wrapping):
     """Features of ``dtype``, of the encoded rows of ``source``.
 
     Args:
-        state: what the codec has learnt of all rows, see ``codecs.py``.
+        state: what the codec has learnt of all rows, see ``fullgnn.codecs``.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout.mask import LOW
 from fullgnn.kernels.dropout.philox import rounds
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.hop import PADDING, HopTensors
-from fullgnn.sampling.host_graph import read_only_tensor
 from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
 
 Places = tuple[Tensor, Tensor, Tensor | None]

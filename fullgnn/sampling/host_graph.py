@@ -1,31 +1,22 @@
 """The graph as the processes of one machine read it: on the host, in its original order, once for all of them."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
+from fullgnn.codecs import Features
 from fullgnn.graph import Graph, row_sums
 from fullgnn.graph.normalize import check_entries
 from fullgnn.schemes.base import Needs
 
-
-def read_only_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor on the memory of ``array``, which other processes may read too: nobody writes to it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+Encode = Callable[[Features], tuple[np.ndarray, dict[str, np.ndarray]]]
+"""Maps features to encoded rows and to what the codec has learnt."""
 
 
-Encode = Callable[[np.ndarray, str], tuple[np.ndarray, dict[str, np.ndarray]]]
-"""Maps features, and the dtype of the run, to encoded rows and to what the codec has learnt."""
-
-
-def as_they_are(features: np.ndarray, dtype: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def as_they_are(features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The encoding of a codec that changes nothing."""
-    return np.ascontiguousarray(features, dtype=dtype), {}
+    return features.whole(), {}
 
 
 _ALWAYS = "indptr", "indices", "features", "labels", "train"
@@ -38,7 +29,7 @@ class HostGraph:
     indptr: np.ndarray  # (num_nodes + 1,) int64
     indices: np.ndarray  # (num_edges,) int32; row i holds the nodes that node i reads from, ascending
     weight: np.ndarray | None  # (num_edges,) float32 or float64; None: all 1
-    features: np.ndarray  # (num_nodes, W) encoded rows, see ``codecs.py``
+    features: np.ndarray  # (num_nodes, W) encoded rows, see ``fullgnn.codecs``
     labels: np.ndarray  # as ``Graph.labels``
     train: np.ndarray  # (num_train,) int64, the training nodes, ascending
     row_sums: dict[bool, np.ndarray] = field(default_factory=dict)
@@ -46,7 +37,7 @@ class HostGraph:
     extra: dict[str, np.ndarray] = field(default_factory=dict)
     """What the sampler has prepared, see ``samplers.py``."""
     codec_state: dict[str, np.ndarray] = field(default_factory=dict)
-    """What the codec has learnt of all features, see ``codecs.py``."""
+    """What the codec has learnt of all features, see ``fullgnn.codecs``."""
 
     @property
     def num_nodes(self) -> int:
@@ -74,7 +65,7 @@ class HostGraph:
         sums = {one.self_loops: row_sums(graph, one.self_loops, one.without_sums) for one in normalized}
         for one in needs.propagations:
             check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, np.dtype(dtype))
-        rows, state = encode(graph.features, dtype)
+        rows, state = encode(Features(graph.features, dtype, graph))
         return cls(
             graph.indptr.astype(np.int64, copy=False),
             graph.indices,

@@ -12,12 +12,13 @@ ranks have mapped it; its space on the disk is free again when they have ended.
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 
 import numpy as np
 
+from fullgnn.codecs import Codec, EncodedRows, Features
+from fullgnn.codecs.encoded import KIND, State, has_state
 from fullgnn.distributed import (
     World,
     all_gather_objects,
@@ -27,7 +28,6 @@ from fullgnn.distributed import (
     send_arrays,
 )
 from fullgnn.errors import DataError, quoted, reason_of
-from fullgnn.sampling.codecs import Codec
 from fullgnn.storage.arrays import DamagedArray, file_checksum, map_npy, row_blocks, write_npy
 from fullgnn.storage.atomic import replacing, writing_to
 from fullgnn.storage.cache import Cache
@@ -35,10 +35,7 @@ from fullgnn.storage.temporary import temporary_folder
 
 log = logging.getLogger(__name__)
 
-KIND = "encoded"
 _FILE = "__file__"  # name of the size and the checksum of the rows, beside the arrays of the codec's state
-
-State = dict[str, np.ndarray]
 
 
 class RowFiles(ExitStack):
@@ -54,8 +51,8 @@ class RowFiles(ExitStack):
         self._cache, self._keys = cache, keys
         self._path: Path | None = None
 
-    def write(self, codec: Codec, features: np.ndarray, dtype: str) -> tuple[np.ndarray, State]:
-        """Encode the (num_nodes, F) ``features``, as ``dtype``, to a file, unless it is there. Rank 0 calls this.
+    def write(self, codec: Codec, features: Features) -> tuple[np.ndarray, State]:
+        """Encode the ``features`` to a file, unless it is there. Rank 0 calls this.
 
         Returns:
             (num_nodes, W) rows, mapped and read-only, and the codec's state.
@@ -66,15 +63,15 @@ class RowFiles(ExitStack):
         if self._cache.folder is None:
             with writing_to("TMPDIR", gettempdir()):
                 self._path = self.enter_context(temporary_folder()) / "rows.npy"
-                state, _ = _encode_to(self._path, codec, features, dtype)
+                state, _ = _encode_to(self._path, codec, features)
             return map_npy(self._path, read_only=True), state
-        key = self._cache.key(codec=self._keys, features=features, dtype=dtype, mapped=True)
+        key = self._cache.key(codec=self._keys, **features.identity(), mapped=True)
         self._path = self._cache.folder / KIND / f"{key}.npy"
         kept = self._cache.load(KIND, key, lambda arrays: (arrays.pop(_FILE).tolist(), arrays))
         if kept is not None and _is_whole(self._path, kept[0]):
             return map_npy(self._path, read_only=True), kept[1]
         with writing_to("runtime.cache_dir", self._cache.folder), replacing(self._path) as temporary:
-            state, about = _encode_to(temporary, codec, features, dtype)
+            state, about = _encode_to(temporary, codec, features)
         self._cache.store(KIND, key, {_FILE: np.array(about), **state})
         return map_npy(self._path, read_only=True), state
 
@@ -110,13 +107,11 @@ class RowFiles(ExitStack):
         return on_every_rank(lambda: _mapped(local))  # its collective: nobody removes a file before all have mapped it
 
 
-def _encode_to(path: Path, codec: Codec, features: np.ndarray, dtype: str) -> tuple[State, tuple[int, int]]:
+def _encode_to(path: Path, codec: Codec, features: Features) -> tuple[State, tuple[int, int]]:
     """Write the encoded rows; returns the codec's state, and the size and the checksum of the file."""
-    learns = getattr(codec, "state", None)
-    if learns is None and getattr(codec, "by_rows", False) and len(features):
-        return {}, write_npy(path, _Encoded.of(codec, features, dtype))
-    about = write_npy(path, codec.encode(np.ascontiguousarray(features, dtype=dtype)))
-    return {} if learns is None else learns(), about
+    rows = EncodedRows.of(codec, features)
+    about = write_npy(path, codec.encode(features.whole()) if rows is None else rows)
+    return codec.state() if has_state(codec) else {}, about  # type: ignore[attr-defined]
 
 
 def _is_whole(file: Path, about: list[int]) -> bool:
@@ -142,25 +137,6 @@ def _mapped(path: Path) -> np.ndarray:
         return map_npy(path, read_only=True)
     except (OSError, DamagedArray) as error:
         raise DataError(f"{path} cannot be mapped ({quoted(reason_of(error))}): start the run again") from error
-
-
-@dataclass(frozen=True, eq=False)
-class _Encoded:
-    """Encoded rows, which are made when they are asked for."""
-
-    codec: Codec
-    features: np.ndarray
-    of_dtype: str  # that the codec is given
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @classmethod
-    def of(cls, codec: Codec, features: np.ndarray, dtype: str) -> "_Encoded":
-        one = codec.encode(np.ascontiguousarray(features[:1], dtype=dtype))
-        return cls(codec, features, dtype, (len(features), *one.shape[1:]), one.dtype)
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        return self.codec.encode(np.ascontiguousarray(self.features[rows], dtype=self.of_dtype))
 
 
 class _Received:

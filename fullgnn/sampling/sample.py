@@ -7,9 +7,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.hop import Hop, HopTensors
-from fullgnn.sampling.host_graph import HostGraph, read_only_tensor
+from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.pagraph import CrossFreeParts
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.tasks.task import NodeTask

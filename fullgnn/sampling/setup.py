@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 
+from fullgnn.codecs import Codec, Unencoded, encoded
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine import Job, distribute, evaluate, make_learner, make_scheme, with_input
@@ -25,7 +26,6 @@ from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
-from fullgnn.sampling.codecs import Codec, Unencoded, encoded
 from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows, InPlace
 from fullgnn.sampling.fit import Training

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from fullgnn.codecs import BFloat16, Codec, Features, Unencoded, encoded
 from fullgnn.distributed import world_of_one
 from fullgnn.errors import DataError
 from fullgnn.sampling.caches import Accesses, Cache, CacheNothing
-from fullgnn.sampling.codecs import BFloat16, Codec, Unencoded, encoded
 from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.cache import Cache as Files
@@ -132,18 +132,18 @@ def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pyt
     files, found = Files(str(tmp_path)), []
     Counted.encodings = 0
     for change in (0, 0, 1, 0):
-        found.append(encoded(Counted(), files, {"name": "counted"}, features + np.float32(change), "float32"))
+        found.append(encoded(Counted(), files, {"name": "counted"}, Features(features + np.float32(change), "float32")))
     assert Counted.encodings == 2  # for two graphs
     for rows, state in (found[1], found[3]):
         np.testing.assert_array_equal(rows, found[0][0])
         np.testing.assert_array_equal(state["step"], found[0][1]["step"])
-    encoded(Counted(), files, {"name": "counted", "bits": 7}, features, "float32")
+    encoded(Counted(), files, {"name": "counted", "bits": 7}, Features(features, "float32"))
     assert Counted.encodings == 3
     for file in (tmp_path / "encoded").iterdir():  # one bit of each is another one
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    rows, state = encoded(Counted(), files, {"name": "counted"}, features, "float32")
+    rows, state = encoded(Counted(), files, {"name": "counted"}, Features(features, "float32"))
     assert Counted.encodings == 4 and "cannot be read" in caplog.text
     source = Decoded(HostRows(rows, CPU), Counted(), torch.float32, state)
     np.testing.assert_allclose(source.fetch(np.arange(30)), features, atol=np.abs(features).max() / 250)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from fullgnn.codecs import BFloat16, Codec, Features, Unencoded
 from fullgnn.distributed import World, world_of_one
 from fullgnn.errors import ConfigError
 from fullgnn.prepare.source import prepare_folder
 from fullgnn.sampling import row_file
-from fullgnn.sampling.codecs import BFloat16, Codec, Unencoded
 from fullgnn.sampling.row_file import RowFiles
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage import arrays
@@ -69,7 +69,7 @@ def rows_of(
         mock.patch.object(row_file, "_sees", lambda path: near or sees_all),
     ):
         if world.rank == 0:
-            files.write(codec, FEATURES, "float32")
+            files.write(codec, Features(FEATURES, "float32"))
         rows = files.share(replace(world, local_size=local_size))
     return rows.copy(), rows.flags.writeable
 
@@ -107,7 +107,7 @@ def full_disk(world: World, failing: int) -> str:
     ):
         try:
             if world.rank == 0:
-                files.write(Unencoded(), FEATURES, "float32")
+                files.write(Unencoded(), Features(FEATURES, "float32"))
             files.share(replace(world, local_size=2))
         except ConfigError as error:
             return str(error)
@@ -123,13 +123,13 @@ def test_a_full_disk_is_one_line_on_every_rank(ranks, tmp_path: Path) -> None:
                 RowFiles(Cache(folder), {}) as files,
                 pytest.raises(ConfigError, match=f"^{name}=.* cannot be written"),
             ):
-                files.write(Unencoded(), FEATURES, "float32")
+                files.write(Unencoded(), Features(FEATURES, "float32"))
 
 
 def test_a_kept_file_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def found(features: np.ndarray = FEATURES, keys: str = "mine", dtype: str = "float32") -> tuple[np.ndarray, dict]:
         with RowFiles(Cache(str(tmp_path)), {"name": keys}) as files:
-            return files.write(Counted(), features, dtype)
+            return files.write(Counted(), Features(features, dtype))
 
     Counted.encodings = 0
     first = found()
@@ -178,7 +178,7 @@ def test_a_codec_that_encodes_rows_gets_some_at_a_time(tmp_path: Path) -> None:
 
     for codec, most in ((Watched(), 25), (AllAtOnce(), 1000)):
         with mock.patch.object(arrays, "_BLOCK", 250), RowFiles(Cache(None), {}) as files:
-            rows, _ = files.write(codec, FEATURES, "float64")
+            rows, _ = files.write(codec, Features(FEATURES, "float64"))
         assert codec.most == most
         np.testing.assert_array_equal(rows, BFloat16().encode(FEATURES.astype(np.float64)))
 
@@ -187,7 +187,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np, torch
-from fullgnn.sampling.codecs import BFloat16
+from fullgnn.codecs import BFloat16, Features
 from fullgnn.sampling.features import HostRows
 from fullgnn.sampling.row_file import RowFiles
 from fullgnn.storage.cache import Cache
@@ -201,7 +201,7 @@ if sys.argv[2] == "memory":
     BFloat16().encode(features)
 for folder in (None, sys.argv[3], sys.argv[3]):
     with RowFiles(Cache(folder), {}) as files:
-        rows, _ = files.write(BFloat16(), features, "float32")
+        rows, _ = files.write(BFloat16(), Features(features, "float32"))
     found = HostRows(rows, torch.device("cpu")).gather(np.array([0, 77, len(rows) - 1]))
     assert torch.equal(found.view(torch.bfloat16).float()[:, 0], torch.tensor([0.0, 77.0, 1024.0])), found
 print("done")

@@ -2,19 +2,21 @@
 
 Contract of a codec: a class whose keys are those of its YAML, with
 
-    encode(features) -> rows    of all nodes, on rank 0, once: (num_nodes, F) to (num_nodes, W) of any dtype
+    encode(features) -> rows    of some nodes or of all, on rank 0: (m, F) to (m, W) of any dtype
     decode(rows, dtype) -> x    of the inputs of a batch, on the device: (m, W) to (m, F) of ``dtype``
 
 A codec that learns something of all features, such as the scales of columns or a codebook, has also
 
-    state() -> arrays           what ``encode`` has learnt, by name, on rank 0
+    state() -> arrays           what it has learnt, by name, on rank 0
     load_state(tensors)         takes the same, on the device of a rank, before it decodes
 
-The state travels to every rank with the rows. With ``runtime.cache_dir`` rows and state are kept, and a later run with
-the same features and keys encodes nothing. The exact evaluation on the full graph reads the features of the dataset.
+It learns in ``learn(features)``, which is called once, before ``encode``, and can walk through all features or take a
+sample of them (``Features``). Then ``encode`` is called with some rows at a time, so that features which do not fit the
+memory can be encoded. A codec that has a state and no ``learn`` learns in ``encode``, which gets all features at once.
+So does one without a state, unless its attribute ``by_rows`` is True: it encodes each row by itself.
 
-A codec without a state whose attribute ``by_rows`` is True encodes each row by itself. With ``loader.map_features`` it
-is then called with some rows at a time, so that features which do not fit the memory can be encoded.
+Optional: ``decode_rows(table, index, dtype)``, the decoded rows ``index`` of a table of encoded ones, in one pass. What
+a codec has learnt must be the same bits for any number of threads.
 """
 
 from typing import Protocol
@@ -23,41 +25,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.sampling.host_graph import read_only_tensor
-from fullgnn.storage.cache import Cache
+from fullgnn.codecs.features import Features
+from fullgnn.kernels.support.read_only import read_only_tensor
 
 
 class Codec(Protocol):
     """Encodes rows of features on the host, and decodes them on the device."""
 
     def encode(self, features: np.ndarray) -> np.ndarray:
-        """(num_nodes, W), C-contiguous, of the (num_nodes, F) ``features``, which have the dtype of the run."""
+        """(m, W), C-contiguous, of the (m, F) ``features``, which have the dtype of the run."""
 
     def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """(m, F) features of ``dtype``, of (m, W) encoded rows, on their device."""
 
 
-def encoded(
-    codec: Codec, cache: Cache, keys: dict[str, object], features: np.ndarray, dtype: str
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The encoded rows of all nodes, and what the codec has learnt of them.
+class Learning(Codec, Protocol):
+    """A codec that learns something of all features before it encodes them."""
 
-    Args:
-        cache: keeps what a codec with a state has made.
-        keys: of the codec.
-        features: (num_nodes, F).
-        dtype: of the run.
-    """
-    features = np.ascontiguousarray(features, dtype=dtype)
-    learns = getattr(codec, "state", None)
-    if learns is None:
-        return codec.encode(features), {}
-    key = cache.key(codec=keys, features=features)
-    found = cache.load("encoded", key, lambda arrays: (arrays.pop("rows"), arrays))
-    if found is None:
-        found = codec.encode(features), learns()
-        cache.store("encoded", key, {"rows": found[0], **found[1]})
-    return found
+    def learn(self, features: Features) -> None:
+        """Learn what ``encode`` and ``decode`` need."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What was learnt, by name."""
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take what ``state`` has returned elsewhere; ``encode`` and ``decode`` can then be called."""
 
 
 class Unencoded:
