@@ -1,0 +1,110 @@
+"""Sparse features: where the largest and the smallest values of a row are, and a codebook of what they are.
+
+The columns are cut into groups of 256. Of each group a row keeps the positions of its k largest values, and of the k
+smallest of the others, in a byte each; values are not kept. The codebook of a group has 2 k numbers: the mean, over a
+sample of nodes, of the largest value, of the second largest, and so on. A decoded row has these at the positions, and
+zeros elsewhere.
+
+Equal values are ordered by their positions, and -0 equals 0. A group of w columns keeps at most floor(w / 2) of each.
+
+Source: Ma, Xu, Li and Zhong, "Accelerating training of large-scale graph neural networks through input feature
+sparsification" (2024).
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullgnn.codecs.features import Features
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+
+GROUP = 256
+"""Columns of a group: a position in it is one byte."""
+
+
+class TopK:
+    """Positions of the k largest and the k smallest values of every 256 columns, see the head of this file.
+
+    A row takes 2 k bytes a group, so that whole groups are 512 / k times smaller than in float32.
+
+    Args:
+        k: how many of the largest, and how many of the smallest values, from 1 to 128.
+        sample_nodes: how many nodes the codebook is the mean over.
+        seed: of that sample.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    def __init__(self, k: int, sample_nodes: int = 65536, seed: int = 0):
+        if not 1 <= k <= GROUP // 2:
+            raise ConfigError(f"codec.k={k} is out of range: give 1 to {GROUP // 2}")
+        if sample_nodes < 1:
+            raise ConfigError(f"codec.sample_nodes={sample_nodes} is out of range: give 1 or more")
+        self.k, self.sample_nodes, self.seed = k, sample_nodes, seed
+
+    def learn(self, features: Features) -> None:
+        """See ``Learning``: the codebook."""
+        from fullgnn.codecs._topk_cpu import add_values  # imports numba
+
+        self._set_shape(features.num_columns)
+        sample = features.sample(self.sample_nodes, self.seed)
+        sums = np.zeros(len(self._columns))
+        add_values(sample, self.encode(sample), self._columns, sums)
+        self._codebook = torch.from_numpy((sums / max(1, len(sample))).astype(np.float32))
+
+    def encode(self, features: np.ndarray) -> np.ndarray:
+        """See ``Codec``: (m, W) uint8, of each group the positions of its largest values, then of its smallest."""
+        from fullgnn.codecs._topk_cpu import positions  # imports numba
+
+        self._set_shape(features.shape[1])
+        codes = np.empty((len(features), len(self._columns)), np.uint8)
+        if codes.size:
+            slices = even_slices(len(features), PIECES)
+            parallel_for(lambda rows: positions(features[rows], self._counts, codes[rows]), slices)
+        return codes
+
+    def state(self) -> dict[str, np.ndarray]:
+        """See ``Learning``: the (W,) float32 codebook, and the number of columns."""
+        return {"codebook": self._codebook.numpy(), "num_columns": np.array([self._num_columns])}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """See ``Learning``."""
+        self._set_shape(int(tensors["num_columns"]))
+        self._codebook = tensors["codebook"]
+
+    def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """See ``Codec``."""
+        return self.decode_rows(rows, torch.arange(len(rows), device=rows.device), dtype)
+
+    def decode_rows(self, table: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
+        """(m, F) features of the rows ``index``, (m,) int64, of the (n, W) uint8 ``table``."""
+        out = torch.empty(len(index), self._num_columns, dtype=dtype, device=table.device)
+        codebook = self._codebook.to(dtype)
+        columns = torch.from_numpy(self._columns).to(table.device)
+        if gpu.runs_triton(table.device):
+            from fullgnn.codecs._topk_gpu import decode as on_gpu  # imports triton
+
+            on_gpu(table, index, columns.int(), codebook, out)
+            return out
+        if table.device.type != "cpu":
+            place = table.index_select(0, index) + columns
+            return out.zero_().scatter_(1, place, codebook.expand_as(place))
+        from fullgnn.codecs._topk_cpu import decode  # imports numba
+
+        arrays = table.numpy(), index.numpy(), self._columns, codebook.numpy(), out.numpy()
+
+        def some(rows: slice) -> None:
+            decode(arrays[0], arrays[1][rows], *arrays[2:4], arrays[4][rows])
+
+        parallel_for(some, even_slices(len(index), PIECES))
+        return out
+
+    def _set_shape(self, num_columns: int) -> None:
+        """Take the number of columns, and with it how many positions of which group a row keeps."""
+        widths = [min(GROUP, num_columns - first) for first in range(0, num_columns, GROUP)]
+        self._num_columns = num_columns
+        self._counts = np.array([min(self.k, width // 2) for width in widths], np.int64)  # (groups,)
+        self._columns = np.repeat(GROUP * np.arange(len(widths)), 2 * self._counts)  # (W,), where its group begins
