@@ -24,6 +24,7 @@ import dataclasses
 import difflib
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
@@ -90,7 +91,7 @@ log = logging.getLogger("fullgnn.predict")  # also when this file is __main__
 
 REPLACEABLE = ("dataset", "scheme", "partition", "reorder", "kernel", "optimizations", "runtime")
 """Groups of the trained run that the command line may replace."""
-FIXED = ("model", "task", "seed", "normalization", "self_loops", "runtime.dtype")
+FIXED = ("model", "task", "codec", "seed", "normalization", "self_loops", "runtime.dtype")
 """Keys and groups of the trained run without which its parameters mean nothing."""
 OF_RUNTIME = ("dtype", "deterministic")
 """Keys of ``runtime`` that are taken from the trained run. The others say what the machine has, and where it writes."""
@@ -253,13 +254,14 @@ def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
         raise DataError(f"{where}: the configuration of its run lacks {missing[0]}: choose another checkpoint")
     own: dict[str, Calls] = {}
     if request.named:
-        name = "minibatch" if {"sampler", "cache", "codec"} & {*run, *map(_group, request.named)} else "config"
+        name = "minibatch" if {"sampler", "cache"} & {*run, *map(_group, request.named)} else "config"
         composed = compose(*request.named, name=name, folders=request.folders)
         for group in map(_group, request.named):
             own[group] = calls_of(OmegaConf.to_container(composed[group], resolve=False))
     replaced = {_key(override) for override in request.overrides}
     nodes = {}
-    for group in [*REPLACEABLE, "model", "task"]:
+    codec = ["codec"] if "codec" in run and not _encodes_products(run) else []
+    for group in [*REPLACEABLE, "model", "task", *codec]:
         if group == "runtime":
             if not isinstance(run[group], dict):
                 raise DataError(f"{where}: its runtime is no mapping but {quoted(run[group])}: choose another file")
@@ -271,6 +273,12 @@ def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
         if group in own and calls_of(run.get(group)) != own[group]:
             raise _is_fixed(group, group)
     return nodes
+
+
+def _encodes_products(run: Mapping[str, Any]) -> bool:
+    """Whether the codec of the trained run has encoded products of the features. Its evaluation read exact features."""
+    loader = run.get("loader")
+    return isinstance(loader, Mapping) and loader.get("precompute") is True
 
 
 def start(request: Request, arguments: list[str]) -> None:
@@ -390,7 +398,7 @@ def trained_job(
     Raises:
         FullGNNError: a user error, such as a graph that does not fit, or an unknown ``layer``; the same on every rank.
     """
-    with prepared_graph(cfg, world, scheme.num_parts, work) as prepared:
+    with prepared_graph(cfg, world, scheme.num_parts, work, codec_state=trained.codec_state) as prepared:
         facts = prepared.facts.nodes
         links = facts.links and replace(facts.links, num_train=max(1, facts.links.num_train))  # none are trained with
         learner = make_learner(cfg, replace(facts, labels=trained.labels, links=links), world.device)

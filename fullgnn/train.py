@@ -47,7 +47,7 @@ from fullgnn.engine.kept_graph import check_place, keep_graph, with_kept_graph
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
 from fullgnn.engine.planner import planner_of
 from fullgnn.engine.resume import check_run_dir, finished_before, finished_record, open_folder
-from fullgnn.engine.summary import closing_table, comparison_table, make_record
+from fullgnn.engine.summary import closing_table, codec_of, comparison_table, log_inexact, make_record
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
@@ -147,8 +147,10 @@ def train_and_report(
     if statistics is not None:
         write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))
     runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
+    learnt = job.preparation.codec_state if job.preparation is not None else None
+    checkpoints = Checkpoints(cfg, world, job.scheme, ready.facts, learnt)
     with epoch_outputs(world, cfg, folder, state.epoch + 1, request) as outputs:
-        result = fit(runner, cfg.train, outputs, Checkpoints(cfg, world, job.scheme, ready.facts), request)
+        result = fit(runner, cfg.train, outputs, checkpoints, request)
     end_if_stopped(cfg, state, result, request)
     record = replace(make_record(cfg, world, job, setup, result, ready.resumed_after), predicted=ready.predicted)
     if cfg.train.save_predictions:
@@ -207,6 +209,8 @@ def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoi
         log_default_metric(cfg.task, learner.task)
         cfg = planner.with_fetch(cfg, world, scheme, prepared)
         job = distribute(cfg, world, scheme, learner, prepared)
+        if (codec := codec_of(cfg, prepared.facts)) is not None:
+            log_inexact(codec)
         predicted = planner.predicted(cfg, world, job, prepared)
     job = with_input(job, cfg, world)
     state = TrainState(job.model, cfg)

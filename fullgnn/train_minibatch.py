@@ -119,7 +119,7 @@ def train_and_report(
     """
     state, setup = job.training.state, meter.take()
     folder = from_rank0(lambda: open_folder(cfg, checkpoint, state.epoch, state.batches.count))
-    checkpoints = Checkpoints(cfg, world, job.scheme, job.facts)
+    checkpoints = Checkpoints(cfg, world, job.scheme, job.facts, job.codec_state)
     with stop_requests() as request, epoch_outputs(world, cfg, folder, state.epoch + 1, request) as outputs:
         result = fit_sampled(job.training, cfg.train, job.full_graph.measure, outputs, checkpoints, request)
     end_if_stopped(cfg, state, result, request)
@@ -127,6 +127,8 @@ def train_and_report(
     record = make_record(cfg, world, full, setup, result, resumed_after)
     remarks = noted(record.remarks, job.sampler_remarks)
     record = replace(record, sampling=sampling_summary(cfg, job.training.loader, result), remarks=remarks)
+    if job.codec is not None:
+        record = replace(record, codec=job.codec)
     statistics = full.preparation.statistics if full.preparation is not None else None
     if statistics is not None:
         write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))

@@ -6,7 +6,20 @@ encoded     all features encoded, some rows at a time
 """
 
 from fullgnn.codecs.codec import BFloat16, Codec, Learning, Unencoded
-from fullgnn.codecs.encoded import EncodedRows, decoded, encoded
+from fullgnn.codecs.encoded import EncodedRows, State, build_codec, encoded, load, packed, unpacked
 from fullgnn.codecs.features import Features
 
-__all__ = ["BFloat16", "Codec", "EncodedRows", "Features", "Learning", "Unencoded", "decoded", "encoded"]
+__all__ = [
+    "BFloat16",
+    "Codec",
+    "EncodedRows",
+    "Features",
+    "Learning",
+    "State",
+    "Unencoded",
+    "build_codec",
+    "encoded",
+    "load",
+    "packed",
+    "unpacked",
+]

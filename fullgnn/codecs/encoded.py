@@ -1,14 +1,17 @@
 """Encode the features of all nodes with a codec, some rows at a time."""
 
+import io
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
-import torch
 
-from fullgnn.codecs.codec import Codec, Learning
+from fullgnn.codecs.codec import Codec, Learning, Unencoded
 from fullgnn.codecs.features import Features
+from fullgnn.config import build
 from fullgnn.kernels.support.read_only import read_only_tensor
+from fullgnn.storage.arrays import read_arrays
 from fullgnn.storage.cache import Cache
 
 KIND = "encoded"
@@ -17,18 +20,30 @@ KIND = "encoded"
 State = dict[str, np.ndarray]
 
 
-def encoded(codec: Codec, cache: Cache, keys: dict[str, object], features: Features) -> tuple[np.ndarray, State]:
+def build_codec(node: Mapping[str, Any]) -> Codec | None:
+    """The codec of a configuration node; None: features are kept as they are."""
+    codec = build(node)
+    return None if type(codec) is Unencoded else codec
+
+
+def encoded(
+    codec: Codec, cache: Cache, keys: dict[str, object], features: Features, state: State | None = None
+) -> tuple[np.ndarray, State]:
     """The encoded rows of all nodes, and what the codec has learnt of them.
 
     Args:
         cache: keeps what a codec with a state has made.
         keys: of the codec.
+        state: what it has learnt before; None: it learns from these features.
 
     Returns:
         (num_nodes, W) rows, and the state by name.
     """
     if not has_state(codec):
         return rows_in_memory(codec, features), {}
+    if state:
+        load(codec, state)
+        return rows_in_memory(codec, features, learns=False), state
     key = cache.key(codec=keys, **features.identity())
     found = cache.load(KIND, key, lambda arrays: (arrays.pop("rows"), arrays))
     if found is None:
@@ -38,9 +53,14 @@ def encoded(codec: Codec, cache: Cache, keys: dict[str, object], features: Featu
     return found
 
 
-def rows_in_memory(codec: Codec, features: Features) -> np.ndarray:
-    """(num_nodes, W) encoded rows; the codec learns first, if it does."""
-    some = EncodedRows.of(codec, features)
+def load(codec: Codec, state: State) -> None:
+    """Give a codec on the host what it has learnt elsewhere."""
+    cast(Learning, codec).load_state({name: read_only_tensor(array) for name, array in state.items()})
+
+
+def rows_in_memory(codec: Codec, features: Features, learns: bool = True) -> np.ndarray:
+    """(num_nodes, W) encoded rows; the codec learns first, if it ``learns`` and has to."""
+    some = EncodedRows.of(codec, features, learns)
     if some is None:
         return codec.encode(features.whole())
     if some.shape[1:] == features.array.shape[1:] and some.dtype == features.array.dtype == features.dtype:
@@ -66,10 +86,11 @@ class EncodedRows:
     dtype: np.dtype
 
     @classmethod
-    def of(cls, codec: Codec, features: Features) -> "EncodedRows | None":
+    def of(cls, codec: Codec, features: Features, learns: bool = True) -> "EncodedRows | None":
         """The rows of a codec that encodes some rows at a time, after it has learnt; None: it encodes all at once."""
         if hasattr(codec, "learn"):
-            cast(Learning, codec).learn(features)
+            if learns:
+                cast(Learning, codec).learn(features)
         elif has_state(codec) or not getattr(codec, "by_rows", False):
             return None
         if not features.num_nodes:
@@ -88,6 +109,17 @@ class EncodedRows:
         return found
 
 
-def decoded(codec: Codec, rows: np.ndarray, dtype: str) -> np.ndarray:
-    """(m, F) features of ``dtype``, of (m, W) encoded rows on the host."""
-    return codec.decode(read_only_tensor(rows), getattr(torch, dtype)).numpy()
+def packed(state: State) -> np.ndarray:
+    """The arrays of a state as bytes, (b,) uint8."""
+    stream = io.BytesIO()
+    np.savez(stream, **state)  # type: ignore[arg-type]
+    return np.frombuffer(stream.getvalue(), np.uint8)
+
+
+def unpacked(content: np.ndarray) -> State:
+    """The state whose bytes ``packed`` has returned.
+
+    Raises:
+        DamagedArray: they are damaged.
+    """
+    return read_arrays(io.BytesIO(content.tobytes()))

@@ -35,6 +35,12 @@ what to write instead."""
 REMOVED_TARGETS = {"fullgnn.kernels.spmm.PersistentCSR": "kernel=persistent"}
 """The ``_target_`` of each removed choice. Run folders and checkpoints of earlier versions hold it."""
 
+MOVED_TARGETS = {
+    "fullgnn.sampling.BFloat16": "fullgnn.codecs.BFloat16",
+    "fullgnn.sampling.Unencoded": "fullgnn.codecs.Unencoded",
+}
+"""Old -> new ``_target_`` of choices. Run folders and checkpoints of earlier versions hold the old one."""
+
 
 def removed(name: str) -> str | None:
     """Say that the choice, key or target ``name`` was removed, and what to write instead; None if it was not."""

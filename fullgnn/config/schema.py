@@ -135,6 +135,8 @@ class Config:
     scheme: Any = MISSING
     partition: Any = MISSING
     kernel: Any = MISSING
+    codec: Any = MISSING
+    """How features are kept and sent; with any choice but ``none`` or one that loses nothing, the run is inexact."""
     optimizer: Any = MISSING
     schedule: Any = MISSING
     """Node with the scheduler of the learning rate and two keys of the linear warm-up before it, ``warmup_epochs`` and
@@ -182,7 +184,6 @@ class MinibatchConfig(Config):
 
     sampler: Any = MISSING
     cache: Any = MISSING
-    codec: Any = MISSING
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     train: MinibatchTrainConfig = field(default_factory=MinibatchTrainConfig)
 

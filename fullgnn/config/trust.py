@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fullgnn.config.compose import OPEN_GROUPS
-from fullgnn.config.overrides import removed_target
+from fullgnn.config.overrides import MOVED_TARGETS, removed_target
 from fullgnn.config.schema import conf_dir, target_of
 from fullgnn.errors import DataError, quoted
 
@@ -64,6 +64,8 @@ def plain_config(config: Any) -> dict[str, Any]:
             return {key: plain(below, depth + 1) for key, below in value.items()}
         if isinstance(value, (list, tuple)):
             return [plain(below, depth + 1) for below in value]
+        if type(value) is str and value in MOVED_TARGETS:
+            return MOVED_TARGETS[value]
         if type(value) is str and len(value) < _MAX_TEXT or value is None or type(value) in (bool, float):
             return value
         if type(value) is int and -(2**63) <= value < 2**64:

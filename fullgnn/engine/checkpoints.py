@@ -20,6 +20,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fullgnn.codecs import State
 from fullgnn.config import Config
 from fullgnn.distributed import (
     StopRequest,
@@ -37,6 +38,9 @@ from fullgnn.schemes.base import Scheme
 from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, damaged, keep_last, read, read_rows, writing
 from fullgnn.storage.fields import of_fields
 
+CODEC = "codec"
+"""Key, in a checkpoint, of what the codec of the features has learnt."""
+
 log = logging.getLogger(__name__)
 
 
@@ -46,14 +50,17 @@ class Checkpoints:
     Args:
         cfg: its ``run_dir`` is the run folder.
         facts: what identifies the graph, and what predictions need to know of its labels.
+        codec_state: on rank 0, what the codec of the features has learnt, with which predictions decode.
     """
 
-    def __init__(self, cfg: Config, world: World, scheme: Scheme, facts: NodeFacts):
+    def __init__(self, cfg: Config, world: World, scheme: Scheme, facts: NodeFacts, codec_state: State | None = None):
         self.run_dir = Path(cfg.run_dir)
         self._every, self._keep = cfg.train.checkpoint_every, cfg.train.keep_checkpoints
         self._world, self._scheme = world, scheme
         config = OmegaConf.to_container(OmegaConf.structured(cfg))
         self._about = {"config": config, "graph": asdict(facts.fingerprint), "labels": asdict(facts.labels)}
+        if codec_state:
+            self._about[CODEC] = {name: torch.from_numpy(array) for name, array in codec_state.items()}
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
         self._found = checkpoints(self.run_dir) if world.rank == 0 and not world.dry else []
         """On rank 0, those of an earlier run, which are never removed for what they hold."""

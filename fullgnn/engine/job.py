@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from fullgnn.codecs import State, build_codec
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
@@ -52,6 +53,7 @@ class Preparation:
     folder: Path | None  # that holds the prepared graph, in the cache
     needed_row_ratio: float | None  # see ``RunRecord``
     statistics: Statistics | None = None  # None: not counted
+    codec_state: State | None = None  # what the codec of the features has learnt, on rank 0; None: nothing
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
     pairs = isinstance(task, LinkTask)
     optimizations = applicable(cfg.optimizations, model, every_row=pairs)
     dtype = getattr(torch, cfg.runtime.dtype)
-    needs = replace(needs_of(model, optimizations), pairs=pairs, dtype=dtype)
+    needs = replace(needs_of(model, optimizations), pairs=pairs, dtype=dtype, codec=build_codec(cfg.codec))
     return Learner(model, task, optimizations, needs)
 
 
@@ -161,7 +163,8 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
     if cfg.train.statistics:
         statistics = broadcast_object(from_rank0(lambda: statistics_of(prepared, cfg.self_loops)))
     folder, ratio = prepared.folder if prepared.key else None, needed_row_ratio(prepared)
-    about = Preparation(prepared.facts, prepared.key, folder, ratio, statistics)
+    codec_state = prepared.part(0).codec_state if world.rank == 0 else None
+    about = Preparation(prepared.facts, prepared.key, folder, ratio, statistics, codec_state)
     return Job(model, sharded, task, scheme, optimizations, about)
 
 

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 
+from fullgnn.codecs import State
 from fullgnn.config import build
 from fullgnn.config.trust import plain_config
 from fullgnn.distributed import World, all_gather_objects
-from fullgnn.engine.checkpoints import check_graph, fitting, load_rows
+from fullgnn.engine.checkpoints import CODEC, check_graph, fitting, load_rows
 from fullgnn.engine.evaluate import predict
 from fullgnn.engine.job import Job
 from fullgnn.engine.saved import check_model, parameters_of
@@ -46,6 +47,7 @@ class Trained:
     graph: Mapping[str, Any]  # the fields of the graph's ``Fingerprint``
     labels: LabelFacts  # of that graph
     parameters: Mapping[str, Tensor]  # the replicated ones, on the host
+    codec_state: State | None = None  # what the codec of the features has learnt; None: nothing
 
 
 def read_trained(path: str, weights: str) -> Trained:
@@ -66,13 +68,29 @@ def read_trained(path: str, weights: str) -> Trained:
         graph = asdict(of_fields(Fingerprint, content.get("graph")))
         labels = of_fields(LabelFacts, content.get("labels"))
         labels.check()
+        codec_state = _codec_state(content.get(CODEC))
     if part == BEST:
         if not (checkpoint / f"{BEST}.pt").is_file():
             raise ConfigError(f"{checkpoint} has no best epoch, since none was evaluated before it: give weights=last")
         content = read(checkpoint, BEST)
     with fitting(checkpoint, part):
         epoch, parameters = parameters_of(content.get(part))
-    return Trained(checkpoint, part, epoch, run_config, graph, labels, parameters)
+    return Trained(checkpoint, part, epoch, run_config, graph, labels, parameters, codec_state)
+
+
+def _codec_state(saved: Any) -> State | None:
+    """The arrays of a codec's state.
+
+    Raises:
+        DataError: ``saved`` is no tensors by name.
+    """
+    if saved is None:
+        return None
+    if not isinstance(saved, dict) or not all(
+        isinstance(name, str) and isinstance(one, Tensor) for name, one in saved.items()
+    ):
+        raise DataError("the state of its codec is no tensors by name")
+    return {name: one.numpy() for name, one in saved.items()}
 
 
 def check_fits(trained: Trained, facts: NodeFacts, model: torch.nn.Module) -> None:

@@ -48,7 +48,12 @@ _FIXED = (
 )
 """Keys and groups of the configuration that a resumed run shares with the run before."""
 
-_SINCE = {"loader.split": "even", "loader.precompute": False}
+_SINCE = {
+    "loader.split": "even",
+    "loader.precompute": False,
+    "codec._target_": "fullgnn.codecs.Unencoded",
+    "codec.name": "none",
+}
 """Keys that earlier versions did not have, with the value that they stood for."""
 
 

@@ -1,8 +1,10 @@
 """Turn the measurements of all ranks into one record and one closing table."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +15,15 @@ from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.early_stop import ended_by
 from fullgnn.engine.sharded import split_parameters
+from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.statistics import edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost
 from fullgnn.telemetry.screen import folded
 from fullgnn.telemetry.table import format_table, num_bytes, percent, shares
+
+log = logging.getLogger(__name__)
 
 PHASES = ("spmm", "comm", "dense", "other")
 """The parts of an epoch."""
@@ -67,6 +72,47 @@ def summarize(result: FitResult) -> RankSummary:
         peak_process_bytes(),
         result.peak_tensor_bytes,
     )
+
+
+def codec_record(cfg: Config, row_bytes: int, num_columns: int) -> dict[str, Any]:
+    """The field ``codec`` of ``RunRecord``, where a codec encodes the features.
+
+    Args:
+        row_bytes: of the encoded features of a node.
+        num_columns: of the features that were encoded.
+    """
+    keys = {key: value for key, value in cfg.codec.items() if not key.startswith("_")}
+    ratio = num_columns * np.dtype(cfg.runtime.dtype).itemsize / row_bytes if row_bytes else None
+    return {**keys, "row_bytes": row_bytes, "ratio": ratio}
+
+
+def in_title(record: RunRecord) -> str:
+    """What the title of a closing table says of the codec; empty if there is none."""
+    return "" if record.codec is None else f"; inexact: codec={record.codec['name']}"
+
+
+def log_inexact(codec: Mapping[str, Any], what: str = "features") -> None:
+    """Log that a run is inexact.
+
+    Args:
+        codec: see ``RunRecord``.
+    """
+    smaller = f", {codec['ratio']:.3g} times smaller than {what} of the run" if codec["ratio"] else ""
+    log.info(
+        "codec=%s: the run is inexact, since it reads %s as the codec keeps them (%d bytes a node%s)",
+        codec["name"],
+        what,
+        codec["row_bytes"],
+        smaller,
+    )
+
+
+def codec_of(cfg: Config, facts: GraphFacts) -> dict[str, Any] | None:
+    """The field ``codec`` of ``RunRecord``, of a prepared graph."""
+    if not facts.encoded_dtype:
+        return None
+    row_bytes = facts.encoded_width * np.dtype(facts.encoded_dtype).itemsize
+    return codec_record(cfg, row_bytes, facts.nodes.num_features)
 
 
 def make_record(
@@ -149,6 +195,7 @@ def make_record(
         best_epoch=result.best.epoch if result.best else 0,
         metrics=metrics,
         remarks=dict(facts.remarks),
+        codec=codec_of(cfg, facts),
         train_accuracy=metrics.get("train_accuracy"),
         val_accuracy=metrics.get("val_accuracy"),
         test_accuracy=metrics.get("test_accuracy"),
@@ -225,7 +272,7 @@ def closing_table(record: RunRecord, full: bool = False) -> str:
     title = (
         f"{record.dataset}, {record.num_nodes} nodes, {record.nnz} non-zeros{'' if record.symmetric else ', directed'};"
         f" {record.model}, {record.scheme}, "
-        f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope})"
+        f"p={record.world_size} r={record.replication}, {record.reorder} ({record.reorder_scope}){in_title(record)}"
     )
     if record.dry_run_rank is not None:
         title = f"rank {record.dry_run_rank} of {record.world_size}, simulated: {title}"

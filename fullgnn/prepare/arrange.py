@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fullgnn.codecs import Features, State, build_codec, encoded, packed
 from fullgnn.config import Config, build
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
@@ -33,13 +34,20 @@ log = logging.getLogger(__name__)
 
 
 def arrange(
-    cfg: Config, num_parts: int, graph: Graph, cache: Cache, pairs: bool = False, load_time_s: float = 0.0
+    cfg: Config,
+    num_parts: int,
+    graph: Graph,
+    cache: Cache,
+    pairs: bool = False,
+    load_time_s: float = 0.0,
+    codec_state: State | None = None,
 ) -> PreparedGraph:
     """Order ``graph``, and cut it into ``num_parts`` block rows. The order is loaded from the ``cache`` if it is there.
 
     Args:
         pairs: whether the parts hold the pairs of a task that finds links.
         load_time_s: for the facts.
+        codec_state: what the codec has learnt elsewhere; None: it learns from this graph.
 
     Raises:
         ConfigError, DataError, PartitionError: see the packages ``graph``, ``partition`` and ``reorder``.
@@ -48,7 +56,7 @@ def arrange(
     order = _order(cfg, num_parts, graph, cache)
     links = LinkPairs.of(graph) if pairs else None
     nodes = NodeFacts.of(graph, None if links is None else links.facts)
-    return cut(graph, order, nodes, links, load_time_s, begin)
+    return cut(graph, order, nodes, links, load_time_s, begin, _encoded(cfg, graph, codec_state))
 
 
 def cut(
@@ -58,15 +66,17 @@ def cut(
     links: LinkPairs | None = None,
     load_time_s: float = 0.0,
     begin: float | None = None,
+    encoded: tuple[np.ndarray, State] | None = None,
 ) -> PreparedGraph:
     """Cut ``graph`` into the block rows of an ``order``.
 
     Args:
         links: the pairs of the graph, for a task that finds links.
         begin: when the preparation began, by ``time.perf_counter``; None: now.
+        encoded: rows that take the place of the features, and the state of their codec.
     """
     begin = time.perf_counter() if begin is None else begin
-    whole = _Arranged(graph, order, links)
+    whole = _Arranged(graph, order, links, encoded)
     counts = whole.counted()
     facts = GraphFacts(
         nodes,
@@ -81,6 +91,7 @@ def cut(
         load_time_s,
         time.perf_counter() - begin,
         noted(graph.remarks, {} if links is None else links.remarks),
+        *(("", 0) if encoded is None else (encoded[0].dtype.str, encoded[0].shape[1])),
     )
     return PreparedGraph(facts, whole.part)
 
@@ -92,6 +103,7 @@ class _Arranged:
     graph: Graph  # in the order of the dataset
     order: NodeOrder
     links: LinkPairs | None
+    encoded: tuple[np.ndarray, State] | None
 
     def __post_init__(self) -> None:
         from fullgnn.graph._structure_cpu import is_symmetric, permuted  # imported here, since it imports numba
@@ -134,7 +146,7 @@ class _Arranged:
         masks = graph.train_mask, graph.val_mask, graph.test_mask
         make: dict[str, Callable[[], Any]] = {
             "node_id": lambda: nodes,
-            "features": lambda: TakenRows(graph.features, nodes),
+            "features": lambda: TakenRows(graph.features if self.encoded is None else self.encoded[0], nodes),
             "labels": lambda: graph.labels[nodes],
             "masks": lambda: np.stack([mask[nodes] for mask in masks]),
         }
@@ -144,6 +156,8 @@ class _Arranged:
         for name, reads in self._reads.items():
             if reads:
                 make[name] = _constant(reads[number])
+        if self.encoded is not None:
+            make["codec_state"] = _constant(packed(self.encoded[1]))
         if self.links is not None:
             make |= _pair_makers(self.links, nodes)
         return Part(LazyArrays(make))
@@ -154,6 +168,15 @@ class _Arranged:
         edges = slice(int(indptr[0]), int(indptr[-1]))
         weight = None if whole.weight is None else whole.weight[edges]
         return StoredRows(indptr - indptr[0], whole.indices[edges], weight)
+
+
+def _encoded(cfg: Config, graph: Graph, state: State | None) -> tuple[np.ndarray, State] | None:
+    """The features of ``graph`` as the codec of ``cfg`` keeps them, and its state; None: as they are."""
+    codec = build_codec(cfg.codec)
+    if codec is None:
+        return None
+    features = Features(graph.features, cfg.runtime.dtype, graph)
+    return encoded(codec, Cache(None), dict(cfg.codec), features, state)
 
 
 def _transposed(rows: StoredRows) -> StoredRows:

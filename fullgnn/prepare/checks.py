@@ -69,6 +69,8 @@ def check_names(names: Iterable[str], facts: GraphFacts) -> None:
         needed += ["columns_indptr", "columns_indices", "columns_reads"]
     if facts.nodes.links is not None:
         needed += ["first_pairs", *(f"{name}_{key}" for name in LISTS for key in ("indptr", "ids"))]
+    if facts.encoded_dtype:
+        needed.append("codec_state")
     if names <= set(SHARED):
         needed = [name for name in needed if name in SHARED]
     if missing := sorted(set(needed) - names):
@@ -91,7 +93,8 @@ def check_array(name: str, array: np.ndarray, facts: GraphFacts, part: int, num_
     length = nnz if num_listed is None else num_listed
     expected: dict[str, tuple[str, tuple[int, ...] | None]] = {
         "node_id": ("int64", (n,)),
-        "features": ("float", (n, facts.nodes.num_features)),
+        "features": (facts.encoded_dtype or "float", (n, facts.encoded_width or facts.nodes.num_features)),
+        "state": ("uint8", None),
         "masks": ("bool", (3, n)),
         "indptr": ("int64", (n + 1,)),
         "indices": ("int32", (nnz,)),

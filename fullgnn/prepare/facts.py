@@ -103,6 +103,8 @@ class GraphFacts:
     load_time_s: float
     prepare_time_s: float  # partition, reorder, permute, cut and count
     remarks: Mapping[str, int] = field(default_factory=dict)  # see ``graph/remarks.py``
+    encoded_dtype: str = ""  # of the features, if a codec has encoded them; empty: they are as they are
+    encoded_width: int = 0  # columns of the encoded features
 
     @property
     def num_parts(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from fullgnn.codecs import State, unpacked
 from fullgnn.graph.csr import ones
 from fullgnn.graph.links import Lists
 from fullgnn.prepare.facts import GraphFacts
@@ -98,8 +99,13 @@ class Part:
 
     @property
     def features(self) -> np.ndarray | TakenRows:
-        """(num_rows, num_features) float32 or float64."""
+        """(num_rows, num_features) float32 or float64; or (num_rows, W), as a codec has encoded them."""
         return self.arrays["features"]
+
+    @property
+    def codec_state(self) -> State | None:
+        """What the codec has learnt that has encoded the features; None: they are as they are."""
+        return unpacked(self.arrays["codec_state"]) if "codec_state" in self.arrays else None
 
     @property
     def labels(self) -> np.ndarray:

@@ -127,6 +127,9 @@ def _read(path: Path, name: str) -> Run:
         notes.append(f"It has not finished: there is no record.json, and the curves end with epoch {len(epochs)}.")
     if damaged:
         notes.append(f"A line of epochs.jsonl is damaged: what follows epoch {len(epochs)} is left out.")
+    if codec := record.get("codec"):
+        smaller = f", {codec['ratio']:.3g} times smaller" if codec.get("ratio") else ""
+        notes.append(f"It is inexact: it reads the features as codec={codec.get('name')} keeps them{smaller}.")
     file = path / "config.yaml"
     with reading(file):
         config = read_text(file) if file.is_file() else ""

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from fullgnn.codecs import Codec, Unencoded, encoded
+from fullgnn.codecs import Codec, State, Unencoded, encoded
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine import Job, distribute, evaluate, make_learner, make_scheme, with_input
@@ -18,6 +18,7 @@ from fullgnn.engine.blocks import num_blocks, num_row_blocks
 from fullgnn.engine.job import Learner
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.engine.state import TrainState
+from fullgnn.engine.summary import codec_record, log_inexact
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.remarks import noted, say
@@ -58,7 +59,7 @@ class FullGraph:
 
     Args:
         graph: on rank 0.
-        identity: on rank 0, see ``prepared_graph``.
+        identity, codec_state: on rank 0, see ``prepared_graph``.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class FullGraph:
         graph: Graph | None,
         identity: dict[str, Any] | None,
         meter: Meter,
+        codec_state: State | None = None,
     ):
         # Evaluation computes the output of all nodes.
         optimizations = replace(learner.optimizations, loss_rows_only=False)
         needs = replace(learner.needs, loss_rows=False)
         self._learner = replace(learner, optimizations=optimizations, needs=needs)
         self._cfg, self._world, self._scheme, self._meter = cfg, world, scheme, meter
-        self._graph, self._identity = graph, identity
+        self._graph, self._identity, self._codec_state = graph, identity, codec_state
         self._job: Job | None = None
 
     @property
@@ -90,6 +92,7 @@ class FullGraph:
                 graph=self._graph,
                 remarks_said=True,
                 identity=self._identity,
+                codec_state=self._codec_state,
             ) as prepared:
                 job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
             self._graph = None
@@ -114,6 +117,8 @@ class SampledJob:
     full_graph: FullGraph
     scheme: Scheme
     facts: NodeFacts
+    codec_state: State | None  # what the codec has learnt, on every rank
+    codec: dict[str, Any] | None  # see ``RunRecord``
     sampler_remarks: dict[str, int]  # what the sampler has found in the graph, see ``graph/remarks.py``
 
 
@@ -158,8 +163,6 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     _check_model(cfg, model, world)
     _check_task(cfg, task)
     codec: Codec = build(cfg.codec)
-    if cfg.codec["name"] != "none":
-        log.info("codec=%s: batches read encoded features, and the evaluation reads exact ones", cfg.codec["name"])
     num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
     precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
     if precomputed is not None:
@@ -180,7 +183,23 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     loader = Loader(batches, features, maker, meter, workers, precomputed, world.local_size)
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
-    return SampledJob(training, FullGraph(cfg, world, scheme, learner, graph, identity, meter), scheme, facts, remarks)
+    about = None
+    if type(codec) is not Unencoded:
+        about = _codec_about(cfg, host, facts.num_features * (1 if precomputed is None else len(precomputed.powers)))
+    if precomputed is None:
+        full_graph = FullGraph(cfg, world, scheme, learner, graph, identity, meter, host.codec_state)
+    else:  # whose codec encodes products, and not the features
+        exact = replace(cfg, codec={"_target_": "fullgnn.codecs.Unencoded", "name": "none"})
+        full_graph = FullGraph(exact, world, scheme, make_learner(exact, facts, world.device), graph, identity, meter)
+    return SampledJob(training, full_graph, scheme, facts, host.codec_state, about, remarks)
+
+
+def _codec_about(cfg: MinibatchConfig, host: HostGraph, num_columns: int) -> dict[str, Any]:
+    """The field ``codec`` of ``RunRecord``; logs that the run is inexact."""
+    about = codec_record(cfg, host.features.shape[1] * host.features.itemsize, num_columns)
+    what = "products that the evaluation computes from exact features" if cfg.loader.precompute else "features"
+    log_inexact(about, what)
+    return about
 
 
 def _load(cfg: MinibatchConfig, graph: Graph | None) -> tuple[Graph, dict[str, Any] | None]:

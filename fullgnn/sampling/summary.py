@@ -8,7 +8,7 @@ import numpy as np
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import all_gather_objects
 from fullgnn.engine import FitResult
-from fullgnn.engine.summary import best_metric_row, memory_row, memory_rows, metric_rows
+from fullgnn.engine.summary import best_metric_row, in_title, memory_row, memory_rows, metric_rows
 from fullgnn.sampling.loader import Loader
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.meter import Cost
@@ -61,7 +61,7 @@ def sampling_table(record: RunRecord, full: bool = False) -> str:
     assert found is not None
     title = (
         f"{record.dataset}, {record.num_nodes} nodes, {record.num_edges} edges; {record.model},"
-        f" {found['sampler']['name']}, p={record.world_size}; evaluated on the full graph"
+        f" {found['sampler']['name']}, p={record.world_size}; evaluated on the full graph{in_title(record)}"
     )
     epoch = (f"epoch, median of {max(1, record.epochs - 1)}", f"{median:.2f} ms")
     times = _parts(found["time_ms"], median)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.codecs import Codec
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.prepare.prepared import PreparedGraph
@@ -29,6 +30,7 @@ class Needs:
     fold: bool = True  # whether the blocks of an unweighted graph hold its pattern instead of normalised entries
     pairs: bool = False  # whether a rank gets the ``RowPairs`` of its rows, for a task that finds links
     dtype: torch.dtype = torch.float32  # of features and of the entries that are multiplied
+    codec: Codec | None = None  # that decodes the features; None: they are as they are
 
     @property
     def self_loops(self) -> bool:

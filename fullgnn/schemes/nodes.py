@@ -7,6 +7,7 @@ holds.
 import numpy as np
 import torch
 
+from fullgnn.codecs import load
 from fullgnn.graph.checks import check_range
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.prepare.facts import GraphFacts
@@ -29,7 +30,7 @@ def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
         DataError: a feature is beyond what the dtype of the run holds.
     """
     pairs = _pair_arrays(part, rows) if needs.pairs else {}
-    features, node_id = part.features[rows], part.node_id[rows]
+    features, node_id = _features(part, rows, needs), part.node_id[rows]
     check_range(features, numpy_dtype(needs.dtype), node_id)
     return pairs | {
         "node_id": np.array(node_id),
@@ -37,6 +38,15 @@ def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
         "labels": np.array(part.labels[rows]),
         "masks": np.array(part.masks[:, rows]),
     }
+
+
+def _features(part: Part, rows: slice, needs: Needs) -> np.ndarray:
+    """The features of some ``rows``, decoded if a codec has encoded them."""
+    if needs.codec is None:
+        return part.features[rows]
+    if state := part.codec_state:
+        load(needs.codec, state)
+    return needs.codec.decode(torch.from_numpy(np.ascontiguousarray(part.features[rows])), needs.dtype).numpy()
 
 
 def _pair_arrays(part: Part, rows: slice) -> Arrays:

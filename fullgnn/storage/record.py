@@ -108,6 +108,8 @@ class RunRecord:
     prepared: str | None = None  # folder of the prepared graph in the cache; None: it was temporary
     metrics: dict[str, float | None] = field(default_factory=dict)  # of the task, by name, such as "val_micro_f1"
     remarks: dict[str, int] = field(default_factory=dict)  # on the graph, by name with a count; see docs/record.md
+    codec: dict[str, Any] | None = None  # how features are kept, which makes the run inexact; None: as they are. Its
+    # keys, and ``row_bytes``, those of a node, and ``ratio``, those of float features over them
     run_dir: str | None = None  # absolute path of the run folder; None: an earlier version has written the record
 
 
