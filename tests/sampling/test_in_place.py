@@ -73,7 +73,7 @@ def test_training_is_that_with_gathered_features(
     kind: str,
     dtype: str,
 ) -> None:
-    keys, found = [*READING[name], f"runtime.dtype={dtype}", "loader.batch_size=7"], []
+    keys, found = [*READING[name], f"runtime.dtype={dtype}", "loader.batch_size=7", "runtime.device=cpu"], []
     for folder in ("in place", "gathered"):
         cfg = case(graph_files[kind], tmp_path / folder, "train.checkpoint_every=1", *keys)
         with world_of_one(cfg.runtime) as world:
@@ -96,7 +96,7 @@ def test_ranks_and_workers(ranks, tmp_path: Path, graph_files: dict[str, Path], 
 
 @pytest.mark.parametrize("name", [*READING, *NOT_READING])
 def test_which_models_read_in_place(name: str, graph_files: dict[str, Path], tmp_path: Path) -> None:  # noqa: F811
-    cfg = case(graph_files["directed"], tmp_path, *{**READING, **NOT_READING}[name])
+    cfg = case(graph_files["directed"], tmp_path, *{**READING, **NOT_READING}[name], "runtime.device=cpu")
     with world_of_one(cfg.runtime) as world:
         with closing(set_up_sampled(cfg, world, Meter(CPU)).training.loader) as loader:
             assert isinstance(loader._features, InPlace) == (name in READING)
