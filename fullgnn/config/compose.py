@@ -312,6 +312,7 @@ def _unknown_key(key: str, schema: type[Config]) -> str:
     siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == group}
     near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.7)
     elsewhere = [other for other in sorted(known) if other.rpartition(".")[2] == name]
+    elsewhere = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0.0)
     if near or elsewhere:
         return f"unknown configuration key {key}: did you mean {siblings[near[0]] if near else elsewhere[0]}?"
     place = f"the keys of {group} in conf/" if group in known else "the keys"

@@ -175,7 +175,7 @@ def _checkpoint(cfg: Config, quiet: bool) -> Path | None:
 def _check_settings(saved: Any, now: Any) -> None:
     """Refuse a run whose configuration differs from the ``saved`` one in what must not change."""
     for group in CALLING:
-        if group in now and group in _FIXED:
+        if group in now and group in _FIXED and (group in saved or f"{group}._target_" not in _SINCE):
             check_calls(group, saved.get(group), "resume", calls_of(now[group]))
     try:
         before = _fixed_settings(saved)

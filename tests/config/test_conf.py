@@ -207,7 +207,7 @@ WRONG = {
     "models=gcn": "unknown configuration key models: did you mean model?",
     "+train.foo=1": "unknown configuration key train.foo: the keys of train in conf/ are checkpoint_every, clip_norm, ",
     "+model.foo=1": "unknown configuration key model.foo: the keys of model in conf/ are aggregation, alpha, ",
-    "foo=1": "unknown configuration key foo: the keys are dataset, kernel, ",
+    "foo=1": "unknown configuration key foo: the keys are codec, dataset, kernel, ",
     "dataset.scale=0.5": "dataset.scale is not a key of the chosen dataset: it belongs to dataset=rmat or",
     "optimizer.lr=abc": "optimizer.lr=abc does not fit: it takes a number",
     "train.epochs=2.5": "train.epochs=2.5 does not fit: it takes an integer",

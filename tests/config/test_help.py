@@ -8,7 +8,7 @@ import pytest
 from fullgnn import train, train_minibatch
 from fullgnn.config.help import _KEYS, training_help
 
-OF_SAMPLED_TRAINING = ("sampler", "cache", "codec")
+OF_SAMPLED_TRAINING = ("sampler", "cache")
 
 
 def groups(text: str) -> dict[str, list[str]]:

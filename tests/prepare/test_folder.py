@@ -255,8 +255,8 @@ def test_pairs_of_an_older_definition_are_not_read(tmp_path: Path, monkeypatch: 
     """The pairs of a directed graph had a direction once. Folders without pairs are as they were."""
     now, graph = source._of_preparation, dense_graph("directed").graph()
 
-    def before(cfg: Config, num_parts: int) -> dict[str, Any]:
-        return now(cfg, num_parts) | {"task_node": cfg.task if takes_links(cfg.task) else None}
+    def before(cfg: Config, num_parts: int, *state: Any) -> dict[str, Any]:
+        return now(cfg, num_parts, *state) | {"task_node": cfg.task if takes_links(cfg.task) else None}
 
     for overrides, same in ((["task=link_prediction"], False), ([], True)):
         cfg = case(tmp_path, *overrides)
