@@ -34,6 +34,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fullgnn.codecs import Told
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, load_keys
@@ -398,7 +399,7 @@ def trained_job(
     Raises:
         FullGNNError: a user error, such as a graph that does not fit, or an unknown ``layer``; the same on every rank.
     """
-    with prepared_graph(cfg, world, scheme.num_parts, work, codec_state=trained.codec_state) as prepared:
+    with prepared_graph(cfg, world, scheme.num_parts, work, told=Told(trained.codec_state)) as prepared:
         facts = prepared.facts.nodes
         links = facts.links and replace(facts.links, num_train=max(1, facts.links.num_train))  # none are trained with
         learner = make_learner(cfg, replace(facts, labels=trained.labels, links=links), world.device)

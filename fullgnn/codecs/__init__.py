@@ -1,21 +1,29 @@
 """Codecs: features of nodes in fewer bytes, on the host and on their way to a device.
 
-codec       the contract, and the codecs that learn nothing
-features    all features, as a codec reads them: block after block, or a sample
-encoded     all features encoded, some rows at a time
+    codec        the contract, and the codecs that learn nothing
+    features     all features, as a codec reads them: block after block, or a sample
+    encoded      all features encoded, some rows at a time
+    first_layer  what a codec loses of what a model reads
+
+Each other codec is a module of its own: topk, scalar, product, pca, and auto, which chooses among them.
 """
 
 from fullgnn.codecs.codec import BFloat16, Codec, Learning, Unencoded
-from fullgnn.codecs.encoded import EncodedRows, State, build_codec, encoded, load, packed, unpacked
+from fullgnn.codecs.encoded import NOTHING, EncodedRows, State, Told, build_codec, encoded, load, packed, unpacked
 from fullgnn.codecs.features import Features
+from fullgnn.codecs.first_layer import FirstLayer, Loss
 
 __all__ = [
+    "NOTHING",
     "BFloat16",
     "Codec",
     "EncodedRows",
     "Features",
+    "FirstLayer",
     "Learning",
+    "Loss",
     "State",
+    "Told",
     "Unencoded",
     "build_codec",
     "encoded",

@@ -15,8 +15,15 @@ sample of them (``Features``). Then ``encode`` is called with some rows at a tim
 memory can be encoded. A codec that has a state and no ``learn`` learns in ``encode``, which gets all features at once.
 So does one without a state, unless its attribute ``by_rows`` is True: it encodes each row by itself.
 
-Optional: ``decode_rows(table, index, dtype)``, the decoded rows ``index`` of a table of encoded ones, in one pass. What
-a codec has learnt must be the same bits for any number of threads.
+Optional:
+
+    decode_rows(table, index, dtype)  the decoded rows ``index``, (m,) int64, of a table of encoded ones, in one pass
+    encode_nodes(first, features)     in place of ``encode``: the rows of nodes ``first``, ``first`` + 1, ...
+    refresh(features)                 after ``load_state``: make what belongs to these features, and was not learnt;
+                                      the names of such arrays in ``state`` begin with _, and no checkpoint has them
+    a parameter ``first_layer``       what the model reads, see ``first_layer.py``
+
+What a codec has learnt must be the same bits for any number of threads.
 """
 
 from typing import Protocol

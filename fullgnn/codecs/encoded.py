@@ -1,15 +1,17 @@
 """Encode the features of all nodes with a codec, some rows at a time."""
 
+import inspect
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from fullgnn.codecs.codec import Codec, Learning, Unencoded
 from fullgnn.codecs.features import Features
-from fullgnn.config import build
+from fullgnn.codecs.first_layer import FirstLayer
+from fullgnn.config import build, target_of
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.storage.arrays import read_arrays
 from fullgnn.storage.cache import Cache
@@ -20,10 +22,35 @@ KIND = "encoded"
 State = dict[str, np.ndarray]
 
 
-def build_codec(node: Mapping[str, Any]) -> Codec | None:
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a codec is told before it encodes."""
+
+    state: State | None = None  # what it has learnt elsewhere; None: it learns from the features that it encodes
+    first_layer: FirstLayer = FirstLayer(None)  # what the model reads, for a codec that asks for it
+
+    def identity(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """What of it the result depends on, for the keys of a cache.
+
+        Args:
+            node: of the codec.
+        """
+        learnt = {f"codec_state.{name}": array for name, array in (self.state or {}).items()}
+        return learnt | ({"first_layer": asdict(self.first_layer)} if _asks(node) and not learnt else {})
+
+
+NOTHING = Told()
+
+
+def build_codec(node: Mapping[str, Any], told: Told = NOTHING) -> Codec | None:
     """The codec of a configuration node; None: features are kept as they are."""
-    codec = build(node)
+    codec = build(node, first_layer=told.first_layer) if _asks(node) else build(node)
     return None if type(codec) is Unencoded else codec
+
+
+def _asks(node: Mapping[str, Any]) -> bool:
+    """Whether a codec asks what the first layer of the model reads."""
+    return "first_layer" in inspect.signature(target_of(node)).parameters
 
 
 def encoded(
@@ -43,6 +70,9 @@ def encoded(
         return rows_in_memory(codec, features), {}
     if state:
         load(codec, state)
+        if hasattr(codec, "refresh"):
+            codec.refresh(features)
+            state = cast(Learning, codec).state()
         return rows_in_memory(codec, features, learns=False), state
     key = cache.key(codec=keys, **features.identity())
     found = cache.load(KIND, key, lambda arrays: (arrays.pop("rows"), arrays))
@@ -67,7 +97,7 @@ def rows_in_memory(codec: Codec, features: Features, learns: bool = True) -> np.
         return codec.encode(features.whole())  # nothing is gained by blocks
     found = np.empty(some.shape, some.dtype)
     for rows, block in features.blocks(f"{type(codec).__name__}: features are encoded"):
-        found[rows] = codec.encode(block)
+        found[rows] = some.encode(rows.start, block)
     return found
 
 
@@ -95,8 +125,12 @@ class EncodedRows:
             return None
         if not features.num_nodes:
             return None
-        one = codec.encode(features[:1])
+        one = _encode(codec, 0, features[:1])
         return cls(codec, features, (features.num_nodes, *one.shape[1:]), one.dtype)
+
+    def encode(self, first: int, block: np.ndarray) -> np.ndarray:
+        """The rows of the nodes ``first``, ``first`` + 1, ..., whose features are ``block``."""
+        return _encode(self.codec, first, block)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         """See ``storage.arrays.SomeRows``. Blocks of features, not all of the slice, are in memory at once."""
@@ -105,8 +139,13 @@ class EncodedRows:
         step = max(1, len(range(*self.features.slices()[0].indices(self.features.num_nodes))))
         for begin in range(first, stop, step):
             some = slice(begin, min(begin + step, stop))
-            found[begin - first : some.stop - first] = self.codec.encode(self.features[some])
+            found[begin - first : some.stop - first] = self.encode(begin, self.features[some])
         return found
+
+
+def _encode(codec: Codec, first: int, block: np.ndarray) -> np.ndarray:
+    by_nodes = getattr(codec, "encode_nodes", None)
+    return codec.encode(block) if by_nodes is None else by_nodes(first, block)
 
 
 def packed(state: State) -> np.ndarray:

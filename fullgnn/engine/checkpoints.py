@@ -60,7 +60,9 @@ class Checkpoints:
         config = OmegaConf.to_container(OmegaConf.structured(cfg))
         self._about = {"config": config, "graph": asdict(facts.fingerprint), "labels": asdict(facts.labels)}
         if codec_state:
-            self._about[CODEC] = {name: torch.from_numpy(array) for name, array in codec_state.items()}
+            self._about[CODEC] = {
+                name: torch.from_numpy(array) for name, array in codec_state.items() if not name.startswith("_")
+            }
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
         self._found = checkpoints(self.run_dir) if world.rank == 0 and not world.dry else []
         """On rank 0, those of an earlier run, which are never removed for what they hold."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from fullgnn.codecs import State, build_codec
+from fullgnn.codecs import FirstLayer, State, Told, build_codec
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
@@ -92,7 +92,8 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    with prepared_graph(cfg, world, scheme.num_parts, graph=graph) as prepared:
+    told = Told(first_layer=first_layer(cfg))
+    with prepared_graph(cfg, world, scheme.num_parts, graph=graph, told=told) as prepared:
         learner = make_learner(cfg, prepared.facts.nodes, world.device)
         job = distribute(cfg, world, scheme, learner, prepared)
     return with_input(job, cfg, world)
@@ -116,6 +117,13 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
     dtype = getattr(torch, cfg.runtime.dtype)
     needs = replace(needs_of(model, optimizations), pairs=pairs, dtype=dtype, codec=build_codec(cfg.codec))
     return Learner(model, task, optimizations, needs)
+
+
+def first_layer(cfg: Config) -> FirstLayer:
+    """What the first layer of the model of ``cfg`` reads of the features."""
+    model = build_model(cfg, 1, 1, torch.device("cpu"))
+    propagation = input_propagation(model)
+    return FirstLayer(None) if propagation is None else FirstLayer(propagation, input_powers(model))
 
 
 def with_supported_optimizations(cfg: Config) -> Config:

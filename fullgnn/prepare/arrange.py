@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.codecs import Features, State, build_codec, encoded, packed
+from fullgnn.codecs import NOTHING, Features, State, Told, build_codec, encoded, packed
 from fullgnn.config import Config, build
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
@@ -40,14 +40,14 @@ def arrange(
     cache: Cache,
     pairs: bool = False,
     load_time_s: float = 0.0,
-    codec_state: State | None = None,
+    told: Told = NOTHING,
 ) -> PreparedGraph:
     """Order ``graph``, and cut it into ``num_parts`` block rows. The order is loaded from the ``cache`` if it is there.
 
     Args:
         pairs: whether the parts hold the pairs of a task that finds links.
         load_time_s: for the facts.
-        codec_state: what the codec has learnt elsewhere; None: it learns from this graph.
+        told: what the codec of ``cfg`` is told.
 
     Raises:
         ConfigError, DataError, PartitionError: see the packages ``graph``, ``partition`` and ``reorder``.
@@ -56,7 +56,7 @@ def arrange(
     order = _order(cfg, num_parts, graph, cache)
     links = LinkPairs.of(graph) if pairs else None
     nodes = NodeFacts.of(graph, None if links is None else links.facts)
-    return cut(graph, order, nodes, links, load_time_s, begin, _encoded(cfg, graph, codec_state))
+    return cut(graph, order, nodes, links, load_time_s, begin, _encoded(cfg, graph, told))
 
 
 def cut(
@@ -170,13 +170,13 @@ class _Arranged:
         return StoredRows(indptr - indptr[0], whole.indices[edges], weight)
 
 
-def _encoded(cfg: Config, graph: Graph, state: State | None) -> tuple[np.ndarray, State] | None:
+def _encoded(cfg: Config, graph: Graph, told: Told) -> tuple[np.ndarray, State] | None:
     """The features of ``graph`` as the codec of ``cfg`` keeps them, and its state; None: as they are."""
-    codec = build_codec(cfg.codec)
+    codec = build_codec(cfg.codec, told)
     if codec is None:
         return None
     features = Features(graph.features, cfg.runtime.dtype, graph)
-    return encoded(codec, Cache(None), dict(cfg.codec), features, state)
+    return encoded(codec, Cache(None), dict(cfg.codec), features, told.state)
 
 
 def _transposed(rows: StoredRows) -> StoredRows:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.codecs import State, build_codec
+from fullgnn.codecs import NOTHING, Told, build_codec
 from fullgnn.config import Config, build
 from fullgnn.distributed import (
     World,
@@ -71,7 +71,7 @@ def prepared_graph(
     to_train: bool = False,
     remarks_said: bool = False,
     identity: dict[str, Any] | None = None,
-    codec_state: State | None = None,
+    told: Told = NOTHING,
 ) -> Iterator[PreparedGraph]:
     """The graph of ``cfg`` in ``num_parts`` block rows, as this rank reads it inside the ``with`` block.
 
@@ -84,13 +84,13 @@ def prepared_graph(
         remarks_said: whether the run has logged the remarks on the graph already.
         identity: on rank 0, ``dataset_identity`` before ``graph`` was loaded, if that is the graph of ``cfg.dataset``;
             None: ``graph`` is known by its arrays.
-        codec_state: on rank 0, what the codec of ``cfg`` has learnt elsewhere; None: it learns from this graph.
+        told: on rank 0, what the codec of ``cfg`` is told.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
     if world.size == 1 or world.dry:
-        prepared = prepare_here(cfg, num_parts, graph, to_train, identity, codec_state)
+        prepared = prepare_here(cfg, num_parts, graph, to_train, identity, told)
         if not remarks_said:
             say(prepared.facts.nodes.name, prepared.facts.remarks)
         yield prepared
@@ -102,7 +102,7 @@ def prepared_graph(
         load_compiler()  # takes a while, as long as rank 0 works
     with Places() as places:
         made = from_rank0(
-            lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph, to_train, identity, codec_state)
+            lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph, to_train, identity, told)
         )
         work.close()
         _loaded.cache_clear()
@@ -121,23 +121,23 @@ def prepare_here(
     graph: Graph | None = None,
     to_train: bool = False,
     identity: dict[str, Any] | None = None,
-    codec_state: State | None = None,
+    told: Told = NOTHING,
 ) -> PreparedGraph:
     """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, for this process alone.
 
     With a cache it is a folder there; otherwise it is in memory. ``prepared_graph`` explains ``identity``
-    and ``codec_state``.
+    and ``told``.
     """
     if Cache(cfg.runtime.cache_dir).folder is None:
-        return arranged(cfg, num_parts, graph, to_train, codec_state)
+        return arranged(cfg, num_parts, graph, to_train, told)
     with Places() as places:
-        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph, to_train, identity, codec_state)
+        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph, to_train, identity, told)
         _loaded.cache_clear()
         found = _opened(path, was_kept)
         if path.parent.name == KIND:
             return found
     # An order that takes the place of another one is not kept.
-    return arranged(cfg, num_parts, graph, to_train, codec_state)
+    return arranged(cfg, num_parts, graph, to_train, told)
 
 
 def prepare_folder(
@@ -147,12 +147,12 @@ def prepare_folder(
     graph: Graph | None = None,
     to_train: bool = False,
     identity: dict[str, Any] | None = None,
-    codec_state: State | None = None,
+    told: Told = NOTHING,
 ) -> tuple[Path, bool]:
     """Find the prepared graph in the cache, or make it there, or in the folder ``temporary`` if there is no cache.
 
     Args:
-        identity, codec_state: see ``prepared_graph``.
+        identity, told: see ``prepared_graph``.
 
     Returns:
         the folder, and whether it was there.
@@ -164,18 +164,18 @@ def prepare_folder(
     cache.check()
     if graph is None and cache.folder is not None:
         identity = dataset_identity(cfg.dataset)
-    key = _key_of_identity(cfg, num_parts, cache, identity, codec_state)
+    key = _key_of_identity(cfg, num_parts, cache, identity, told)
     if found := _kept(cache, key):
         return found, True
     _say_what_changed(cfg, num_parts, cache, identity)
     begin = time.perf_counter()
     graph = _graph(cfg, graph, to_train)
     load_time_s = time.perf_counter() - begin
-    key = key or _key_of_arrays(cfg, num_parts, cache, graph, codec_state)
+    key = key or _key_of_arrays(cfg, num_parts, cache, graph, told)
     if found := _kept(cache, key):
         return found, True
     with within_memory(f"the prepared graph {graph.name}"):
-        prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s, codec_state)
+        prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s, told)
     announce(f"{graph.name}: {num_parts} parts are written, and their blocks built", graph.num_edges, ["writing"])
     used = prepared.facts.methods.partition, prepared.facts.methods.reorder
     if cache.folder is None or used != (name_of(build(cfg.partition)), name_of(build(cfg.reorder.method))):
@@ -199,7 +199,7 @@ def arranged(
     num_parts: int,
     graph: Graph | None = None,
     to_train: bool = False,
-    codec_state: State | None = None,
+    told: Told = NOTHING,
 ) -> PreparedGraph:
     """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, in the memory of this process."""
     begin, given = time.perf_counter(), graph
@@ -208,7 +208,7 @@ def arranged(
     if given is None:
         _loaded.cache_clear()
     with within_memory(f"the prepared graph {graph.name}"):
-        return arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s, codec_state)
+        return arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s, told)
 
 
 def loaded_dataset(node: dict[str, Any]) -> Graph:
@@ -251,17 +251,17 @@ def _key_of_identity(
     num_parts: int,
     cache: Cache,
     identity: dict[str, Any] | None,
-    codec_state: State | None = None,
+    told: Told = NOTHING,
 ) -> str:
-    return "" if identity is None else cache.key(**identity, **_of_preparation(cfg, num_parts, codec_state))
+    return "" if identity is None else cache.key(**identity, **_of_preparation(cfg, num_parts, told))
 
 
-def _key_of_arrays(cfg: Config, num_parts: int, cache: Cache, graph: Graph, codec_state: State | None = None) -> str:
+def _key_of_arrays(cfg: Config, num_parts: int, cache: Cache, graph: Graph, told: Told = NOTHING) -> str:
     """The key of a graph that is known by its arrays."""
     if cache.folder is None:
         return ""
     arrays = {field.name: getattr(graph, field.name) for field in fields(graph)}
-    return cache.key(**{**arrays, "remarks": dict(graph.remarks)}, **_of_preparation(cfg, num_parts, codec_state))
+    return cache.key(**{**arrays, "remarks": dict(graph.remarks)}, **_of_preparation(cfg, num_parts, told))
 
 
 def _key_of_paths(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any]) -> str:
@@ -303,7 +303,7 @@ def _time(nanoseconds: int) -> str:
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))}.{rest:09d}"
 
 
-def _of_preparation(cfg: Config, num_parts: int, codec_state: State | None = None) -> dict[str, Any]:
+def _of_preparation(cfg: Config, num_parts: int, told: Told = NOTHING) -> dict[str, Any]:
     functions = base_function(build(cfg.partition)), base_function(build(cfg.reorder.method))
     known = {
         "prepared_format": FORMAT,
@@ -315,8 +315,7 @@ def _of_preparation(cfg: Config, num_parts: int, codec_state: State | None = Non
     }
     if build_codec(cfg.codec) is None:
         return known
-    learnt = {f"codec_state.{name}": array for name, array in (codec_state or {}).items()}
-    return known | {"codec_node": cfg.codec, "dtype": cfg.runtime.dtype} | learnt
+    return known | {"codec_node": cfg.codec, "dtype": cfg.runtime.dtype} | told.identity(cfg.codec)
 
 
 class Places(ExitStack):

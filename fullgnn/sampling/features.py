@@ -56,6 +56,11 @@ class FeatureSource(ABC):
             rows: those of ``missing(ids)``, as the host has them, on the host or on the device.
         """
 
+    def held(self, ids: np.ndarray) -> tuple[Tensor, Tensor] | None:
+        """A table on the device, and the (m,) int64 rows of it that hold the nodes ``ids``, so that a codec gathers and
+        decodes at once; None: some of them are not there."""
+        return None
+
     def fetch(self, ids: np.ndarray) -> Tensor:
         """(m, F) rows of the (m,) nodes ``ids``, on the device."""
         return self.place(ids, self.host.gather(self.missing(ids)))
@@ -189,6 +194,10 @@ class Decoded(_Wrapping):
 
     def place(self, ids: np.ndarray, rows: Tensor) -> Tensor:
         """See ``FeatureSource``."""
+        decode_rows = getattr(self._codec, "decode_rows", None)
+        held = None if decode_rows is None else self.source.held(ids)
+        if decode_rows is not None and held is not None:
+            return decode_rows(*held, self._dtype)
         return self._codec.decode(self.source.place(ids, rows), self._dtype)
 
     def tensors(self) -> list[Tensor]:
@@ -240,6 +249,13 @@ class Cached(_Wrapping):
         result = found.new_empty(len(ids), found.shape[1])
         result.index_copy_(0, self._moved(hits), self._rows.index_select(0, self._moved(slot[hits])))
         return result.index_copy_(0, self._moved(misses), found)
+
+    def held(self, ids: np.ndarray) -> tuple[Tensor, Tensor] | None:
+        """See ``FeatureSource``."""
+        slot = self._slot[ids]
+        if self._rows is None or not len(slot) or slot.min() < 0:
+            return None
+        return self._rows, self._moved(slot.astype(np.int64))
 
     def begin(self, epoch: int) -> int:
         """See ``FeatureSource``; asks the cache which rows to keep from now on, if it is time."""

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import torch
 
-from fullgnn.codecs import Codec, State, Unencoded, encoded
+from fullgnn.codecs import Codec, State, Told, Unencoded, build_codec, encoded
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine import Job, distribute, evaluate, make_learner, make_scheme, with_input
 from fullgnn.engine.blocks import num_blocks, num_row_blocks
-from fullgnn.engine.job import Learner
+from fullgnn.engine.job import Learner, first_layer
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.summary import codec_record, log_inexact
@@ -59,7 +59,8 @@ class FullGraph:
 
     Args:
         graph: on rank 0.
-        identity, codec_state: on rank 0, see ``prepared_graph``.
+        identity: on rank 0, see ``prepared_graph``.
+        codec_state: on rank 0, what the codec has learnt.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class FullGraph:
                 graph=self._graph,
                 remarks_said=True,
                 identity=self._identity,
-                codec_state=self._codec_state,
+                told=Told(self._codec_state),
             ) as prepared:
                 job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
             self._graph = None
@@ -162,12 +163,14 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     model, task = learner.model, cast(NodeTask, learner.task)
     _check_model(cfg, model, world)
     _check_task(cfg, task)
-    codec: Codec = build(cfg.codec)
+    told = Told(first_layer=first_layer(cfg))
+    codec = build_codec(cfg.codec, told) or Unencoded()
     num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
     precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
     if precomputed is not None:
         num_hops, num_rows = num_hops - 1, 1
-    host = _host_graph(cfg, world, learner, graph, codec, num_hops, precomputed)
+    keys = dict(cfg.codec) | told.identity(cfg.codec)
+    host = _host_graph(cfg, world, learner, graph, codec, keys, num_hops, precomputed)
     look = getattr(target_of(cfg.sampler), "remarks", None)
     remarks = {} if look is None else noted(look(host.extra))
     if graph is not None:
@@ -322,12 +325,17 @@ def _host_graph(
     learner: Learner,
     graph: Graph | None,
     codec: Codec,
+    codec_keys: dict[str, Any],
     num_hops: int,
     precomputed: Precomputed | None,
 ) -> HostGraph:
-    """The graph, once on each machine, with what sampler, codec and split have prepared."""
+    """The graph, once on each machine, with what sampler, codec and split have prepared.
 
-    files = RowFiles(Cache(cfg.runtime.cache_dir), dict(cfg.codec)) if cfg.loader.map_features else None
+    Args:
+        codec_keys: of the codec, with what it is told.
+    """
+
+    files = RowFiles(Cache(cfg.runtime.cache_dir), codec_keys) if cfg.loader.map_features else None
 
     def made() -> HostGraph:
         assert graph is not None
@@ -337,7 +345,7 @@ def _host_graph(
             check(graph, learner.needs)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
-        encode = partial(encoded, codec, Cache(cfg.runtime.cache_dir), dict(cfg.codec))
+        encode = partial(encoded, codec, Cache(cfg.runtime.cache_dir), codec_keys)
         if files is not None:
             encode = partial(files.write, codec)
         read = graph if precomputed is None else replace(graph, features=precomputed.rows(graph, cfg.runtime.dtype))

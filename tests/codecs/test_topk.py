@@ -1,6 +1,7 @@
 """Sparse features: positions as an independent sort finds them, and a codebook of means."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,9 @@ from fullgnn.codecs import features as features_file
 from fullgnn.codecs.topk import GROUP, TopK
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.support import gpu
+from fullgnn.sampling.features import Cached, Decoded, HostRows
 from fullgnn.storage.cache import Cache
+from tests.sampling.test_features import NO_ACCESSES, Planned
 from tests.triton_device import DEVICE, needs_triton
 
 NOWHERE = Cache(None)
@@ -137,3 +140,18 @@ def test_a_gpu_decodes_the_same_bits(triton_on_cpu: None, num_columns: int, dtyp
         with mock.patch.object(gpu, "INTERPRETED", interpreted and not torch.cuda.is_available()):
             found[interpreted] = codec.decode_rows(torch.from_numpy(codes).to(device), index.to(device), dtype).cpu()
     assert torch.equal(found[False], found[True])
+
+
+@pytest.mark.parametrize("kept", [[], [1, 2, 5], range(40)], ids=["nothing", "some", "all"])
+def test_a_cache_is_decoded_where_it_lies(kept: list[int] | range) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 270)).astype(np.float32)
+    codec = TopK(4)
+    codes, state = encoded(codec, NOWHERE, {}, Features(x, "float32"))
+    plain = codec.decode(torch.from_numpy(codes), torch.float32)
+    held = Cached(HostRows(codes, torch.device("cpu")), Planned(kept), NO_ACCESSES)
+    source = Decoded(held, codec, torch.float32, state)
+    source.begin(1)
+    for ids in (np.array([5, 2, 5, 1]), np.array([0, 1]), np.empty(0, np.int64)):
+        whole = len(ids) > 0 and set(ids.tolist()) <= {*kept}
+        with mock.patch.object(codec, "decode", side_effect=AssertionError) if whole else nullcontext():
+            assert torch.equal(source.fetch(ids), plain[ids])
