@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
+from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, Propagation, row_sums
 from fullgnn.graph.normalize import normalized_entries
 
@@ -42,13 +43,13 @@ class Loss:
 
     @classmethod
     def of(cls, layer: FirstLayer, graph: Graph | None, seed: int) -> "Loss":
-        """Draw targets until they read about ``MOST_NODES`` nodes. Without a graph there is one product, the identity.
+        """Draw targets until they read about ``MOST_NODES`` nodes.
 
         Raises:
-            ValueError: there is no graph, and the layer multiplies by A.
+            UnsupportedError: there is no graph.
         """
         if graph is None:
-            raise ValueError("of which graph the features are is not known")
+            raise UnsupportedError("codec=auto measures what the first layer reads, and no graph is known here")
         order = np.random.default_rng(seed).permutation(graph.num_nodes)
         if layer.propagation is None or max(layer.powers) == 0:
             nodes = np.sort(order[:MOST_NODES])

@@ -18,7 +18,7 @@ from fullgnn.codecs.codec import Learning
 from fullgnn.codecs.encoded import has_state
 from fullgnn.codecs.features import Features
 from fullgnn.codecs.kinds import make
-from fullgnn.errors import ConfigError
+from fullgnn.errors import ConfigError, UnsupportedError
 
 POINTER_BYTES = 4
 HOT_ROWS = "_hot_rows"  # name in the state
@@ -51,7 +51,8 @@ class HotCold:
 
     def refresh(self, features: Features) -> None:
         """See ``fullgnn.codecs.codec``: choose the hot nodes, and encode their finer rows."""
-        assert features.graph is not None
+        if features.graph is None:
+            raise UnsupportedError("codec=hotcold chooses nodes by how many read them, and no graph is known here")
         reads = np.bincount(features.graph.indices, minlength=features.num_nodes)
         count = round(self.hot_share * features.num_nodes)
         self._nodes = np.sort(np.argsort(-reads, kind="stable")[:count])

@@ -11,6 +11,8 @@ Source: Ma, Xu, Li and Zhong, "Accelerating training of large-scale graph neural
 sparsification" (2024).
 """
 
+import logging
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,8 +22,12 @@ from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 
+log = logging.getLogger(__name__)
+
 GROUP = 256
 """Columns of a group: a position in it is one byte."""
+SPARSE_BYTES = 8
+"""Bytes of a feature in sparse rows: its column and its value."""
 
 
 class TopK:
@@ -51,9 +57,18 @@ class TopK:
 
         self._set_shape(features.num_columns)
         sample = features.sample(self.sample_nodes, self.seed)
+        num_nonzero = np.count_nonzero(sample) / max(1, len(sample))
+        if num_nonzero * SPARSE_BYTES < len(self._columns):
+            log.info(
+                "codec=topk: a node has %.1f features that are not zero: sparse rows would take %.0f bytes, codes %d",
+                num_nonzero,
+                num_nonzero * SPARSE_BYTES,
+                len(self._columns),
+            )
         sums = np.zeros(len(self._columns))
         add_values(sample, self.encode(sample), self._columns, sums)
-        self._codebook = torch.from_numpy((sums / max(1, len(sample))).astype(np.float32))
+        codebook = torch.from_numpy((sums / max(1, len(sample))).astype(np.float32))
+        self.load_state({"codebook": codebook, "num_columns": torch.tensor(features.num_columns)})
 
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``: (m, W) uint8, of each group the positions of its largest values, then of its smallest."""
@@ -74,6 +89,7 @@ class TopK:
         """See ``Learning``."""
         self._set_shape(int(tensors["num_columns"]))
         self._codebook = tensors["codebook"]
+        self._columns_there = torch.from_numpy(self._columns).to(self._codebook.device)
 
     def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """See ``Codec``."""
@@ -83,14 +99,13 @@ class TopK:
         """(m, F) features of the rows ``index``, (m,) int64, of the (n, W) uint8 ``table``."""
         out = torch.empty(len(index), self._num_columns, dtype=dtype, device=table.device)
         codebook = self._codebook.to(dtype)
-        columns = torch.from_numpy(self._columns).to(table.device)
         if gpu.runs_triton(table.device):
             from fullgnn.codecs._topk_gpu import decode as on_gpu  # imports triton
 
-            on_gpu(table, index, columns.int(), codebook, out)
+            on_gpu(table, index, self._columns_there, codebook, out)
             return out
         if table.device.type != "cpu":
-            place = table.index_select(0, index) + columns
+            place = table.index_select(0, index) + self._columns_there
             return out.zero_().scatter_(1, place, codebook.expand_as(place))
         from fullgnn.codecs._topk_cpu import decode  # imports numba
 

@@ -1,5 +1,6 @@
 """Sparse features: positions as an independent sort finds them, and a codebook of means."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import nullcontext
 from unittest import mock
@@ -155,3 +156,13 @@ def test_a_cache_is_decoded_where_it_lies(kept: list[int] | range) -> None:
         whole = len(ids) > 0 and set(ids.tolist()) <= {*kept}
         with mock.patch.object(codec, "decode", side_effect=AssertionError) if whole else nullcontext():
             assert torch.equal(source.fetch(ids), plain[ids])
+
+
+@pytest.mark.parametrize(("share", "says"), [(0.004, True), (0.5, False)])
+def test_features_that_are_nearly_all_zeros_are_named(
+    share: float, says: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = (np.random.default_rng(0).random((200, 500)) < share).astype(np.float32)
+    with caplog.at_level(logging.INFO):
+        encoded(TopK(8), NOWHERE, {}, Features(x, "float32"))
+    assert ("sparse rows would take" in caplog.text) == says

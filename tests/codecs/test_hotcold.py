@@ -1,0 +1,81 @@
+"""Two codecs: hot nodes have what the finer one keeps, the others what the coarser one keeps."""
+
+import numpy as np
+import pytest
+import torch
+
+from fullgnn.codecs import Features, encoded
+from fullgnn.codecs.hotcold import HotCold
+from fullgnn.codecs.kinds import make
+from fullgnn.errors import ConfigError
+from fullgnn.graph import Graph
+from fullgnn.storage.cache import Cache
+
+NOWHERE = Cache(None)
+TOPK, FINER, SHORT = {"name": "topk", "k": 2}, {"name": "bfloat16"}, {"name": "pca", "dimensions": 3}
+
+
+def graph(num_columns: int = 40, num_nodes: int = 50) -> Graph:
+    random = np.random.default_rng(num_columns)
+    features = random.normal(size=(num_nodes, num_columns)).astype(np.float32)
+    edges = np.stack([random.integers(0, num_nodes, 300) ** 2 // num_nodes, random.integers(0, num_nodes, 300)])
+    return Graph.from_edge_index(edges, num_nodes=num_nodes, features=features)
+
+
+def alone(keys: dict[str, object], whole: Graph) -> np.ndarray:
+    """What a codec alone keeps."""
+    codec = make("codec.hot", keys)
+    rows, _ = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
+    return codec.decode(torch.from_numpy(rows), torch.float32).numpy()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("keys", [(FINER, TOPK), (SHORT, TOPK), (TOPK, FINER), (TOPK, {"name": "topk", "k": 1})])
+def test_each_node_has_what_its_codec_keeps(keys: tuple[dict[str, object], dict[str, object]], share: float) -> None:
+    whole = graph()
+    codec = HotCold(*keys, hot_share=share)
+    rows, state = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
+    reads = np.zeros(50, int)
+    for node in whole.indices:
+        reads[node] += 1
+    hot = sorted(range(50), key=lambda node: (-reads[node], node))[: round(50 * share)]
+    expected = alone(keys[1], whole)
+    expected[hot] = alone(keys[0], whole)[hot]
+    other = HotCold(*keys, hot_share=share)
+    other.load_state({name: torch.from_numpy(array) for name, array in state.items()})
+    np.testing.assert_array_equal(other.decode(torch.from_numpy(rows), torch.float32), expected)
+    cold_bytes = encoded(make("codec.cold", keys[1]), NOWHERE, {}, Features(whole.features, "float32"))[0][:1].nbytes
+    assert rows.dtype == np.uint8 and rows.shape[1] == 1 + max(4, cold_bytes)
+    assert len(state["_hot_rows"]) == len(hot)
+
+
+def test_on_another_graph_it_chooses_other_nodes_and_learns_nothing() -> None:
+    first, second = graph(), graph()
+    second = Graph.from_edge_index(
+        np.stack([np.full(49, 7), np.arange(49)]), num_nodes=50, features=second.features[::-1].copy()
+    )
+    codec = HotCold(FINER, TOPK, hot_share=0.02)
+    _, state = encoded(codec, NOWHERE, {}, Features(first.features, "float32", first))
+    kept = {name: array for name, array in state.items() if not name.startswith("_")}  # as a checkpoint has it
+    other = HotCold(FINER, TOPK, hot_share=0.02)
+    rows, now = encoded(other, NOWHERE, {}, Features(second.features, "float32", second), kept)
+    assert rows[:, 0].nonzero()[0].tolist() == [7]
+    np.testing.assert_array_equal(now["cold.codebook"], state["cold.codebook"])
+    found = other.decode(torch.from_numpy(rows), torch.float32)
+    assert torch.equal(found[7], torch.from_numpy(second.features[7]).bfloat16().float())
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"hot": {"name": "none"}, "cold": TOPK, "hot_share": 2}, "codec.hot_share=2 is out of range: give 0 to 1"),
+        (
+            {"hot": {"name": "mine"}, "cold": TOPK, "hot_share": 0},
+            "codec.hot.name=mine is not known: choose one of none",
+        ),
+        ({"hot": FINER, "cold": {"name": "topk", "l": 1}, "hot_share": 0}, "codec.cold does not fit codec=topk"),
+    ],
+)
+def test_wrong_keys_are_refused(keys: dict[str, object], line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{line}[^\n]*$"):
+        HotCold(**keys)  # type: ignore[arg-type]
