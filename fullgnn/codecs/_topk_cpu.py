@@ -3,8 +3,12 @@
 import numba
 import numpy as np
 
+from fullgnn.kernels.support._atomics_cpu import prefetch_line
+from fullgnn.kernels.support.aligned import LINE_BYTES
+
 GROUP = 256
 """Columns of a group: a position in it is one byte."""
+AHEAD = 8  # so many rows ahead the codes are prefetched
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
@@ -85,16 +89,29 @@ def add_values(features, codes, columns, sums):
 
 
 @numba.njit(cache=True, nogil=True)
-def decode(table, index, columns, codebook, out):
+def decode(table, index, counts, codebook, out):
     """Write zeros, and the values of the codebook at the kept positions.
+
+    Rows of the table that come later are prefetched, since they lie at random places. Unsigned indices spare the test
+    for negative ones.
 
     Args:
         table: (n, W) uint8; index: (m,) int64, the rows of the table that are decoded.
-        columns: (W,) int64, the first column of the group of each code.
+        counts: (groups,) int64, the k of each group.
         codebook: (W,) of the dtype of ``out``; out: (m, F).
     """
+    num_codes, address = table.shape[1], table.ctypes.data
     for i in range(len(index)):
+        if i + AHEAD < len(index):
+            later = address + index[i + AHEAD] * num_codes
+            for byte in range(0, num_codes, LINE_BYTES):
+                prefetch_line(later + byte)
+            prefetch_line(later + num_codes - 1)
         row, code = out[i], table[index[i]]
         row[:] = 0
-        for j in range(len(columns)):
-            row[columns[j] + code[j]] = codebook[j]
+        first, begin = np.uint64(0), np.uint64(0)
+        for group in range(len(counts)):
+            last = first + np.uint64(2 * counts[group])
+            for j in range(first, last):
+                row[begin + np.uint64(code[j])] = codebook[j]
+            first, begin = last, begin + np.uint64(GROUP)

@@ -109,7 +109,7 @@ class TopK:
             return out.zero_().scatter_(1, place, codebook.expand_as(place))
         from fullgnn.codecs._topk_cpu import decode  # imports numba
 
-        arrays = table.numpy(), index.numpy(), self._columns, codebook.numpy(), out.numpy()
+        arrays = table.numpy(), index.numpy(), self._counts, codebook.numpy(), out.numpy()
 
         def some(rows: slice) -> None:
             decode(arrays[0], arrays[1][rows], *arrays[2:4], arrays[4][rows])

@@ -23,7 +23,7 @@ import numba
 import numpy as np
 
 from fullgnn.kernels.dropout._philox_cpu import LOW, SHIFT, _philox
-from fullgnn.sampling._atomics_cpu import (
+from fullgnn.kernels.support._atomics_cpu import (
     count_ones,
     lowest_one,
     prefetch_line,
