@@ -196,6 +196,12 @@ class Midway(TorchDispatchMode):
         self.last, self.count = last, 0
         self.made: list[weakref.ref[Any]] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """A method of torch. With True, torch imports ``torch._dynamo`` in the first capture of a process, which keeps
+        the loss of this step alive."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
         if self.count > self.last:
