@@ -20,6 +20,7 @@ from torch import Tensor
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.fresh import fresh_rows
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 
 log = logging.getLogger(__name__)
@@ -97,18 +98,20 @@ class TopK:
 
     def decode_rows(self, table: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
         """(m, F) features of the rows ``index``, (m,) int64, of the (n, W) uint8 ``table``."""
-        out = torch.empty(len(index), self._num_columns, dtype=dtype, device=table.device)
-        codebook = self._codebook.to(dtype)
+        shape, codebook = (len(index), self._num_columns), self._codebook.to(dtype)
         if gpu.runs_triton(table.device):
             from fullgnn.codecs._topk_gpu import decode as on_gpu  # imports triton
 
+            out = torch.empty(shape, dtype=dtype, device=table.device)
             on_gpu(table, index, self._columns_there, codebook, out)
             return out
         if table.device.type != "cpu":
             place = table.index_select(0, index) + self._columns_there
-            return out.zero_().scatter_(1, place, codebook.expand_as(place))
+            zeros = torch.zeros(shape, dtype=dtype, device=table.device)
+            return zeros.scatter_(1, place, codebook.expand_as(place))
         from fullgnn.codecs._topk_cpu import decode  # imports numba
 
+        out = fresh_rows(*shape, dtype)
         arrays = table.numpy(), index.numpy(), self._counts, codebook.numpy(), out.numpy()
 
         def some(rows: slice) -> None:

@@ -87,7 +87,7 @@ def test_the_codec_that_loses_least_is_chosen(name: str, caplog: pytest.LogCaptu
 
 
 def test_the_smallest_codec_within_a_loss_is_chosen() -> None:
-    bits = (np.random.default_rng(0).random((90, 64)) < 0.3).astype(np.float32)
+    bits = (np.random.default_rng(0).random((2000, 64)) < 0.3).astype(np.float32)
     codec = Auto(None, 0.0, LAYERS["gcn"])
     rows, _ = encoded(codec, NOWHERE, {}, Features(bits, "float32", graph(bits)))
     assert rows.shape[1] * rows.itemsize == 8  # a bit for each column
