@@ -43,6 +43,8 @@ class Auto:
         ConfigError: not exactly one of ``ratio`` and ``max_loss`` is given, or it is out of range.
     """
 
+    reads_graph = True
+
     def __init__(
         self, ratio: float | None, max_loss: float | None, first_layer: FirstLayer | None = None, seed: int = 0
     ):

@@ -21,6 +21,7 @@ Optional:
     encode_nodes(first, features)     in place of ``encode``: the rows of nodes ``first``, ``first`` + 1, ...
     refresh(features)                 after ``load_state``: make what belongs to these features, and was not learnt;
                                       the names of such arrays in ``state`` begin with _, and no checkpoint has them
+    reads_graph                       True: what it encodes depends on the graph of the features
     a parameter ``first_layer``       what the model reads, see ``first_layer.py``
 
 What a codec has learnt must be the same bits for any number of threads.

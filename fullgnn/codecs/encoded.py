@@ -74,7 +74,7 @@ def encoded(
             codec.refresh(features)
             state = cast(Learning, codec).state()
         return rows_in_memory(codec, features, learns=False), state
-    key = cache.key(codec=keys, **features.identity())
+    key = cache.key(codec=keys, **features.identity(codec))
     found = cache.load(KIND, key, lambda arrays: (arrays.pop("rows"), arrays))
     if found is None:
         rows = rows_in_memory(codec, features)

@@ -78,11 +78,10 @@ class Features:
         """(num_nodes, F), C-contiguous: all of them, without a copy where that is possible."""
         return np.ascontiguousarray(self.array, dtype=self.dtype)
 
-    def identity(self) -> dict[str, np.ndarray | str | None]:
-        """What an encoding depends on beside the codec, for the keys of a cache."""
-        known = (
-            {} if self.graph is None else {name: getattr(self.graph, name) for name in ("indptr", "indices", "weight")}
-        )
+    def identity(self, codec: object) -> dict[str, np.ndarray | str | None]:
+        """What an encoding depends on beside the keys of the codec, for the keys of a cache."""
+        graph = self.graph if getattr(codec, "reads_graph", False) else None
+        known = {} if graph is None else {name: getattr(graph, name) for name in ("indptr", "indices", "weight")}
         return {"features": self.array, "dtype": self.dtype.str, **known}
 
     def sample(self, num_rows: int, seed: int) -> np.ndarray:

@@ -35,6 +35,8 @@ class HotCold:
         ConfigError: the share is out of range, or there is no such codec.
     """
 
+    reads_graph = True
+
     def __init__(self, hot: Mapping[str, Any], cold: Mapping[str, Any], hot_share: float):
         if not 0 <= hot_share <= 1:
             raise ConfigError(f"codec.hot_share={hot_share} is out of range: give 0 to 1")

@@ -240,10 +240,11 @@ def _kept(cache: Cache, key: str) -> Path | None:
     return path
 
 
-def key_of_files(cfg: Config, num_parts: int, cache: Cache) -> str:
+def key_of_files(cfg: Config, num_parts: int, cache: Cache, told: Told = NOTHING) -> str:
     """The key of a prepared graph that is known by its configuration and files; empty if its loader does not name the
     files, or the ``cache`` has no folder."""
-    return _key_of_identity(cfg, num_parts, cache, None if cache.folder is None else dataset_identity(cfg.dataset))
+    identity = None if cache.folder is None else dataset_identity(cfg.dataset)
+    return _key_of_identity(cfg, num_parts, cache, identity, told)
 
 
 def _key_of_identity(

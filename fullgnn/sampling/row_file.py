@@ -65,7 +65,7 @@ class RowFiles(ExitStack):
                 self._path = self.enter_context(temporary_folder()) / "rows.npy"
                 state, _ = _encode_to(self._path, codec, features)
             return map_npy(self._path, read_only=True), state
-        key = self._cache.key(codec=self._keys, **features.identity(), mapped=True)
+        key = self._cache.key(codec=self._keys, **features.identity(codec), mapped=True)
         self._path = self._cache.folder / KIND / f"{key}.npy"
         kept = self._cache.load(KIND, key, lambda arrays: (arrays.pop(_FILE).tolist(), arrays))
         if kept is not None and _is_whole(self._path, kept[0]):
