@@ -1,0 +1,192 @@
+"""One training, in this process, with features as a codec keeps them; the evaluation reads what the training reads."""
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from fullgnn.codecs import Features, build_codec
+from fullgnn.codecs.encoded import has_state, rows_in_memory
+from fullgnn.codecs.topk import GROUP
+from fullgnn.config import MinibatchConfig
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import world_of_one
+from fullgnn.engine.fit import FitResult, fit
+from fullgnn.engine.trainer import make_training
+from fullgnn.graph import Graph
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.sparsification.accuracy_config import CodecRows, Config, Model
+from fullgnn.reproduce.sparsification.data import with_split
+from fullgnn.sampling.fit import fit_sampled
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.telemetry.meter import Meter
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How features are kept: a codec with its keys, or as they are."""
+
+    name: str  # of the codec among the keys of the target
+    title: str
+    ratio: int  # which its true ratio is near
+    keys: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.title if not self.keys else f"{self.title} {self.ratio} x"
+
+
+FULL = Kept("none", "full", 1)
+"""Features as they are."""
+
+
+def kept_ways(cfg: Config, case: Case) -> list[Kept]:
+    """The chosen codecs at the chosen ratios that they have."""
+    return [
+        Kept(name, codec.title, ratio, tuple(codec_keys(codec, ratio, case.graph.num_features)))
+        for name, codec in cfg.present_codecs.items()
+        if codec.datasets is None or case.dataset in codec.datasets
+        for ratio in cfg.ratios
+        if ratio in codec.at
+    ]
+
+
+def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
+    """The overrides of a codec at a ratio, for features of so many columns."""
+    places = {"k": nearest_k(num_columns, ratio), "dimensions": max(1, round(num_columns / ratio))}
+    return [one.format(**places) for one in (*codec.keys, *codec.at[ratio])]
+
+
+def nearest_k(num_columns: int, ratio: float) -> int:
+    """The k of the codec topk whose true ratio is nearest to ``ratio``, on a logarithmic scale."""
+
+    def distance(k: int) -> float:
+        widths = [min(GROUP, num_columns - first) for first in range(0, num_columns, GROUP)]
+        kept = 2 * sum(min(k, width // 2) for width in widths)
+        return abs(math.log(FLOAT_BYTES * num_columns / (kept * ratio))) if kept else math.inf
+
+    return min(range(1, GROUP // 2 + 1), key=distance)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that has ended."""
+
+    accuracy: float  # of the test nodes, per cent, at the epoch with the best accuracy of the validation nodes
+    best_epoch: int
+    curve: list[float]  # accuracy of the validation nodes, per cent, after each epoch
+    epoch_s: float  # the median, without evaluations
+
+
+def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> Trained:
+    """Train until the accuracy of the validation nodes no longer rises.
+
+    Args:
+        seed: of the split, of the first weights, and of all that is drawn.
+    """
+    overrides = training_keys(cfg, case, model, kept, seed)
+    known = (case.dataset, case.scale, case.graph.num_features, cfg.data_seed, *splits(cfg), *overrides)
+    if known not in _KNOWN:
+        graph = with_split(case.graph, cfg, seed)
+        _KNOWN[known] = (_sampled if model.sampled else _full_batch)(graph, overrides)
+    return _KNOWN[known]
+
+
+_KNOWN: dict[tuple[object, ...], Trained] = {}
+"""What this process has trained: targets of one command share it."""
+
+
+def splits(cfg: Config) -> tuple[float, float]:
+    """The fractions of the nodes that train and validate."""
+    return cfg.train_fraction, cfg.val_fraction
+
+
+def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> list[str]:
+    """The overrides of a training."""
+    epochs, patience = (
+        (cfg.sampled_max_epochs, cfg.sampled_patience) if model.sampled else (cfg.max_epochs, cfg.patience)
+    )
+    hidden = [] if any("hidden_channels" in key for key in model.keys) else [f"model.hidden_channels={case.hidden}"]
+    return [
+        *(model.keys[:1] + hidden + model.keys[1:]),
+        *(cfg.sampled_training if model.sampled else cfg.training),
+        f"train.epochs={epochs}",
+        f"train.patience={patience}",
+        *kept.keys,
+        f"seed={seed}",
+        f"runtime.threads={cfg.threads}",
+        f"runtime.device={cfg.device}",
+        "runtime.nproc=1",
+    ]
+
+
+def _full_batch(graph: Graph, overrides: Sequence[str]) -> Trained:
+    config = load_config(compose(*overrides))
+    with quiet(), world_of_one(config.runtime) as world:
+        _, runner, _ = make_training(config, world, graph)
+        return _trained(fit(runner, config.train))
+
+
+def _sampled(graph: Graph, overrides: Sequence[str]) -> Trained:
+    config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
+    with quiet(), world_of_one(config.runtime) as world:
+        job = set_up_sampled(config, world, Meter(world.device), graph)
+        with closing(job.training.loader):
+            return _trained(fit_sampled(job.training, config.train, job.full_graph.measure))
+
+
+def _trained(result: FitResult) -> Trained:
+    assert result.best is not None, "there are validation nodes"
+    times = [one.cost.time_ms["epoch"] / 1e3 for one in result.epochs]
+    curve = [one.metrics["val_accuracy"] for one in result.epochs if one.metrics is not None]
+    return Trained(
+        100 * _number(result.best.metrics["test_accuracy"]),
+        result.best.epoch,
+        [100 * _number(accuracy) for accuracy in curve],
+        statistics.median(times[1:] or times),
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Log warnings only: a target has many trainings, and a line for each of them."""
+    logger = logging.getLogger("fullgnn")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The features of a graph, encoded alone."""
+
+    row_bytes: int  # of a node
+    learnt_bytes: int  # of what the codec has learnt of all of them
+    seconds: float  # to learn and to encode
+
+
+def encode(case: Case, kept: Kept) -> Encoding | None:
+    """Let a codec learn and encode all features; None: there is none."""
+    codec = build_codec(load_config(compose(*kept.keys)).codec)
+    if codec is None:
+        return None
+    features = Features(case.graph.features, "float32", case.graph)
+    with quiet():
+        begin = time.perf_counter()
+        rows = rows_in_memory(codec, features)
+        seconds = time.perf_counter() - begin
+    state = codec.state() if has_state(codec) else {}  # type: ignore[attr-defined]
+    return Encoding(rows[:1].nbytes, sum(array.nbytes for array in state.values()), seconds)
