@@ -89,7 +89,7 @@ def _cells(cfg: Config, case: Case, name: str, kept: Kept, own: list[Trained], f
         ACCURACY: Cell(statistics.fmean(one.accuracy for one in own), paper[ACCURACY], "%"),
         EPOCH: Cell(statistics.median(one.epoch_s for one in own), paper[EPOCH], "s"),
     }
-    encoding = encode(case, kept)
+    encoding = encode(cfg, case, kept)
     if encoding is None:
         return cells
     loss = paired(full, [one.accuracy for one in own])

@@ -91,7 +91,7 @@ def _rows(cfg: Config, case: Case, name: str, weights: str) -> list[TableRow]:
     rows = []
     for kept, seeds in found.items():
         *values, same = (statistics.fmean(column) for column in zip(*seeds))
-        encoding = encode(case, kept)
+        encoding = encode(cfg, case, kept)
         assert encoding is not None
         cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
         for layer, value in enumerate(values):
