@@ -210,7 +210,7 @@ def test_outputs_of_layers_with_the_first_weights() -> None:
     cfg = target("sp_table2")
     one = case(cfg, "reddit")
     graph = with_split(one.graph, cfg, 0)
-    found = outputs(graph, training_keys(cfg, one, cfg.models["sage3"], FULL, 0), trains=False)
+    found = outputs(graph, training_keys(cfg, one, cfg.models["sage3"], FULL, 0))
     assert [each.shape[1] for each in found] == [40, 128, 128, 4]
     np.testing.assert_array_equal(found[0], graph.features)
     model = SAGE(40, 4, hidden_channels=128, num_layers=3, seed=0)

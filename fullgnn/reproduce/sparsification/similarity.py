@@ -3,23 +3,34 @@
 import logging
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
+from torch import Tensor
 
+from fullgnn.codecs import State
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.evaluate import predict
-from fullgnn.engine.fit import fit
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack
+from fullgnn.prepare.source import arranged
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, number
 from fullgnn.reproduce.sparsification.accuracy_config import Config, Model
 from fullgnn.reproduce.sparsification.data import cases, with_split
-from fullgnn.reproduce.sparsification.training import FLOAT_BYTES, FULL, Kept, encode, kept_ways, quiet, training_keys
+from fullgnn.reproduce.sparsification.training import (
+    FLOAT_BYTES,
+    FULL,
+    Kept,
+    encode,
+    full_batch,
+    kept_ways,
+    learnt,
+    quiet,
+    training_keys,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +53,24 @@ def similarity(full: np.ndarray, kept: np.ndarray) -> float:
     return float(np.mean(products[counts] / lengths[counts]))
 
 
-def outputs(graph: Graph, overrides: Sequence[str], trains: bool) -> list[np.ndarray]:
+def outputs(
+    graph: Graph,
+    overrides: Sequence[str],
+    codec_state: State | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+) -> list[np.ndarray]:
     """The input of a layered model, and the (num_nodes, F) output of each layer without dropout.
 
     Args:
-        trains: whether the weights are those after training; otherwise the first ones.
+        codec_state: what the codec has learnt; None: it learns, or there is none.
+        weights: the parameters of the model by name; None: the first ones.
     """
     config = load_config(compose(*overrides, "optimizations.cache_aggregation=false"))
     with quiet(), world_of_one(config.runtime) as world:
-        job, runner, _ = make_training(config, world, graph)
-        if trains:
-            result = fit(runner, config.train)
-            assert result.best is not None
-            job.model.load_state_dict(result.best.model)
-        assert isinstance(job.model, Stack) and isinstance(job.graph.features, torch.Tensor)
+        job, _, _ = make_training(config, world, prepared=arranged(config, 1, graph, codec_state=codec_state))
+        if weights is not None:
+            job.model.load_state_dict(weights)
+        assert isinstance(job.model, Stack) and isinstance(job.graph.features, Tensor)
         found = [job.graph.features.cpu().numpy()]
         for layer in job.model.layers:
             layer.register_forward_hook(lambda module, args, output: found.append(output.detach().cpu().numpy()))
@@ -106,7 +121,12 @@ def _rows(cfg: Config, case: Case, name: str, weights: str) -> list[TableRow]:
 def _outputs(
     cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: str
 ) -> list[np.ndarray]:
-    return outputs(graph, training_keys(cfg, case, model, kept, seed), trains=weights == TRAINED)
+    overrides, state = training_keys(cfg, case, model, kept, seed), learnt(cfg, case, kept)
+    if weights == INITIAL:
+        return outputs(graph, overrides, state)
+    best = full_batch(graph, overrides, state).best
+    assert best is not None, "there are validation nodes"
+    return outputs(graph, overrides, state, best.model)
 
 
 def _panel(rows: list[TableRow]) -> Curves:

@@ -103,8 +103,7 @@ def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> T
         if model.sampled:
             _KNOWN[known] = _sampled(graph, overrides)
         else:
-            encoding = encode(cfg, case, kept)
-            _KNOWN[known] = _full_batch(graph, overrides, None if encoding is None else encoding.state)
+            _KNOWN[known] = _trained(full_batch(graph, overrides, learnt(cfg, case, kept)))
     return _KNOWN[known]
 
 
@@ -136,12 +135,17 @@ def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) 
     ]
 
 
-def _full_batch(graph: Graph, overrides: Sequence[str], codec_state: State | None) -> Trained:
+def full_batch(graph: Graph, overrides: Sequence[str], codec_state: State | None) -> FitResult:
+    """Train full-batch.
+
+    Args:
+        codec_state: what the codec has learnt; None: it learns, or there is none.
+    """
     config = load_config(compose(*overrides))
     with quiet(), world_of_one(config.runtime) as world:
         prepared = arranged(config, 1, graph, codec_state=codec_state)
         _, runner, _ = make_training(config, world, prepared=prepared)
-        return _trained(fit(runner, config.train))
+        return fit(runner, config.train)
 
 
 def _sampled(graph: Graph, overrides: Sequence[str]) -> Trained:
@@ -199,6 +203,12 @@ def encode(cfg: Config, case: Case, kept: Kept) -> Encoding | None:
     if known not in _ENCODED:
         _ENCODED[known] = _encode(case, kept)
     return _ENCODED[known]
+
+
+def learnt(cfg: Config, case: Case, kept: Kept) -> State | None:
+    """What a codec has learnt of the features of a graph; None: there is none."""
+    encoding = encode(cfg, case, kept)
+    return None if encoding is None else encoding.state
 
 
 _ENCODED: dict[tuple[object, ...], Encoding | None] = {}
