@@ -18,7 +18,7 @@ from fullgnn.models import SAGE
 from fullgnn.reproduce.config import load_target, module_of
 from fullgnn.reproduce.page import csv_text, table_text
 from fullgnn.reproduce.plot import draw
-from fullgnn.reproduce.result import Curves, Result, number
+from fullgnn.reproduce.result import Bars, Curves, Result, number
 from fullgnn.reproduce.sparsification import accuracy_cases, training
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.reproduce.sparsification.curves import mean_curve, reaching
@@ -228,7 +228,7 @@ def test_outputs_of_layers_with_the_first_weights() -> None:
 def test_table2_compares_every_layer() -> None:
     found = result("sp_table2", "seeds=[0]", "ratios=[8,64]", "max_epochs=3")
     assert [row.labels[1:] for row in found.rows] == [
-        ("GraphSAGE", f"topk {ratio} x", weights) for weights in ("first", "trained") for ratio in (8, 64)
+        ("GraphSAGE", f"topk {ratio} x", weights) for weights in ("first", "full's", "own") for ratio in (8, 64)
     ]
     assert list(found.columns) == ["ratio", "input", "layer 1", "layer 2", "layer 3", "same prediction"]
     fine, coarse = (row.cells for row in found.rows[:2])
@@ -238,7 +238,9 @@ def test_table2_compares_every_layer() -> None:
     codec.learn(Features(graph.features, "float32"))
     decoded = codec.decode(torch.from_numpy(codec.encode(graph.features)), torch.float32).numpy()
     assert coarse["input"].ours == pytest.approx(similarity(graph.features, decoded), rel=1e-5)
-    assert found.panels[0].curves[0].y == [number(fine[name].ours) for name in list(fine)[1:5]]  # type: ignore[union-attr]
+    panel = found.panels[0]
+    assert isinstance(panel, Bars)
+    assert panel.series[0].values == [number(fine[name].ours) for name in panel.groups] and len(panel.groups) == 4
 
 
 def test_gaussian_features_give_the_paper_s_similarities() -> None:

@@ -17,7 +17,7 @@ from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack
 from fullgnn.prepare.source import arranged
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, number
+from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
 from fullgnn.reproduce.sparsification.accuracy_config import Config, Model
 from fullgnn.reproduce.sparsification.data import cases, with_split
 from fullgnn.reproduce.sparsification.training import (
@@ -35,9 +35,10 @@ from fullgnn.reproduce.sparsification.training import (
 log = logging.getLogger(__name__)
 
 INPUT, RATIO, SAME = "input", "ratio", "same prediction"
-INITIAL, TRAINED = "first", "trained"
-"""Weights: those of the first epoch, the same with and without a codec; and those after each has trained with its own
-features."""
+FIRST, SHARED, OWN = "first", "full's", "own"
+WEIGHTS = (FIRST, SHARED, OWN)
+"""Weights: those before any training; those that full features have trained; and those that each has trained with its
+own features, from the same first ones. Only in the last block do the two models differ."""
 
 
 def similarity(full: np.ndarray, kept: np.ndarray) -> float:
@@ -83,57 +84,72 @@ def run(cfg: Config) -> Result:
     found, rows, panels = cases(cfg), [], []
     for case in found:
         for name in cfg.chosen_models:
-            for weights in (INITIAL, TRAINED) if case.dataset in cfg.trained_on else (INITIAL,):
-                own = _rows(cfg, case, name, weights)
+            for weights, own in _rows(cfg, case, name).items():
                 rows += own
-                panels.append(_panel(own))
+                panels.append(_panel(f"{case.title}, {cfg.models[name].title}, {weights} weights", own))
     columns = dict.fromkeys(column for row in rows for column in row.cells if column != SAME)
     labels = ("graph", "model", "features", "weights")
     return Result(labels, [*columns, SAME], rows, panels, found, [*cfg.absent_codecs, *cfg.notes])
 
 
-def _rows(cfg: Config, case: Case, name: str, weights: str) -> list[TableRow]:
-    model, ways, found = cfg.models[name], kept_ways(cfg, case), dict[Kept, list[list[float]]]()
+def _rows(cfg: Config, case: Case, name: str) -> dict[str, list[TableRow]]:
+    """The rows of a model, by the weights."""
+    model, ways = cfg.models[name], kept_ways(cfg, case)
+    found: dict[tuple[str, Kept], list[list[float]]] = {}
     for seed in cfg.seeds:
         graph, begin = with_split(case.graph, cfg, seed), time.perf_counter()
-        full = _outputs(cfg, case, graph, model, FULL, seed, weights)
-        for kept in ways:
-            own = _outputs(cfg, case, graph, model, kept, seed, weights)
-            values = [similarity(before, after) for before, after in zip(full, own, strict=True)]
-            same = 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))
-            found.setdefault(kept, []).append([*values, same])
-        log.info("%s, %s weights, seed %d: %.0f s", case.title, weights, seed, time.perf_counter() - begin)
-    rows = []
-    for kept, seeds in found.items():
-        *values, same = (statistics.fmean(column) for column in zip(*seeds))
-        encoding = encode(cfg, case, kept)
-        assert encoding is not None
-        cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
-        for layer, value in enumerate(values):
-            column = INPUT if layer == 0 else f"layer {layer}"
-            paper = cfg.published(column, codec=kept.name, ratio=kept.ratio, weights=weights, graph=case.dataset)
-            cells[column] = Cell(value, paper)
-        cells[SAME] = Cell(same, unit="%")
-        rows.append(TableRow((case.title, model.title, kept.label, weights), cells))
+        trains = case.dataset in cfg.trained_on
+        trained = _weights(cfg, case, graph, model, FULL, seed) if trains else None
+        for weights in WEIGHTS if trains else (FIRST,):
+            of_full = None if weights == FIRST else trained
+            full = _outputs(cfg, case, graph, model, FULL, seed, of_full)
+            for kept in ways:
+                own_weights = _weights(cfg, case, graph, model, kept, seed) if weights == OWN else of_full
+                own = _outputs(cfg, case, graph, model, kept, seed, own_weights)
+                values = [similarity(before, after) for before, after in zip(full, own, strict=True)]
+                same = 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))
+                found.setdefault((weights, kept), []).append([*values, same])
+        log.info("%s, %s, seed %d: %.0f s", case.title, model.title, seed, time.perf_counter() - begin)
+    rows: dict[str, list[TableRow]] = {}
+    for (weights, kept), seeds in found.items():
+        *means, same = (statistics.fmean(column) for column in zip(*seeds))
+        labels = (case.title, model.title, kept.label, weights)
+        cells = _cells(cfg, case, kept, weights, means) | {SAME: Cell(same, unit="%")}
+        rows.setdefault(weights, []).append(TableRow(labels, cells))
     return rows
 
 
-def _outputs(
-    cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: str
-) -> list[np.ndarray]:
-    overrides, state = training_keys(cfg, case, model, kept, seed), learnt(cfg, case, kept)
-    if weights == INITIAL:
-        return outputs(graph, overrides, state)
-    best = full_batch(graph, overrides, state).best
+def _cells(cfg: Config, case: Case, kept: Kept, weights: str, means: list[float]) -> dict[str, Cell]:
+    encoding = encode(cfg, case, kept)
+    assert encoding is not None
+    cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
+    for layer, mean in enumerate(means):
+        column = INPUT if layer == 0 else f"layer {layer}"
+        paper = cfg.published(column, codec=kept.name, ratio=kept.ratio, weights=weights, graph=case.dataset)
+        cells[column] = Cell(mean, paper)
+    return cells
+
+
+def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int) -> Mapping[str, Tensor]:
+    """The parameters after training, at the epoch with the best validation."""
+    best = full_batch(graph, training_keys(cfg, case, model, kept, seed), learnt(cfg, case, kept)).best
     assert best is not None, "there are validation nodes"
-    return outputs(graph, overrides, state, best.model)
+    return best.model
 
 
-def _panel(rows: list[TableRow]) -> Curves:
-    """The similarity by layer, a curve for each ratio."""
-    curves = []
-    for row in rows:
-        values = [number(cell.ours) for name, cell in row.cells.items() if name not in (RATIO, SAME)]
-        curves.append(Curve(row.labels[2], [float(n) for n in range(len(values))], [value or 0.0 for value in values]))
-    graph, model, _, weights = rows[0].labels
-    return Curves(f"{graph}, {model}, {weights} weights", "layer; 0: the input", "cosine similarity", curves)
+def _outputs(
+    cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: Mapping[str, Tensor] | None
+) -> list[np.ndarray]:
+    return outputs(graph, training_keys(cfg, case, model, kept, seed), learnt(cfg, case, kept), weights)
+
+
+def _panel(title: str, rows: list[TableRow]) -> Bars:
+    """The similarity by layer, a colour for each ratio."""
+    groups = [name for name in rows[0].cells if name not in (RATIO, SAME)]
+    series = [
+        Series(
+            row.labels[2], *([number(getattr(row.cells[name], key)) for name in groups] for key in ("ours", "paper"))
+        )
+        for row in rows
+    ]
+    return Bars(title, "cosine similarity", groups, series)
