@@ -162,7 +162,7 @@ def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(accuracy_cases.losses, "train_one", trained)
     keys = "chosen_codecs=[topk,bfloat16]", "chosen_models=[sage,mlp]", "ratios=[2,16]"
-    found = result("sp_codecs", *keys, "aims={16:1}")
+    found = result("sp_codecs", *keys, "aims=[{graph:reddit,model:sage,ratio:16,loss:1}]")
     assert [row.labels[1:] for row in found.rows] == [
         (model, label) for model in ("GraphSAGE", "MLP") for label in ("full", "topk 16 x", "bfloat16 2 x")
     ]
@@ -175,6 +175,7 @@ def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.notes[0] == (
         "Reddit, GraphSAGE: near 16 x topk loses least, 2.00 points, standard error 1.00, beyond the aim of 1."
     )
+    assert found.notes[1] == "Reddit, MLP: near 16 x topk loses least, 2.00 points, standard error 1.00."
     panel = found.panels[0]
     assert isinstance(panel, Curves)
     curve = panel.curves[0]

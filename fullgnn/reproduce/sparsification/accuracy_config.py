@@ -75,7 +75,8 @@ class Config(TargetConfig):
     seeds: list[int] = field(default_factory=list)
     trained_on: list[str] = field(default_factory=list)
     ceiling: float = MISSING
-    aims: dict[int, float] = field(default_factory=dict)
+    best_at: list[int] = field(default_factory=list)
+    aims: list[dict[str, Any]] = field(default_factory=list)
     paper: list[dict[str, Any]] = field(default_factory=list)
 
     def published(self, value: str, **row: Any) -> Any:
@@ -83,10 +84,11 @@ class Config(TargetConfig):
 
         An entry of ``paper`` is that of all rows that have what it names: graph, model, codec, ratio and such.
         """
-        for one in self.paper:
-            if value in one and all(row.get(key, wanted) == wanted for key, wanted in one.items() if key in row):
-                return one[value]
-        return None
+        return _entry(self.paper, value, row)
+
+    def aim(self, **row: Any) -> float | None:
+        """The largest loss that the best codec should have in a row; None: there is none."""
+        return _entry(self.aims, "loss", row)
 
     @property
     def present_codecs(self) -> dict[str, CodecRows]:
@@ -101,6 +103,14 @@ class Config(TargetConfig):
         return [f"This version has no codec of these names, whose rows are missing: {', '.join(absent)}."] * bool(
             absent
         )
+
+
+def _entry(entries: list[dict[str, Any]], value: str, row: dict[str, Any]) -> Any:
+    """The ``value`` of the first entry that has it and fits the ``row``."""
+    for one in entries:
+        if value in one and all(row.get(key, wanted) == wanted for key, wanted in one.items() if key in row):
+            return one[value]
+    return None
 
 
 def check(cfg: Config) -> None:

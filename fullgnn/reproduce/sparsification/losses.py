@@ -50,7 +50,7 @@ def run(cfg: Config) -> Result:
             of_model, runs = _rows(cfg, case, name)
             rows += of_model
             panels.append(_panel(of_model))
-            said += [*_too_easy(cfg, of_model), *_best(cfg, of_model)]
+            said += [*_too_easy(cfg, of_model), *_best(cfg, case, name, of_model)]
             details |= {
                 f"{case.title}, {cfg.models[name].title}, {label}": [vars(one) for one in seeds]
                 for label, seeds in runs.items()
@@ -89,7 +89,7 @@ def _cells(cfg: Config, case: Case, name: str, kept: Kept, own: list[Trained], f
         ACCURACY: Cell(statistics.fmean(one.accuracy for one in own), paper[ACCURACY], "%"),
         EPOCH: Cell(statistics.median(one.epoch_s for one in own), paper[EPOCH], "s"),
     }
-    encoding = encode(cfg, case, kept)
+    encoding = encode(cfg, case, cfg.models[name], kept)
     if encoding is None:
         return cells
     loss = paired(full, [one.accuracy for one in own])
@@ -115,25 +115,19 @@ def _too_easy(cfg: Config, rows: list[TableRow]) -> list[str]:
     ]
 
 
-def _best(cfg: Config, rows: list[TableRow]) -> list[str]:
-    """Sentences on the best codec near each ratio for which there is an aim."""
+def _best(cfg: Config, case: Case, model: str, rows: list[TableRow]) -> list[str]:
+    """Sentences on the best codec near each ratio of ``best_at``."""
     found = []
-    for ratio, aim in sorted(cfg.aims.items()):
-        near = [
-            row
-            for row in rows[1:]
-            if row.labels[2].endswith(f" {ratio} x") and number(row.cells[LOSS].ours) is not None
-        ]
-        if near:
-            best = min(near, key=lambda row: number(row.cells[LOSS].ours) or 0.0)
-            loss, error = number(best.cells[LOSS].ours), number(best.cells[ERROR].ours)
-            assert loss is not None
-            name, within = codec_title(best), "within" if loss <= aim else "beyond"
+    for ratio in cfg.best_at:
+        near = [row for row in rows[1:] if row.labels[2].endswith(f" {ratio} x")]
+        losses = [(loss, row) for row in near if (loss := number(row.cells[LOSS].ours)) is not None]
+        if losses:
+            loss, best = min(losses, key=lambda one: one[0])
+            error, aim = number(best.cells[ERROR].ours), cfg.aim(graph=case.dataset, model=model, ratio=ratio)
             spread = "" if error is None else f", standard error {error:.2f}"
-            found.append(
-                f"{_name(rows)}: near {ratio} x {name} loses least, {loss:.2f} points{spread},"
-                f" {within} the aim of {aim:g}."
-            )
+            within = "" if aim is None else f", {'within' if loss <= aim else 'beyond'} the aim of {aim:g}"
+            told = f"near {ratio} x {codec_title(best)} loses least, {loss:.2f} points{spread}{within}"
+            found.append(f"{_name(rows)}: {told}.")
     return found
 
 

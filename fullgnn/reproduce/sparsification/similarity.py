@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from fullgnn.codecs import State
+from fullgnn.codecs import NOTHING, Told
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.evaluate import predict
@@ -27,8 +27,8 @@ from fullgnn.reproduce.sparsification.training import (
     encode,
     full_batch,
     kept_ways,
-    learnt,
     quiet,
+    told,
     training_keys,
 )
 
@@ -57,18 +57,18 @@ def similarity(full: np.ndarray, kept: np.ndarray) -> float:
 def outputs(
     graph: Graph,
     overrides: Sequence[str],
-    codec_state: State | None = None,
+    known: Told = NOTHING,
     weights: Mapping[str, Tensor] | None = None,
 ) -> list[np.ndarray]:
     """The input of a layered model, and the (num_nodes, F) output of each layer without dropout.
 
     Args:
-        codec_state: what the codec has learnt; None: it learns, or there is none.
+        known: what the codec has learnt.
         weights: the parameters of the model by name; None: the first ones.
     """
     config = load_config(compose(*overrides, "optimizations.cache_aggregation=false"))
     with quiet(), world_of_one(config.runtime) as world:
-        job, _, _ = make_training(config, world, prepared=arranged(config, 1, graph, codec_state=codec_state))
+        job, _, _ = make_training(config, world, prepared=arranged(config, 1, graph, told=known))
         if weights is not None:
             job.model.load_state_dict(weights)
         assert isinstance(job.model, Stack) and isinstance(job.graph.features, Tensor)
@@ -114,13 +114,13 @@ def _rows(cfg: Config, case: Case, name: str) -> dict[str, list[TableRow]]:
     for (weights, kept), seeds in found.items():
         *means, same = (statistics.fmean(column) for column in zip(*seeds))
         labels = (case.title, model.title, kept.label, weights)
-        cells = _cells(cfg, case, kept, weights, means) | {SAME: Cell(same, unit="%")}
+        cells = _cells(cfg, case, model, kept, weights, means) | {SAME: Cell(same, unit="%")}
         rows.setdefault(weights, []).append(TableRow(labels, cells))
     return rows
 
 
-def _cells(cfg: Config, case: Case, kept: Kept, weights: str, means: list[float]) -> dict[str, Cell]:
-    encoding = encode(cfg, case, kept)
+def _cells(cfg: Config, case: Case, model: Model, kept: Kept, weights: str, means: list[float]) -> dict[str, Cell]:
+    encoding = encode(cfg, case, model, kept)
     assert encoding is not None
     cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
     for layer, mean in enumerate(means):
@@ -132,7 +132,7 @@ def _cells(cfg: Config, case: Case, kept: Kept, weights: str, means: list[float]
 
 def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int) -> Mapping[str, Tensor]:
     """The parameters after training, at the epoch with the best validation."""
-    best = full_batch(graph, training_keys(cfg, case, model, kept, seed), learnt(cfg, case, kept)).best
+    best = full_batch(graph, training_keys(cfg, case, model, kept, seed), told(cfg, case, model, kept)).best
     assert best is not None, "there are validation nodes"
     return best.model
 
@@ -140,7 +140,7 @@ def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, se
 def _outputs(
     cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: Mapping[str, Tensor] | None
 ) -> list[np.ndarray]:
-    return outputs(graph, training_keys(cfg, case, model, kept, seed), learnt(cfg, case, kept), weights)
+    return outputs(graph, training_keys(cfg, case, model, kept, seed), told(cfg, case, model, kept), weights)
 
 
 def _panel(title: str, rows: list[TableRow]) -> Bars:

@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from fullgnn.codecs import Codec, Features, Learning, State, build_codec
+from fullgnn.codecs import NOTHING, Codec, Features, Learning, State, Told, build_codec
 from fullgnn.codecs.encoded import has_state, rows_in_memory
 from fullgnn.codecs.topk import GROUP
 from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.fit import FitResult, fit
+from fullgnn.engine.job import first_layer
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.prepare.source import arranged
@@ -65,8 +66,9 @@ def kept_ways(cfg: Config, case: Case) -> list[Kept]:
 
 def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
     """The overrides of a codec at a ratio, for features of so many columns."""
-    places = {"k": nearest_k(num_columns, ratio), "dimensions": max(1, round(num_columns / ratio))}
-    return [one.format(**places) for one in (*codec.keys, *codec.at[ratio])]
+    k, dimensions = nearest_k(num_columns, ratio), max(1, round(num_columns / ratio))
+    keys = (*codec.keys, *codec.at[ratio])
+    return [one.replace("{k}", str(k)).replace("{dimensions}", str(dimensions)) for one in keys]
 
 
 def nearest_k(num_columns: int, ratio: float) -> int:
@@ -103,7 +105,7 @@ def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> T
         if model.sampled:
             _KNOWN[known] = _sampled(graph, overrides)
         else:
-            _KNOWN[known] = _trained(full_batch(graph, overrides, learnt(cfg, case, kept)))
+            _KNOWN[known] = _trained(full_batch(graph, overrides, told(cfg, case, model, kept)))
     return _KNOWN[known]
 
 
@@ -135,16 +137,15 @@ def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) 
     ]
 
 
-def full_batch(graph: Graph, overrides: Sequence[str], codec_state: State | None) -> FitResult:
+def full_batch(graph: Graph, overrides: Sequence[str], known: Told) -> FitResult:
     """Train full-batch.
 
     Args:
-        codec_state: what the codec has learnt; None: it learns, or there is none.
+        known: what the codec has learnt, see ``told``.
     """
     config = load_config(compose(*overrides))
     with quiet(), world_of_one(config.runtime) as world:
-        prepared = arranged(config, 1, graph, codec_state=codec_state)
-        _, runner, _ = make_training(config, world, prepared=prepared)
+        _, runner, _ = make_training(config, world, prepared=arranged(config, 1, graph, told=known))
         return fit(runner, config.train)
 
 
@@ -188,45 +189,59 @@ def quiet() -> Iterator[None]:
 class Encoding:
     """The features of a graph, encoded alone."""
 
-    row_bytes: int  # of a node
+    code_bytes: int  # of a node's row
     state: State  # what the codec has learnt of all features, by name
     seconds: float  # to learn and to encode
+    num_nodes: int
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a node: of its row, and of what the codec keeps of some nodes beside their rows."""
+        return self.code_bytes + sum(self.state[name].nbytes for name in self._of_nodes) / self.num_nodes
 
     @property
     def learnt_bytes(self) -> int:
-        return sum(array.nbytes for array in self.state.values())
+        """Bytes of what the codec has learnt, which do not grow with the graph."""
+        return sum(array.nbytes for name, array in self.state.items() if name not in self._of_nodes)
+
+    @property
+    def _of_nodes(self) -> list[str]:
+        return [name for name in self.state if name.startswith("_")]
 
 
-def encode(cfg: Config, case: Case, kept: Kept) -> Encoding | None:
+def encode(cfg: Config, case: Case, model: Model, kept: Kept) -> Encoding | None:
     """Let a codec learn and encode all features, once a process; None: there is none."""
-    known = (case.dataset, case.scale, case.graph.num_features, cfg.data_seed, kept.keys)
+    config = load_config(compose(*training_keys(cfg, case, model, kept, cfg.seeds[0])))
+    asked = Told(first_layer=first_layer(config))
+    about = str(asked.identity(config.codec))
+    known = (case.dataset, case.scale, case.graph.num_features, cfg.data_seed, kept.keys, about)
     if known not in _ENCODED:
-        _ENCODED[known] = _encode(case, kept)
+        _ENCODED[known] = _encode(config.codec, asked, case)
     return _ENCODED[known]
 
 
-def learnt(cfg: Config, case: Case, kept: Kept) -> State | None:
-    """What a codec has learnt of the features of a graph; None: there is none."""
-    encoding = encode(cfg, case, kept)
-    return None if encoding is None else encoding.state
+def told(cfg: Config, case: Case, model: Model, kept: Kept) -> Told:
+    """What the codec has learnt of the features of a graph, so that no training learns it anew."""
+    encoding = encode(cfg, case, model, kept)
+    return NOTHING if encoding is None else Told(encoding.state or None)
 
 
 _ENCODED: dict[tuple[object, ...], Encoding | None] = {}
 
 
-def _encode(case: Case, kept: Kept) -> Encoding | None:
-    node = load_config(compose(*kept.keys)).codec
-    if build_codec(node) is None:
+def _encode(node: Mapping[str, Any], asked: Told, case: Case) -> Encoding | None:
+    if build_codec(node, asked) is None:
         return None
-    codec, rows, seconds = _timed(node, case)
+    codec, rows, seconds = _timed(node, asked, case)
     if seconds < COMPILING_S:
-        codec, rows, seconds = _timed(node, case)
-    return Encoding(rows[:1].nbytes, cast(Learning, codec).state() if has_state(codec) else {}, seconds)
+        codec, rows, seconds = _timed(node, asked, case)
+    state = cast(Learning, codec).state() if has_state(codec) else {}
+    return Encoding(rows[:1].nbytes, state, seconds, len(rows))
 
 
-def _timed(node: Mapping[str, Any], case: Case) -> tuple[Codec, np.ndarray, float]:
+def _timed(node: Mapping[str, Any], asked: Told, case: Case) -> tuple[Codec, np.ndarray, float]:
     """A codec that has learnt, the encoded rows, and the seconds of both."""
-    codec, begin = cast(Codec, build_codec(node)), time.perf_counter()
+    codec, begin = cast(Codec, build_codec(node, asked)), time.perf_counter()
     with quiet():
         rows = rows_in_memory(codec, Features(case.graph.features, "float32", case.graph))
     return codec, rows, time.perf_counter() - begin
