@@ -133,6 +133,9 @@ def test_topk_comes_nearest_to_the_ratio(columns: int, ratio: int, k: int) -> No
 
 
 def test_a_codec_is_a_row_of_keys() -> None:
+    wrong = target("sp_codecs", f"codecs.topk.keys={quoted('codec=topk', 'codec.k=1000')}")
+    with pytest.raises(ConfigError, match="codec.k=1000 is out of range"):
+        kept_ways(wrong, case(wrong, "reddit"))
     cfg = target(
         "sp_codecs", "ratios=[2,16,128]", f"codecs.pca.keys={quoted('codec=bfloat16', 'codec.x={dimensions}')}"
     )

@@ -45,9 +45,10 @@ def paired(full: Sequence[float], kept: Sequence[float]) -> Loss:
 def run(cfg: Config) -> Result:
     """Train every model on full features, and on what each codec keeps, with every seed."""
     found, rows, panels, said, details = cases(cfg), [], [], cfg.absent_codecs, dict[str, Any]()
-    for case in found:
+    ways = [kept_ways(cfg, case) for case in found]
+    for case, of_case in zip(found, ways, strict=True):
         for name in cfg.chosen_models:
-            of_model, runs = _rows(cfg, case, name)
+            of_model, runs = _rows(cfg, case, name, of_case)
             rows += of_model
             panels.append(_panel(of_model))
             said += [*_too_easy(cfg, of_model), *_best(cfg, case, name, of_model)]
@@ -62,10 +63,10 @@ Runs = dict[str, list[Trained]]
 """The runs of a model on a graph by the label of what is kept, one for each seed."""
 
 
-def _rows(cfg: Config, case: Case, name: str) -> tuple[list[TableRow], Runs]:
+def _rows(cfg: Config, case: Case, name: str, ways: list[Kept]) -> tuple[list[TableRow], Runs]:
     """The rows of a model, full features first."""
     model, rows, runs = cfg.models[name], [], Runs()
-    for kept in (FULL, *kept_ways(cfg, case)):
+    for kept in (FULL, *ways):
         begin = time.perf_counter()
         own = [train_one(cfg, case, model, kept, seed) for seed in cfg.seeds]
         runs[kept.label] = own

@@ -54,14 +54,21 @@ FULL = Kept("none", "full", 1)
 
 
 def kept_ways(cfg: Config, case: Case) -> list[Kept]:
-    """The chosen codecs at the chosen ratios that they have."""
-    return [
+    """The chosen codecs at the chosen ratios that they have.
+
+    Raises:
+        ConfigError: a codec does not take its keys.
+    """
+    found = [
         Kept(name, codec.title, ratio, tuple(codec_keys(codec, ratio, case.graph.num_features)))
         for name, codec in cfg.present_codecs.items()
         if codec.datasets is None or case.dataset in codec.datasets
         for ratio in cfg.ratios
         if ratio in codec.at
     ]
+    for kept in found:  # before hours of training
+        build_codec(load_config(compose(*kept.keys)).codec)
+    return found
 
 
 def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
