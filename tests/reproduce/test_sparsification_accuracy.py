@@ -209,6 +209,13 @@ def test_trainings_read_what_the_codec_keeps(model: str, monkeypatch: pytest.Mon
     assert training.train_one(cfg, one, cfg.models[model], FULL, 0) is full  # known
 
 
+def test_table4_samples_and_has_the_paper_s_numbers() -> None:
+    full, kept = (row.cells for row in result("sp_table4", "seeds=[0]", "ratios=[16]", "sampled_max_epochs=1").rows)
+    assert (full["accuracy"].paper, kept["accuracy"].paper, kept["loss"].paper) == (68.4, 68.3, 0.1)
+    assert kept["loss"].ours == pytest.approx(full["accuracy"].ours - kept["accuracy"].ours)  # type: ignore[operator]
+    assert kept["standard error"].ours is None and kept["ratio"].ours == 16
+
+
 def test_outputs_of_layers_with_the_first_weights() -> None:
     """Against dense products: relu(H W_root + D^-1 A H W + b), with the weights of the same seed."""
     cfg = target("sp_table2")

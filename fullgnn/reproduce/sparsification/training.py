@@ -218,7 +218,8 @@ class Encoding:
 
 def encode(cfg: Config, case: Case, model: Model, kept: Kept) -> Encoding | None:
     """Let a codec learn and encode all features, once a process; None: there is none."""
-    config = load_config(compose(*training_keys(cfg, case, model, kept, cfg.seeds[0])))
+    overrides = training_keys(cfg, case, model, kept, cfg.seeds[0])
+    config = load_config(compose(*overrides, name="minibatch" if model.sampled else "config"))
     asked = Told(first_layer=first_layer(config))
     about = str(asked.identity(config.codec))
     known = (case.dataset, case.scale, case.graph.num_features, cfg.data_seed, kept.keys, about)
