@@ -106,7 +106,7 @@ def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> T
         seed: of the split, of the first weights, and of all that is drawn.
     """
     overrides = training_keys(cfg, case, model, kept, seed)
-    known = (case.dataset, case.scale, case.graph.num_features, cfg.data_seed, *splits(cfg), *overrides)
+    known = (*identity(cfg, case), cfg.train_fraction, cfg.val_fraction, *overrides)
     if known not in _KNOWN:
         graph = with_split(case.graph, cfg, seed)
         if model.sampled:
@@ -120,9 +120,9 @@ _KNOWN: dict[tuple[object, ...], Trained] = {}
 """What this process has trained: targets of one command share it."""
 
 
-def splits(cfg: Config) -> tuple[float, float]:
-    """The fractions of the nodes that train and validate."""
-    return cfg.train_fraction, cfg.val_fraction
+def identity(cfg: Config, case: Case) -> tuple[object, ...]:
+    """What the graph of a case depends on."""
+    return case.dataset, case.scale, str(cfg.data[case.dataset]), cfg.data_seed
 
 
 def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> list[str]:
@@ -222,7 +222,7 @@ def encode(cfg: Config, case: Case, model: Model, kept: Kept) -> Encoding | None
     config = load_config(compose(*overrides, name="minibatch" if model.sampled else "config"))
     asked = Told(first_layer=first_layer(config))
     about = str(asked.identity(config.codec))
-    known = (case.dataset, case.scale, case.graph.num_features, cfg.data_seed, kept.keys, about)
+    known = (*identity(cfg, case), kept.keys, about)
     if known not in _ENCODED:
         _ENCODED[known] = _encode(config.codec, asked, case)
     return _ENCODED[known]
