@@ -151,7 +151,7 @@ def test_a_codec_is_a_row_of_keys() -> None:
 
 
 def test_pairs_differ_in_the_codec_alone() -> None:
-    cfg = target("sp_codecs")
+    cfg = target("sp_codecs", "chosen_codecs=[topk]")
     one, (kept, *_) = case(cfg, "reddit"), kept_ways(cfg, case(cfg, "reddit"))
     full, own = (training_keys(cfg, one, cfg.models["sage"], way, 3) for way in (FULL, kept))
     assert [key for key in own if key not in full] == list(kept.keys) and "seed=3" in full
