@@ -18,7 +18,9 @@ from fullgnn.errors import ConfigError
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"
-_SHARED = ("pagraph",)  # modules of several targets
+_ACCURACY = ("sp_table2", "sp_table3", "sp_table4", "sp_fig5", "sp_fig6", "sp_mlp", "sp_codecs")
+_MODULES = {"pagraph": "pagraph", **dict.fromkeys(_ACCURACY, "sparsification.accuracy_cases")}
+"""Modules of several targets, by the name of the target or by what it begins with."""
 PROSE = ("notes", "notes_on_cpu", "texts")
 """The keys of sentences, which records leave out of the configuration."""
 _EPOCHS = ("epochs", "few_epochs", "paper_epochs")  # of which the first warms up and is not counted
@@ -116,8 +118,8 @@ def module_of(target: str) -> ModuleType:
     Targets of one shape share the module of their paper, ``pagraph`` of ``pagraph_fig13``, whose table of cases their
     key ``case`` chooses from.
     """
-    paper = target.partition("_")[0]
-    return import_module(f"fullgnn.reproduce.{paper if paper in _SHARED else target}")
+    module = _MODULES.get(target) or _MODULES.get(target.partition("_")[0], target)
+    return import_module(f"fullgnn.reproduce.{module}")
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:

@@ -64,6 +64,13 @@ def _bars(axes: "Axes", panel: Bars) -> None:
 
 def _curves(axes: "Axes", panel: Curves) -> None:
     for curve in panel.curves:
-        axes.plot(curve.x, curve.y, "--" if curve.dashed else "-", label=curve.name)
+        line = "--" if curve.dashed else "-"
+        if curve.error:
+            axes.errorbar(curve.x, curve.y, curve.error, fmt=f"{line}o", markersize=3, capsize=2, label=curve.name)
+        else:
+            axes.plot(curve.x, curve.y, line, label=curve.name)
+    if panel.log_x:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(panel.xlabel)
     axes.grid()

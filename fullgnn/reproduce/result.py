@@ -66,6 +66,7 @@ class Curve:
     x: list[float]
     y: list[float]
     dashed: bool = False
+    error: list[float] = field(default_factory=list)  # of each y, drawn as a bar up and down; empty: no bars
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Curves:
     xlabel: str
     ylabel: str
     curves: list[Curve]
+    log_x: bool = False  # a logarithmic axis, with ticks at the values of x
 
 
 @dataclass(frozen=True)

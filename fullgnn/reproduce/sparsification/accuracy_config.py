@@ -1,0 +1,133 @@
+"""The keys of the targets of accuracy."""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from omegaconf import MISSING
+
+from fullgnn.config.keys import check_choices, check_minima, choices
+from fullgnn.errors import ConfigError
+from fullgnn.reproduce.config import TargetConfig
+
+
+@dataclass
+class Data:
+    """Where the graph of a dataset comes from, and what its features become."""
+
+    overrides: list[str] = MISSING
+    """Overrides of a run that choose the graph."""
+    columns: Optional[int] = MISSING
+    """Its features are projected to so many columns; null: they stay as they are."""
+    symmetrize: bool = False
+
+
+@dataclass
+class Model:
+    """A model, and the way in which it is trained."""
+
+    title: str = MISSING
+    keys: list[str] = field(default_factory=list)
+    """Overrides that choose it."""
+    sampled: bool = False
+    """Whether it is trained by batches; false: full-batch."""
+
+
+@dataclass
+class CodecRows:
+    """A codec at several ratios."""
+
+    title: str = MISSING
+    keys: list[str] = field(default_factory=list)
+    """Overrides at every ratio, of which the first one chooses the codec."""
+    at: dict[int, list[str]] = field(default_factory=dict)
+    """Further overrides, by the ratio that they come nearest. ``{k}`` stands for the k of topk that comes nearest with
+    these features, and ``{dimensions}`` for their columns over the ratio."""
+    datasets: Optional[list[str]] = None
+    """Those to which it is applied; null: all."""
+
+    @property
+    def choice(self) -> str:
+        """Its name in ``conf/codec``."""
+        return self.keys[0].partition("=")[2]
+
+
+@dataclass
+class Config(TargetConfig):
+    """The keys of ``conf/reproduce_sparsification_accuracy.yaml``, which explains them."""
+
+    case: str = MISSING
+    planetoid_root: str = MISSING
+    data: dict[str, Data] = field(default_factory=dict)
+    data_seed: int = MISSING
+    train_fraction: float = MISSING
+    val_fraction: float = MISSING
+    models: dict[str, Model] = field(default_factory=dict)
+    chosen_models: list[str] = field(default_factory=list)
+    training: list[str] = field(default_factory=list)
+    sampled_training: list[str] = field(default_factory=list)
+    max_epochs: int = MISSING
+    patience: int = MISSING
+    sampled_max_epochs: int = MISSING
+    sampled_patience: int = MISSING
+    codecs: dict[str, CodecRows] = field(default_factory=dict)
+    chosen_codecs: list[str] = field(default_factory=list)
+    ratios: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    trained_on: list[str] = field(default_factory=list)
+    ceiling: float = MISSING
+    best_at: list[int] = field(default_factory=list)
+    aims: list[dict[str, Any]] = field(default_factory=list)
+    paper: list[dict[str, Any]] = field(default_factory=list)
+
+    def published(self, value: str, **row: Any) -> Any:
+        """The paper's ``value`` of a row; None: it has none.
+
+        An entry of ``paper`` is that of all rows that have what it names: graph, model, codec, ratio and such.
+        """
+        return _entry(self.paper, value, row)
+
+    def aim(self, **row: Any) -> float | None:
+        """The largest loss that the best codec should have in a row; None: there is none."""
+        return _entry(self.aims, "loss", row)
+
+    @property
+    def present_codecs(self) -> dict[str, CodecRows]:
+        """The chosen codecs that this version has."""
+        known = choices("codec")
+        return {name: self.codecs[name] for name in self.chosen_codecs if self.codecs[name].choice in known}
+
+    @property
+    def absent_codecs(self) -> list[str]:
+        """A sentence on the others, if there are any."""
+        absent = [self.codecs[name].title for name in self.chosen_codecs if name not in self.present_codecs]
+        return [f"This version has no codec of these names, whose rows are missing: {', '.join(absent)}."] * bool(
+            absent
+        )
+
+
+def _entry(entries: list[dict[str, Any]], value: str, row: dict[str, Any]) -> Any:
+    """The ``value`` of the first entry that has it and fits the ``row``."""
+    for one in entries:
+        if value in one and all(row.get(key, wanted) == wanted for key, wanted in one.items() if key in row):
+            return one[value]
+    return None
+
+
+def check(cfg: Config) -> None:
+    """Refuse values that no key can have.
+
+    Raises:
+        ConfigError: one line that names the key.
+    """
+    for key in ("chosen_models", "chosen_codecs", "ratios", "seeds"):
+        if not getattr(cfg, key):
+            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+    check_choices("chosen_models", cfg.chosen_models, cfg.models)
+    check_choices("chosen_codecs", cfg.chosen_codecs, cfg.codecs)
+    check_minima(cfg, dict.fromkeys(("ratios", "max_epochs", "sampled_max_epochs"), 1))
+    check_minima(cfg, dict.fromkeys(("seeds", "ceiling", "data_seed", "patience", "sampled_patience"), 0))
+    if not (cfg.train_fraction > 0 and cfg.val_fraction > 0 and cfg.train_fraction + cfg.val_fraction < 1):
+        raise ConfigError(
+            f"train_fraction={cfg.train_fraction:g} and val_fraction={cfg.val_fraction:g} are out of range: both must"
+            " be above 0, and their sum below 1, since the other nodes test"
+        )

@@ -1,0 +1,159 @@
+"""The accuracy that codecs cost: means over pairs of runs that have the same split and the same first weights."""
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, number
+from fullgnn.reproduce.sparsification.accuracy_config import Config
+from fullgnn.reproduce.sparsification.data import cases
+from fullgnn.reproduce.sparsification.training import FLOAT_BYTES, FULL, Kept, Trained, encode, kept_ways, train_one
+
+log = logging.getLogger(__name__)
+
+RATIO, BYTES, LEARNT = "ratio", "bytes of a node", "learnt"
+ACCURACY, LOSS, ERROR, ENCODING, EPOCH = "accuracy", "loss", "standard error", "encoding", "epoch"
+COLUMNS = (RATIO, BYTES, LEARNT, ACCURACY, LOSS, ERROR, ENCODING, EPOCH)
+TOO_EASY = "does not count"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of accuracy over pairs, in points."""
+
+    mean: float
+    standard_error: float | None  # None: of one pair alone
+
+
+def paired(full: Sequence[float], kept: Sequence[float]) -> Loss:
+    """The mean of the differences ``full - kept``, pair by pair, and its standard error.
+
+    Args:
+        full, kept: (pairs,) accuracies; the two of a pair have the same split and the same first weights.
+    """
+    differences = [before - after for before, after in zip(full, kept, strict=True)]
+    several = len(differences) > 1
+    error = statistics.stdev(differences) / math.sqrt(len(differences)) if several else None
+    return Loss(statistics.fmean(differences), error)
+
+
+def run(cfg: Config) -> Result:
+    """Train every model on full features, and on what each codec keeps, with every seed."""
+    found, rows, panels, said, details = cases(cfg), [], [], cfg.absent_codecs, dict[str, Any]()
+    ways = [kept_ways(cfg, case) for case in found]
+    for case, of_case in zip(found, ways, strict=True):
+        for name in cfg.chosen_models:
+            of_model, runs = _rows(cfg, case, name, of_case)
+            rows += of_model
+            panels.append(_panel(of_model))
+            said += [*_too_easy(cfg, of_model), *_best(cfg, case, name, of_model)]
+            details |= {
+                f"{case.title}, {cfg.models[name].title}, {label}": [vars(one) for one in seeds]
+                for label, seeds in runs.items()
+            }
+    return Result(("graph", "model", "features"), COLUMNS, rows, panels, found, [*said, *cfg.notes], details)
+
+
+Runs = dict[str, list[Trained]]
+"""The runs of a model on a graph by the label of what is kept, one for each seed."""
+
+
+def _rows(cfg: Config, case: Case, name: str, ways: list[Kept]) -> tuple[list[TableRow], Runs]:
+    """The rows of a model, full features first."""
+    model, rows, runs = cfg.models[name], [], Runs()
+    for kept in (FULL, *ways):
+        begin = time.perf_counter()
+        own = [train_one(cfg, case, model, kept, seed) for seed in cfg.seeds]
+        runs[kept.label] = own
+        full = [one.accuracy for one in runs[FULL.label]]
+        rows.append(TableRow((case.title, model.title, kept.label), _cells(cfg, case, name, kept, own, full)))
+        log.info(
+            "%s, %s, %s: %.1f %%, %.0f s",
+            *(case.title, model.title, kept.label),
+            statistics.fmean(one.accuracy for one in own),
+            time.perf_counter() - begin,
+        )
+    return rows, runs
+
+
+def _cells(cfg: Config, case: Case, name: str, kept: Kept, own: list[Trained], full: list[float]) -> dict[str, Cell]:
+    row = {"graph": case.dataset, "model": name, "codec": kept.name, "ratio": kept.ratio}
+    paper = {key: cfg.published(key, **row) for key in (ACCURACY, LOSS, EPOCH)}
+    cells = {
+        RATIO: Cell(1.0, origin="derived"),
+        BYTES: Cell(FLOAT_BYTES * case.graph.num_features, origin="derived"),
+        ACCURACY: Cell(statistics.fmean(one.accuracy for one in own), paper[ACCURACY], "%"),
+        EPOCH: Cell(statistics.median(one.epoch_s for one in own), paper[EPOCH], "s"),
+    }
+    encoding = encode(cfg, case, cfg.models[name], kept)
+    if encoding is None:
+        return cells
+    loss = paired(full, [one.accuracy for one in own])
+    counts = statistics.fmean(full) < cfg.ceiling
+    return cells | {
+        RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived"),
+        BYTES: Cell(encoding.row_bytes, origin="derived"),
+        LEARNT: Cell(encoding.learnt_bytes / case.graph.num_nodes, origin="derived"),
+        LOSS: Cell(loss.mean if counts else TOO_EASY, paper[LOSS], "points"),
+        ERROR: Cell(loss.standard_error if counts else None, unit="points"),
+        ENCODING: Cell(encoding.seconds, unit="s"),
+    }
+
+
+def _too_easy(cfg: Config, rows: list[TableRow]) -> list[str]:
+    """A sentence on a model that full features make too accurate for a loss to be seen."""
+    accuracy = number(rows[0].cells[ACCURACY].ours)
+    if accuracy is None or accuracy < cfg.ceiling:
+        return []
+    return [
+        f"{_name(rows)}: with full features the accuracy is {accuracy:.1f} %. Where it reaches {cfg.ceiling:g} %, no"
+        " loss can be seen, and the rows do not count."
+    ]
+
+
+def _best(cfg: Config, case: Case, model: str, rows: list[TableRow]) -> list[str]:
+    """Sentences on the best codec near each ratio of ``best_at``."""
+    found = []
+    for ratio in cfg.best_at:
+        near = [row for row in rows[1:] if row.labels[2].endswith(f" {ratio} x")]
+        losses = [(loss, row) for row in near if (loss := number(row.cells[LOSS].ours)) is not None]
+        if losses:
+            loss, best = min(losses, key=lambda one: one[0])
+            error, aim = number(best.cells[ERROR].ours), cfg.aim(graph=case.dataset, model=model, ratio=ratio)
+            spread = "" if error is None else f", standard error {error:.2f}"
+            within = "" if aim is None else f", {'within' if loss <= aim else 'beyond'} the aim of {aim:g}"
+            told = f"near {ratio} x {codec_title(best)} loses least, {loss:.2f} points{spread}{within}"
+            found.append(f"{_name(rows)}: {told}.")
+    return found
+
+
+def codec_title(row: TableRow) -> str:
+    """The codec of a row, whose label is ``Kept.label``."""
+    return row.labels[2].rsplit(" ", 2)[0]
+
+
+def _name(rows: list[TableRow]) -> str:
+    return ", ".join(rows[0].labels[:2])
+
+
+def _panel(rows: list[TableRow]) -> Curves:
+    """The loss by the bytes of a node, a curve for each codec."""
+    curves: dict[str, list[tuple[float, float, float]]] = {}
+    for row in rows[1:]:
+        loss, error = number(row.cells[LOSS].ours), number(row.cells[ERROR].ours)
+        if loss is not None:
+            point = float(row.cells[BYTES].ours), loss, error or 0.0  # type: ignore[arg-type]
+            curves.setdefault(codec_title(row), []).append(point)
+    lines = {name: [list(column) for column in zip(*sorted(points))] for name, points in curves.items()}
+    return Curves(
+        _name(rows),
+        "bytes of a node's features",
+        "loss of accuracy, points",
+        [Curve(name, x, y, error=error) for name, (x, y, error) in lines.items()],
+        log_x=True,
+    )

@@ -1,0 +1,155 @@
+"""How much the output of each layer resembles that of full features, before and after training: the paper's table 2."""
+
+import logging
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from fullgnn.codecs import NOTHING, Told
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import world_of_one
+from fullgnn.engine.evaluate import predict
+from fullgnn.engine.trainer import make_training
+from fullgnn.graph import Graph
+from fullgnn.models.stack import Stack
+from fullgnn.prepare.source import arranged
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
+from fullgnn.reproduce.sparsification.accuracy_config import Config, Model
+from fullgnn.reproduce.sparsification.data import cases, with_split
+from fullgnn.reproduce.sparsification.training import (
+    FLOAT_BYTES,
+    FULL,
+    Kept,
+    encode,
+    full_batch,
+    kept_ways,
+    quiet,
+    told,
+    training_keys,
+)
+
+log = logging.getLogger(__name__)
+
+INPUT, RATIO, SAME = "input", "ratio", "same prediction"
+FIRST, SHARED, OWN = "first", "full's", "own"
+WEIGHTS = (FIRST, SHARED, OWN)
+"""Weights: those before any training; those that full features have trained; and those that each has trained with its
+own features, from the same first ones. Only in the last block do the two models differ."""
+
+
+def similarity(full: np.ndarray, kept: np.ndarray) -> float:
+    """The cosine of two rows, the mean over the nodes; a node without a direction in one of the two does not count.
+
+    Args:
+        full, kept: (num_nodes, F).
+    """
+    products = np.einsum("ij,ij->i", full, kept, dtype=np.float64)
+    lengths = np.sqrt(np.einsum("ij,ij->i", full, full, dtype=np.float64))
+    lengths *= np.sqrt(np.einsum("ij,ij->i", kept, kept, dtype=np.float64))
+    counts = lengths > 0
+    return float(np.mean(products[counts] / lengths[counts]))
+
+
+def outputs(
+    graph: Graph,
+    overrides: Sequence[str],
+    known: Told = NOTHING,
+    weights: Mapping[str, Tensor] | None = None,
+) -> list[np.ndarray]:
+    """The input of a layered model, and the (num_nodes, F) output of each layer without dropout.
+
+    Args:
+        known: what the codec has learnt.
+        weights: the parameters of the model by name; None: the first ones.
+    """
+    config = load_config(compose(*overrides, "optimizations.cache_aggregation=false"))
+    with quiet(), world_of_one(config.runtime) as world:
+        job, _, _ = make_training(config, world, prepared=arranged(config, 1, graph, told=known))
+        if weights is not None:
+            job.model.load_state_dict(weights)
+        assert isinstance(job.model, Stack) and isinstance(job.graph.features, Tensor)
+        found = [job.graph.features.cpu().numpy()]
+        for layer in job.model.layers:
+            layer.register_forward_hook(lambda module, args, output: found.append(output.detach().cpu().numpy()))
+        predict(job.model, job.graph)
+    return found
+
+
+def run(cfg: Config) -> Result:
+    """Compare the outputs at every ratio, with the first weights and after training."""
+    found, rows, panels = cases(cfg), [], []
+    for case in found:
+        for name in cfg.chosen_models:
+            for weights, own in _rows(cfg, case, name).items():
+                rows += own
+                panels.append(_panel(f"{case.title}, {cfg.models[name].title}, {weights} weights", own))
+    columns = dict.fromkeys(column for row in rows for column in row.cells if column != SAME)
+    labels = ("graph", "model", "features", "weights")
+    return Result(labels, [*columns, SAME], rows, panels, found, [*cfg.absent_codecs, *cfg.notes])
+
+
+def _rows(cfg: Config, case: Case, name: str) -> dict[str, list[TableRow]]:
+    """The rows of a model, by the weights."""
+    model, ways = cfg.models[name], kept_ways(cfg, case)
+    found: dict[tuple[str, Kept], list[list[float]]] = {}
+    for seed in cfg.seeds:
+        graph, begin = with_split(case.graph, cfg, seed), time.perf_counter()
+        trains = case.dataset in cfg.trained_on
+        trained = _weights(cfg, case, graph, model, FULL, seed) if trains else None
+        for weights in WEIGHTS if trains else (FIRST,):
+            of_full = None if weights == FIRST else trained
+            full = _outputs(cfg, case, graph, model, FULL, seed, of_full)
+            for kept in ways:
+                own_weights = _weights(cfg, case, graph, model, kept, seed) if weights == OWN else of_full
+                own = _outputs(cfg, case, graph, model, kept, seed, own_weights)
+                values = [similarity(before, after) for before, after in zip(full, own, strict=True)]
+                same = 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))
+                found.setdefault((weights, kept), []).append([*values, same])
+        log.info("%s, %s, seed %d: %.0f s", case.title, model.title, seed, time.perf_counter() - begin)
+    rows: dict[str, list[TableRow]] = {}
+    for (weights, kept), seeds in found.items():
+        *means, same = (statistics.fmean(column) for column in zip(*seeds))
+        labels = (case.title, model.title, kept.label, weights)
+        cells = _cells(cfg, case, model, kept, weights, means) | {SAME: Cell(same, unit="%")}
+        rows.setdefault(weights, []).append(TableRow(labels, cells))
+    return rows
+
+
+def _cells(cfg: Config, case: Case, model: Model, kept: Kept, weights: str, means: list[float]) -> dict[str, Cell]:
+    encoding = encode(cfg, case, model, kept)
+    assert encoding is not None
+    cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
+    for layer, mean in enumerate(means):
+        column = INPUT if layer == 0 else f"layer {layer}"
+        paper = cfg.published(column, codec=kept.name, ratio=kept.ratio, weights=weights, graph=case.dataset)
+        cells[column] = Cell(mean, paper)
+    return cells
+
+
+def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int) -> Mapping[str, Tensor]:
+    """The parameters after training, at the epoch with the best validation."""
+    best = full_batch(graph, training_keys(cfg, case, model, kept, seed), told(cfg, case, model, kept)).best
+    assert best is not None, "there are validation nodes"
+    return best.model
+
+
+def _outputs(
+    cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: Mapping[str, Tensor] | None
+) -> list[np.ndarray]:
+    return outputs(graph, training_keys(cfg, case, model, kept, seed), told(cfg, case, model, kept), weights)
+
+
+def _panel(title: str, rows: list[TableRow]) -> Bars:
+    """The similarity by layer, a colour for each ratio."""
+    groups = [name for name in rows[0].cells if name not in (RATIO, SAME)]
+    series = [
+        Series(
+            row.labels[2], *([number(getattr(row.cells[name], key)) for name in groups] for key in ("ours", "paper"))
+        )
+        for row in rows
+    ]
+    return Bars(title, "cosine similarity", groups, series)

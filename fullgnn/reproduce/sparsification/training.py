@@ -1,0 +1,255 @@
+"""One training, in this process, with features as a codec keeps them; the evaluation reads what the training reads."""
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from fullgnn.codecs import NOTHING, Codec, Features, Learning, State, Told, build_codec
+from fullgnn.codecs.encoded import has_state, rows_in_memory
+from fullgnn.codecs.topk import GROUP
+from fullgnn.config import MinibatchConfig
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import world_of_one
+from fullgnn.engine.fit import FitResult, fit
+from fullgnn.engine.job import first_layer
+from fullgnn.engine.trainer import make_training
+from fullgnn.graph import Graph
+from fullgnn.prepare.source import arranged
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.sparsification.accuracy_config import CodecRows, Config, Model
+from fullgnn.reproduce.sparsification.data import with_split
+from fullgnn.sampling.fit import fit_sampled
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.telemetry.meter import Meter
+
+FLOAT_BYTES = 4
+
+COMPILING_S = 5.0
+"""A codec that takes less than so many seconds is timed again, since the first time may have compiled its loops."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How features are kept: a codec with its keys, or as they are."""
+
+    name: str  # of the codec among the keys of the target
+    title: str
+    ratio: int  # which its true ratio is near
+    keys: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.title if not self.keys else f"{self.title} {self.ratio} x"
+
+
+FULL = Kept("none", "full", 1)
+"""Features as they are."""
+
+
+def kept_ways(cfg: Config, case: Case) -> list[Kept]:
+    """The chosen codecs at the chosen ratios that they have.
+
+    Raises:
+        ConfigError: a codec does not take its keys.
+    """
+    found = [
+        Kept(name, codec.title, ratio, tuple(codec_keys(codec, ratio, case.graph.num_features)))
+        for name, codec in cfg.present_codecs.items()
+        if codec.datasets is None or case.dataset in codec.datasets
+        for ratio in cfg.ratios
+        if ratio in codec.at
+    ]
+    for kept in found:  # before hours of training
+        build_codec(load_config(compose(*kept.keys)).codec)
+    return found
+
+
+def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
+    """The overrides of a codec at a ratio, for features of so many columns."""
+    k, dimensions = nearest_k(num_columns, ratio), max(1, round(num_columns / ratio))
+    keys = (*codec.keys, *codec.at[ratio])
+    return [one.replace("{k}", str(k)).replace("{dimensions}", str(dimensions)) for one in keys]
+
+
+def nearest_k(num_columns: int, ratio: float) -> int:
+    """The k of the codec topk whose true ratio is nearest to ``ratio``, on a logarithmic scale."""
+
+    def distance(k: int) -> float:
+        widths = [min(GROUP, num_columns - first) for first in range(0, num_columns, GROUP)]
+        kept = 2 * sum(min(k, width // 2) for width in widths)
+        return abs(math.log(FLOAT_BYTES * num_columns / (kept * ratio))) if kept else math.inf
+
+    return min(range(1, GROUP // 2 + 1), key=distance)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that has ended."""
+
+    accuracy: float  # of the test nodes, per cent, at the epoch with the best accuracy of the validation nodes
+    best_epoch: int
+    curve: list[float]  # accuracy of the validation nodes, per cent, after each epoch
+    epoch_s: float  # the median, without evaluations
+
+
+def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> Trained:
+    """Train until the accuracy of the validation nodes no longer rises.
+
+    Args:
+        seed: of the split, of the first weights, and of all that is drawn.
+    """
+    overrides = training_keys(cfg, case, model, kept, seed)
+    known = (*identity(cfg, case), cfg.train_fraction, cfg.val_fraction, *overrides)
+    if known not in _KNOWN:
+        graph = with_split(case.graph, cfg, seed)
+        if model.sampled:
+            _KNOWN[known] = _sampled(graph, overrides)
+        else:
+            _KNOWN[known] = _trained(full_batch(graph, overrides, told(cfg, case, model, kept)))
+    return _KNOWN[known]
+
+
+_KNOWN: dict[tuple[object, ...], Trained] = {}
+"""What this process has trained: targets of one command share it."""
+
+
+def identity(cfg: Config, case: Case) -> tuple[object, ...]:
+    """What the graph of a case depends on."""
+    return case.dataset, case.scale, str(cfg.data[case.dataset]), cfg.data_seed
+
+
+def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> list[str]:
+    """The overrides of a training."""
+    epochs, patience = (
+        (cfg.sampled_max_epochs, cfg.sampled_patience) if model.sampled else (cfg.max_epochs, cfg.patience)
+    )
+    return [
+        f"model.hidden_channels={case.hidden}",
+        *model.keys,
+        *(cfg.sampled_training if model.sampled else cfg.training),
+        f"train.epochs={epochs}",
+        f"train.patience={patience}",
+        *kept.keys,
+        f"seed={seed}",
+        f"runtime.threads={cfg.threads}",
+        f"runtime.device={cfg.device}",
+        "runtime.nproc=1",
+    ]
+
+
+def full_batch(graph: Graph, overrides: Sequence[str], known: Told) -> FitResult:
+    """Train full-batch.
+
+    Args:
+        known: what the codec has learnt, see ``told``.
+    """
+    config = load_config(compose(*overrides))
+    with quiet(), world_of_one(config.runtime) as world:
+        _, runner, _ = make_training(config, world, prepared=arranged(config, 1, graph, told=known))
+        return fit(runner, config.train)
+
+
+def _sampled(graph: Graph, overrides: Sequence[str]) -> Trained:
+    config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
+    with quiet(), world_of_one(config.runtime) as world:
+        job = set_up_sampled(config, world, Meter(world.device), graph)
+        with closing(job.training.loader):
+            return _trained(fit_sampled(job.training, config.train, job.full_graph.measure))
+
+
+def _trained(result: FitResult) -> Trained:
+    assert result.best is not None, "there are validation nodes"
+    times = [one.cost.time_ms["epoch"] / 1e3 for one in result.epochs]
+    curve = [one.metrics["val_accuracy"] for one in result.epochs if one.metrics is not None]
+    return Trained(
+        100 * _number(result.best.metrics["test_accuracy"]),
+        result.best.epoch,
+        [100 * _number(accuracy) for accuracy in curve],
+        statistics.median(times[1:] or times),
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Log warnings only: a target has many trainings, and a line for each of them."""
+    logger = logging.getLogger("fullgnn")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """The features of a graph, encoded alone."""
+
+    code_bytes: int  # of a node's row
+    state: State  # what the codec has learnt of all features, by name
+    seconds: float  # to learn and to encode
+    num_nodes: int
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a node: of its row, and of what the codec keeps of some nodes beside their rows."""
+        return self.code_bytes + sum(self.state[name].nbytes for name in self._of_nodes) / self.num_nodes
+
+    @property
+    def learnt_bytes(self) -> int:
+        """Bytes of what the codec has learnt, which do not grow with the graph."""
+        return sum(array.nbytes for name, array in self.state.items() if name not in self._of_nodes)
+
+    @property
+    def _of_nodes(self) -> list[str]:
+        return [name for name in self.state if name.startswith("_")]
+
+
+def encode(cfg: Config, case: Case, model: Model, kept: Kept) -> Encoding | None:
+    """Let a codec learn and encode all features, once a process; None: there is none."""
+    overrides = training_keys(cfg, case, model, kept, cfg.seeds[0])
+    config = load_config(compose(*overrides, name="minibatch" if model.sampled else "config"))
+    asked = Told(first_layer=first_layer(config))
+    about = str(asked.identity(config.codec))
+    known = (*identity(cfg, case), kept.keys, about)
+    if known not in _ENCODED:
+        _ENCODED[known] = _encode(config.codec, asked, case)
+    return _ENCODED[known]
+
+
+def told(cfg: Config, case: Case, model: Model, kept: Kept) -> Told:
+    """What the codec has learnt of the features of a graph, so that no training learns it anew."""
+    encoding = encode(cfg, case, model, kept)
+    return NOTHING if encoding is None else Told(encoding.state or None)
+
+
+_ENCODED: dict[tuple[object, ...], Encoding | None] = {}
+
+
+def _encode(node: Mapping[str, Any], asked: Told, case: Case) -> Encoding | None:
+    if build_codec(node, asked) is None:
+        return None
+    codec, rows, seconds = _timed(node, asked, case)
+    if seconds < COMPILING_S:
+        codec, rows, seconds = _timed(node, asked, case)
+    state = cast(Learning, codec).state() if has_state(codec) else {}
+    return Encoding(rows[:1].nbytes, state, seconds, len(rows))
+
+
+def _timed(node: Mapping[str, Any], asked: Told, case: Case) -> tuple[Codec, np.ndarray, float]:
+    """A codec that has learnt, the encoded rows, and the seconds of both."""
+    codec, begin = cast(Codec, build_codec(node, asked)), time.perf_counter()
+    with quiet():
+        rows = rows_in_memory(codec, Features(case.graph.features, "float32", case.graph))
+    return codec, rows, time.perf_counter() - begin
