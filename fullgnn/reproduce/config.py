@@ -18,7 +18,7 @@ from fullgnn.errors import ConfigError
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"
-_SHARED = ("pagraph",)  # modules of several targets
+_SHARED = {"pagraph": "pagraph", "sp": "sparsification"}  # what the names of targets begin with -> their module
 PROSE = ("notes", "notes_on_cpu", "texts")
 """The keys of sentences, which records leave out of the configuration."""
 _EPOCHS = ("epochs", "few_epochs", "paper_epochs")  # of which the first warms up and is not counted
@@ -113,11 +113,10 @@ def targets() -> list[str]:
 def module_of(target: str) -> ModuleType:
     """Import the module with the ``Config`` and the ``run`` of a target.
 
-    Targets of one shape share the module of their paper, ``pagraph`` of ``pagraph_fig13``, whose table of cases their
+    Targets of one shape share the module of their paper, ``sparsification`` of ``sp_fig7``, whose table of cases their
     key ``case`` chooses from.
     """
-    paper = target.partition("_")[0]
-    return import_module(f"fullgnn.reproduce.{paper if paper in _SHARED else target}")
+    return import_module(f"fullgnn.reproduce.{_SHARED.get(target.partition('_')[0], target)}")
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:

@@ -1,0 +1,39 @@
+"""The targets of Ma, Xu, Li and Zhong, "Accelerating training of large-scale graph neural networks through input
+feature sparsification" (2024), that are about bytes and time.
+
+Each target is a row of ``CASES``: a function that fills the table.
+
+    sizes.py      the graphs, and the share of their features in all bytes
+    compress.py   how long the codec takes to compress features, in how much memory
+    memory.py     memory of the host, with the codec and without
+    cache.py      hits of a cache of the same size, with the codec and without
+    fresh.py      processes of their own, which tell their peak memory
+"""
+
+from collections.abc import Callable
+
+from fullgnn.errors import ConfigError
+from fullgnn.reproduce.result import Result
+from fullgnn.reproduce.sparsification import cache, compress, memory, sizes
+from fullgnn.reproduce.sparsification.config import Config, check
+
+CASES: dict[str, Callable[[Config], Result]] = {
+    "graphs": sizes.graphs,
+    "shares": sizes.shares,
+    "compress": compress.run,
+    "cache": cache.run,
+    "memory": memory.run,
+}
+"""What the targets of this paper count or measure, by their key ``case``."""
+
+
+def run(cfg: Config) -> Result:
+    """Run the case of ``cfg``.
+
+    Raises:
+        ConfigError: there is no such case, or a number is out of range.
+    """
+    if cfg.case not in CASES:
+        raise ConfigError(f"case={cfg.case} is not known: choose one of {', '.join(CASES)}")
+    check(cfg)
+    return CASES[cfg.case](cfg)
