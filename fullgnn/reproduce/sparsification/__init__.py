@@ -7,6 +7,8 @@ Each target is a row of ``CASES``: a function that fills the table.
     compress.py   how long the codec takes to compress features, in how much memory
     memory.py     memory of the host, with the codec and without
     cache.py      hits of a cache of the same size, with the codec and without
+    machine.py    the modelled machine: a batch of the whole graph on GPUs like the paper's
+    epochs.py     epochs and their steps: measured here, and simulated on that machine
     fresh.py      processes of their own, which tell their peak memory
 """
 
@@ -14,13 +16,18 @@ from collections.abc import Callable
 
 from fullgnn.errors import ConfigError
 from fullgnn.reproduce.result import Result
-from fullgnn.reproduce.sparsification import cache, compress, memory, sizes
+from fullgnn.reproduce.sparsification import cache, compress, epochs, memory, sizes
 from fullgnn.reproduce.sparsification.config import Config, check
 
 CASES: dict[str, Callable[[Config], Result]] = {
     "graphs": sizes.graphs,
     "shares": sizes.shares,
     "compress": compress.run,
+    "epochs": epochs.epochs,
+    "ratios": epochs.ratios,
+    "steps": epochs.steps,
+    "loading": epochs.loading,
+    "throughput": epochs.throughput,
     "cache": cache.run,
     "memory": memory.run,
 }
