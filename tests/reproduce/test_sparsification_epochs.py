@@ -25,12 +25,13 @@ TINY = [
     "gather_megabytes=8",
     "least_cluster_nodes=500",
 ]
+PARAMETERS = 4 * 2 * (768 * 256 + 256 * 153)
 COUNTED = {  # of a batch: 3 targets read 7 nodes, which read 19
     "steps_ms": {"sample": 0.5},
     "counts": {"input_rows": 19.0, "sampled_edges": 20.0},
-    "operations": {"count": 10, "bytes": 1000},
+    "operations": {"count": 10, "bytes": 1000 + 9 * PARAMETERS},
     "layers": [{"sources": 19, "targets": 7, "edges": 14}, {"sources": 7, "targets": 3, "edges": 6}],
-    "parameter_bytes": 4 * 2 * (768 * 256 + 256 * 153),
+    "parameter_bytes": PARAMETERS,
 }
 COPY, FLOPS = 538e9, 11.4e12  # conf/hardware/titanrtx8.yaml
 
@@ -69,10 +70,10 @@ def test_a_simulated_batch_is_what_its_counts_say() -> None:
     flops = 2 * 2 * 7 * 768 * 256 * 2 + 2 * 2 * 3 * 256 * 153 * 3  # two matrices a layer; the features have no gradient
     rate = machine.modelled("titanrtx8").gather_rate
     reads = 4 * 14 * 768 / rate(4 * 19 * 768 * up) + 4 * 6 * 256 * 2 / rate(4 * 7 * 256 * up)
-    expected = 10 * 5e-6 + up * (1000 / COPY + flops / FLOPS + reads)
+    expected = 10 * 5e-6 + 9 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
     assert full.compute == pytest.approx(expected) == sparse.compute and full.waiting == 0
     several = machine.simulated(cfg, Setting(one.case, "sage", 4), COUNTED)
-    assert several.waiting == pytest.approx(18e-6 + COUNTED["parameter_bytes"] / 12e9)  # type: ignore[operator]
+    assert several.waiting == pytest.approx(18e-6 + PARAMETERS / 12e9)
 
 
 @pytest.mark.usefixtures("rates")
@@ -80,11 +81,12 @@ def test_attention_transforms_the_rows_before_it_reads_them(monkeypatch: pytest.
     cfg, one = setting("gat")
     monkeypatch.setattr(machine, "drawn_by_layer", lambda cfg, case: [14, 6])
     layers = [layer | {"edges": 0} for layer in COUNTED["layers"]]  # type: ignore[union-attr]
-    own: dict[str, Any] = COUNTED | {"layers": layers, "parameter_bytes": 4 * (768 * 256 + 256 * 153)}
+    operations = {"count": 10, "bytes": 1000 + 9 * PARAMETERS // 2}
+    own: dict[str, Any] = COUNTED | {"layers": layers, "operations": operations, "parameter_bytes": PARAMETERS // 2}
     flops = 2 * 19 * 768 * 256 * 2 + 2 * 7 * 256 * 153 * 3
     rate, up = machine.modelled("titanrtx8").gather_rate, 128
     reads = 4 * 14 * 256 * 2 / rate(4 * 19 * 256 * up) + 4 * 6 * 153 * 2 / rate(4 * 7 * 153 * up)
-    expected = 10 * 5e-6 + up * (1000 / COPY + flops / FLOPS + reads)
+    expected = 10 * 5e-6 + 4.5 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
     assert machine.compute_s(cfg, one, own) == pytest.approx(expected)
 
 

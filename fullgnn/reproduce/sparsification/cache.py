@@ -14,7 +14,8 @@ _CLASSES: dict[str, type[Cache]] = {
     "presample": CacheByPresampling,
     "exact": CacheExactly,
 }
-COLUMNS = ("rows, full", "hits, full", "fetched, full", "rows, sparse", "hits, sparse", "fetched, sparse")
+WAYS = ("full", "sparse")
+COLUMNS = [f"{what}, {way}" for way in WAYS for what in ("rows", "hits", "fetched")]
 EPOCH = 2
 """The epoch whose reads are counted: the rows of an exact cache have changed before it."""
 
@@ -24,35 +25,29 @@ def run(cfg: Config) -> Result:
     found, rows, panels = cases(cfg, features=False), [], []
     for one in found:
         own, draws = [], Draws(cfg, one)
+        sizes = 4 * one.full.num_features, code_bytes(one.full.num_features, cfg.kinds[one.dataset].k)
         known = {epoch: draws.epoch(epoch)[0] for epoch in range(EPOCH + 1)}
         for share in cfg.cache_shares:
             for name in cfg.caches:
                 cells = {}
-                full_row = 4 * one.full.num_features
-                code = code_bytes(one.full.num_features, cfg.kinds[one.dataset].k)
-                megabytes = share / 100 * one.graph.num_nodes * full_row / 1e6
-                for way, row_bytes in (("full", full_row), ("sparse", code)):
-                    counted = _count(one, name, megabytes, row_bytes, draws, known)
-                    kept, hits, fetched = counted
+                megabytes = share / 100 * one.graph.num_nodes * sizes[0] / 1e6
+                for way, row_bytes in zip(WAYS, sizes):
+                    kept, hits, fetched = _count(one, name, megabytes, row_bytes, draws, known)
                     paper = cfg.published("hits", graph=one.dataset, share=share, way=way)
                     cells[f"rows, {way}"] = Cell(100 * kept, unit="%")
                     cells[f"hits, {way}"] = Cell(100 * hits, paper, "%")
                     cells[f"fetched, {way}"] = Cell(fetched / 1e9, unit="GB")
                 own.append(TableRow((one.title, f"{share:g} %", name), cells))
         rows += own
-        for name in cfg.caches:
-            series = [
-                Series(way, [number(row.cells[f"hits, {way}"].ours) for row in own if row.labels[2] == name], heights)
-                for way, heights in _papers(own, name).items()
-            ]
-            groups = [row.labels[1] for row in own if row.labels[2] == name]
-            panels.append(Bars(f"{one.title}, {name}", "hits, %", groups, series))
+        series = [_series(own, name, way) for name in cfg.caches for way in WAYS]
+        panels.append(Bars(one.title, "hits, %", [f"{share:g} %" for share in cfg.cache_shares], series))
     return Result(("graph", "memory of the cache", "cache"), COLUMNS, rows, panels, found, cfg.notes)
 
 
-def _papers(rows: list[TableRow], name: str) -> dict[str, list[float | None]]:
-    own = [row for row in rows if row.labels[2] == name]
-    return {way: [number(row.cells[f"hits, {way}"].paper) for row in own] for way in ("full", "sparse")}
+def _series(rows: list[TableRow], name: str, way: str) -> Series:
+    """The hits of a cache by its memory."""
+    cells = [row.cells[f"hits, {way}"] for row in rows if row.labels[2] == name]
+    return Series(f"{name}, {way}", [number(cell.ours) for cell in cells], [number(cell.paper) for cell in cells])
 
 
 def _count(

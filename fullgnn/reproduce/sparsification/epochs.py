@@ -313,15 +313,12 @@ def _throughput(
 def _scaling(title: str, ranks: list[int], rows: list[TableRow]) -> Curves:
     """Throughput over that of the smallest number of ranks; the paper's dashed, where it has any."""
     curves = []
-    for way in WAYS:
-        cells = [row.cells[f"{way}, scaling"] for row in rows]
-        for name, heights, dashed in (
-            (way, [number(cell.ours) for cell in cells], False),
-            (f"{way}, paper", [number(cell.paper) for cell in cells], True),
-        ):
-            points = {float(p): height for p, height in zip(ranks, heights) if height is not None}
-            if dashed and points:
-                points = {float(min(ranks)): 1.0} | points
-            if points:
-                curves.append(Curve(name, list(points), list(points.values()), dashed))
+    for way, source in [(way, "ours") for way in WAYS] + [(way, "paper") for way in WAYS]:
+        heights = [number(getattr(row.cells[f"{way}, scaling"], source)) for row in rows]
+        points = {float(p): height for p, height in zip(ranks, heights) if height is not None}
+        if source == "ours":
+            curves.append(Curve(way, list(points), list(points.values())))
+        elif points:
+            points = {float(min(ranks)): 1.0} | points
+            curves.append(Curve(f"{way}, paper", list(points), list(points.values()), dashed=True))
     return Curves(title, "ranks", "throughput over one rank", curves)

@@ -29,6 +29,10 @@ from fullgnn.sampling.neighbors import NeighborSampler
 ROUNDS = 5
 """Turns of what is measured in this process."""
 
+UPDATE_PASSES = 9
+"""How many arrays as large as the parameters a step goes through, whatever its batch: Adam reads four, zeroing the
+gradients takes two and adding to them three, as ``costs.trace.Operations`` counts them."""
+
 SECTOR = 32
 """Bytes that a GPU writes at least."""
 
@@ -126,7 +130,9 @@ def compute_s(cfg: Config, one: Setting, details: dict[str, Any]) -> float:
     edges = [layer["edges"] for layer in layers]
     if not any(edges) and model.sampler != CLUSTER:  # a layer that reads edges one by one does not count them
         edges = drawn_by_layer(cfg, one.case)
-    seconds = operations["count"] * hardware.op_s + up * operations["bytes"] / hardware.copy_bytes_per_s
+    fixed = min(operations["bytes"], UPDATE_PASSES * details["parameter_bytes"])
+    passes = fixed + up * (operations["bytes"] - fixed)
+    seconds = operations["count"] * hardware.op_s + passes / hardware.copy_bytes_per_s
     for index, (layer, num_edges) in enumerate(zip(layers, edges)):
         first = model.transforms_first
         num_rows, width = (layer["sources"], widths[index + 1]) if first else (layer["targets"], widths[index])
