@@ -1,11 +1,11 @@
 """The modelled machine: a batch of the whole graph on GPUs like the paper's, by step.
 
-    sample      and gather take the time that this machine needs for the edges that are drawn, and for the rows that are
-                fetched, at the rates of ``draw_s`` and ``gather_s``
-    transfer    , decode and compute take what the planner's model of the machine says of the bytes, products and
-                operations
+    sample, gather               take the time that this machine needs for the edges that are drawn, and for the rows
+                                 that are fetched, at the rates of ``draw_s`` and ``gather_s``
+    transfer, decode, compute    take what the planner's model of the machine says of bytes, products and operations
 
-What is counted in a batch of the shrunk graph is multiplied by what a batch is larger at full size.
+What is counted in a batch of the shrunk graph is multiplied by how many times as large a batch is at full size. The
+steps come one after the other.
 """
 
 import functools
