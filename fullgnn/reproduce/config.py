@@ -19,7 +19,11 @@ from fullgnn.errors import ConfigError
 ALL = "all"
 _FOLDER = "experiment/reproduce"
 _ACCURACY = ("sp_table2", "sp_table3", "sp_table4", "sp_fig5", "sp_fig6", "sp_mlp", "sp_codecs")
-_MODULES = {"pagraph": "pagraph", **dict.fromkeys(_ACCURACY, "sparsification.accuracy_cases")}
+_MODULES = {
+    "pagraph": "pagraph",
+    "sp": "sparsification",
+    **dict.fromkeys(_ACCURACY, "sparsification.accuracy_cases"),
+}
 """Modules of several targets, by the name of the target or by what it begins with."""
 PROSE = ("notes", "notes_on_cpu", "texts")
 """The keys of sentences, which records leave out of the configuration."""
@@ -115,7 +119,7 @@ def targets() -> list[str]:
 def module_of(target: str) -> ModuleType:
     """Import the module with the ``Config`` and the ``run`` of a target.
 
-    Targets of one shape share the module of their paper, ``pagraph`` of ``pagraph_fig13``, whose table of cases their
+    Targets of one shape share the module of their paper, ``sparsification`` of ``sp_fig7``, whose table of cases their
     key ``case`` chooses from.
     """
     module = _MODULES.get(target) or _MODULES.get(target.partition("_")[0], target)

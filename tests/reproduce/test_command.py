@@ -65,7 +65,7 @@ def test_every_target_has_a_module_and_a_title() -> None:
     for target in targets():
         cfg = load_target(target)
         assert isinstance(cfg, module_of(target).Config)
-        assert cfg.title.startswith(("Table ", "Figure ", "Shares ", "Time "))
+        assert cfg.title.startswith(("Table ", "Figure ", "Shares ", "Time ", "Memory ", "Hits "))
         assert cfg.device in ("cpu", "cuda")
         assert cfg.threads >= 1
 

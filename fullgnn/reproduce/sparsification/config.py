@@ -1,0 +1,124 @@
+"""The keys of the targets of feature sparsification that are about bytes and time."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+from fullgnn.codecs.topk import GROUP
+from fullgnn.config.keys import check_choices, check_minima
+from fullgnn.errors import ConfigError
+from fullgnn.reproduce.graphs import Case, case
+from fullgnn.reproduce.graphs import full_size as size_of
+from fullgnn.reproduce.sampled import SampledConfig
+
+CACHES = ("degree", "presample", "exact")
+NEIGHBOR, CLUSTER = "neighbor", "cluster"
+"""Samplers."""
+
+
+@dataclass
+class Kind:
+    """What a target must know of a graph beside its sizes."""
+
+    k: int = MISSING
+    """The paper's k."""
+    train_nodes: int = MISSING
+    """At full size."""
+    arcs_of_an_edge: int = MISSING
+    """How many stored arcs the paper counts as one edge."""
+    counts_loops: bool = MISSING
+    """Whether the paper counts a self-loop of each node too."""
+
+
+@dataclass
+class Model:
+    """A model of the paper."""
+
+    title: str = MISSING
+    keys: list[str] = field(default_factory=list)
+    """Overrides that choose it."""
+    sampler: str = NEIGHBOR
+    transforms_first: bool = False
+    """Whether a layer multiplies its input by the weights before it reads neighbours."""
+
+
+@dataclass
+class Config(SampledConfig):
+    """The keys of ``conf/reproduce_sparsification.yaml``, which explains them."""
+
+    case: str = MISSING
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    least_batch_size: int = MISSING
+    models: dict[str, Model] = field(default_factory=dict)
+    chosen_models: list[str] = field(default_factory=list)
+    cluster_nodes: int = MISSING
+    least_cluster_nodes: int = MISSING
+    group_size: int = MISSING
+    ranks: list[int] = field(default_factory=list)
+    hardware: str = MISSING
+    gather_megabytes: float = MISSING
+    ratios: list[int] = field(default_factory=list)
+    file_megabytes: float = MISSING
+    limit_megabytes: float = MISSING
+    cache_shares: list[float] = field(default_factory=list)
+    caches: list[str] = field(default_factory=list)
+    subgraph_share: float = MISSING
+    paper: list[dict[str, Any]] = field(default_factory=list)
+
+    def published(self, value: str, **row: Any) -> Any:
+        """The paper's ``value`` of a row; None: it has none.
+
+        An entry of ``paper`` is that of the rows that have all that it names: graph, model, way, ranks and such.
+        """
+        for one in self.paper:
+            names = {key: wanted for key, wanted in one.items() if key in ROW}
+            if value in one and all(row.get(key) == wanted for key, wanted in names.items()):
+                return one[value]
+        return None
+
+
+ROW = ("graph", "model", "way", "ranks", "compression", "share", "what")
+"""What an entry of ``paper`` may name its rows by."""
+
+
+def check(cfg: Config) -> None:
+    """Refuse values that no key can have.
+
+    Raises:
+        ConfigError: one line that names the key.
+    """
+    for key in ("chosen_models", "ranks", "ratios", "cache_shares", "caches"):
+        if not getattr(cfg, key):
+            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+    check_choices("chosen_models", cfg.chosen_models, cfg.models)
+    check_choices("caches", cfg.caches, CACHES)
+    sizes = ("ranks", "batch_size", "least_batch_size", "batches", "cluster_nodes", "least_cluster_nodes", "group_size")
+    check_minima(cfg, dict.fromkeys((*sizes, "file_megabytes", "gather_megabytes", "limit_megabytes"), 1))
+    for ratio in cfg.ratios:
+        if ratio != 1 and (2 * GROUP % ratio or not 4 <= ratio <= 2 * GROUP):
+            raise ConfigError(f"ratios has {ratio}: give 1, or powers of two from 4 to {2 * GROUP}, which are 512 / k")
+    for share in cfg.cache_shares:
+        if not 0 <= share <= 100:
+            raise ConfigError(f"cache_shares={share:g} is out of range: give 0 to 100")
+    if not 0 < cfg.subgraph_share <= 1:
+        raise ConfigError(f"subgraph_share={cfg.subgraph_share:g} is out of range: give more than 0 and at most 1")
+
+
+def cases(cfg: Config, features: bool = True) -> list[Case]:
+    """The graphs that ``cfg`` chooses, whose share of training nodes is the real one.
+
+    Args:
+        features: see ``graphs.cases``.
+    """
+    found = []
+    for name in cfg.chosen:
+        share = cfg.kinds[name].train_nodes / size_of(name).num_nodes
+        rest = min(0.1, 1 - share)
+        found.append(case(cfg, name, features, [f"dataset.train_fraction={share!r}", f"dataset.val_fraction={rest!r}"]))
+    return found
+
+
+def batch_size(cfg: Config, one: Case) -> int:
+    """Training nodes of a batch of one rank, which shrinks with the graph."""
+    return max(1, min(round(max(cfg.least_batch_size, cfg.batch_size * one.scale)), int(one.graph.train_mask.sum())))
