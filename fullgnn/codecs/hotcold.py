@@ -7,8 +7,7 @@ pointer to them travels.
 A row has a byte that is 1 for a hot node. Behind it lies the coarse code, or the number of the finer row in 4 bytes.
 """
 
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ class HotCold:
     """A finer codec for hot nodes, see the head of this file.
 
     Args:
-        hot, cold: name and keys of the codecs.
+        hot, cold: name and keys of the codecs, as in ``scalar bits=4``.
         hot_share: of the nodes, from 0 to 1.
 
     Raises:
@@ -37,7 +36,7 @@ class HotCold:
 
     reads_graph = True
 
-    def __init__(self, hot: Mapping[str, Any], cold: Mapping[str, Any], hot_share: float):
+    def __init__(self, hot: str, cold: str, hot_share: float):
         if not 0 <= hot_share <= 1:
             raise ConfigError(f"codec.hot_share={hot_share} is out of range: give 0 to 1")
         self.hot_share = hot_share

@@ -1,7 +1,9 @@
 """Codecs by name, for codecs that are made of others."""
 
-from collections.abc import Mapping
+import inspect
 from typing import Any
+
+import yaml
 
 from fullgnn.codecs.codec import BFloat16, Codec, Unencoded
 from fullgnn.codecs.pca import PCA
@@ -20,8 +22,8 @@ KINDS: dict[str, Any] = {
 }
 
 
-def make(key: str, keys: Mapping[str, Any]) -> Codec:
-    """The codec with the ``name`` and the other values of ``keys``.
+def make(key: str, text: str) -> Codec:
+    """The codec that ``text`` describes: its name and its keys, as in ``scalar bits=4``.
 
     Args:
         key: of the configuration, for messages.
@@ -29,12 +31,13 @@ def make(key: str, keys: Mapping[str, Any]) -> Codec:
     Raises:
         ConfigError: there is no such codec, or it has not these keys.
     """
-    others = dict(keys)
-    name = others.pop("name", None)
+    name, *given = text.split() or [""]
     if name not in KINDS:
-        raise ConfigError(f"{key}.name={name} is not known: choose one of {', '.join(KINDS)}")
+        raise ConfigError(f"{key}={text}: {name or 'nothing'} is no codec: choose one of {', '.join(KINDS)}")
+    pairs = (one.partition("=") for one in given)
+    keys = {one: yaml.safe_load(value) for one, _, value in pairs}
     try:
-        return KINDS[name](**others)
+        inspect.signature(KINDS[name]).bind(**keys)
     except TypeError as error:
-        said = str(error).rpartition("__init__() ")[2]
-        raise ConfigError(f"{key} does not fit codec={name} ({said}): conf/codec/{name}.yaml has its keys") from error
+        raise ConfigError(f"{key}={text}: {error}: conf/codec/{name}.yaml has the keys of {name}") from error
+    return KINDS[name](**keys)

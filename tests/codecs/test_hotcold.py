@@ -12,7 +12,7 @@ from fullgnn.graph import Graph
 from fullgnn.storage.cache import Cache
 
 NOWHERE = Cache(None)
-TOPK, FINER, SHORT = {"name": "topk", "k": 2}, {"name": "bfloat16"}, {"name": "pca", "dimensions": 3}
+TOPK, FINER, SHORT = "topk k=2", "bfloat16", "pca dimensions=3"
 
 
 def graph(num_columns: int = 40, num_nodes: int = 50) -> Graph:
@@ -22,7 +22,7 @@ def graph(num_columns: int = 40, num_nodes: int = 50) -> Graph:
     return Graph.from_edge_index(edges, num_nodes=num_nodes, features=features)
 
 
-def alone(keys: dict[str, object], whole: Graph) -> np.ndarray:
+def alone(keys: str, whole: Graph) -> np.ndarray:
     """What a codec alone keeps."""
     codec = make("codec.hot", keys)
     rows, _ = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
@@ -30,8 +30,8 @@ def alone(keys: dict[str, object], whole: Graph) -> np.ndarray:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
-@pytest.mark.parametrize("keys", [(FINER, TOPK), (SHORT, TOPK), (TOPK, FINER), (TOPK, {"name": "topk", "k": 1})])
-def test_each_node_has_what_its_codec_keeps(keys: tuple[dict[str, object], dict[str, object]], share: float) -> None:
+@pytest.mark.parametrize("keys", [(FINER, TOPK), (SHORT, TOPK), (TOPK, FINER), (TOPK, "topk k=1")])
+def test_each_node_has_what_its_codec_keeps(keys: tuple[str, str], share: float) -> None:
     whole = graph()
     codec = HotCold(*keys, hot_share=share)
     rows, state = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
@@ -68,12 +68,12 @@ def test_on_another_graph_it_chooses_other_nodes_and_learns_nothing() -> None:
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"hot": {"name": "none"}, "cold": TOPK, "hot_share": 2}, "codec.hot_share=2 is out of range: give 0 to 1"),
-        (
-            {"hot": {"name": "mine"}, "cold": TOPK, "hot_share": 0},
-            "codec.hot.name=mine is not known: choose one of none",
-        ),
-        ({"hot": FINER, "cold": {"name": "topk", "l": 1}, "hot_share": 0}, "codec.cold does not fit codec=topk"),
+        ({"hot": "none", "cold": TOPK, "hot_share": 2}, "codec.hot_share=2 is out of range: give 0 to 1"),
+        ({"hot": "mine k=1", "cold": TOPK, "hot_share": 0}, "codec.hot=mine k=1: mine is no codec: choose one of"),
+        ({"hot": "", "cold": TOPK, "hot_share": 0}, "codec.hot=: nothing is no codec: choose one of"),
+        ({"hot": FINER, "cold": "topk l=1", "hot_share": 0}, "codec.cold=topk l=1: missing a required argument: 'k'"),
+        ({"hot": FINER, "cold": "topk k=1 l=1", "hot_share": 0}, "codec.cold=topk k=1 l=1: got an unexpected keyword"),
+        ({"hot": "topk k=0", "cold": TOPK, "hot_share": 0}, "codec.k=0 is out of range: give 1 to 128"),
     ],
 )
 def test_wrong_keys_are_refused(keys: dict[str, object], line: str) -> None:
