@@ -9,7 +9,18 @@ Each other codec is a module of its own: topk, scalar, product, pca, and auto, w
 """
 
 from fullgnn.codecs.codec import BFloat16, Codec, Learning, Unencoded
-from fullgnn.codecs.encoded import NOTHING, EncodedRows, State, Told, build_codec, encoded, load, packed, unpacked
+from fullgnn.codecs.encoded import (
+    NOTHING,
+    EncodedRows,
+    State,
+    Told,
+    build_codec,
+    encoded,
+    load,
+    num_bytes,
+    packed,
+    unpacked,
+)
 from fullgnn.codecs.features import Features
 from fullgnn.codecs.first_layer import FirstLayer, Loss
 
@@ -28,6 +39,7 @@ __all__ = [
     "build_codec",
     "encoded",
     "load",
+    "num_bytes",
     "packed",
     "unpacked",
 ]

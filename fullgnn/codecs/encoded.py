@@ -148,6 +148,12 @@ def _encode(codec: Codec, first: int, block: np.ndarray) -> np.ndarray:
     return codec.encode(block) if by_nodes is None else by_nodes(first, block)
 
 
+def num_bytes(rows: np.ndarray, state: State) -> int:
+    """Bytes of what is kept of all nodes: their rows, and what a codec keeps of some nodes in its state. A codebook,
+    which does not grow with the nodes, is not counted."""
+    return rows.nbytes + sum(array.nbytes for name, array in state.items() if name.startswith("_"))
+
+
 def packed(state: State) -> np.ndarray:
     """The arrays of a state as bytes, (b,) uint8."""
     stream = io.BytesIO()

@@ -74,11 +74,11 @@ def summarize(result: FitResult) -> RankSummary:
     )
 
 
-def codec_record(cfg: Config, row_bytes: int, num_columns: int) -> dict[str, Any]:
+def codec_record(cfg: Config, row_bytes: float, num_columns: int) -> dict[str, Any]:
     """The field ``codec`` of ``RunRecord``, where a codec encodes the features.
 
     Args:
-        row_bytes: of the encoded features of a node.
+        row_bytes: of the encoded features of a node, the mean.
         num_columns: of the features that were encoded.
     """
     keys = {key: value for key, value in cfg.codec.items() if not key.startswith("_")}
@@ -97,9 +97,9 @@ def log_inexact(codec: Mapping[str, Any], what: str = "features") -> None:
     Args:
         codec: see ``RunRecord``.
     """
-    smaller = f", {codec['ratio']:.3g} times smaller than {what} of the run" if codec["ratio"] else ""
+    smaller = f", {codec['ratio']:.3g} times smaller" if codec["ratio"] else ""
     log.info(
-        "codec=%s: the run is inexact, since it reads %s as the codec keeps them (%d bytes a node%s)",
+        "codec=%s: the run is inexact, since it reads %s as the codec keeps them (%.4g bytes a node%s)",
         codec["name"],
         what,
         codec["row_bytes"],
@@ -111,8 +111,7 @@ def codec_of(cfg: Config, facts: GraphFacts) -> dict[str, Any] | None:
     """The field ``codec`` of ``RunRecord``, of a prepared graph."""
     if not facts.encoded_dtype:
         return None
-    row_bytes = facts.encoded_width * np.dtype(facts.encoded_dtype).itemsize
-    return codec_record(cfg, row_bytes, facts.nodes.num_features)
+    return codec_record(cfg, facts.encoded_bytes / facts.num_nodes, facts.nodes.num_features)
 
 
 def make_record(

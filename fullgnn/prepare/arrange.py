@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.codecs import NOTHING, Features, State, Told, build_codec, encoded, packed
+from fullgnn.codecs import NOTHING, Features, State, Told, build_codec, encoded, num_bytes, packed
 from fullgnn.config import Config, build
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
@@ -91,7 +91,7 @@ def cut(
         load_time_s,
         time.perf_counter() - begin,
         noted(graph.remarks, {} if links is None else links.remarks),
-        *(("", 0) if encoded is None else (encoded[0].dtype.str, encoded[0].shape[1])),
+        *(("", 0, 0) if encoded is None else (encoded[0].dtype.str, encoded[0].shape[1], num_bytes(*encoded))),
     )
     return PreparedGraph(facts, whole.part)
 

@@ -105,6 +105,7 @@ class GraphFacts:
     remarks: Mapping[str, int] = field(default_factory=dict)  # see ``graph/remarks.py``
     encoded_dtype: str = ""  # of the features, if a codec has encoded them; empty: they are as they are
     encoded_width: int = 0  # columns of the encoded features
+    encoded_bytes: int = 0  # of the encoded features of all nodes, see ``fullgnn.codecs.num_bytes``
 
     @property
     def num_parts(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from fullgnn.codecs import Codec, State, Told, Unencoded, build_codec, encoded
+from fullgnn.codecs import Codec, State, Told, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine import Job, distribute, evaluate, make_learner, make_scheme, with_input
@@ -199,7 +199,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
 
 def _codec_about(cfg: MinibatchConfig, host: HostGraph, num_columns: int) -> dict[str, Any]:
     """The field ``codec`` of ``RunRecord``; logs that the run is inexact."""
-    about = codec_record(cfg, host.features.shape[1] * host.features.itemsize, num_columns)
+    about = codec_record(cfg, num_bytes(host.features, host.codec_state) / host.num_nodes, num_columns)
     what = "products that the evaluation computes from exact features" if cfg.loader.precompute else "features"
     log_inexact(about, what)
     return about

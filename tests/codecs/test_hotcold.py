@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.codecs import Features, encoded
+from fullgnn.codecs import Features, encoded, num_bytes
 from fullgnn.codecs.hotcold import HotCold
 from fullgnn.codecs.kinds import make
 from fullgnn.errors import ConfigError
@@ -47,6 +47,7 @@ def test_each_node_has_what_its_codec_keeps(keys: tuple[str, str], share: float)
     cold_bytes = encoded(make("codec.cold", keys[1]), NOWHERE, {}, Features(whole.features, "float32"))[0][:1].nbytes
     assert rows.dtype == np.uint8 and rows.shape[1] == 1 + max(4, cold_bytes)
     assert len(state["_hot_rows"]) == len(hot)
+    assert num_bytes(rows, state) == rows.nbytes + len(hot) * state["_hot_rows"][:1].nbytes
 
 
 def test_on_another_graph_it_chooses_other_nodes_and_learns_nothing() -> None:
