@@ -11,6 +11,9 @@ from fullgnn.graph.datasets.inert_pickle import Global, IntLists, Made
 NAMES = (("numpy", "dtype"), ("numpy", "ndarray"), ("numpy.core.multiarray", "_reconstruct"))
 """The names in the pickle of an array."""
 
+NAMES_OF_BYTES = (("_codecs", "encode"), ("__builtin__", "bytes"))
+"""The names by which Python 3 writes bytes in protocol 2, which has none."""
+
 RENAMED = {"builtins": "__builtin__", "numpy._core.multiarray": "numpy.core.multiarray"}
 """The older name of a module, by the one that Python 3 and later libraries write."""
 
@@ -28,13 +31,25 @@ def array_of(value: Any) -> np.ndarray:
     if not (isinstance(state, tuple) and len(state) == 5):
         raise ValueError(f"it holds {kind_of(value)} where an ndarray belongs")
     _, shape, dtype, fortran_order, content = state
-    shape, dtype = shape_of(shape), _dtype(dtype)
-    if not isinstance(content, bytes):
-        raise ValueError("an array has no bytes")
+    shape, dtype, content = shape_of(shape), _dtype(dtype), _bytes_of(content)
     if math.prod(shape) * dtype.itemsize != len(content):
         raise ValueError(f"an array of shape {str(shape)[:60]} and dtype {dtype} has {len(content)} bytes")
     flat = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran_order else "C").astype(dtype.newbyteorder("="), copy=False)
+
+
+def integer_of(value: Any) -> int:
+    """The integer that numpy was to make of its dtype and bytes.
+
+    Raises:
+        ValueError: ``value`` is something else.
+    """
+    if name_of(value) != "scalar" or len(value.args) != 2:
+        raise ValueError(f"it holds {kind_of(value)} where a number belongs")
+    dtype, content = _dtype(value.args[0]), _bytes_of(value.args[1])
+    if dtype.kind not in "iu" or len(content) != dtype.itemsize:
+        raise ValueError(f"it holds a number of dtype {dtype} in {len(content)} bytes, and takes integers")
+    return int(np.frombuffer(content, dtype)[0])
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
@@ -69,6 +84,17 @@ def name_of(value: Any) -> str:
 def kind_of(value: Any) -> str:
     """What ``value`` is, for messages."""
     return name_of(value) or _KINDS.get(type(value)) or type(value).__name__
+
+
+def _bytes_of(value: Any) -> bytes:
+    """The bytes ``value``, which protocol 2 may have as a text of Latin-1 that is to be encoded."""
+    if name_of(value) == "encode" and len(value.args) == 2 and isinstance(value.args[0], str):
+        return value.args[0].encode("latin1")
+    if name_of(value) == "bytes" and not value.args:
+        return b""
+    if not isinstance(value, bytes):
+        raise ValueError("an array has no bytes")
+    return value
 
 
 def _dtype(value: Any) -> np.dtype:
