@@ -98,7 +98,7 @@ class Part:
 
     @property
     def features(self) -> np.ndarray | TakenRows:
-        """(num_rows, num_features) float32 or float64."""
+        """(num_rows, num_features), of the dtype of ``Graph.features``."""
         return self.arrays["features"]
 
     @property
