@@ -50,7 +50,9 @@ class Graph:
     indices: np.ndarray
     """(num_edges,) int32, sorted within a row, no duplicates."""
     features: np.ndarray = None  # type: ignore[assignment]  # as all fields below: replaced in __post_init__
-    """(num_nodes, num_features) float32, or float64 if given so; dense; 0 columns for a graph without features."""
+    """(num_nodes, num_features) float32, or float64 if given so; dense; 0 columns for a graph without features. float16
+    stays float16 where it is mapped from a file (``numpy.load(..., mmap_mode="r")``), and is converted when it is
+    read."""
     labels: np.ndarray = None  # type: ignore[assignment]
     """What the nodes are or have; the dtype of what is passed decides. Integers and booleans (num_nodes,) are classes,
     counted from 0, -1 if unknown, and are stored as int64. Integers and booleans (num_nodes, c) are several labels a

@@ -38,6 +38,8 @@ SENTENCES: dict[str, str] = {
     "empty_clusters": "{count} clusters have no node: a smaller sampler.num_clusters makes equal batches",
     "random_split_nodes": "{count} labelled nodes were split at random, by dataset.train_fraction, dataset.val_fraction"
     " and dataset.seed, since the data have no split",
+    "unlabelled_split_nodes": "{count} nodes of the split have no label, as the test nodes of OGB-LSC, whose labels are"
+    " hidden, and are in no mask",
 }
 """By name, the sentence of a remark, with places for its ``count`` and for other counts by their names; empty for a
 count that is there for the sentence of another one."""

@@ -15,6 +15,7 @@ SECONDS_PER_MILLION = {
     "reorder=metis": 0.3,
     "reorder=rcm": 0.02,
     "reorder=slashburn": 0.1,
+    "sorting": 0.08,
     "writing": 0.06,
 }
 """Seconds for a million non-zeros, as measured on two cores of an AMD EPYC with 10 to 126 million of them. METIS and

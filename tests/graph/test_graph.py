@@ -245,6 +245,21 @@ def test_feature_dtypes(given, kept, fields):
     assert graph.features.dtype == kept
 
 
+def test_mapped_float16_stays_in_its_file(tmp_path, fields):
+    file = tmp_path / "features.npy"
+    np.save(file, np.arange(6, dtype=np.float16).reshape(3, 2))
+    mapped = np.load(file, mmap_mode="r")
+    graph = Graph.from_edge_index([[0], [1]], **fields(3, features=mapped))
+    assert graph.features.dtype == np.float16 and np.shares_memory(graph.features, mapped)
+    assert replace(graph, name="again").features.dtype == np.float16  # also through a view of a view
+    assert graph.permute([2, 0, 1]).features.dtype == np.float32  # in memory
+    assert Graph.from_edge_index([[0], [1]], **fields(3, features=mapped[:, :1])).features.dtype == np.float32
+    with_inf = tmp_path / "with_inf.npy"
+    np.save(with_inf, np.array([[0, 1], [2, np.inf], [4, 5]], dtype=np.float16))
+    with pytest.raises(DataError, match="NaN or Inf"):
+        Graph.from_edge_index([[0], [1]], **fields(3, features=np.load(with_inf, mmap_mode="r")))
+
+
 def test_masks_left_out_are_false(fields):
     given = fields(3)
     del given["val_mask"], given["test_mask"]

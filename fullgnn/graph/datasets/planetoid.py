@@ -11,7 +11,6 @@ semi-supervised learning with graph embeddings" (2016). The files are Python 2 p
 - ``x``: a copy of the training rows of ``allx``, which is not read.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -23,10 +22,12 @@ from scipy.sparse import csr_array
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import check_num_nodes, first_line
 from fullgnn.graph.csr import distinct
+from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
-from fullgnn.graph.datasets.inert_pickle import Global, IntLists, Made, read_pickle
+from fullgnn.graph.datasets.inert_pickle import IntLists, read_pickle
 from fullgnn.graph.datasets.integers import integers_of, read_text
+from fullgnn.graph.datasets.pickled_arrays import array_of, kind_of, name_of, shape_of, text_of
 from fullgnn.graph.datasets.sparse import checked_csr, dense
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
@@ -98,20 +99,13 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
 
 
 _NAMES = (
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy.core.multiarray", "_reconstruct"),
+    *pickled_arrays.NAMES,
     ("scipy.sparse.csr", "csr_matrix"),
     ("collections", "defaultdict"),
     ("__builtin__", "list"),
 )
 """The names in the published files."""
-_RENAMED = {  # the same names as Python 3 and later libraries write them
-    "builtins": "__builtin__",
-    "numpy._core.multiarray": "numpy.core.multiarray",
-    "scipy.sparse._csr": "scipy.sparse.csr",
-}
-_KINDS = {Global: "a class", Made: "an object", IntLists: "lists"}
+_RENAMED = pickled_arrays.RENAMED | {"scipy.sparse._csr": "scipy.sparse.csr"}
 
 
 def _pickled(path: Path) -> Any:
@@ -130,7 +124,7 @@ def _read_array(path: Path) -> np.ndarray:
     """The one array, of numbers or booleans, in a pickle file."""
     value = _pickled(path)
     try:
-        array = _array(value)
+        array = array_of(value)
         if not array.ndim:
             raise ValueError("it holds one number where an array belongs")
         return array
@@ -142,73 +136,16 @@ def _read_csr(path: Path) -> csr_array:
     """The one CSR matrix in a pickle file."""
     value = _pickled(path)
     try:
-        if _name_of(value) != "csr_matrix" or _name_of(value.state) != "dict":
-            raise ValueError(f"it holds {_kind_of(value)} where a csr_matrix belongs")
+        if name_of(value) != "csr_matrix" or name_of(value.state) != "dict":
+            raise ValueError(f"it holds {kind_of(value)} where a csr_matrix belongs")
         items = value.state.items
-        fields = {_text(key): item for key, item in zip(items[::2], items[1::2], strict=True)}
+        fields = {text_of(key): item for key, item in zip(items[::2], items[1::2], strict=True)}
         if missing := {"_shape", "data", "indices", "indptr"} - fields.keys():
             raise ValueError(f"its csr_matrix has no {min(missing)}")
-        data, indices, indptr = (_array(fields[name]) for name in ("data", "indices", "indptr"))
-        return checked_csr(data, indices, indptr, _shape(fields["_shape"]))
+        data, indices, indptr = (array_of(fields[name]) for name in ("data", "indices", "indptr"))
+        return checked_csr(data, indices, indptr, shape_of(fields["_shape"]))
     except ValueError as error:
         raise _unreadable(path, error) from error
-
-
-def _array(value: Any) -> np.ndarray:
-    """The array that numpy was to make of its shape, dtype and bytes: a view of the bytes.
-
-    Raises:
-        ValueError: ``value`` is something else, or its parts do not agree.
-    """
-    state = value.state if _name_of(value) == "_reconstruct" else None
-    if not (isinstance(state, tuple) and len(state) == 5):
-        raise ValueError(f"it holds {_kind_of(value)} where an ndarray belongs")
-    _, shape, dtype, fortran_order, content = state
-    shape, dtype = _shape(shape), _dtype(dtype)
-    if not isinstance(content, bytes):
-        raise ValueError("an array has no bytes")
-    if math.prod(shape) * dtype.itemsize != len(content):
-        raise ValueError(f"an array of shape {str(shape)[:60]} and dtype {dtype} has {len(content)} bytes")
-    flat = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
-    return flat.reshape(shape, order="F" if fortran_order else "C").astype(dtype.newbyteorder("="), copy=False)
-
-
-def _dtype(value: Any) -> np.dtype:
-    """The dtype of plain numbers that numpy was to make of its text, such as ``f4``, and its byte order."""
-    state: Any = value.state if _name_of(value) == "dtype" else None
-    plain = isinstance(state, tuple) and 5 <= len(state) <= 9 and state[2:5] == (None, None, None)
-    if not (plain and value.args):
-        raise ValueError("an array has no dtype of plain numbers")
-    text, order = _text(value.args[0]), _text(state[1])
-    if text not in _DTYPES or order not in ("<", ">", "|", "="):
-        raise ValueError(f"an array has dtype {quoted(order + text)}, and takes numbers and booleans")
-    return np.dtype(order + text)
-
-
-_DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, tuple) or len(value) > 2 or any(type(size) is not int or size < 0 for size in value):
-        raise ValueError("a shape is none")
-    return value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode("latin1")
-    if not isinstance(value, str):
-        raise ValueError("a text is none")
-    return value
-
-
-def _name_of(value: Any) -> str:
-    """The name of the class or function that was to make ``value``; empty if it is plain."""
-    return value.maker.name if isinstance(value, Made) else ""
-
-
-def _kind_of(value: Any) -> str:
-    return _name_of(value) or _KINDS.get(type(value)) or type(value).__name__
 
 
 def _read_test_index(path: Path) -> np.ndarray:
@@ -226,8 +163,8 @@ def _read_arcs(path: Path) -> np.ndarray:
     """(2, E) arcs in the order of the file, sources above targets."""
     value = _pickled(path)
     try:
-        if _name_of(value) not in ("dict", "defaultdict"):
-            raise ValueError(f"it holds {_kind_of(value)} where a dict belongs")
+        if name_of(value) not in ("dict", "defaultdict"):
+            raise ValueError(f"it holds {kind_of(value)} where a dict belongs")
         parts = list(_int_lists(value.items, path.stat().st_size))
         keys, counts, targets = (
             np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)])

@@ -1,0 +1,224 @@
+"""The files of MAG240M in the layout of OGB-LSC (Hu et al., 2021), opened and compared with each other.
+
+The folder ``mag240m_kddcup2021`` holds:
+
+- ``meta.pt``: a dictionary with the numbers of nodes, ``paper``, ``author`` and ``institution``, and ``num_classes``;
+- ``split_dict.pt``: a dictionary of the ids of papers, ``train``, ``valid`` and ``test``, or ``test-dev`` and others;
+- ``processed/paper/node_feat.npy``: (num_papers, 768) float16;
+- ``processed/paper/node_label.npy``: (num_papers,) float32, NaN where a label is not known;
+- ``processed/SOURCE___RELATION___TARGET/edge_index.npy``: (2, E) int64, sources above targets, ids of their kinds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import ConfigError, DataError, quoted, reason_of
+from fullgnn.graph.datasets.torch_dict import read_torch_dict
+from fullgnn.storage.arrays import DamagedArray, map_npy
+
+URL = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/mag240m_kddcup2021.zip"
+UNPACK_AGAIN = "unpack it again from mag240m_kddcup2021.zip"
+KINDS = ("paper", "author", "institution")
+RELATIONS = ("paper___cites___paper", "author___writes___paper", "author___affiliated_with___institution")
+PARTS = ("train", "valid", "test")
+NUM_CLASSES = 153
+
+EDGES_AT_ONCE = 1 << 22
+"""Edges that are read from a file at once."""
+
+
+def files_of(path: str) -> list[Path]:
+    """Its files: meta, split, features and labels of the papers, and the edges of the three relations.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    folder = Path(path).expanduser()
+    names = ["meta.pt", "split_dict.pt", "processed/paper/node_feat.npy", "processed/paper/node_label.npy"]
+    found = [folder / name for name in (*names, *(f"processed/{one}/edge_index.npy" for one in RELATIONS))]
+    for file in found:
+        if not file.is_file():
+            raise DataError(
+                f"no file {file.resolve()}: set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked"
+                f" from {URL}"
+            )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """The edges from nodes of one kind to nodes of another one, or of the same."""
+
+    file: Path
+    edges: np.ndarray  # (2, E), mapped: ids from 0 within their kinds
+    kinds: tuple[int, int]  # places in KINDS
+    counts: tuple[int, int]  # nodes of these kinds
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Some edges after the others, (2, m) int64, C-contiguous.
+
+        Raises:
+            DataError: an id is out of range.
+        """
+        for first in range(0, self.edges.shape[1], EDGES_AT_ONCE):
+            block = np.ascontiguousarray(self.edges[:, first : first + EDGES_AT_ONCE], np.int64)
+            for ids, kind, count in zip(block, self.kinds, self.counts):
+                if ids.min() < 0 or ids.max() >= count:
+                    bad = ids.min() if ids.min() < 0 else ids.max()
+                    raise DataError(
+                        f"{self.file} has the {KINDS[kind]} {bad}, and meta.pt has the {KINDS[kind]}s 0 to"
+                        f" {count - 1}: {UNPACK_AGAIN}"
+                    )
+            yield block
+
+
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """The files of MAG240M, opened and compared with each other."""
+
+    meta_file: Path
+    split_file: Path
+    feature_file: Path
+    label_file: Path
+    counts: tuple[int, int, int]  # nodes of each kind
+    num_classes: int
+    num_papers: int  # of the graph
+    split: dict[str, np.ndarray]  # ids of papers
+    features: np.ndarray  # (papers, F) float16, mapped
+    labels: np.ndarray  # (papers,) float32 or float64, mapped
+    relations: list[Relation]
+
+    @classmethod
+    def open(cls, path: str, max_papers: int | None) -> "Folder":
+        """Read the small files, and the beginnings of the large ones.
+
+        Raises:
+            ConfigError: ``max_papers`` is wrong.
+            DataError: a file is missing or damaged, or has the shape of another one.
+        """
+        if max_papers is not None and max_papers < 1:
+            raise ConfigError(f"dataset.max_papers={max_papers}: choose 1 or more, or null for all papers")
+        meta_file, split_file, feature_file, label_file, *edge_files = files_of(path)
+        meta = read_torch_dict(meta_file, UNPACK_AGAIN)
+        counts = tuple(_count(meta_file, meta, kind) for kind in KINDS)
+        features, labels = _mapped(feature_file, "e", (counts[0], None)), _mapped(label_file, "fd", (counts[0],))
+        relations = []
+        for file, name in zip(edge_files, RELATIONS):
+            source, _, target = name.split("___")
+            kinds = KINDS.index(source), KINDS.index(target)
+            edges = _mapped(file, "lbhiqBHILQ", (2, None))
+            relations.append(Relation(file, edges, kinds, (counts[kinds[0]], counts[kinds[1]])))
+        num_classes = meta.get("num_classes", NUM_CLASSES)
+        return cls(
+            meta_file,
+            split_file,
+            feature_file,
+            label_file,
+            counts,  # type: ignore[arg-type]
+            num_classes if isinstance(num_classes, int) and num_classes > 0 else NUM_CLASSES,
+            min(counts[0], max_papers or counts[0]),
+            _split(split_file, counts[0]),
+            features,
+            labels,
+            relations,
+        )
+
+    def chosen(self) -> list[np.ndarray]:
+        """By kind, (count,) bool, which nodes are in the graph: of a part of the papers, what belongs to these."""
+        if self.num_papers == self.counts[0]:
+            return [np.ones(count, bool) for count in self.counts]
+        papers, authors, institutions = (np.zeros(count, bool) for count in self.counts)
+        papers[: self.num_papers] = True
+        _, writes, affiliated_with = self.relations
+        for author, paper in writes.blocks():
+            authors[author[papers[paper]]] = True
+        for author, institution in affiliated_with.blocks():
+            institutions[institution[authors[author]]] = True
+        return [papers, authors, institutions]
+
+    def labels_and_masks(self, num_nodes: int) -> tuple[np.ndarray, list[np.ndarray], int]:
+        """(num_nodes,) int64 labels, -1 where there is none; masks for training, validation and testing; and how many
+        nodes of the split have no label, and are in no mask.
+
+        Raises:
+            DataError: a label is no class, or two parts of the split overlap.
+        """
+        values = np.array(self.labels[: self.num_papers])
+        known = ~np.isnan(values)
+        is_class = (values >= 0) & (values < self.num_classes) & (values == np.floor(values))
+        if (wrong := np.flatnonzero(known & ~is_class)).size:
+            raise DataError(
+                f"{self.label_file} has the label {values[wrong[0]]:g} of paper {wrong[0]}, and classes are 0 to"
+                f" {self.num_classes - 1}, or NaN: {UNPACK_AGAIN}"
+            )
+        labels = np.full(num_nodes, -1, np.int64)
+        labels[: self.num_papers][known] = values[known]
+        masks, taken, num_unlabelled = [], np.zeros(self.num_papers, bool), 0
+        for part in PARTS:
+            mask = np.zeros(num_nodes, bool)
+            of_papers = mask[: self.num_papers]
+            of_papers[self.split[part][self.split[part] < self.num_papers]] = True
+            if (taken & of_papers).any():
+                raise DataError(
+                    f"{self.split_file} has the paper {(taken & of_papers).argmax()} in two parts of the split:"
+                    f" {UNPACK_AGAIN}"
+                )
+            taken |= of_papers
+            num_unlabelled += int(np.count_nonzero(of_papers & ~known))
+            of_papers &= known
+            masks.append(mask)
+        return labels, masks, num_unlabelled
+
+
+def _count(file: Path, meta: dict[str, Any], kind: str) -> int:
+    count = meta.get(kind)
+    if not isinstance(count, int) or count < (kind == "paper"):
+        raise DataError(f"{file} has no number of {kind}s: {UNPACK_AGAIN}")
+    return count
+
+
+def _split(file: Path, num_papers: int) -> dict[str, np.ndarray]:
+    """Ids of papers of each of ``PARTS``, int64. Those of ``test`` may be in several arrays, such as ``test-dev``."""
+    given = read_torch_dict(file, UNPACK_AGAIN)
+    split = {}
+    for part in PARTS:
+        some = [value for name, value in given.items() if name.partition("-")[0] == part]
+        if not some and part != "test":
+            raise DataError(f"{file} has no array {part!r}: {UNPACK_AGAIN}")
+        for ids in some:
+            if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+                raise DataError(f"{file}: {part} is no list of integers: {UNPACK_AGAIN}")
+            if ids.size and (ids.min() < 0 or ids.max() >= num_papers):
+                bad = ids.min() if ids.min() < 0 else ids.max()
+                raise DataError(
+                    f"{file}: {part} has the paper {bad}, and meta.pt has the papers 0 to {num_papers - 1}:"
+                    f" {UNPACK_AGAIN}"
+                )
+        split[part] = np.concatenate([np.empty(0, np.int64), *(np.asarray(ids, np.int64) for ids in some)])
+    return split
+
+
+def _mapped(file: Path, kinds: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """The array in ``file``, mapped and read-only.
+
+    Args:
+        kinds: characters of the dtypes that it may have, the published one first.
+        shape: its shape; None: any length.
+
+    Raises:
+        DataError: it has another dtype or shape, or cannot be read.
+    """
+    try:
+        array = map_npy(file, read_only=True)
+    except (DamagedArray, OSError) as error:
+        raise DataError(f"{file} cannot be read ({quoted(reason_of(error))}): {UNPACK_AGAIN}") from error
+    if array.dtype.char not in kinds or not array.dtype.isnative:
+        raise DataError(f"{file} has the dtype {array.dtype}, and takes {np.dtype(kinds[0])}: {UNPACK_AGAIN}")
+    if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape)):
+        wanted = "(" + ", ".join("any" if one is None else str(one) for one in shape) + ")"
+        raise DataError(f"{file} has the shape {array.shape}, and takes {wanted} by meta.pt: {UNPACK_AGAIN}")
+    return array
