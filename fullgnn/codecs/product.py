@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
+from fullgnn.kernels.support.fresh import fresh_rows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 
@@ -91,7 +92,7 @@ class Product:
             return self.decode(table.index_select(0, index), dtype)
         from fullgnn.codecs._product_cpu import decode
 
-        out = torch.empty(len(index), len(self._centroids), dtype=dtype)
+        out = fresh_rows(len(index), len(self._centroids), dtype)
         arrays = self._table.numpy(), table.numpy()
         parallel_for(
             lambda some: decode(*arrays, index.numpy()[some], out.numpy()[some]),

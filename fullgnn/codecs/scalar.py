@@ -14,7 +14,7 @@ from torch import Tensor
 from fullgnn.codecs._scalar_levels import levels_of_columns, levels_of_rows
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.fresh import fresh_rows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 
@@ -89,15 +89,13 @@ class Scalar:
         none, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64) if index is None else index
         low, step = (none if self._head else self._state[name].to(dtype) for name in ("low", "step"))
         given = [one.contiguous().numpy() for one in (table, ids, low, step)]
-        # NumPy, unlike torch, asks the system for huge pages, with which fresh memory comes several times as fast.
-        num_rows, itemsize = len(table if index is None else index), none.element_size()
-        memory = np.empty(num_rows * self._num_columns * itemsize + LINE_BYTES, np.uint8)
-        memory = memory[-memory.ctypes.data % LINE_BYTES :][: num_rows * self._num_columns * itemsize]
-        out = memory.view(given[2].dtype).reshape(num_rows, self._num_columns)
+        num_rows = len(table if index is None else index)
+        result = fresh_rows(num_rows, self._num_columns, dtype)
+        out = result.numpy()
         arguments = *given, self._head, self._bits, out
         parts = even_slices(num_rows, PIECES)
         parallel_for(lambda part: unpack_rows(*arguments, part.start, part.stop), parts)  # type: ignore[call-arg]
-        return torch.from_numpy(out)
+        return result
 
     def decode_torch(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """``decode`` as torch operations."""

@@ -99,7 +99,7 @@ class Part:
 
     @property
     def features(self) -> np.ndarray | TakenRows:
-        """(num_rows, num_features), of the dtype of ``Graph.features``; or (num_rows, W), as a codec has encoded them."""
+        """(num_rows, num_features), of the dtype of ``Graph.features``; or (num_rows, W), encoded."""
         return self.arrays["features"]
 
     @property
