@@ -25,8 +25,8 @@ def decode(table: Tensor, index: Tensor, columns: Tensor, codebook: Tensor, out:
 
 
 def _shape(width: int) -> tuple[int, int]:
-    """The rows of a program, and their columns that it writes at a time. Of 21 shapes, and 2, 4 and 8 warps, this one
-    was the fastest or nearly so on an H100, at widths of 128, 602 and 768."""
+    """The rows of a program, and their columns that it writes at a time. Of seven shapes with 2, 4
+    and 8 warps each, this one was the fastest or nearly so on an H100, at widths of 128, 602 and 768."""
     columns = min(ELEMENTS, max(FEWEST_COLUMNS, triton.next_power_of_2(width)))
     return ELEMENTS // columns, columns
 
