@@ -26,7 +26,8 @@ State = dict[str, np.ndarray]
 class Told:
     """What a codec is told before it encodes."""
 
-    state: State | None = None  # what it has learnt elsewhere; None: it learns from the features that it encodes
+    state: State | None = None  # what it has learnt before; None: it learns from the features that it encodes
+    of_these_features: bool = False  # whether it has learnt the state from the features that it encodes
     first_layer: FirstLayer = FirstLayer(None)  # what the model reads, for a codec that asks for it
 
     def identity(self, node: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +36,8 @@ class Told:
         Args:
             node: of the codec.
         """
-        learnt = {f"codec_state.{name}": array for name, array in (self.state or {}).items()}
+        elsewhere = self.state if self.state and not self.of_these_features else {}
+        learnt = {f"codec_state.{name}": array for name, array in elsewhere.items()}
         return learnt | ({"first_layer": asdict(self.first_layer)} if _asks(node) and not learnt else {})
 
 

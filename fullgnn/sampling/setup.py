@@ -80,6 +80,7 @@ class FullGraph:
         self._learner = replace(learner, optimizations=optimizations, needs=needs)
         self._cfg, self._world, self._scheme, self._meter = cfg, world, scheme, meter
         self._graph, self._identity, self._codec_state = graph, identity, codec_state
+        self._told = Told(first_layer=first_layer(cfg), of_these_features=True)
         self._job: Job | None = None
 
     @property
@@ -93,7 +94,7 @@ class FullGraph:
                 graph=self._graph,
                 remarks_said=True,
                 identity=self._identity,
-                told=Told(self._codec_state),
+                told=replace(self._told, state=self._codec_state),
             ) as prepared:
                 job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
             self._graph = None
@@ -193,7 +194,8 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
         full_graph = FullGraph(cfg, world, scheme, learner, graph, identity, meter, host.codec_state)
     else:  # whose codec encodes products, and not the features
         exact = replace(cfg, codec={"_target_": "fullgnn.codecs.Unencoded", "name": "none"})
-        full_graph = FullGraph(exact, world, scheme, make_learner(exact, facts, world.device), graph, identity, meter)
+        reads_exact = replace(learner, needs=replace(learner.needs, codec=None))
+        full_graph = FullGraph(exact, world, scheme, reads_exact, graph, identity, meter)
     return SampledJob(training, full_graph, scheme, facts, host.codec_state, about, remarks)
 
 
