@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from fullgnn.codecs import Told
 from fullgnn.config import Config
 from fullgnn.distributed import (
     StopRequest,
@@ -44,7 +43,7 @@ from fullgnn.engine import (
 )
 from fullgnn.engine.checkpoints import Checkpoints, restore
 from fullgnn.engine.command import TrainingCommand
-from fullgnn.engine.job import first_layer
+from fullgnn.engine.job import told
 from fullgnn.engine.kept_graph import check_place, keep_graph, with_kept_graph
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
 from fullgnn.engine.planner import planner_of
@@ -205,8 +204,7 @@ def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoi
     planner = planner_of(cfg, world)
     cfg = planner.with_scheme(cfg, world, work)
     scheme = make_scheme(cfg, world, meter)
-    told = Told(first_layer=first_layer(cfg))
-    with prepared_graph(cfg, world, scheme.num_parts, work, to_train=True, told=told) as prepared:
+    with prepared_graph(cfg, world, scheme.num_parts, work, to_train=True, told=told(cfg)) as prepared:
         facts = prepared.facts.nodes
         learner = make_learner(cfg, facts, world.device)
         log_default_metric(cfg.task, learner.task)

@@ -38,7 +38,7 @@ class Told:
         """
         elsewhere = self.state if self.state and not self.of_these_features else {}
         learnt = {f"codec_state.{name}": array for name, array in elsewhere.items()}
-        return learnt | ({"first_layer": asdict(self.first_layer)} if _asks(node) and not learnt else {})
+        return learnt | ({"first_layer": asdict(self.first_layer)} if asks_for_first_layer(node) and not learnt else {})
 
 
 NOTHING = Told()
@@ -46,11 +46,11 @@ NOTHING = Told()
 
 def build_codec(node: Mapping[str, Any], told: Told = NOTHING) -> Codec | None:
     """The codec of a configuration node; None: features are kept as they are."""
-    codec = build(node, first_layer=told.first_layer) if _asks(node) else build(node)
+    codec = build(node, first_layer=told.first_layer) if asks_for_first_layer(node) else build(node)
     return None if type(codec) is Unencoded else codec
 
 
-def _asks(node: Mapping[str, Any]) -> bool:
+def asks_for_first_layer(node: Mapping[str, Any]) -> bool:
     """Whether a codec asks what the first layer of the model reads."""
     return "first_layer" in inspect.signature(target_of(node)).parameters
 

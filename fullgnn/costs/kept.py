@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.codecs import Told
 from fullgnn.config import Config
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedProduct
-from fullgnn.engine.job import first_layer
+from fullgnn.engine.job import told
 from fullgnn.prepare.source import key_of_files
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution
@@ -33,7 +32,7 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
     Args:
         near_bytes: see ``Hardware``; the cache for which the order of the nodes was judged.
     """
-    graph = key_of_files(cfg, world_size // cfg.scheme["replication"], cache, Told(first_layer=first_layer(cfg)))
+    graph = key_of_files(cfg, world_size // cfg.scheme["replication"], cache, told(cfg))
     if not graph:
         return ""
     return cache.key(

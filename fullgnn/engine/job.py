@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from fullgnn.codecs import FirstLayer, State, Told, build_codec
+from fullgnn.codecs import NOTHING, FirstLayer, State, Told, asks_for_first_layer, build_codec
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
@@ -92,8 +92,7 @@ def set_up(cfg: Config, world: World, scheme: Scheme, graph: Graph | None = None
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    told = Told(first_layer=first_layer(cfg))
-    with prepared_graph(cfg, world, scheme.num_parts, graph=graph, told=told) as prepared:
+    with prepared_graph(cfg, world, scheme.num_parts, graph=graph, told=told(cfg)) as prepared:
         learner = make_learner(cfg, prepared.facts.nodes, world.device)
         job = distribute(cfg, world, scheme, learner, prepared)
     return with_input(job, cfg, world)
@@ -119,11 +118,13 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
     return Learner(model, task, optimizations, needs)
 
 
-def first_layer(cfg: Config) -> FirstLayer:
-    """What the first layer of the model of ``cfg`` reads of the features."""
+def told(cfg: Config) -> Told:
+    """What the codec of ``cfg`` is told: if it asks for that, what the first layer of the model reads."""
+    if not asks_for_first_layer(cfg.codec):
+        return NOTHING
     model = build_model(cfg, 1, 1, torch.device("cpu"))
     propagation = input_propagation(model)
-    return FirstLayer(None) if propagation is None else FirstLayer(propagation, input_powers(model))
+    return NOTHING if propagation is None else Told(first_layer=FirstLayer(propagation, input_powers(model)))
 
 
 def with_supported_optimizations(cfg: Config) -> Config:

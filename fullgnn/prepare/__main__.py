@@ -13,12 +13,11 @@ import os
 
 import torch
 
-from fullgnn.codecs import Told
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import check_tasks, default_nproc
 from fullgnn.distributed.command import run_command
-from fullgnn.engine.job import first_layer
+from fullgnn.engine.job import told
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset
 from fullgnn.graph.remarks import say
@@ -44,8 +43,7 @@ def run(arguments: list[str]) -> None:
     check_dataset(cfg.dataset)
     torch.set_num_threads(cfg.runtime.threads or len(os.sched_getaffinity(0)))
     with Places() as places:
-        told = Told(first_layer=first_layer(cfg))
-        path, _ = prepare_folder(cfg, num_parts_of(cfg), places.new(), told=told)
+        path, _ = prepare_folder(cfg, num_parts_of(cfg), places.new(), told=told(cfg))
         facts = open_folder(path).facts
         kept = path.is_relative_to(os.path.abspath(os.path.expanduser(cfg.runtime.cache_dir)))
     say(facts.nodes.name, facts.remarks)

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import torch
 
-from fullgnn.codecs import Codec, State, Told, Unencoded, build_codec, encoded, num_bytes
+from fullgnn.codecs import Codec, State, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine import Job, distribute, evaluate, make_learner, make_scheme, with_input
 from fullgnn.engine.blocks import num_blocks, num_row_blocks
-from fullgnn.engine.job import Learner, first_layer
+from fullgnn.engine.job import Learner, told
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.summary import codec_record, log_inexact
@@ -80,7 +80,7 @@ class FullGraph:
         self._learner = replace(learner, optimizations=optimizations, needs=needs)
         self._cfg, self._world, self._scheme, self._meter = cfg, world, scheme, meter
         self._graph, self._identity, self._codec_state = graph, identity, codec_state
-        self._told = Told(first_layer=first_layer(cfg), of_these_features=True)
+        self._told = replace(told(cfg), of_these_features=True)
         self._job: Job | None = None
 
     @property
@@ -164,13 +164,13 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     model, task = learner.model, cast(NodeTask, learner.task)
     _check_model(cfg, model, world)
     _check_task(cfg, task)
-    told = Told(first_layer=first_layer(cfg))
-    codec = build_codec(cfg.codec, told) or Unencoded()
+    is_told = told(cfg)
+    codec = build_codec(cfg.codec, is_told) or Unencoded()
     num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
     precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
     if precomputed is not None:
         num_hops, num_rows = num_hops - 1, 1
-    keys = dict(cfg.codec) | told.identity(cfg.codec)
+    keys = dict(cfg.codec) | is_told.identity(cfg.codec)
     host = _host_graph(cfg, world, learner, graph, codec, keys, num_hops, precomputed)
     look = getattr(target_of(cfg.sampler), "remarks", None)
     remarks = {} if look is None else noted(look(host.extra))

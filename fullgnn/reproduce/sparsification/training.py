@@ -18,7 +18,7 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.fit import FitResult, fit
-from fullgnn.engine.job import first_layer
+from fullgnn.engine.job import told as told_by_model
 from fullgnn.engine.trainer import make_training
 from fullgnn.graph import Graph
 from fullgnn.prepare.source import arranged
@@ -220,7 +220,7 @@ def encode(cfg: Config, case: Case, model: Model, kept: Kept) -> Encoding | None
     """Let a codec learn and encode all features, once a process; None: there is none."""
     overrides = training_keys(cfg, case, model, kept, cfg.seeds[0])
     config = load_config(compose(*overrides, name="minibatch" if model.sampled else "config"))
-    asked = Told(first_layer=first_layer(config))
+    asked = told_by_model(config)
     about = str(asked.identity(config.codec))
     known = (*identity(cfg, case), kept.keys, about)
     if known not in _ENCODED:
