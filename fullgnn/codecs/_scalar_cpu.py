@@ -4,19 +4,22 @@ Byte b of the W bytes of codes of a row holds the codes of the columns b, b + W,
 bits. So W consecutive bytes make W consecutive columns.
 """
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from fullgnn.kernels.support.vectors import I32, shuffle_mask
+from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.vectors import I32, compiled, prefetch, shuffle_mask, zeros
 
 LANES = 16
 """Columns that are decoded at a time: of float32, one register of AVX-512, two of AVX2."""
 
+AHEAD = 8
+"""So many rows ahead, codes are prefetched: waiting for them took longer than decoding."""
 
-@numba.njit(cache=True, nogil=True)
+
+@compiled()
 def pack_rows(x, origin, divisor, bits, codes):
     """Write the codes of (m, F) ``x`` to (m, W) uint8 ``codes``. A single bit tells what is above ``origin``.
 
@@ -37,8 +40,8 @@ def pack_rows(x, origin, divisor, bits, codes):
                 codes[i, j - k * width] |= code << np.uint8(k * bits)
 
 
-@numba.njit(cache=True, nogil=True)
-def unpack_rows(table, index, low, step, head, bits, out, first, stop):
+@compiled()
+def unpack_rows(table, index, low, step, out, head, bits, first, stop):
     """Decode the rows ``index[first:stop]`` of ``table`` to the rows ``first`` to ``stop`` of (m, F) ``out``.
 
     Args:
@@ -47,31 +50,32 @@ def unpack_rows(table, index, low, step, head, bits, out, first, stop):
         low, step: of the dtype of ``out``, (F,); where each row has its own, (0,).
         head: bytes before the codes of a row: 8, if they are its lowest and highest level, two float32; or 0.
     """
-    width, num_columns, size, along = table.shape[1] - head, out.shape[1], out.itemsize, int(head == 0)
-    scale = np.zeros(2, np.float32)
+    row_bytes, num_columns, size, along = table.shape[1], out.shape[1], out.itemsize, int(head == 0)
+    width, mask, line, scale = row_bytes - head, (1 << bits) - 1, zeros(32, 16, 1), np.zeros(2, np.float32)
     if head > 0:
         low, step = np.empty(LANES, out.dtype), np.empty(LANES, out.dtype)
+    lows, steps, codes = low.ctypes.data, step.ctypes.data, table.ctypes.data
     for i in range(first, stop):
         row = index[i] if len(index) > 0 else i
         if row < 0 or row >= len(table):
             raise IndexError("an id is that of no row of the table")
+        if len(index) > 0:
+            for at in range(0, row_bytes, LINE_BYTES):
+                prefetch(codes + index[min(i + AHEAD, stop - 1)] * row_bytes + at, line)
         if head > 0:
             scale.view(np.uint8)[:] = table[row, :8]
             low[:] = scale[0]
-            step[:] = (out.dtype.type(scale[1]) - low[0]) / out.dtype.type((1 << bits) - 1)
-        codes = table.ctypes.data + row * table.shape[1] + head
+            step[:] = (out.dtype.type(scale[1]) - low[0]) / out.dtype.type(mask)
         for k in range(8 // bits):
             begin, count = k * width, min(width, num_columns - k * width)
-            if count < LANES:
-                for b in range(count):
-                    code, j = (table[row, head + b] >> (k * bits)) & ((1 << bits) - 1), (begin + b) * along
-                    out[i, begin + b] = low[j] + step[j] * out.dtype.type(code)
-                continue
-            for start in range(0, count, LANES):
+            source, to = codes + row * row_bytes + head, out.ctypes.data + (i * num_columns + begin) * size
+            for start in range(0, count if count >= LANES else 0, LANES):
                 b = min(start, count - LANES)  # the last columns may be written twice
-                j, place = (begin + b) * along * size, (i * num_columns + begin + b) * size
-                to = out.ctypes.data + place
-                unpack(codes + b, k * bits, (1 << bits) - 1, low.ctypes.data + j, step.ctypes.data + j, to, low[0])
+                j = (begin + b) * along * size
+                unpack(source + b, k * bits, mask, lows + j, steps + j, to + b * size, low[0])
+            for b in range(0 if count >= LANES else count):
+                code, j = (table[row, head + b] >> (k * bits)) & mask, (begin + b) * along
+                out[i, begin + b] = low[j] + step[j] * out.dtype.type(code)
 
 
 @intrinsic

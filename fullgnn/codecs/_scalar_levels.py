@@ -13,15 +13,14 @@ from fullgnn.errors import DataError
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 
 GAUSSIAN_STEP = {2: 0.9957, 4: 0.3352, 8: 0.0308}
-"""By bits: the step, in standard deviations, with the least squared error of a Gaussian column (Max, "Quantizing for
-minimum distortion", 1960)."""
+"""By bits: the best step for a Gaussian, in standard deviations (Max, "Quantizing for minimum distortion", 1960)."""
 
 PARTS = 16  # of a block of features, for any number of threads
-
 Levels = tuple[np.ndarray, np.ndarray, np.ndarray]
 """``low``; ``step``; and in float64 what numbers are compared with to encode them: with one bit the mean, else low."""
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def levels_of_rows(x: np.ndarray, bits: int) -> Levels:
     """The lowest level and the HIGHEST one, in float32, of the rows of (m, F) ``x`` with F > 0."""
     total, low, high = _ranges(x, 1)
@@ -32,13 +31,13 @@ def levels_of_rows(x: np.ndarray, bits: int) -> Levels:
     return *_checked(low, high, high - low), mean if bits == 1 else low.astype(np.float64)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def levels_of_columns(features: Features, bits: int, sample_nodes: int, seed: int) -> Levels:
     """``low`` and ``step`` have the dtype of ``features``, which are read twice.
 
-    With more than one bit, three choices are compared on a sample, and the first with the least squared error is taken:
-    from the smallest number of a column in steps of its smallest two, if they reach its largest; from its smallest
-    number to its largest; as if it were Gaussian. So the first is taken for equally spaced numbers, which stay exact,
-    also those that the sample lacks.
+    With more than one bit, the first of three choices with the least squared error on a sample is taken: from the
+    smallest number of a column in steps of its smallest two, if they reach its largest; from its smallest to its
+    largest; as if it were Gaussian. So equally spaced numbers stay exact, also those that the sample lacks.
     """
     num_nodes, dtype, top = features.num_nodes, features.dtype, 2**bits - 1
     if not num_nodes:
@@ -106,6 +105,7 @@ def _spread(x: np.ndarray, mean: np.ndarray, low: np.ndarray) -> np.ndarray:
     return np.stack([np.square(x - mean).sum(0, keepdims=True), np.where(x > low, x, np.inf).min(0, keepdims=True)])
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _errors(low: np.ndarray, step: np.ndarray, top: int, x: np.ndarray) -> np.ndarray:
     """Of columns, the sums of squared errors, (1, 1, F)."""
     code = np.rint((x - low.astype(np.float64)) / np.where(step > 0, step, 1)).clip(0, top).astype(x.dtype)

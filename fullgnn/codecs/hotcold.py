@@ -80,7 +80,8 @@ class HotCold:
 
     def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """See ``Codec``."""
-        codes = rows[:, 1 : 1 + self._like.shape[1] * self._like.itemsize].contiguous()
+        codes = rows[:, 1 : 1 + self._like.shape[1] * self._like.itemsize].clone()
+        codes.masked_fill_(rows[:, :1] > 0, 0)  # a pointer is no code: what it would decode to may lie outside of a row
         found = self._codecs["cold"].decode(codes.view(self._like_dtype), dtype)
         hot = rows[:, 0].nonzero()[:, 0]
         if len(hot):

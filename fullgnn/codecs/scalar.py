@@ -14,9 +14,11 @@ from torch import Tensor
 from fullgnn.codecs._scalar_levels import levels_of_columns, levels_of_rows
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.support.fresh import fresh_rows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+
+PART_BYTES = 1 << 17
+"""A thread decodes about so many bytes at a time, or more."""
 
 
 class Scalar:
@@ -88,14 +90,11 @@ class Scalar:
 
         none, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64) if index is None else index
         low, step = (none if self._head else self._state[name].to(dtype) for name in ("low", "step"))
-        given = [one.contiguous().numpy() for one in (table, ids, low, step)]
-        num_rows = len(table if index is None else index)
-        result = fresh_rows(num_rows, self._num_columns, dtype)
-        out = result.numpy()
-        arguments = *given, self._head, self._bits, out
-        parts = even_slices(num_rows, PIECES)
-        parallel_for(lambda part: unpack_rows(*arguments, part.start, part.stop), parts)  # type: ignore[call-arg]
-        return result
+        out = torch.empty(len(table if index is None else index), self._num_columns, dtype=dtype)
+        arguments = *(one.contiguous().numpy() for one in (table, ids, low, step, out)), self._head, self._bits
+        num_parts = min(PIECES, 1 + out.nbytes // PART_BYTES)
+        parallel_for(lambda part: unpack_rows(*arguments, part.start, part.stop), even_slices(len(out), num_parts))
+        return out
 
     def decode_torch(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """``decode`` as torch operations."""

@@ -1,5 +1,7 @@
 """Two codecs: hot nodes have what the finer one keeps, the others what the coarser one keeps."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -80,3 +82,17 @@ def test_on_another_graph_it_chooses_other_nodes_and_learns_nothing() -> None:
 def test_wrong_keys_are_refused(keys: dict[str, object], line: str) -> None:
     with pytest.raises(ConfigError, match=f"^{line}[^\n]*$"):
         HotCold(**keys)  # type: ignore[arg-type]
+
+
+def test_a_pointer_is_never_decoded() -> None:
+    """Its bytes, as positions in a narrow group, would lie outside of the row."""
+    whole = graph(num_columns=6, num_nodes=3000)
+    seen: list[torch.Tensor] = []
+    codec = HotCold(FINER, "topk k=3", hot_share=0.9)
+    rows, _ = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
+    cold = codec._codecs["cold"]
+    with mock.patch.object(
+        cold, "decode", side_effect=lambda codes, dtype: (seen.append(codes), torch.zeros(3000, 6))[1]
+    ):
+        codec.decode(torch.from_numpy(rows), torch.float32)
+    assert rows[:, 1:5].max() > 5 and int(seen[0].max()) <= 5
