@@ -4,6 +4,7 @@ What a codec loses is the relative Frobenius norm of the error of what a sample 
 of A X for a GCN, of X and A X for GraphSAGE, of X for an MLP. It is no loss of accuracy, of which nothing is promised.
 """
 
+import ast
 import logging
 import math
 from collections.abc import Iterator
@@ -140,7 +141,5 @@ def candidates(num_columns: int, most_bytes: float) -> Iterator[tuple[str, Keys]
 
 
 def _read(text: str) -> tuple[str, Keys]:
-    import ast
-
     name, keys = ast.literal_eval(text)
     return name, keys

@@ -14,6 +14,7 @@ from torch import Tensor
 from fullgnn.codecs._scalar_levels import levels_of_columns, levels_of_rows
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
+from fullgnn.kernels.support.fresh import fresh_rows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 
@@ -90,7 +91,7 @@ class Scalar:
 
         none, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64) if index is None else index
         low, step = (none if self._head else self._state[name].to(dtype) for name in ("low", "step"))
-        out = torch.empty(len(table if index is None else index), self._num_columns, dtype=dtype)
+        out = fresh_rows(len(table if index is None else index), self._num_columns, dtype)
         arguments = *(one.contiguous().numpy() for one in (table, ids, low, step, out)), self._head, self._bits
         num_parts = min(PIECES, 1 + out.nbytes // PART_BYTES)
         parallel_for(lambda part: unpack_rows(*arguments, part.start, part.stop), even_slices(len(out), num_parts))

@@ -1,5 +1,6 @@
 """The command line of the reproduction: the schema of all targets here, the values in ``conf/``."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -108,6 +109,17 @@ class TargetConfig:
     def chosen(self) -> list[str]:
         """The datasets to run, in the order of the YAML."""
         return [name for name in self.sizes if self.datasets is None or name in self.datasets]
+
+
+def entry(entries: Sequence[Mapping[str, Any]], value: str, row: Mapping[str, Any]) -> Any:
+    """The ``value`` of the first of the ``entries`` that has it and fits the ``row``; None: there is none.
+
+    An entry names one row or several: those that have all that it names, such as the graph and the model.
+    """
+    for one in entries:
+        if value in one and all(row.get(key, wanted) == wanted for key, wanted in one.items() if key in row):
+            return one[value]
+    return None
 
 
 def targets() -> list[str]:

@@ -8,6 +8,7 @@ from omegaconf import MISSING
 
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
+from fullgnn.reproduce.config import entry
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.sampled import SampledConfig
 
@@ -63,10 +64,7 @@ class Config(SampledConfig):
 
         An entry of ``paper`` is that of all rows that have what it names: graph, model, sampler, way, ranks and such.
         """
-        for one in self.paper:
-            if value in one and all(row.get(key, wanted) == wanted for key, wanted in one.items() if key in row):
-                return one[value]
-        return None
+        return entry(self.paper, value, row)
 
 
 def check(cfg: Config) -> None:

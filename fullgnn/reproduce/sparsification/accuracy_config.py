@@ -7,7 +7,7 @@ from omegaconf import MISSING
 
 from fullgnn.config.keys import check_choices, check_minima, choices
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import TargetConfig, entry
 
 
 @dataclass
@@ -84,11 +84,11 @@ class Config(TargetConfig):
 
         An entry of ``paper`` is that of all rows that have what it names: graph, model, codec, ratio and such.
         """
-        return _entry(self.paper, value, row)
+        return entry(self.paper, value, row)
 
     def aim(self, **row: Any) -> float | None:
         """The largest loss that the best codec should have in a row; None: there is none."""
-        return _entry(self.aims, "loss", row)
+        return entry(self.aims, "loss", row)
 
     @property
     def present_codecs(self) -> dict[str, CodecRows]:
@@ -103,14 +103,6 @@ class Config(TargetConfig):
         return [f"This version has no codec of these names, whose rows are missing: {', '.join(absent)}."] * bool(
             absent
         )
-
-
-def _entry(entries: list[dict[str, Any]], value: str, row: dict[str, Any]) -> Any:
-    """The ``value`` of the first entry that has it and fits the ``row``."""
-    for one in entries:
-        if value in one and all(row.get(key, wanted) == wanted for key, wanted in one.items() if key in row):
-            return one[value]
-    return None
 
 
 def check(cfg: Config) -> None:

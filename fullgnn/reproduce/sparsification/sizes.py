@@ -13,7 +13,7 @@ from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.neighbors import NeighborSampler
 
 ID_BYTES = 8
-"""Of an id of a node, in the paper's libraries."""
+"""The libraries that the paper uses store the id of a node in so many bytes."""
 
 
 def code_bytes(num_columns: int, k: int) -> int:
