@@ -19,7 +19,7 @@ from fullgnn.reproduce.config import load_target, module_of
 from fullgnn.reproduce.page import csv_text, table_text
 from fullgnn.reproduce.plot import draw
 from fullgnn.reproduce.result import Bars, Curves, Result, number
-from fullgnn.reproduce.sparsification import accuracy_cases, training
+from fullgnn.reproduce.sparsification import accuracy_cases, trained, training
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.reproduce.sparsification.curves import mean_curve, reaching
 from fullgnn.reproduce.sparsification.data import case, projected, with_split
@@ -160,10 +160,10 @@ def test_pairs_differ_in_the_codec_alone() -> None:
 def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = {"none": [80.0, 90.0], "topk": [79.0, 87.0], "bfloat16": [80.0, 90.0]}
 
-    def trained(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
+    def known(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
         return Trained(accuracies[kept.name][seed], 1, [50.0], 0.5)
 
-    monkeypatch.setattr(accuracy_cases.losses, "train_one", trained)
+    monkeypatch.setattr(accuracy_cases.losses, "train_one", known)
     keys = "chosen_codecs=[topk,bfloat16]", "chosen_models=[sage,mlp]", "ratios=[2,16]"
     found = result("sp_codecs", *keys, "aims=[{graph:reddit,model:sage,ratio:16,loss:1}]")
     assert [row.labels[1:] for row in found.rows] == [
@@ -207,6 +207,31 @@ def test_trainings_read_what_the_codec_keeps(model: str, monkeypatch: pytest.Mon
     assert 0 < full.accuracy <= 100 and full.epoch_s > 0 and full.best_epoch == 1 + int(np.argmax(full.curve))
     assert full.curve != kept.curve
     assert training.train_one(cfg, one, cfg.models[model], FULL, 0) is full  # known
+
+
+def test_trainings_are_kept_for_later_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training is found again by the commit and by the features that are read, whichever codec has encoded them."""
+    monkeypatch.setattr(trained, "git_commit", lambda: "0123")
+    cfg = target("sp_codecs", "max_epochs=2", f"cache_dir={tmp_path}")
+    one, sage = case(cfg, "reddit"), cfg.models["sage"]
+    topk = training.Kept("topk", "topk", 16, ("codec=topk", "codec.k=5"))
+    same = training.Kept("topk", "topk", 16, ("codec=topk", "codec.k=5", "codec.sample_nodes=70000"))  # all nodes, too
+    kept = training.train_one(cfg, one, sage, topk, 0)
+
+    def train_again(kept: training.Kept) -> Trained:
+        monkeypatch.setattr(training, "_KNOWN", {})
+        return training.train_one(cfg, one, sage, kept, 0)
+
+    with monkeypatch.context() as none_is_trained:
+        none_is_trained.setattr(training, "_train", None)
+        assert train_again(topk) == kept and train_again(same) == kept
+    full = train_again(FULL)
+    assert full != kept and len(list((tmp_path / "trained").iterdir())) == 2
+    for now in ("4567", "4567-dirty", None):
+        monkeypatch.setattr(trained, "git_commit", lambda now=now: now)
+        again = train_again(topk)
+        assert (again.accuracy, again.curve) == (kept.accuracy, kept.curve)
+    assert len(list((tmp_path / "trained").iterdir())) == 3
 
 
 def test_table4_samples_and_has_the_paper_s_numbers() -> None:

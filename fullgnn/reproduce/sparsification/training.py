@@ -1,5 +1,6 @@
 """One training, in this process, with features as a codec keeps them; the evaluation reads what the training reads."""
 
+import hashlib
 import logging
 import math
 import statistics
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from fullgnn.codecs import NOTHING, Codec, Features, Learning, State, Told, build_codec
 from fullgnn.codecs.encoded import has_state, rows_in_memory
@@ -25,6 +27,7 @@ from fullgnn.prepare.source import arranged
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.sparsification.accuracy_config import CodecRows, Config, Model
 from fullgnn.reproduce.sparsification.data import with_split
+from fullgnn.reproduce.sparsification.trained import Trained, TrainedBefore
 from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
@@ -89,35 +92,35 @@ def nearest_k(num_columns: int, ratio: float) -> int:
     return min(range(1, GROUP // 2 + 1), key=distance)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A training that has ended."""
-
-    accuracy: float  # of the test nodes, per cent, at the epoch with the best accuracy of the validation nodes
-    best_epoch: int
-    curve: list[float]  # accuracy of the validation nodes, per cent, after each epoch
-    epoch_s: float  # the median, without evaluations
-
-
 def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> Trained:
     """Train until the accuracy of the validation nodes no longer rises.
 
     Args:
         seed: of the split, of the first weights, and of all that is drawn.
     """
-    overrides = training_keys(cfg, case, model, kept, seed)
-    known = (*identity(cfg, case), cfg.train_fraction, cfg.val_fraction, *overrides)
+    encoding = encode(cfg, case, model, kept)
+    read = "" if encoding is None else encoding.digest
+    split = cfg.train_fraction, cfg.val_fraction
+    known = (*identity(cfg, case), *split, *training_keys(cfg, case, model, FULL, seed), read)
     if known not in _KNOWN:
-        graph = with_split(case.graph, cfg, seed)
-        if model.sampled:
-            _KNOWN[known] = _sampled(graph, overrides)
-        else:
-            _KNOWN[known] = _trained(full_batch(graph, overrides, told(cfg, case, model, kept)))
+        cache = TrainedBefore(cfg.cache_dir, known)
+        found = cache.load()
+        if found is None:
+            found = _train(cfg, case, model, kept, seed)
+            cache.store(found)
+        _KNOWN[known] = found
     return _KNOWN[known]
 
 
 _KNOWN: dict[tuple[object, ...], Trained] = {}
-"""What this process has trained: targets of one command share it."""
+"""What this process has trained: targets of one command share it, and codecs that decode to the same features."""
+
+
+def _train(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> Trained:
+    graph, overrides = with_split(case.graph, cfg, seed), training_keys(cfg, case, model, kept, seed)
+    if model.sampled:
+        return _sampled(graph, overrides)
+    return _trained(full_batch(graph, overrides, told(cfg, case, model, kept)))
 
 
 def identity(cfg: Config, case: Case) -> tuple[object, ...]:
@@ -200,6 +203,7 @@ class Encoding:
     state: State  # what the codec has learnt of all features, by name
     seconds: float  # to learn and to encode
     num_nodes: int
+    digest: str  # of the features that are decoded
 
     @property
     def row_bytes(self) -> float:
@@ -244,7 +248,9 @@ def _encode(node: Mapping[str, Any], asked: Told, case: Case) -> Encoding | None
     if seconds < COMPILING_S:
         codec, rows, seconds = _timed(node, asked, case)
     state = cast(Learning, codec).state() if has_state(codec) else {}
-    return Encoding(rows[:1].nbytes, state, seconds, len(rows))
+    decoded = codec.decode(torch.from_numpy(np.ascontiguousarray(rows)), torch.float32)
+    digest = hashlib.sha256(np.ascontiguousarray(decoded.numpy()).view(np.uint8).data).hexdigest()
+    return Encoding(rows[:1].nbytes, state, seconds, len(rows), digest)
 
 
 def _timed(node: Mapping[str, Any], asked: Told, case: Case) -> tuple[Codec, np.ndarray, float]:
