@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from fullgnn.codecs.codec import Codec, Learning, Unencoded
 from fullgnn.codecs.features import Features
@@ -85,9 +86,9 @@ def encoded(
     return found
 
 
-def load(codec: Codec, state: State) -> None:
-    """Give a codec on the host what it has learnt elsewhere."""
-    cast(Learning, codec).load_state({name: read_only_tensor(array) for name, array in state.items()})
+def load(codec: Codec, state: State, device: str | torch.device = "cpu") -> None:
+    """Give a codec what it has learnt elsewhere, on the ``device`` where it decodes."""
+    cast(Learning, codec).load_state({name: read_only_tensor(array).to(device) for name, array in state.items()})
 
 
 def rows_in_memory(codec: Codec, features: Features, learns: bool = True) -> np.ndarray:

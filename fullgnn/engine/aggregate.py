@@ -103,14 +103,15 @@ def _products(graph: ShardedGraph, kept: Kept, x: Tensor, device: torch.device) 
     """The products A^k @ X that are ``kept``, by k.
 
     A column of A @ X needs only that column of X, so one product overwrites X, a few columns at a time: training does
-    not need the features any more.
+    not need the features any more. Features that a codec keeps reach other ranks as codes.
     """
     found, product = _matrices(x, kept), graph.block.product(kept.propagation)
+    arrived = None if graph.coded is None else graph.coded.arrive(product)
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
-        chosen = slice(first, first + COLUMNS_AT_ONCE)
-        columns = to_aligned(x[:, chosen], device)
+        chosen = slice(first, min(first + COLUMNS_AT_ONCE, x.shape[1]))
+        columns = arrived.multiply(chosen) if arrived else product.multiply(to_aligned(x[:, chosen], device))
         for power in range(1, max(kept.powers) + 1):
-            columns = product.multiply(columns)
+            columns = columns if power == 1 else product.multiply(columns)
             if power in found:
                 found[power][:, chosen] = columns
     if graph.block.buffers is not None:
@@ -138,4 +139,4 @@ def _with_products(
     graph: ShardedGraph, kept: Kept, found: dict[int, Tensor], device: torch.device, offload: bool
 ) -> ShardedGraph:
     products = {power: HostRows(rows, device) if offload else rows for power, rows in found.items()}
-    return replace(graph, features=PropagatedInput(graph.block, kept.propagation, products))
+    return replace(graph, features=PropagatedInput(graph.block, kept.propagation, products), coded=None)

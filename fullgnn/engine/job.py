@@ -235,9 +235,8 @@ def make_input(
         return aggregate_features(graph, kept, world.device, offload), optimizations
     assert isinstance(graph.features, torch.Tensor)
     features = to_aligned(graph.features, world.device) if graph.num_features else graph.features.to(world.device)
-    return replace(
-        graph, features=features if optimizations.skip_input_gradient else features.requires_grad_()
-    ), optimizations
+    features = features if optimizations.skip_input_gradient else features.requires_grad_()
+    return replace(graph, features=features, coded=None), optimizations
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, device: torch.device) -> torch.nn.Module:

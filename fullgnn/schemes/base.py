@@ -18,6 +18,7 @@ from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.block import Block, Input, PropagatedInput
+from fullgnn.schemes.coded import CodedFeatures
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class ShardedGraph:
     num_classes: int
     num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
     pairs: RowPairs | None = None  # None: not requested
+    coded: CodedFeatures | None = None  # the features as they travel, if a codec keeps them and the scheme sends codes
     train_index: Tensor = field(init=False)  # (num_local_train,) int64, local rows with loss
     train_labels: Tensor = field(init=False)  # (num_local_train,) or (num_local_train, c), theirs
 

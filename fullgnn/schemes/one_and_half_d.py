@@ -41,10 +41,11 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, Needs, ShardedGraph
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
+from fullgnn.schemes.coded import CodedFeatures
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.gather import GathersRows
 from fullgnn.schemes.layout import lay_out, rank_arrays
-from fullgnn.schemes.nodes import sharded_graph
+from fullgnn.schemes.nodes import CODES, sharded_graph
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.row_sums import row_sum_arrays
 from fullgnn.telemetry.meter import Meter
@@ -129,7 +130,10 @@ class OneAndHalfD(GathersRows):
         joins = (self.sum_over_rows, self.gather_partial)
         builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id, *joins)
         loss_block = builder.loss_block() if needs.loss_rows else None
-        return sharded_graph(source.facts, needs, arrays, builder.block(), loss_block)
+        graph = sharded_graph(source.facts, needs, arrays, builder.block(), loss_block)
+        if needs.codec is None or self.world.size == 1:
+            return graph
+        return replace(graph, coded=CodedFeatures(torch.from_numpy(arrays[CODES]), needs.codec, needs.dtype))
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Sum over all ranks. Where replicas hold the same rows, only replica 0 contributes: each row counts once.

@@ -13,6 +13,7 @@ M is A, some rows of it, or the transpose of either; its rows and columns may be
 """
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -57,7 +58,8 @@ class Operator:
     ):
         out_rows = product.out_rows
         self.context, self._kernel, self._meter, self._dtype = context, kernel, context.axes.world.meter, dtype
-        self._num_rows = out_rows.block_size(context.part)
+        self.num_rows = out_rows.block_size(context.part)
+        """Rows of M: those of block row i."""
         self._num_forward_rows = min(out_rows.total, product.in_rows.total)  # also if M is a transpose
         self._slices, self._replica = out_rows.slices(context.part), context.replica
         own = context.replica % len(self._slices)
@@ -71,7 +73,7 @@ class Operator:
         for step, plan in enumerate(exchange.plans):
             matrix = plan.matrix(matrices)
             last = step == len(exchange.plans) - 1
-            slices = self._send_order if last else [slice(0, self._num_rows)]
+            slices = self._send_order if last else [slice(0, self.num_rows)]
             self._stages.append([self._piece(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
 
@@ -111,16 +113,28 @@ class Operator:
         Args:
             scaled: whether ``x`` is diag(input_scale) X already.
         """
-        assert epilogue.scale is None
         assert self._col_scale is not None or not scaled
-        self._meter.count("spmm_columns", x.shape[1])
+        stages = self.exchange.steps(x, None if scaled else self._col_scale)
+        return self.multiply_stages(stages, x.new_empty(self.num_rows, x.shape[1]), epilogue)
+
+    def multiply_stages(self, stages: Iterable[Tensor | None], out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
+        """Multiply the rows of each stage in turn, as ``__call__`` does, and apply ``epilogue``.
+
+        Args:
+            stages: what ``exchange.steps`` yields for (own rows of X, F), times ``input_scale``.
+            out: (``num_rows``, F), uninitialised, for the sum of this rank's stages.
+
+        Returns:
+            (own rows of Y, F).
+        """
+        assert epilogue.scale is None
+        self._meter.count("spmm_columns", out.shape[1])
         self._meter.count("spmm_rows", self._num_forward_rows)
-        out = x.new_empty(self._num_rows, x.shape[1])
         reduction = _Reduction(self, out)
         complete = self.context.replication == 1  # without replicas the sums need no reduction
         last_epilogue = replace(epilogue if complete else NO_EPILOGUE, scale=self._row_scale)
         written = False
-        for step, h in enumerate(self.exchange.steps(x, None if scaled else self._col_scale)):
+        for step, h in enumerate(stages):
             if h is None:
                 continue
             last = step == len(self._stages) - 1

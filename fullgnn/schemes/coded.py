@@ -1,0 +1,80 @@
+"""Features that a codec keeps travel as codes: what ranks send each other for A @ H0 is as many times smaller.
+
+A rank decodes the rows that have arrived, some columns at a time, and multiplies them. A scale of the columns of A
+travels beside the codes, since a code cannot be scaled. So the product has the same bits as that of the decoded rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fullgnn.codecs import Codec, load
+from fullgnn.codecs.encoded import has_state
+from fullgnn.kernels.support.aligned import empty_aligned
+from fullgnn.schemes.block import FusedProduct
+from fullgnn.schemes.operator import Operator
+
+ROWS_AT_ONCE = 16384
+"""Rows that are decoded at a time: a codec decodes all columns, of which the product reads a few at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class CodedFeatures:
+    """A rank's features as a codec keeps them."""
+
+    rows: Tensor  # (num_local_nodes, W), on the host
+    codec: Codec  # which has learnt
+    dtype: torch.dtype  # of decoded features
+
+    def arrive(self, product: FusedProduct) -> "Arrived":
+        """Bring the codes that the stages of a product read, a copy of them. Every rank calls it."""
+        operator = product.multiply
+        assert isinstance(operator, Operator)
+        device, scale = operator.context.device, operator.input_scale
+        if has_state(self.codec):
+            load(self.codec, self.codec.state(), device)  # type: ignore[attr-defined]
+        columns = [_as_bytes(self.rows.to(device))]
+        if scale is not None:
+            columns.append(_as_bytes(scale[:, None]))
+        steps = operator.exchange.steps(torch.cat(columns, dim=1), None)
+        return Arrived(self, operator, [None if rows is None else rows.clone() for rows in steps])
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """The codes that the stages of this rank read."""
+
+    coded: CodedFeatures
+    operator: Operator
+    stages: list[Tensor | None]  # (rows of the stage, bytes of a code and of a scale) uint8; None: no stage
+
+    def multiply(self, chosen: slice) -> Tensor:
+        """The ``chosen`` columns of A @ H0: (own rows, F) of A. Every rank calls it."""
+        operator = self.operator
+        width = chosen.stop - chosen.start
+        out = torch.empty(operator.num_rows, width, dtype=self.coded.dtype, device=operator.context.device)
+        return operator.multiply_stages(self._decoded(chosen), out)
+
+    def _decoded(self, chosen: slice) -> Iterator[Tensor | None]:
+        coded = self.coded
+        num_bytes, width = coded.rows.shape[1] * coded.rows.itemsize, chosen.stop - chosen.start
+        for rows in self.stages:
+            if rows is None:
+                yield None
+                continue
+            found = empty_aligned(len(rows), width, like=rows.new_empty(0, dtype=coded.dtype))
+            for some, out in zip(rows.split(ROWS_AT_ONCE), found.split(ROWS_AT_ONCE)):
+                codes = some[:, :num_bytes].contiguous().view(coded.rows.dtype)
+                columns = coded.codec.decode(codes, coded.dtype)[:, chosen]
+                if self.operator.input_scale is None:
+                    out.copy_(columns)
+                else:
+                    torch.mul(columns, some[:, num_bytes:].contiguous().view(coded.dtype), out=out)
+            yield found
+
+
+def _as_bytes(rows: Tensor) -> Tensor:
+    """The (n, bytes) uint8 that (n, W) ``rows`` take."""
+    return rows.contiguous().view(torch.uint8)
