@@ -1,7 +1,9 @@
 """The targets of feature sparsification about bytes, on tiny graphs, against counts by loops."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.reproduce import sparsification
 from fullgnn.reproduce.config import load_target, module_of
 from fullgnn.reproduce.result import Result
+from fullgnn.reproduce.sparsification import prepared
 from fullgnn.reproduce.sparsification.compress import compressed
 from fullgnn.reproduce.sparsification.config import Config, cases
-from fullgnn.reproduce.sparsification.fresh import call_fresh
+from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
 from fullgnn.sampling.batches import epoch_order
 from fullgnn.sampling.neighbors import NeighborSampler
 
@@ -148,6 +151,31 @@ def test_memory_is_added_up_and_measured() -> None:
     assert own.ours == pytest.approx(0.53 * features + structure) and (own.paper, own.origin) == (460, "derived")
     here = rows["a process here"]["full"]
     assert here.origin == "measured" and here.ours > 4883 * 3072 / gib  # type: ignore[operator]
+
+
+def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads and hits are those that are counted without training."""
+
+    def call_here(function: Callable[..., Any], *args: Any, threads: int) -> Fresh:
+        return Fresh(function(*args), 0, 10**6)  # processes of their own take seconds to start
+
+    monkeypatch.setattr(prepared, "call_fresh", call_here)
+    keys = "cache_shares=[1]", "caches=[degree,exact]"
+    rows = {row.labels[1]: row.cells for row in result("prepared", *keys).rows}
+    reads, _, _ = counted(target("prepared"), 2)
+    sizes = {"full": 3072, "sparse": 48}
+    for way, row_bytes in sizes.items():
+        of_file = 1e9 * rows["full-batch"][f"read, {way}"].ours  # type: ignore[operator]
+        assert 4883 * row_bytes < of_file < 4883 * row_bytes + 1000
+        assert rows["sampled"][f"read, {way}"].ours == pytest.approx(sum(reads.values()) * row_bytes / 1e9)
+        assert f"hits, {way}" not in rows["sampled"]
+    scale = cases(target("prepared"))[0].scale
+    for row in result("cache", *keys).rows:
+        own = rows[f"sampled, cache={row.labels[2]} of 1 %"]
+        for way in sizes:
+            assert own[f"hits, {way}"].ours == pytest.approx(row.cells[f"hits, {way}"].ours)
+            assert own[f"read, {way}"].ours == pytest.approx(row.cells[f"fetched, {way}"].ours * scale)  # type: ignore[operator]
+            assert own[f"peak memory, {way}"].ours == 1e-3
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ Each target is a row of a table: a function that fills the page. Those of ``CASE
     sizes.py            the graphs, and the share of their features in all bytes
     compress.py         how long the codec takes to compress features, in how much memory
     memory.py           memory of the host, with the codec and without
+    prepared.py         training from a folder whose features are prepared: memory, bytes that are read, hits of caches
     cache.py            hits of a cache of the same size, with the codec and without
     machine.py          the modelled machine: a batch of the whole graph on GPUs like the paper's
     epochs.py           epochs and their steps: measured here, and simulated on that machine
@@ -15,6 +16,7 @@ Each target is a row of a table: a function that fills the page. Those of ``CASE
     accuracy_cases.py   the targets of accuracy
     data.py             graphs on which an accuracy can fall: words, projected to dense features
     training.py         one training, with features as a codec keeps them
+    trained.py          what is kept of a training for later commands
     losses.py           accuracy that codecs cost, in pairs of runs with the same split and the same first weights
     similarity.py       how much the outputs of the layers resemble those of full features
     curves.py           accuracy by epoch
@@ -24,7 +26,7 @@ from collections.abc import Callable
 
 from fullgnn.errors import ConfigError
 from fullgnn.reproduce.result import Result
-from fullgnn.reproduce.sparsification import cache, compress, epochs, memory, sizes
+from fullgnn.reproduce.sparsification import cache, compress, epochs, memory, prepared, sizes
 from fullgnn.reproduce.sparsification.config import Config, check
 
 CASES: dict[str, Callable[[Config], Result]] = {
@@ -38,6 +40,7 @@ CASES: dict[str, Callable[[Config], Result]] = {
     "throughput": epochs.throughput,
     "cache": cache.run,
     "memory": memory.run,
+    "prepared": prepared.run,
 }
 """What the targets of this paper count or measure, by their key ``case``."""
 

@@ -21,6 +21,9 @@ ACCURACY, LOSS, ERROR, ENCODING, EPOCH = "accuracy", "loss", "standard error", "
 COLUMNS = (RATIO, BYTES, LEARNT, ACCURACY, LOSS, ERROR, ENCODING, EPOCH)
 TOO_EASY = "does not count"
 
+DIGITS = 9
+"""Of a difference of two accuracies: more digits would be its rounding."""
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -36,7 +39,7 @@ def paired(full: Sequence[float], kept: Sequence[float]) -> Loss:
     Args:
         full, kept: (pairs,) accuracies; the two of a pair have the same split and the same first weights.
     """
-    differences = [before - after for before, after in zip(full, kept, strict=True)]
+    differences = [round(before - after, DIGITS) for before, after in zip(full, kept, strict=True)]
     several = len(differences) > 1
     error = statistics.stdev(differences) / math.sqrt(len(differences)) if several else None
     return Loss(statistics.fmean(differences), error)

@@ -1,0 +1,155 @@
+"""Training from a folder in which the features were prepared, with the codec and without it: memory, bytes, hits."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullgnn.config import Config as RunConfig
+from fullgnn.config import MinibatchConfig
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import world_of_one
+from fullgnn.engine.fit import fit
+from fullgnn.engine.trainer import make_training
+from fullgnn.graph import Graph
+from fullgnn.prepare.folder import open_folder
+from fullgnn.prepare.source import prepare_folder
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
+from fullgnn.reproduce.sparsification.config import Config, batch_size, cases
+from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.storage.arrays import map_npy, write_npy
+from fullgnn.storage.temporary import temporary_folder
+from fullgnn.telemetry.meter import Meter
+
+WAYS = ("full", "sparse")
+PEAK, READ, HITS = "peak memory", "read", "hits"
+COLUMNS = tuple(f"{what}, {way}" for what in (PEAK, READ, HITS) for way in WAYS)
+FULL_BATCH = "full-batch"
+EPOCH = 2
+"""The epoch of sampled training whose reads are counted: the rows of an exact cache have changed before it."""
+
+ARRAYS = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask")
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What an epoch reads of the features."""
+
+    num_bytes: int  # of the prepared features in full-batch training; else of the rows that an epoch fetches
+    hits: float = math.nan  # of the rows that batches read, per cent, those that the cache holds
+
+
+def run(cfg: Config) -> Result:
+    """Train in processes of their own on what earlier ones have prepared."""
+    found, rows, panels, details = cases(cfg), [], [], dict[str, Any]()
+    for one in found:
+        measured = {way: train(cfg, one, codec) for way, codec in zip(WAYS, ((), codec_keys(cfg, one)))}
+        own = []
+        for training in measured[WAYS[0]]:
+            cells = {}
+            for way in WAYS:
+                fresh = measured[way][training]
+                cells[f"{PEAK}, {way}"] = Cell(fresh.own_bytes / 1e9, unit="GB")
+                cells[f"{READ}, {way}"] = Cell(fresh.value.num_bytes / 1e9, unit="GB")
+                if not math.isnan(fresh.value.hits):
+                    cells[f"{HITS}, {way}"] = Cell(fresh.value.hits, unit="%")
+            own.append(TableRow((one.title, training), cells))
+        rows += own
+        labels = [row.labels[1] for row in own]
+        series = [Series(way, [number(row.cells[f"{READ}, {way}"].ours) for row in own], []) for way in WAYS]
+        panels.append(Bars(f"{one.title}: features that are read", "GB", labels, series))
+        details[one.title] = {
+            way: {training: vars(fresh) | {"value": vars(fresh.value)} for training, fresh in processes.items()}
+            for way, processes in measured.items()
+        }
+    return Result(("graph", "training"), COLUMNS, rows, panels, found, cfg.notes, details)
+
+
+def codec_keys(cfg: Config, one: Case) -> tuple[str, ...]:
+    """The overrides of the paper's codec."""
+    return "codec=topk", f"codec.k={cfg.kinds[one.dataset].k}"
+
+
+def train(cfg: Config, one: Case, codec: Sequence[str]) -> dict[str, Fresh]:
+    """By training, the process that trains; the features are those that ``codec`` keeps."""
+    threads = cfg.threads or 1
+    with temporary_folder() as folder:
+        for name in (*ARRAYS, "features"):
+            write_npy(folder / f"{name}.npy", getattr(one.graph, name))
+        common = [
+            "model=sage",
+            f"model.num_layers={len(cfg.fanouts)}",
+            f"model.hidden_channels={one.hidden}",
+            "model.dropout=0",
+            "model.input_dropout=0",
+            f"seed={cfg.seed}",
+            "runtime.device=cpu",
+            f"runtime.threads={threads}",
+            "train.epochs=1",
+            "train.eval_every=0",
+            *codec,
+        ]
+        sampled = [
+            *common,
+            f"sampler.fanouts=[{','.join(map(str, cfg.fanouts))}]",
+            f"loader.batch_size={batch_size(cfg, one)}",
+            "loader.map_features=true",
+            f"runtime.cache_dir={folder / 'cache'}",
+        ]
+        about = folder, one.graph.num_classes
+        call_fresh(prepare, *about, common, threads=threads)
+        found = {FULL_BATCH: call_fresh(train_full_batch, folder, common, threads=threads)}
+        call_fresh(train_sampled, *about, sampled, 0, threads=threads)  # leaves the rows in the cache
+        found["sampled"] = call_fresh(train_sampled, *about, sampled, EPOCH, threads=threads)
+        for share in cfg.cache_shares:
+            megabytes = share / 100 * one.graph.features.nbytes / 1e6
+            for cache in cfg.caches:
+                keys = [*sampled, f"cache={cache}", f"cache.megabytes={megabytes!r}"]
+                title = f"sampled, cache={cache} of {share:g} %"
+                found[title] = call_fresh(train_sampled, *about, keys, EPOCH, threads=threads)
+        return found
+
+
+def prepare(folder: Path, num_classes: int, keys: list[str]) -> None:
+    """Write the prepared graph of full-batch training, in one part, to ``folder``."""
+    prepare_folder(_config(keys), 1, folder / "prepared", _graph(folder, num_classes))
+
+
+def train_full_batch(folder: Path, keys: list[str]) -> Reads:
+    """Train an epoch on the prepared graph."""
+    path, run = folder / "prepared", _config(keys)
+    with world_of_one(run.runtime) as world:
+        _, runner, _ = make_training(run, world, prepared=open_folder(path))
+        fit(runner, run.train)
+    return Reads(sum(file.stat().st_size for file in path.glob("part_*/features.npy")))
+
+
+def train_sampled(folder: Path, num_classes: int, keys: list[str], num_epochs: int) -> Reads:
+    """Train so many epochs on features in a file, and count what the last one reads."""
+    run = load_config(compose(*keys, name="minibatch"))
+    assert isinstance(run, MinibatchConfig)
+    counts: dict[str, int] = {}
+    with world_of_one(run.runtime) as world:
+        meter = Meter(world.device)
+        training = set_up_sampled(run, world, meter, _graph(folder, num_classes)).training
+        for epoch in range(1, num_epochs + 1):
+            meter.take()
+            for batch in training.loader.epoch(epoch):
+                training.step(batch).read()
+            counts = meter.take().counts
+        training.loader.close()
+    fetched = counts.get("fetched_bytes", 0) + counts.get("filled_bytes", 0)
+    has_cache = run.cache["name"] != "none"
+    return Reads(fetched, 100 * counts.get("hits", 0) / max(1, counts.get("input_rows", 0)) if has_cache else math.nan)
+
+
+def _config(keys: list[str]) -> RunConfig:
+    return load_config(compose(*keys))
+
+
+def _graph(folder: Path, num_classes: int) -> Graph:
+    arrays: dict[str, Any] = {name: map_npy(folder / f"{name}.npy", read_only=True) for name in (*ARRAYS, "features")}
+    return Graph(**arrays, num_classes=num_classes, name="graph")
