@@ -144,10 +144,6 @@ def test_a_codec_is_a_row_of_keys() -> None:
     labels = [(kept.label, kept.keys) for kept in kept_ways(cfg, case(cfg, "reddit"))]
     assert [label for label, _ in labels] == ["topk 16 x", "topk 128 x", "bfloat16 2 x"]
     assert labels[0][1] == ("codec=topk", "codec.k=5") and labels[2][1] == ("codec=bfloat16",)
-    cfg.codecs["none here"] = cfg.codecs["topk"].__class__("none here", ["codec=none-here"], {16: []})
-    cfg.chosen_codecs.append("none here")
-    assert "none here" not in cfg.present_codecs
-    assert cfg.absent_codecs == ["This version has no codec of these names, whose rows are missing: none here."]
 
 
 def test_pairs_differ_in_the_codec_alone() -> None:

@@ -9,7 +9,7 @@ Each target is a row of ``CASES``: a function that fills the table.
 
 from collections.abc import Callable
 
-from fullgnn.errors import ConfigError
+from fullgnn.config.keys import check_choices
 from fullgnn.reproduce.pagraph import convergence, counts, epochs
 from fullgnn.reproduce.pagraph.config import Config, check
 from fullgnn.reproduce.result import Result
@@ -36,7 +36,6 @@ def run(cfg: Config) -> Result:
     Raises:
         ConfigError: there is no such case, or a number is out of range.
     """
-    if cfg.case not in CASES:
-        raise ConfigError(f"case={cfg.case} is not known: choose one of {', '.join(CASES)}")
+    check_choices("case", [cfg.case], CASES)
     check(cfg)
     return CASES[cfg.case](cfg)

@@ -24,7 +24,7 @@ Each target is a row of a table: a function that fills the page. Those of ``CASE
 
 from collections.abc import Callable
 
-from fullgnn.errors import ConfigError
+from fullgnn.config.keys import check_choices
 from fullgnn.reproduce.result import Result
 from fullgnn.reproduce.sparsification import cache, compress, epochs, memory, prepared, sizes
 from fullgnn.reproduce.sparsification.config import Config, check
@@ -51,7 +51,6 @@ def run(cfg: Config) -> Result:
     Raises:
         ConfigError: there is no such case, or a number is out of range.
     """
-    if cfg.case not in CASES:
-        raise ConfigError(f"case={cfg.case} is not known: choose one of {', '.join(CASES)}")
+    check_choices("case", [cfg.case], CASES)
     check(cfg)
     return CASES[cfg.case](cfg)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fullgnn.errors import ConfigError
+from fullgnn.config.keys import check_choices
 from fullgnn.reproduce.result import Result
 from fullgnn.reproduce.sparsification import curves, losses, similarity
 from fullgnn.reproduce.sparsification.accuracy_config import Config, check
@@ -21,7 +21,6 @@ def run(cfg: Config) -> Result:
     Raises:
         ConfigError: there is no such case, or a number is out of range.
     """
-    if cfg.case not in CASES:
-        raise ConfigError(f"case={cfg.case} is not known: choose one of {', '.join(CASES)}")
+    check_choices("case", [cfg.case], CASES)
     check(cfg)
     return CASES[cfg.case](cfg)

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 from omegaconf import MISSING
 
-from fullgnn.config.keys import check_choices, check_minima, choices
+from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
 from fullgnn.reproduce.config import TargetConfig, entry
 
@@ -38,17 +38,12 @@ class CodecRows:
 
     title: str = MISSING
     keys: list[str] = field(default_factory=list)
-    """Overrides at every ratio, of which the first one chooses the codec."""
+    """Overrides at every ratio."""
     at: dict[int, list[str]] = field(default_factory=dict)
     """Further overrides, by the ratio that they come nearest. ``{k}`` stands for the k of topk that comes nearest with
     these features, and ``{dimensions}`` for their columns over the ratio."""
     datasets: Optional[list[str]] = None
     """Those to which it is applied; null: all."""
-
-    @property
-    def choice(self) -> str:
-        """Its name in ``conf/codec``."""
-        return self.keys[0].partition("=")[2]
 
 
 @dataclass
@@ -89,20 +84,6 @@ class Config(TargetConfig):
     def aim(self, **row: Any) -> float | None:
         """The largest loss that the best codec should have in a row; None: there is none."""
         return entry(self.aims, "loss", row)
-
-    @property
-    def present_codecs(self) -> dict[str, CodecRows]:
-        """The chosen codecs that this version has."""
-        known = choices("codec")
-        return {name: self.codecs[name] for name in self.chosen_codecs if self.codecs[name].choice in known}
-
-    @property
-    def absent_codecs(self) -> list[str]:
-        """A sentence on the others, if there are any."""
-        absent = [self.codecs[name].title for name in self.chosen_codecs if name not in self.present_codecs]
-        return [f"This version has no codec of these names, whose rows are missing: {', '.join(absent)}."] * bool(
-            absent
-        )
 
 
 def check(cfg: Config) -> None:

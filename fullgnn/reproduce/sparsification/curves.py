@@ -37,7 +37,7 @@ def run(cfg: Config) -> Result:
             title = f"{case.title}, {model.title}"
             panels.append(Curves(title, "epochs", "accuracy of validation nodes, %", curves))
     labels = ("graph", "model", "features")
-    return Result(labels, (BEST, EPOCHS, ALL), rows, panels, found, [*cfg.absent_codecs, *cfg.notes], details)
+    return Result(labels, (BEST, EPOCHS, ALL), rows, panels, found, cfg.notes, details)
 
 
 def reaching(curve: list[float], accuracy: float) -> int:

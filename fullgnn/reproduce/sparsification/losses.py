@@ -47,7 +47,7 @@ def paired(full: Sequence[float], kept: Sequence[float]) -> Loss:
 
 def run(cfg: Config) -> Result:
     """Train every model on full features, and on what each codec keeps, with every seed."""
-    found, rows, panels, said, details = cases(cfg), [], [], cfg.absent_codecs, dict[str, Any]()
+    found, rows, panels, said, details = cases(cfg), [], [], list[str](), dict[str, Any]()
     ways = [kept_ways(cfg, case) for case in found]
     for case, of_case in zip(found, ways, strict=True):
         for name in cfg.chosen_models:

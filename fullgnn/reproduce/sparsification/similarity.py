@@ -89,7 +89,7 @@ def run(cfg: Config) -> Result:
                 panels.append(_panel(f"{case.title}, {cfg.models[name].title}, {weights} weights", own))
     columns = dict.fromkeys(column for row in rows for column in row.cells if column != SAME)
     labels = ("graph", "model", "features", "weights")
-    return Result(labels, [*columns, SAME], rows, panels, found, [*cfg.absent_codecs, *cfg.notes])
+    return Result(labels, [*columns, SAME], rows, panels, found, cfg.notes)
 
 
 def _rows(cfg: Config, case: Case, name: str) -> dict[str, list[TableRow]]:

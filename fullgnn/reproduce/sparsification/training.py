@@ -64,7 +64,7 @@ def kept_ways(cfg: Config, case: Case) -> list[Kept]:
     """
     found = [
         Kept(name, codec.title, ratio, tuple(codec_keys(codec, ratio, case.graph.num_features)))
-        for name, codec in cfg.present_codecs.items()
+        for name, codec in ((name, cfg.codecs[name]) for name in cfg.chosen_codecs)
         if codec.datasets is None or case.dataset in codec.datasets
         for ratio in cfg.ratios
         if ratio in codec.at
