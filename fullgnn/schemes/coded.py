@@ -1,5 +1,7 @@
 """Features that a codec keeps travel as codes: what ranks send each other for A @ H0 is as many times smaller.
 
+Where ranks read each other's rows in shared memory, nothing is sent, and decoded rows are read.
+
 A rank decodes the rows that have arrived, some columns at a time, and multiplies them. A scale of the columns of A
 travels beside the codes, since a code cannot be scaled. So the product has the same bits as that of the decoded rows.
 """

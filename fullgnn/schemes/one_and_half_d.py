@@ -131,8 +131,8 @@ class OneAndHalfD(GathersRows):
         builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id, *joins)
         loss_block = builder.loss_block() if needs.loss_rows else None
         graph = sharded_graph(source.facts, needs, arrays, builder.block(), loss_block)
-        if needs.codec is None or self.world.size == 1:
-            return graph
+        if needs.codec is None or self.world.size == 1 or self.context.shared_memory:
+            return graph  # no row is sent
         return replace(graph, coded=CodedFeatures(torch.from_numpy(arrays[CODES]), needs.codec, needs.dtype))
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:

@@ -29,10 +29,10 @@ MODELS = {"gcn": (1, True), "sage": (1, False), "sgc": (2, True)}
 """Products of A with H0 or with the product before, and whether the columns of A have a scale."""
 
 WAYS = {
-    "in place": [],
-    "sent": ["scheme.shared_memory=false"],
-    "broadcast": ["scheme.stage_order=broadcast", "scheme.exchange=broadcast", "scheme.shared_memory=false"],
+    "sent": [],
+    "broadcast": ["scheme.stage_order=broadcast", "scheme.exchange=broadcast"],
     "copies": ["scheme.split_rows=false", "scheme.exchange=needed_rows"],
+    "in place": ["scheme.shared_memory=true"],
 }
 
 
@@ -78,6 +78,7 @@ def test_codes_travel(ranks, world_size: int, replication: int, way: str) -> Non
     whole, itemsize = graph(), 8 if way == "sent" else 4
     layout = [
         "model.input_dropout=0",
+        "scheme.shared_memory=false",
         *WAYS[way],
         *layout_overrides(replication),
         f"runtime.dtype=float{8 * itemsize}",
@@ -99,14 +100,14 @@ def test_codes_travel(ranks, world_size: int, replication: int, way: str) -> Non
         ):
             np.testing.assert_array_equal(found, expected)
             num_rows, rest = divmod(plain_bytes, of_plain)
-            assert rest == 0 and coded_bytes == num_rows * of_coded
+            assert rest == 0 and coded_bytes == num_rows * (of_plain if way == "in place" else of_coded)
             all_rows += num_rows
     assert (all_rows > 0) == (world_size > (replication if way == "copies" else 1))
 
 
 def test_codes_are_not_rounded_on_the_way(ranks) -> None:
     """``scheme.wire_dtype`` rounds rows, not codes."""
-    keys = ["model=gcn", "model.input_dropout=0", "codec=topk", "codec.k=4", "scheme=1d"]
+    keys = ["model=gcn", "model.input_dropout=0", "codec=topk", "codec.k=4", "scheme=1d", "scheme.shared_memory=false"]
     cases = [(config(*keys, *wire), graph()) for wire in ([], ["scheme.wire_dtype=bfloat16"])]
     for (expected, _), (found, _) in ranks(2)(products, cases):
         np.testing.assert_array_equal(found, expected)
