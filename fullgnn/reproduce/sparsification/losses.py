@@ -22,7 +22,7 @@ COLUMNS = (RATIO, BYTES, LEARNT, ACCURACY, LOSS, ERROR, ENCODING, EPOCH)
 TOO_EASY = "does not count"
 
 DIGITS = 9
-"""Of a difference of two accuracies: more digits would be its rounding."""
+"""Decimal places to which differences of accuracies are rounded, so that differences that are equal stay equal."""
 
 
 @dataclass(frozen=True)
