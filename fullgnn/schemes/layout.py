@@ -127,6 +127,10 @@ def _halos(
     return found.with_own_rows(mask) if self_loops else found
 
 
+CODES = "codes"
+"""Name, among the arrays of a rank, of its features as a codec keeps them."""
+
+
 def rank_arrays(
     source: PreparedGraph, layout: Layout, halos: dict[str, Halos], needs: Needs, rank: int
 ) -> dict[str, np.ndarray]:
@@ -136,7 +140,10 @@ def rank_arrays(
     grid, facts = layout.grid, source.facts
     number, replica = grid.place(rank)
     part = source.part(number)
-    arrays = node_arrays(part, layout.rows.own(number, replica), needs)
+    own = layout.rows.own(number, replica)
+    arrays = node_arrays(part, own, needs)
+    if needs.codec is not None:
+        arrays[CODES] = np.array(part.features[own])
     if needs.loss_rows:
         arrays["train_mask"] = source.train_mask()
     if not (needs.propagations or needs.edges):

@@ -17,9 +17,6 @@ from fullgnn.schemes.block import Block
 
 Arrays = dict[str, np.ndarray]
 
-CODES = "codes"
-"""Name, among the arrays of a rank, of its features as a codec keeps them."""
-
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype:
     """The NumPy dtype of the same numbers."""
@@ -27,8 +24,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
 
 
 def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
-    """The ids, features, labels and masks of some ``rows`` of a ``part``, and their pairs if they are needed; beside
-    features that a codec has encoded, also its codes.
+    """The ids, features, labels and masks of some ``rows`` of a ``part``, and their pairs if they are needed.
 
     Raises:
         DataError: a feature is beyond what the dtype of the run holds.
@@ -36,17 +32,12 @@ def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
     pairs = _pair_arrays(part, rows) if needs.pairs else {}
     features, node_id = _features(part, rows, needs), part.node_id[rows]
     check_range(features, numpy_dtype(needs.dtype), node_id)
-    codes = {} if needs.codec is None else {CODES: np.array(part.features[rows])}
-    return (
-        pairs
-        | codes
-        | {
-            "node_id": np.array(node_id),
-            "features": features.astype(numpy_dtype(needs.dtype), copy=False),
-            "labels": np.array(part.labels[rows]),
-            "masks": np.array(part.masks[:, rows]),
-        }
-    )
+    return pairs | {
+        "node_id": np.array(node_id),
+        "features": features.astype(numpy_dtype(needs.dtype), copy=False),
+        "labels": np.array(part.labels[rows]),
+        "masks": np.array(part.masks[:, rows]),
+    }
 
 
 def _features(part: Part, rows: slice, needs: Needs) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What is kept of a training: a target of hundreds of them that was interrupted goes on where it was."""
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class TrainedBefore:
     """
 
     def __init__(self, cache_dir: str | None, known: Iterable[object]):
-        commit = git_commit() if cache_dir is not None else None
+        commit = _commit() if cache_dir is not None else None
         is_known = commit is not None and not commit.endswith(DIRTY)
         self._cache = Cache(cache_dir if is_known else None)
         self._key = self._cache.key(commit=commit, torch=torch.__version__, training=[str(one) for one in known])
@@ -47,6 +48,12 @@ class TrainedBefore:
     def store(self, trained: Trained) -> None:
         """Keep it."""
         self._cache.store(KIND, self._key, {name: np.array(value) for name, value in vars(trained).items()})
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit when this process trains for the first time: a later one is not what the process runs."""
+    return git_commit()
 
 
 def _trained(arrays: dict[str, np.ndarray]) -> Trained:
