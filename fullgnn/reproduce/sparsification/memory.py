@@ -11,14 +11,13 @@ import numpy as np
 from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
-from fullgnn.graph import Graph
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
-from fullgnn.reproduce.sparsification.config import Config, batch_size, cases
+from fullgnn.reproduce.sparsification.apart import ARRAYS, codec_keys, map_graph, sampled_keys, write_graph
+from fullgnn.reproduce.sparsification.config import Config, cases
 from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
 from fullgnn.reproduce.sparsification.sizes import ID_BYTES, code_bytes, num_arcs
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage.arrays import map_npy, write_npy
 from fullgnn.storage.temporary import temporary_folder
 from fullgnn.telemetry.meter import Meter
 
@@ -82,45 +81,32 @@ def _cells(cfg: Config, one: Case, what: str, pair: Sequence[float], origin: Any
 
 def processes(cfg: Config, one: Case) -> tuple[Fresh, Fresh]:
     """Processes that train on the graph of ``one``, with full features and with compressed ones."""
-    keys = [
-        "model=sage",
-        f"model.num_layers={len(cfg.fanouts)}",
-        f"model.hidden_channels={one.hidden}",
-        "model.dropout=0",
-        f"sampler.fanouts=[{','.join(map(str, cfg.fanouts))}]",
-        f"loader.batch_size={batch_size(cfg, one)}",
-        f"seed={cfg.seed}",
-        "runtime.device=cpu",
-        f"runtime.threads={cfg.threads or 1}",
-    ]
+    threads = cfg.threads or 1
     with temporary_folder() as folder:
-        names = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask", "features")
-        for name in names:
-            write_npy(folder / f"{name}.npy", getattr(one.graph, name))
+        write_graph(one.graph, folder)
+        about = folder, one.graph.num_classes
         full, sparse = (
-            call_fresh(train, folder, [*keys, *own], one.graph.num_classes, cfg.batches, threads=cfg.threads or 1)
-            for own in ([], ["codec=topk", f"codec.k={cfg.kinds[one.dataset].k}"])
+            call_fresh(train, *about, [*sampled_keys(cfg, one), *codec], cfg.batches, threads=threads)
+            for codec in ([], codec_keys(cfg, one))
         )
     return full, sparse
 
 
-def train(folder: Path, keys: list[str], num_classes: int, num_batches: int) -> float:
+def train(folder: Path, num_classes: int, keys: list[str], num_batches: int) -> float:
     """Train so many batches on the graph in ``folder``; returns the last loss.
 
-    Full features are read to memory. Those that a codec compresses are mapped, and are in memory some rows at a time.
+    The graph and full features are read to memory. Features that a codec compresses are mapped, and are in memory some
+    rows at a time.
     """
     run = load_config(compose(*keys, name="minibatch"))
     assert isinstance(run, MinibatchConfig)
-    features = map_npy(folder / "features.npy", read_only=True)
-    if run.codec["name"] == "none":
-        features = np.array(features)
-    names = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask")
-    arrays: dict[str, Any] = {name: np.array(map_npy(folder / f"{name}.npy", read_only=True)) for name in names}
-    graph = Graph(**arrays, features=features, num_classes=num_classes, name="graph")
+    graph = map_graph(folder, num_classes)
+    in_memory = ARRAYS if run.codec["name"] == "none" else [name for name in ARRAYS if name != "features"]
+    copies: dict[str, Any] = {name: np.array(getattr(graph, name)) for name in in_memory}
+    graph = replace(graph, **copies)
     with world_of_one(run.runtime) as world:
         job = set_up_sampled(run, world, Meter(world.device), graph)
-        graph = replace(graph, features=features[:, :0])
-        del features
+        del graph
         loss = float("nan")
         for batch in itertools.islice(job.training.loader.epoch(1), num_batches):
             loss = job.training.step(batch).read()[0]

@@ -12,15 +12,14 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.fit import fit
 from fullgnn.engine.trainer import make_training
-from fullgnn.graph import Graph
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import prepare_folder
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
-from fullgnn.reproduce.sparsification.config import Config, batch_size, cases
+from fullgnn.reproduce.sparsification.apart import codec_keys, full_batch_keys, map_graph, sampled_keys, write_graph
+from fullgnn.reproduce.sparsification.config import Config, cases
 from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage.arrays import map_npy, write_npy
 from fullgnn.storage.temporary import temporary_folder
 from fullgnn.telemetry.meter import Meter
 
@@ -30,8 +29,6 @@ COLUMNS = tuple(f"{what}, {way}" for what in (PEAK, READ, HITS) for way in WAYS)
 FULL_BATCH = "full-batch"
 EPOCH = 2
 """The epoch of sampled training whose reads are counted: the rows of an exact cache have changed before it."""
-
-ARRAYS = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask")
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def run(cfg: Config) -> Result:
     """Train in processes of their own on what earlier ones have prepared."""
     found, rows, panels, details = cases(cfg), [], [], dict[str, Any]()
     for one in found:
-        measured = {way: train(cfg, one, codec) for way, codec in zip(WAYS, ((), codec_keys(cfg, one)))}
+        measured = {way: train(cfg, one, codec) for way, codec in zip(WAYS, ([], codec_keys(cfg, one)))}
         own = []
         for training in measured[WAYS[0]]:
             cells = {}
@@ -68,40 +65,17 @@ def run(cfg: Config) -> Result:
     return Result(("graph", "training"), COLUMNS, rows, panels, found, cfg.notes, details)
 
 
-def codec_keys(cfg: Config, one: Case) -> tuple[str, ...]:
-    """The overrides of the paper's codec."""
-    return "codec=topk", f"codec.k={cfg.kinds[one.dataset].k}"
-
-
 def train(cfg: Config, one: Case, codec: Sequence[str]) -> dict[str, Fresh]:
     """By training, the process that trains; the features are those that ``codec`` keeps."""
     threads = cfg.threads or 1
     with temporary_folder() as folder:
-        for name in (*ARRAYS, "features"):
-            write_npy(folder / f"{name}.npy", getattr(one.graph, name))
-        common = [
-            "model=sage",
-            f"model.num_layers={len(cfg.fanouts)}",
-            f"model.hidden_channels={one.hidden}",
-            "model.dropout=0",
-            "model.input_dropout=0",
-            f"seed={cfg.seed}",
-            "runtime.device=cpu",
-            f"runtime.threads={threads}",
-            "train.epochs=1",
-            "train.eval_every=0",
-            *codec,
-        ]
-        sampled = [
-            *common,
-            f"sampler.fanouts=[{','.join(map(str, cfg.fanouts))}]",
-            f"loader.batch_size={batch_size(cfg, one)}",
-            "loader.map_features=true",
-            f"runtime.cache_dir={folder / 'cache'}",
-        ]
+        write_graph(one.graph, folder)
         about = folder, one.graph.num_classes
-        call_fresh(prepare, *about, common, threads=threads)
-        found = {FULL_BATCH: call_fresh(train_full_batch, folder, common, threads=threads)}
+        full_batch = [*full_batch_keys(cfg, one), *codec, "train.epochs=1", "train.eval_every=0"]
+        in_file = ["loader.map_features=true", f"runtime.cache_dir={folder / 'cache'}"]
+        sampled = [*sampled_keys(cfg, one), *codec, *in_file]
+        call_fresh(prepare, *about, full_batch, threads=threads)
+        found = {FULL_BATCH: call_fresh(train_full_batch, folder, full_batch, threads=threads)}
         call_fresh(train_sampled, *about, sampled, 0, threads=threads)  # leaves the rows in the cache
         found["sampled"] = call_fresh(train_sampled, *about, sampled, EPOCH, threads=threads)
         for share in cfg.cache_shares:
@@ -115,7 +89,7 @@ def train(cfg: Config, one: Case, codec: Sequence[str]) -> dict[str, Fresh]:
 
 def prepare(folder: Path, num_classes: int, keys: list[str]) -> None:
     """Write the prepared graph of full-batch training, in one part, to ``folder``."""
-    prepare_folder(_config(keys), 1, folder / "prepared", _graph(folder, num_classes))
+    prepare_folder(_config(keys), 1, folder / "prepared", map_graph(folder, num_classes))
 
 
 def train_full_batch(folder: Path, keys: list[str]) -> Reads:
@@ -134,7 +108,7 @@ def train_sampled(folder: Path, num_classes: int, keys: list[str], num_epochs: i
     counts: dict[str, int] = {}
     with world_of_one(run.runtime) as world:
         meter = Meter(world.device)
-        training = set_up_sampled(run, world, meter, _graph(folder, num_classes)).training
+        training = set_up_sampled(run, world, meter, map_graph(folder, num_classes)).training
         for epoch in range(1, num_epochs + 1):
             meter.take()
             for batch in training.loader.epoch(epoch):
@@ -148,8 +122,3 @@ def train_sampled(folder: Path, num_classes: int, keys: list[str], num_epochs: i
 
 def _config(keys: list[str]) -> RunConfig:
     return load_config(compose(*keys))
-
-
-def _graph(folder: Path, num_classes: int) -> Graph:
-    arrays: dict[str, Any] = {name: map_npy(folder / f"{name}.npy", read_only=True) for name in (*ARRAYS, "features")}
-    return Graph(**arrays, num_classes=num_classes, name="graph")
