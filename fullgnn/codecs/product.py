@@ -64,8 +64,7 @@ class Product:
         self._centroids = centroids.cpu().numpy()
         width = max(1, min(self.columns, len(centroids)))
         padded = torch.nn.functional.pad(centroids, (0, 0, 0, -len(centroids) % width))
-        by_group = padded.view(len(padded) // width, width, centroids.shape[1])
-        self._table = by_group.transpose(1, 2).contiguous()
+        self._table = padded.view(len(padded) // width, width, centroids.shape[1]).transpose(1, 2).contiguous()
 
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``: (m, num_groups) uint8. Of several nearest centroids, the first one is taken."""
