@@ -135,9 +135,9 @@ def candidates(num_columns: int, most_bytes: float) -> Iterator[tuple[str, Keys]
         if bits:
             yield "scalar", {"bits": bits[-1], "scale": scale}
     if most_bytes >= 1 and num_columns:
-        yield "product", {"columns": math.ceil(num_columns / min(num_columns, int(most_bytes)))}
-    if most_bytes >= 4 and num_columns:
-        yield "pca", {"dimensions": min(num_columns, int(most_bytes) // 4)}
+        most = min(num_columns, int(most_bytes))
+        yield "product", {"columns": math.ceil(num_columns / most)}
+        yield "pca", {"dimensions": most, "bits": 8}
 
 
 def _read(text: str) -> tuple[str, Keys]:

@@ -27,8 +27,8 @@ def mixed(num_nodes: int, num_columns: int, dtype: str = "float32") -> np.ndarra
     return (found @ turned + random.uniform(-5, 5, num_columns)).astype(dtype)
 
 
-def learnt(rows: np.ndarray, dimensions: int) -> PCA:
-    codec = PCA(dimensions)
+def learnt(rows: np.ndarray, dimensions: int, bits: int = 32) -> PCA:
+    codec = PCA(dimensions, bits)
     codec.learn(Features(rows, str(rows.dtype)))
     return codec
 
@@ -64,6 +64,42 @@ def test_rows_are_projected_to_the_first_singular_vectors(
         assert found.dtype == number and found.is_contiguous()
         assert np.allclose(found.numpy(), projected + mean, atol=scale * TOLERANCE)
         assert codec.decode(torch.from_numpy(codes[:0]), number).shape == (0, num_columns)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("num_nodes, num_columns, dimensions", SHAPES)
+def test_eight_bits_round_the_coordinates(
+    num_nodes: int, num_columns: int, dimensions: int, dtype: str, small_blocks: None
+) -> None:
+    rows = mixed(num_nodes, num_columns, dtype)
+    codec, exact, kept = learnt(rows, dimensions, 8), learnt(rows, dimensions), min(dimensions, num_columns)
+    codes, state = codec.encode(rows), codec.state()
+    assert codes.dtype == np.int8 and codes.shape == (num_nodes, kept) and codes.flags.c_contiguous
+    assert all(np.array_equal(state[name], array) for name, array in exact.state().items())
+    components = state["components"].astype(np.float64)
+    coordinates = (rows.astype(np.float64) - state["mean"]) @ components
+    scale = np.abs(rows).max(initial=0)
+    assert np.allclose(state["steps"], np.abs(coordinates).max(0, initial=0) / 127, atol=scale * TOLERANCE)
+    of_codes = codes * state["steps"].astype(np.float64)
+    assert (np.abs(of_codes - coordinates) <= state["steps"] / 2 + scale * TOLERANCE).all()
+    for number in (torch.float32, torch.float64):
+        found = codec.decode(torch.from_numpy(codes), number)
+        assert found.dtype == number and found.is_contiguous()
+        assert np.allclose(found.numpy(), of_codes @ components.T + state["mean"], atol=scale * TOLERANCE)
+
+
+def test_eight_bits_reach_the_largest_coordinate_and_no_further() -> None:
+    rows = np.outer(np.array([-4, -1, 0, 1, 4]), [3.0, 4.0]).astype(np.float32)
+    codec = learnt(rows, 2, 8)
+    assert codec.encode(rows).T.tolist() == [[-127, -32, 0, 32, 127], [0] * 5]  # the second direction has no variance
+    assert np.allclose(decoded(codec, rows[[0, 4]]), rows[[0, 4]], atol=1e-5)
+    assert codec.encode(5 * rows).T.tolist() == [[-127, -127, 0, 127, 127], [0] * 5]  # of another graph
+
+
+def test_eight_bits_lose_less_than_floats_in_as_many_bytes() -> None:
+    rows = mixed(2000, 40)
+    errors = [np.square(decoded(learnt(rows, *keys), rows) - rows).sum() for keys in ((3, 32), (12, 8), (12, 32))]
+    assert errors[0] > 10 * errors[1] and errors[2] < errors[1] < 1.1 * errors[2]
 
 
 def test_variances_fall_and_signs_are_fixed() -> None:
@@ -120,26 +156,28 @@ def test_features_of_no_nodes() -> None:
     assert learnt(np.empty((0, 5), np.float32), 2).encode(np.empty((0, 5), np.float32)).shape == (0, 2)
 
 
-def test_what_was_learnt_is_kept_and_serves_other_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [8, 32])
+def test_what_was_learnt_is_kept_and_serves_other_ranks(tmp_path: Path, bits: int) -> None:
     table = Features(mixed(700, 11), "float32")
-    keys: dict[str, object] = {"name": "pca", "dimensions": 4}
-    rows, state = encoded(PCA(4), Cache(str(tmp_path)), keys, table)
-    again, kept = encoded(PCA(4), Cache(str(tmp_path)), keys, table)
+    keys: dict[str, object] = {"name": "pca", "dimensions": 4, "bits": bits}
+    rows, state = encoded(PCA(4, bits), Cache(str(tmp_path)), keys, table)
+    again, kept = encoded(PCA(4, bits), Cache(str(tmp_path)), keys, table)
     assert np.array_equal(rows, again) and all(np.array_equal(state[name], kept[name]) for name in state)
-    some = EncodedRows.of(PCA(4), table)
+    some = EncodedRows.of(PCA(4, bits), table)
     assert some is not None and some.shape == (700, 4) and np.allclose(some[100:333], rows[100:333], atol=1e-5)
-    other = PCA(4)
+    other = PCA(4, bits)
     other.load_state({name: torch.from_numpy(array) for name, array in state.items()})
     assert np.array_equal(other.encode(table[:]), rows)
     found = other.decode(torch.from_numpy(rows), torch.float32)
-    assert torch.equal(found, learnt(table[:], 4).decode(torch.from_numpy(rows), torch.float32))
+    assert torch.equal(found, learnt(table[:], 4, bits).decode(torch.from_numpy(rows), torch.float32))
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("bits", [8, 32])
 @pytest.mark.parametrize("num_nodes, num_columns, dimensions", SHAPES)
-def test_a_gpu_decodes_the_same_rows(num_nodes: int, num_columns: int, dimensions: int) -> None:
+def test_a_gpu_decodes_the_same_rows(num_nodes: int, num_columns: int, dimensions: int, bits: int) -> None:
     rows = mixed(num_nodes, num_columns)
-    codec = learnt(rows, dimensions)
+    codec = learnt(rows, dimensions, bits)
     codes = codec.encode(rows)
     wanted = codec.decode(torch.from_numpy(codes), torch.float64)
     codec.load_state({name: torch.from_numpy(array).cuda() for name, array in codec.state().items()})
@@ -153,3 +191,9 @@ def test_dimensions_out_of_range_are_refused(dimensions: int) -> None:
     with pytest.raises(ConfigError) as caught:
         PCA(dimensions)
     assert str(caught.value) == f"codec.dimensions={dimensions} is out of range: give 1 or more"
+
+
+@pytest.mark.parametrize("bits", [4, 16, 0])
+def test_bits_out_of_range_are_refused(bits: int) -> None:
+    with pytest.raises(ConfigError, match=f"codec.bits={bits} is out of range: give 8 or 32"):
+        PCA(4, bits)

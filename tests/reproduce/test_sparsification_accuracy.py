@@ -140,6 +140,7 @@ def test_a_codec_is_a_row_of_keys() -> None:
         "sp_codecs", "ratios=[2,16,128]", f"codecs.pca.keys={quoted('codec=bfloat16', 'codec.x={dimensions}')}"
     )
     assert codec_keys(cfg.codecs["pca"], 16, 602) == ["codec=bfloat16", "codec.x=38"]
+    assert codec_keys(cfg.codecs["pca8"], 64, 602) == ["codec=pca", "codec.bits=8", "codec.dimensions=38"]
     cfg = target("sp_codecs", "ratios=[2,16,128]", "chosen_codecs=[topk,bfloat16]")
     labels = [(kept.label, kept.keys) for kept in kept_ways(cfg, case(cfg, "reddit"))]
     assert [label for label, _ in labels] == ["topk 16 x", "topk 128 x", "bfloat16 2 x"]

@@ -23,6 +23,7 @@ CODECS = {
     "scalar": ["codec=scalar", "codec.bits=2", "codec.scale=row"],
     "bfloat16": ["codec=bfloat16"],  # learns nothing, and its codes are numbers of 16 bits
     "pca": ["codec=pca", "codec.dimensions=9"],
+    "pca of 8 bits": ["codec=pca", "codec.dimensions=20", "codec.bits=8"],
     "hotcold": ["codec=hotcold", 'codec.hot="topk k=30"', 'codec.cold="topk k=2"', "codec.hot_share=0.2"],
 }
 MODELS = {"gcn": (1, True), "sage": (1, False), "sgc": (2, True)}

@@ -41,7 +41,7 @@ class CodecRows:
     """Overrides at every ratio."""
     at: dict[int, list[str]] = field(default_factory=dict)
     """Further overrides, by the ratio that they come nearest. ``{k}`` stands for the k of topk that comes nearest with
-    these features, and ``{dimensions}`` for their columns over the ratio."""
+    these features, ``{dimensions}`` for their columns over the ratio and ``{bytes}`` for their bytes over the ratio."""
     datasets: Optional[list[str]] = None
     """Those to which it is applied; null: all."""
 

@@ -76,9 +76,15 @@ def kept_ways(cfg: Config, case: Case) -> list[Kept]:
 
 def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
     """The overrides of a codec at a ratio, for features of so many columns."""
-    k, dimensions = nearest_k(num_columns, ratio), max(1, round(num_columns / ratio))
-    keys = (*codec.keys, *codec.at[ratio])
-    return [one.replace("{k}", str(k)).replace("{dimensions}", str(dimensions)) for one in keys]
+    numbers = {
+        "{k}": nearest_k(num_columns, ratio),
+        "{dimensions}": max(1, round(num_columns / ratio)),
+        "{bytes}": max(1, round(FLOAT_BYTES * num_columns / ratio)),
+    }
+    keys = [*codec.keys, *codec.at[ratio]]
+    for name, number in numbers.items():
+        keys = [one.replace(name, str(number)) for one in keys]
+    return keys
 
 
 def nearest_k(num_columns: int, ratio: float) -> int:
