@@ -12,6 +12,7 @@ Each target is a row of a table: a function that fills the page. Those of ``CASE
     machine.py          the modelled machine: a batch of the whole graph on GPUs like the paper's
     epochs.py           epochs and their steps: measured here, and simulated on that machine
     fresh.py            processes of their own, which tell their peak memory
+    apart.py            what trainings in such processes share: the graph in a folder, and overrides
     accuracy_config.py  the keys of the targets of accuracy
     accuracy_cases.py   the targets of accuracy
     data.py             graphs on which an accuracy can fall: words, projected to dense features
