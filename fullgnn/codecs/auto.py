@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.codecs.codec import Codec, Learning, Unencoded
-from fullgnn.codecs.encoded import has_state, rows_in_memory
+from fullgnn.codecs.encoded import has_state
 from fullgnn.codecs.features import Features
 from fullgnn.codecs.first_layer import FirstLayer
 from fullgnn.codecs.kinds import KINDS
@@ -25,8 +25,11 @@ from fullgnn.kernels.support.read_only import read_only_tensor
 
 log = logging.getLogger(__name__)
 
-RATIOS = (2, 4, 8, 16, 32, 64, 128)
-"""Of which ``max_loss`` chooses the largest that it allows."""
+RATIOS = (128, 64, 32, 16, 8, 4, 2)
+"""Of which ``max_loss`` chooses the first one at which a codec loses no more."""
+
+LEARN_NODES = 65536
+"""Nodes that a codec learns from before its loss is measured: it would fit the measured ones alone too well."""
 
 Keys = dict[str, Any]
 
@@ -98,26 +101,36 @@ class Auto:
 
     def _choose(self, features: Features) -> tuple[str, Keys]:
         row_bytes = features.num_columns * features.dtype.itemsize
+        if not row_bytes:
+            return "none", {}
         loss = self._layer.loss(features.graph, self.seed)
         x = features[loss.nodes]
-        ratios = RATIOS if self.ratio is None else (self.ratio,)
-        found: dict[str, tuple[float, int, str, Keys]] = {}
-        for ratio in ratios:
+        some = Features(features.sample(LEARN_NODES, self.seed), features.dtype.str)
+        found: list[tuple[float, int, str, Keys]] = []
+        for ratio in RATIOS if self.ratio is None else (self.ratio,):
             for name, keys in candidates(features.num_columns, row_bytes / ratio):
                 codec = KINDS[name](**keys)
-                rows = rows_in_memory(codec, Features(x, features.dtype.str))
+                if hasattr(codec, "learn"):
+                    cast(Learning, codec).learn(some)
+                rows = codec.encode(x)
                 decoded = codec.decode(read_only_tensor(rows), read_only_tensor(x).dtype).numpy()
                 lost = loss(x, decoded)
-                found[f"{name} {keys}"] = lost, rows.shape[1] * rows.itemsize, name, keys
+                if self.max_loss is None or lost <= self.max_loss:
+                    found.append((lost, rows.shape[1] * rows.itemsize, name, keys))
+            if found:
+                break
         if self.max_loss is not None:
-            found = {key: one for key, one in found.items() if one[0] <= self.max_loss}
-            least = min((one[1] for one in found.values()), default=0)
-            found = {key: one for key, one in found.items() if one[1] == least}
+            found = [one for one in found if one[1] == min(num_bytes for _, num_bytes, *_ in found)]
+        if not found and self.max_loss is None:
+            raise ConfigError(
+                f"codec.ratio={self.ratio}: no codec keeps {features.num_columns} features in"
+                f" {row_bytes / ratio:.3g} bytes: give a smaller ratio"
+            )
         if not found:
             log.info("codec=auto: no codec loses at most %g: the features are kept as they are", self.max_loss)
             return "none", {}
-        lost, num_bytes, name, keys = min(found.values(), key=lambda one: one[0])
-        said = "; ".join(f"{one[2]} {one[1]} bytes {one[0]:.3g}" for one in found.values())
+        _, _, name, keys = min(found, key=lambda one: one[0])
+        said = "; ".join(f"{kind} {num_bytes} bytes {lost:.3g}" for lost, num_bytes, kind, _ in found)
         log.info("codec=auto: %s %s, of what each loses of what the first layer reads: %s", name, keys, said)
         return name, keys
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.codecs import Features, FirstLayer, encoded
+from fullgnn.codecs import Features, FirstLayer, encoded, first_layer
 from fullgnn.codecs.auto import Auto, candidates
 from fullgnn.codecs.kinds import KINDS
 from fullgnn.errors import ConfigError
@@ -86,6 +86,24 @@ def test_the_codec_that_loses_least_is_chosen(name: str, caplog: pytest.LogCaptu
     assert torch.equal(other.decode_rows(torch.from_numpy(rows), index, torch.float32), found[index])
 
 
+def test_the_loss_is_that_of_what_is_learnt_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not that of centroids which were learnt from the measured nodes alone, and which fit them too well."""
+    monkeypatch.setattr(first_layer, "MOST_NODES", 300)
+    whole = graph(normal(3000, 8))
+    codec, layer = Auto(8.0, None, LAYERS["mlp"]), LAYERS["mlp"]
+    with caplog.at_level(logging.INFO):
+        rows, _ = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
+    loss = layer.loss(whole, 0)
+    lost = loss(whole.features[loss.nodes], codec.decode(torch.from_numpy(rows[loss.nodes]), torch.float32).numpy())
+    assert len(loss.nodes) == 300 and f"product 4 bytes {lost:.3g}" in caplog.text
+    flattered = KINDS["product"](columns=2)
+    few, _ = encoded(flattered, NOWHERE, {}, Features(whole.features[loss.nodes], "float32"))
+    decoded = flattered.decode(torch.from_numpy(few), torch.float32).numpy()
+    assert loss(whole.features[loss.nodes], decoded) < lost / 2
+
+
 def test_the_smallest_codec_within_a_loss_is_chosen() -> None:
     bits = (np.random.default_rng(0).random((2000, 64)) < 0.3).astype(np.float32)
     codec = Auto(None, 0.0, LAYERS["gcn"])
@@ -101,6 +119,17 @@ def test_features_that_no_codec_keeps_are_kept_as_they_are(caplog: pytest.LogCap
         rows, _ = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
     assert "no codec loses at most 1e-09: the features are kept as they are" in caplog.text
     np.testing.assert_array_equal(rows, whole.features)
+
+
+def test_a_ratio_that_no_codec_reaches_is_refused() -> None:
+    few = normal(100, 3)
+    with pytest.raises(
+        ConfigError, match=r"codec\.ratio=16\.0: no codec keeps 3 features in 0\.75 bytes: give a smaller"
+    ):
+        encoded(Auto(16.0, None), NOWHERE, {}, Features(few, "float32", graph(few)))
+    for keys in ((16.0, None), (None, 0.1)):  # of no features nothing can be lost
+        rows, _ = encoded(Auto(*keys), NOWHERE, {}, Features(few[:, :0], "float32", graph(few[:, :0])))
+        assert rows.shape == (100, 0)
 
 
 @pytest.mark.parametrize("keys", [(None, None), (4.0, 0.1), (0.5, None), (None, -1.0), (float("nan"), None)])
