@@ -47,15 +47,20 @@ def draw(panels: Sequence[Bars | Curves], title: str, path: Path) -> None:
 def _bars(axes: "Axes", panel: Bars) -> None:
     """Draw groups of bars; each series has one bar of ours and one of the paper's, if it has any values."""
     slots: list[tuple[str, list[float | None], dict[str, Any]]] = []
+    errors: dict[str, list[float]] = {}
     for k, series in enumerate(panel.series):
         outlined = {"facecolor": "none", "edgecolor": f"C{k}", "hatch": "////", "linewidth": 0.8}
         slots += [(series.name, series.values, {"color": f"C{k}"}), (f"{series.name}, paper", series.paper, outlined)]
+        errors[series.name] = series.error
     slots = [slot for slot in slots if any(value is not None for value in slot[1])]
     width = _GROUP_WIDTH / max(1, len(slots))
     for place, (name, values, colors) in enumerate(slots):
         offset = (place - (len(slots) - 1) / 2) * width
         points = {group + offset: value for group, value in enumerate(values) if value is not None}
         axes.bar(list(points), list(points.values()), 0.92 * width, label=name, **colors)
+        if errors.get(name):
+            spread = [error for error, value in zip(errors[name], values) if value is not None]
+            axes.errorbar(list(points), list(points.values()), spread, fmt="none", ecolor="black", capsize=2)
     axes.set_xticks(range(len(panel.groups)), panel.groups)
     if sum(map(len, panel.groups)) > 40:
         axes.tick_params(axis="x", rotation=30)

@@ -48,6 +48,7 @@ class Series:
     name: str
     values: list[float | None]  # a bar for each group; None: no bar
     paper: list[float | None] = field(default_factory=list)  # outlined beside them; empty: the paper has none
+    error: list[float] = field(default_factory=list, kw_only=True)  # of each value, drawn up and down; empty: none is
 
 
 @dataclass(frozen=True)

@@ -176,10 +176,9 @@ def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "Reddit, GraphSAGE: near 16 x topk loses least, 2.00 points, standard error 1.00, beyond the aim of 1."
     )
     assert found.notes[1] == "Reddit, MLP: near 16 x topk loses least, 2.00 points, standard error 1.00."
-    panel = found.panels[0]
-    assert isinstance(panel, Curves)
-    curve = panel.curves[0]
-    assert (curve.x, curve.y, curve.error) == ([10], [2], [pytest.approx(1)])
+    (panel,) = found.panels
+    assert isinstance(panel, Bars) and (panel.title, panel.groups) == ("Reddit", ["GraphSAGE", "MLP"])
+    assert [(one.name, one.values) for one in panel.series] == [("topk 16 x", [2, 2]), ("bfloat16 2 x", [0, 0])]
     draw(found.panels, "title", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
     assert "topk 16 x" in table_text(found) and "points" in csv_text(found)
@@ -188,6 +187,30 @@ def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert easy.notes[0].startswith("Reddit, GraphSAGE: with full features the accuracy is 85.0 %.")
     paper = result("sp_mlp", "ratios=[16]").rows
     assert [row.cells["loss"].paper for row in paper if "loss" in row.cells] == ["under 1", "6 to 11"]
+
+
+def test_figures_have_the_papers_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a dashed curve, or as bars where no codec has several ratios."""
+    accuracies = {FULL.label: [80.0, 90.0], "topk 16 x": [79.0, 87.0], "topk 64 x": [75.0, 88.0]}
+    accuracies["topk 50 x"] = accuracies["topk 16 x"]
+
+    def known(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
+        return Trained(accuracies[kept.label][seed] - (kept is not FULL and model.title == "GAT"), 1, [50.0], 0.5)
+
+    monkeypatch.setattr(accuracy_cases.losses, "train_one", known)
+    (panel,) = result("sp_table4", "ratios=[16,64]", "datasets=[reddit]").panels
+    assert isinstance(panel, Curves) and panel.title == "Reddit, GraphSAGE"
+    ours, paper = panel.curves
+    assert (ours.name, ours.x, ours.y, ours.dashed) == ("topk", [2, 10], [3.5, 2], False)
+    assert ours.error == pytest.approx([1.5, 1])
+    assert (paper.name, paper.x, paper.y, paper.dashed, paper.error) == ("topk, paper", [2, 10], [0.2, 0.1], True, [])
+    (bars,) = panels = result("sp_table3", "ratios=[50]", "chosen_models=[sage-sampled,gat-sampled]").panels
+    assert isinstance(bars, Bars) and (bars.title, bars.groups) == ("Reddit", ["GraphSAGE", "GAT"])
+    (series,) = bars.series
+    assert (series.name, series.values, series.paper) == ("topk 50 x", [2, 3], [0.4, 0.3])
+    assert series.error == pytest.approx([1, 1])
+    draw(panels, "title", tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize("model", ["sage", "sage-sampled", "cluster-gcn"])

@@ -1,5 +1,6 @@
 """The accuracy that codecs cost: means over pairs of runs that have the same split and the same first weights."""
 
+import itertools
 import logging
 import math
 import statistics
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, number
+from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Result, Series, TableRow, number
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.reproduce.sparsification.data import cases
 from fullgnn.reproduce.sparsification.training import FLOAT_BYTES, FULL, Kept, Trained, encode, kept_ways, train_one
@@ -47,18 +48,21 @@ def paired(full: Sequence[float], kept: Sequence[float]) -> Loss:
 
 def run(cfg: Config) -> Result:
     """Train every model on full features, and on what each codec keeps, with every seed."""
-    found, rows, panels, said, details = cases(cfg), [], [], list[str](), dict[str, Any]()
+    found, said, details = cases(cfg), list[str](), dict[str, Any]()
+    rows, panels = list[TableRow](), list[Bars | Curves]()
     ways = [kept_ways(cfg, case) for case in found]
     for case, of_case in zip(found, ways, strict=True):
+        tables: list[list[TableRow]] = []
         for name in cfg.chosen_models:
             of_model, runs = _rows(cfg, case, name, of_case)
-            rows += of_model
-            panels.append(_panel(of_model))
+            tables.append(of_model)
             said += [*_too_easy(cfg, of_model), *_best(cfg, case, name, of_model)]
             details |= {
                 f"{case.title}, {cfg.models[name].title}, {label}": [vars(one) for one in seeds]
                 for label, seeds in runs.items()
             }
+        rows += itertools.chain(*tables)
+        panels += _panels(case.title, tables)
     return Result(("graph", "model", "features"), COLUMNS, rows, panels, found, [*said, *cfg.notes], details)
 
 
@@ -144,19 +148,36 @@ def _name(rows: list[TableRow]) -> str:
     return ", ".join(rows[0].labels[:2])
 
 
-def _panel(rows: list[TableRow]) -> Curves:
-    """The loss by the bytes of a node, a curve for each codec."""
-    curves: dict[str, list[tuple[float, float, float]]] = {}
+YLABEL = "loss of accuracy, points"
+
+
+def _panels(title: str, tables: list[list[TableRow]]) -> Sequence[Bars | Curves]:
+    """The losses of a graph by the bytes of a node, a panel for each model; bars, if no codec has several ratios.
+
+    Args:
+        tables: the rows of each model.
+    """
+    panels = [_curves(rows) for rows in tables]
+    if any(len(curve.x) > 1 for panel in panels for curve in panel.curves):
+        return panels
+    series = []
+    for rows in zip(*(table[1:] for table in tables), strict=True):  # of all models, with the same codec
+        losses = [row.cells[LOSS] for row in rows]
+        errors = [number(row.cells[ERROR].ours) or 0.0 for row in rows]
+        ours, paper = [number(one.ours) for one in losses], [number(one.paper) for one in losses]
+        series.append(Series(rows[0].labels[2], ours, paper, error=errors))
+    return [Bars(title, YLABEL, [rows[0].labels[1] for rows in tables], series)]
+
+
+def _curves(rows: list[TableRow]) -> Curves:
+    """The losses of a model, a curve for each codec, and dashed ones of the paper."""
+    points: dict[tuple[str, bool], list[tuple[float, float, float]]] = {}
     for row in rows[1:]:
-        loss, error = number(row.cells[LOSS].ours), number(row.cells[ERROR].ours)
-        if loss is not None:
-            point = float(row.cells[BYTES].ours), loss, error or 0.0  # type: ignore[arg-type]
-            curves.setdefault(codec_title(row), []).append(point)
-    lines = {name: [list(column) for column in zip(*sorted(points))] for name, points in curves.items()}
-    return Curves(
-        _name(rows),
-        "bytes of a node's features",
-        "loss of accuracy, points",
-        [Curve(name, x, y, error=error) for name, (x, y, error) in lines.items()],
-        log_x=True,
-    )
+        cell, title, num_bytes = row.cells[LOSS], codec_title(row), number(row.cells[BYTES].ours)
+        for loss, name in ((number(cell.ours), (title, False)), (number(cell.paper), (f"{title}, paper", True))):
+            if loss is not None and num_bytes is not None:
+                error = 0.0 if name[1] else number(row.cells[ERROR].ours) or 0.0
+                points.setdefault(name, []).append((num_bytes, loss, error))
+    lines = {name: [list(column) for column in zip(*sorted(some))] for name, some in points.items()}
+    curves = [Curve(name, x, y, dashed, [] if dashed else error) for (name, dashed), (x, y, error) in lines.items()]
+    return Curves(_name(rows), "bytes of a node's features", YLABEL, curves, log_x=True)
