@@ -15,6 +15,7 @@ from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.errors import ConfigError, one_line_errors
 from fullgnn.given_model import GivenModel, with_given_model
 from fullgnn.graph import Graph
+from fullgnn.graph.arrays import graph_to_arrays
 from fullgnn.graph.convert import as_graph
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN
 from fullgnn.graph.datasets.npz import SHARES, SPLIT_KEYS
@@ -148,8 +149,7 @@ def _run_as_rank(cfg: Config, model: GivenModel | None) -> RunRecord:
 
 def _contents(graph: Graph, cache_dir: str) -> str:
     """The SHA-256 of the fields of ``graph``, by which its prepared graph is known."""
-    arrays = {field.name: getattr(graph, field.name) for field in fields(graph)}
-    return Cache(cache_dir).key(**{**arrays, "remarks": dict(graph.remarks)})
+    return Cache(cache_dir).key(name=graph.name, **graph_to_arrays(graph))
 
 
 def _with_split(graph: Graph, cfg: Config, overrides: list[str]) -> Graph:

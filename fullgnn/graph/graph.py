@@ -28,6 +28,7 @@ from fullgnn.graph.checks import (
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
+from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names, names_of, names_to_arrays
 from fullgnn.graph.pyg import pyg_fields
 from fullgnn.graph.remarks import noted, of_lonely_nodes, to_arrays
 
@@ -81,6 +82,11 @@ class Graph:
     each pair once, in either direction; see ``links.py``. Users stand above items."""
     test_links: np.ndarray | None = None
     """The same for testing."""
+    node_names: NodeNames | None = None
+    """(num_nodes,) int64 ids, or texts (``node_names.Texts``), by which the owner of the graph knows the nodes;
+    predictions are written with them. None: the nodes have their numbers alone."""
+    class_names: tuple[str, ...] | None = None
+    """The names of the num_classes classes, or labels of a node; None: they have their numbers alone."""
     remarks: Mapping[str, int] = field(default_factory=dict)
     """What was noticed while the graph was made, by name with its count; see ``remarks.py``."""
 
@@ -106,6 +112,8 @@ class Graph:
             links = check_links(getattr(self, name), name, indptr, indices, self.num_users)
             object.__setattr__(self, name, links if links is None else read_only(links))
         check_disjoint(self.val_links, self.test_links, num_nodes)
+        object.__setattr__(self, "node_names", check_node_names(self.node_names, num_nodes))
+        object.__setattr__(self, "class_names", check_class_names(self.class_names, num_classes))
         lonely = of_lonely_nodes(
             indptr, indices, self.num_users, features.shape[1] > 0, (self.val_links, self.test_links)
         )
@@ -164,6 +172,8 @@ class Graph:
         num_users: int | None = None,
         val_links: Any = None,
         test_links: Any = None,
+        node_names: Any = None,
+        class_names: Any = None,
         remarks: Mapping[str, int] | None = None,
     ) -> Graph:
         """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j, as for an arc j -> i.
@@ -177,8 +187,8 @@ class Graph:
 
         Args:
             adj: (num_nodes, num_nodes), in any format of scipy.sparse; booleans, integers or floats.
-            features, labels, train_mask, val_mask, test_mask, num_classes, name, num_users, val_links, test_links: see
-                the fields of ``Graph``.
+            features, labels, train_mask, val_mask, test_mask, num_classes, name, num_users, val_links, test_links,
+                node_names, class_names: see the fields of ``Graph``.
             remarks: see the field; counts that take the place of those that are found here.
 
         Raises:
@@ -199,6 +209,8 @@ class Graph:
             num_users=num_users,
             val_links=val_links,
             test_links=test_links,
+            node_names=node_names,
+            class_names=class_names,
             remarks={**found, **(remarks or {})},
         )
 
@@ -220,6 +232,8 @@ class Graph:
         num_users: int | None = None,
         val_links: Any = None,
         test_links: Any = None,
+        node_names: Any = None,
+        class_names: Any = None,
         remarks: Mapping[str, int] | None = None,
     ) -> Graph:
         """Graph of (2, E) arcs, sources above targets: an arc u -> v makes v read from u, ``adj[v, u]``.
@@ -259,6 +273,8 @@ class Graph:
             num_users=num_users,
             val_links=val_links,
             test_links=test_links,
+            node_names=node_names,
+            class_names=class_names,
             remarks=remarks,
         )
 
@@ -279,6 +295,8 @@ class Graph:
         num_users: int | None = None,
         val_links: Any = None,
         test_links: Any = None,
+        node_names: Any = None,
+        class_names: Any = None,
         remarks: Mapping[str, int] | None = None,
     ) -> Graph:
         """Graph of a networkx graph, whose nodes are numbered in the order of ``g.nodes``.
@@ -291,6 +309,7 @@ class Graph:
             features, labels, train_mask, val_mask, test_mask: see the fields of ``Graph``; row i belongs to the i-th
                 node of ``g.nodes``. Attributes of the nodes of ``g`` are not read.
             weight: the edge attribute that holds the weights; None: every edge counts 1.
+            node_names: None: the nodes of ``g`` themselves, if they are integers or strings.
 
         Raises:
             DataError: one line that says which argument is wrong, and what to pass.
@@ -318,6 +337,8 @@ class Graph:
             num_users=num_users,
             val_links=val_links,
             test_links=test_links,
+            node_names=names_of(list(g.nodes)) if node_names is None else node_names,
+            class_names=class_names,
             remarks={"merged_arcs": num_arcs - arcs.nnz, **(remarks or {})},
         )
 
@@ -404,6 +425,7 @@ class Graph:
             num_users=None if users is None or perm[:users].max() >= users else users,
             val_links=None if self.val_links is None else new_id[self.val_links],
             test_links=None if self.test_links is None else new_id[self.test_links],
+            node_names=None if self.node_names is None else self.node_names[perm],
         )
 
     @one_line_errors
@@ -426,7 +448,9 @@ class Graph:
         path.parent.mkdir(parents=True, exist_ok=True)
         given = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
         more: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
-        more |= to_arrays(self.remarks)
+        more |= names_to_arrays(self.node_names) | to_arrays(self.remarks)
+        if self.class_names is not None:
+            more["class_names"] = np.array(self.class_names)
         with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
             np.savez(
                 file,

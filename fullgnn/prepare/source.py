@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from fullgnn.distributed import (
     send_arrays,
 )
 from fullgnn.graph import Graph, dataset_identity, load_dataset
+from fullgnn.graph.arrays import graph_to_arrays
 from fullgnn.graph.remarks import say
 from fullgnn.partition import contiguous, nnz
 from fullgnn.prepare.arrange import arrange
@@ -261,8 +262,7 @@ def _key_of_arrays(cfg: Config, num_parts: int, cache: Cache, graph: Graph, told
     """The key of a graph that is known by its arrays."""
     if cache.folder is None:
         return ""
-    arrays = {field.name: getattr(graph, field.name) for field in fields(graph)}
-    return cache.key(**{**arrays, "remarks": dict(graph.remarks)}, **_of_preparation(cfg, num_parts, told))
+    return cache.key(name=graph.name, **graph_to_arrays(graph), **_of_preparation(cfg, num_parts, told))
 
 
 def _key_of_paths(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any]) -> str:

@@ -10,16 +10,14 @@ Beside ``load`` may stand functions that take some of its keys. They download no
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fullgnn.errors import ConfigError, DataError, message_of, one_line_errors, quoted
-from fullgnn.graph import remarks
+from fullgnn.graph.arrays import graph_from_arrays, graph_to_arrays
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import CONTENTS
@@ -120,19 +118,11 @@ def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
         return load_dataset(node)
     key = cache.key(**identity)
 
-    def stored_graph(stored: Any) -> Graph:
-        arrays = {field.name: stored[field.name] for field in fields(Graph) if field.name in stored}
-        return Graph(**arrays, name=node["name"], remarks=remarks.from_arrays(stored))
-
-    found = cache.load("graph", key, stored_graph)
+    found = cache.load("graph", key, lambda stored: graph_from_arrays(stored, node["name"]))
     if found is not None:
         return found
     graph = load_dataset(node)
-    arrays = {
-        field.name: getattr(graph, field.name) for field in fields(graph) if field.name not in ("name", "remarks")
-    }
-    stored = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    cache.store("graph", key, stored | remarks.to_arrays(graph.remarks))
+    cache.store("graph", key, graph_to_arrays(graph))
     return graph
 
 

@@ -25,6 +25,7 @@ from fullgnn.graph.datasets.sparse import checked_csr, dense
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.node_data import normalize_rows, random_split
+from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays
 from fullgnn.graph.remarks import from_arrays
 from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
 
@@ -110,6 +111,8 @@ def load(
             num_classes=num_classes,
             name=name or (arrays.text("name") if "name" in arrays else file.stem),
             remarks=noted,
+            node_names=arrays.node_names(adj.shape[0]),
+            class_names=arrays.class_names(num_classes),
             **masks,
             **links,
         )
@@ -259,6 +262,24 @@ class _Arrays:
             raise DataError(f"{self.file}: array {key!r} must be a text, as numpy.array('text'): {self.cure}")
         text = str(array)
         return text if text.isprintable() and len(text) <= MAX_QUOTED else quoted(text)
+
+    def node_names(self, num_nodes: int) -> NodeNames | None:
+        """The names of the nodes, if the file has an integer or a text for each of them."""
+        if "node_names" in self and not self._has("node_names", "iuU", num_nodes):
+            return None
+        return check_node_names(names_from_arrays(self), num_nodes)
+
+    def class_names(self, num_classes: int) -> np.ndarray | None:
+        """The names of the classes, if the file has a text for each of them."""
+        return self["class_names"] if self._has("class_names", "U", num_classes) else None
+
+    def _has(self, key: str, kinds: str, length: int) -> bool:
+        """Whether the file has a list ``key`` of this ``length`` and of one of these kinds of dtypes."""
+        try:
+            header = self.arrays.header(key) if key in self else None
+        except DamagedArray:
+            return False
+        return header is not None and header.dtype.kind in kinds and header.shape == (length,)
 
     def shape(self, prefix: str) -> tuple[int, ...]:
         """The shape of a sparse matrix."""
