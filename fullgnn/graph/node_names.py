@@ -121,7 +121,7 @@ def names_to_arrays(names: NodeNames | None, prefix: str = "") -> dict[str, np.n
     return {f"{prefix}node_names": names}
 
 
-def names_from_arrays(arrays: Mapping[str, Any], prefix: str = "") -> Any:
+def names_from_arrays(arrays: Any, prefix: str = "") -> Any:
     """The names in ``arrays``, of which ``names_to_arrays`` has made some; None: there are none.
 
     Raises:
