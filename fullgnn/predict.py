@@ -268,6 +268,10 @@ def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
                 raise DataError(f"{where}: its runtime is no mapping but {quoted(run[group])}: choose another file")
         elif group not in replaced:
             nodes[group] = trusted_node(group, run[group], where, own.get(group))
+    if "optimizations" in nodes:  # an earlier version had fewer keys
+        usual = OmegaConf.to_container(compose().optimizations)
+        assert isinstance(usual, dict)
+        nodes["optimizations"] = usual | nodes["optimizations"]
     for group in NAMED:
         if group in run and group not in nodes:
             check_calls(group, run[group], where, own.get(group))

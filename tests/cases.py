@@ -41,11 +41,12 @@ class DenseGraph:
     labels: np.ndarray
     train_mask: np.ndarray
     val_mask: np.ndarray
+    sparse: bool = False
 
     def graph(self) -> Graph:
         return Graph.from_scipy(
             csr_array(self.adj),
-            features=self.features,
+            features=csr_array(self.features) if self.sparse else self.features,
             labels=self.labels,
             train_mask=self.train_mask,
             val_mask=self.val_mask,
@@ -55,7 +56,7 @@ class DenseGraph:
 
 def dense_graph(kind: str) -> DenseGraph:
     """One of ``symmetric``, ``directed``, ``weighted`` (and directed), ``isolated`` (nodes without edges), ``tiny``
-    (3 nodes) and ``corner`` (one training node, the last)."""
+    (3 nodes), ``corner`` (one training node, the last) and ``words`` (directed, with sparse features)."""
     rng = np.random.default_rng(7)
     num_nodes = 3 if kind == "tiny" else 29
     adj = (rng.random((num_nodes, num_nodes)) < 0.2).astype(np.float64)
@@ -69,7 +70,11 @@ def dense_graph(kind: str) -> DenseGraph:
     train = np.zeros(num_nodes, bool)
     train[{"corner": [num_nodes - 1], "tiny": [0]}.get(kind, [0, 1, 2, 3, 4, 5, 20])] = True
     val = ~train & (np.arange(num_nodes) % 2 == 0)
-    return DenseGraph(adj, rng.standard_normal((num_nodes, 5)), rng.integers(0, NUM_CLASSES, num_nodes), train, val)
+    features, labels = rng.standard_normal((num_nodes, 5)), rng.integers(0, NUM_CLASSES, num_nodes)
+    if kind == "words":
+        features = rng.standard_normal((num_nodes, 23)) * (rng.random((num_nodes, 23)) < 0.2)
+        features[[4, 17]] = features[:, [0, 9]] = 0
+    return DenseGraph(adj, features, labels, train, val, kind == "words")
 
 
 @dataclass(frozen=True)

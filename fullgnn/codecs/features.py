@@ -8,6 +8,7 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph
+from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays, to_dense
 
 log = logging.getLogger(__name__)
 
@@ -22,17 +23,17 @@ class Features:
     """The (num_nodes, F) features of all nodes, of the dtype of the run.
 
     Args:
-        array: in memory or mapped from a file, of any float dtype.
+        array: in memory or mapped from a file, of any float dtype; or sparse.
         dtype: of the run.
         graph: to which they belong; None: of what is encoded no graph is known.
     """
 
-    def __init__(self, array: np.ndarray, dtype: str, graph: Graph | None = None):
+    def __init__(self, array: NodeFeatures, dtype: str, graph: Graph | None = None):
         self.array, self.dtype, self.graph = array, np.dtype(dtype), graph
 
     @property
     def num_nodes(self) -> int:
-        return len(self.array)
+        return self.array.shape[0]
 
     @property
     def num_columns(self) -> int:
@@ -66,7 +67,7 @@ class Features:
         Raises:
             DataError: see ``blocks``.
         """
-        found = np.ascontiguousarray(self.array[rows], dtype=self.dtype)
+        found = to_dense(self.array[rows], self.dtype)
         if found.size and not np.isfinite([found.min(), found.max()]).all():
             raise DataError(
                 f"features hold NaN or infinity, or numbers beyond {self.dtype}, which no codec keeps: mend them, or"
@@ -76,13 +77,13 @@ class Features:
 
     def whole(self) -> np.ndarray:
         """(num_nodes, F), C-contiguous: all of them, without a copy where that is possible."""
-        return np.ascontiguousarray(self.array, dtype=self.dtype)
+        return to_dense(self.array, self.dtype)
 
     def identity(self, codec: object) -> dict[str, np.ndarray | str | None]:
         """What an encoding depends on beside the keys of the codec, for the keys of a cache."""
         graph = self.graph if getattr(codec, "reads_graph", False) else None
         known = {} if graph is None else {name: getattr(graph, name) for name in ("indptr", "indices", "weight")}
-        return {"features": self.array, "dtype": self.dtype.str, **known}
+        return {**features_to_arrays(self.array), "dtype": self.dtype.str, **known}
 
     def sample(self, num_rows: int, seed: int) -> np.ndarray:
         """(min(num_rows, num_nodes), F): rows drawn without repetition, in the order of their nodes."""

@@ -57,6 +57,7 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
     "optimizations.spmm_order": ("width", "transform", "propagate"),
     "optimizations.cache_aggregation": ("auto", True, False),
     "optimizations.loss_rows_only": ("auto", True, False),
+    "optimizations.sparse_features": ("auto", True, False),
     "optimizations.offload": ("auto", "always", "never"),
     "train.table": ("short", "full"),
     "loader.split": ("even", "pagraph"),

@@ -48,6 +48,9 @@ class OptimizationConfig:
     """Multiply by the 0/1 pattern and scale rows before and after, instead of storing a value for each edge."""
     loss_rows_only: Union[bool, str] = MISSING
     """In training, compute the last layer only for the nodes that carry loss. ``auto`` and true: as above."""
+    sparse_features: Union[bool, str] = MISSING
+    """Multiply the features as a sparse matrix. ``auto``: where the model supports it, and few of them are not 0; true:
+    where the model supports it; false: never."""
     offload: str = MISSING
     """Keep A @ H0 in host memory and copy it to the device in chunks of rows, as it is multiplied: ``always``,
     ``never``, or ``auto``: if it would take more than half of a GPU's free memory."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from fullgnn.distributed import World, all_gather_objects
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.aligned import aligned_stride, like_rows, to_aligned
 from fullgnn.schemes.base import ShardedGraph
 from fullgnn.schemes.block import PropagatedInput
@@ -38,6 +39,8 @@ def offloads(choice: str, graph: ShardedGraph, world: World, num_kept: int = 1) 
     calls this and gets the same answer."""
     if choice != "auto" or world.device.type != "cuda":
         return choice == "always"
+    if isinstance(graph.features, SparseRows):
+        return False  # nothing of A @ H0 is kept
     assert isinstance(graph.features, Tensor)
     num_rows, width = graph.features.shape
     row_bytes = aligned_stride(world.device, width, graph.features.dtype) * graph.features.itemsize

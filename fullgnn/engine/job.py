@@ -18,6 +18,7 @@ from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.sharded import place_rows
 from fullgnn.errors import ConfigError, DataError, UnsupportedError
 from fullgnn.graph import Graph
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import set_spmm_order
@@ -112,9 +113,10 @@ def make_learner(cfg: Config, facts: NodeFacts, device: torch.device) -> Learner
     model = build_model(cfg, facts.num_features, task.num_outputs, device)
     check_goal(cfg, model)
     pairs = isinstance(task, LinkTask)
-    optimizations = applicable(cfg.optimizations, model, every_row=pairs)
-    dtype = getattr(torch, cfg.runtime.dtype)
-    needs = replace(needs_of(model, optimizations), pairs=pairs, dtype=dtype, codec=build_codec(cfg.codec))
+    codec, dtype = build_codec(cfg.codec), getattr(torch, cfg.runtime.dtype)
+    optimizations = applicable(cfg.optimizations, model, pairs, None if codec else facts)
+    sparse = optimizations.sparse_features is True
+    needs = replace(needs_of(model, optimizations), pairs=pairs, dtype=dtype, codec=codec, sparse=sparse)
     return Learner(model, task, optimizations, needs)
 
 
@@ -233,6 +235,8 @@ def make_input(
         if cache is not None and aggregation_key:
             return cached_aggregation(graph, kept, world, offload, cache, aggregation_key), optimizations
         return aggregate_features(graph, kept, world.device, offload), optimizations
+    if isinstance(graph.features, SparseRows):
+        return replace(graph, coded=None), optimizations
     assert isinstance(graph.features, torch.Tensor)
     features = to_aligned(graph.features, world.device) if graph.num_features else graph.features.to(world.device)
     features = features if optimizations.skip_input_gradient else features.requires_grad_()

@@ -9,14 +9,16 @@ import numpy as np
 from fullgnn.graph import remarks
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_names import names_from_arrays, names_to_arrays
+from fullgnn.graph.sparse_features import features_from_arrays, features_to_arrays
 
-_OTHERWISE = ("name", "remarks", "node_names")  # fields that are not one array each
+_OTHERWISE = ("name", "remarks", "node_names", "features")  # fields that are not one array each
 
 
 def graph_to_arrays(graph: Graph) -> dict[str, np.ndarray]:
     """All that the ``graph`` has, but for its name, as arrays of plain values; what is None is left out."""
     values = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name not in _OTHERWISE}
     found = {name: np.asarray(value) for name, value in values.items() if value is not None}
+    found |= features_to_arrays(graph.features)
     return found | names_to_arrays(graph.node_names) | remarks.to_arrays(graph.remarks)
 
 
@@ -27,5 +29,6 @@ def graph_from_arrays(arrays: Mapping[str, Any], name: str) -> Graph:
         DataError: the arrays are no graph.
     """
     values = {field.name: arrays[field.name] for field in fields(Graph) if field.name in arrays}
-    values |= {"node_names": names_from_arrays(arrays), "name": name, "remarks": remarks.from_arrays(arrays)}
+    values |= {"features": features_from_arrays(arrays), "node_names": names_from_arrays(arrays)}
+    values |= {"name": name, "remarks": remarks.from_arrays(arrays)}
     return Graph(**values)

@@ -138,7 +138,7 @@ def check_features(value: Any, num_nodes: int) -> np.ndarray:
             f"features has shape {features.shape} but the graph has {num_nodes} nodes: pass one row per node"
         )
     if not _is_mapped_half(features):
-        features = np.ascontiguousarray(features, dtype=_float_dtype(features, "features", integers=np.float32))
+        features = np.ascontiguousarray(features, dtype=features_dtype(features))
     if not _is_finite(features):
         raise DataError("features hold NaN or Inf: clean or impute them first")
     return features
@@ -161,17 +161,18 @@ def _is_finite(features: np.ndarray) -> bool:
     return all(bool(np.isfinite(block).all()) for block in blocks)
 
 
-def check_range(features: np.ndarray, dtype: Any, node_id: np.ndarray | None = None) -> None:
+def check_range(features: Any, dtype: Any, node_id: np.ndarray | None = None) -> None:
     """Refuse features that would become infinite as ``dtype``.
 
     Args:
+        features: (num_rows, F), an array or a sparse matrix.
         node_id: (num_rows,) the node of each row, for messages; None: its number.
     """
-    if np.can_cast(features.dtype, dtype) or not features.size:
+    if np.can_cast(features.dtype, dtype) or not features.size or 0 in features.shape:
         return
     limit = np.finfo(dtype).max
     if max(-features.min(), features.max()) > limit:
-        row, column = np.argwhere(np.abs(features) > limit)[0]
+        row, column = (places[0] for places in (abs(features) > limit).nonzero())
         node = row if node_id is None else node_id[row]
         raise DataError(
             f"feature {column} of node {node} is {features[row, column]:g}, beyond {np.dtype(dtype)}: scale the"
@@ -206,7 +207,16 @@ def check_masks(masks: dict[str, Any], labelled: np.ndarray | None, num_nodes: i
     return list(checked.values())
 
 
-def _float_dtype(array: np.ndarray, what: str, integers: type) -> type:
+def features_dtype(features: Any) -> type:
+    """The dtype in which a ``Graph`` keeps features, of an array or of a sparse matrix.
+
+    Raises:
+        DataError: they have more digits than float64.
+    """
+    return _float_dtype(features, "features", integers=np.float32)
+
+
+def _float_dtype(array: Any, what: str, integers: type) -> type:
     """The stored dtype: float64 for double precision, float32 for what fits it, ``integers`` for wider integers."""
     if array.dtype.kind == "f":
         if array.dtype.itemsize > 8:

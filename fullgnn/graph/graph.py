@@ -14,7 +14,6 @@ from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import DataError, one_line_errors
 from fullgnn.graph.checks import (
-    check_features,
     check_indices,
     check_indptr,
     check_masks,
@@ -31,6 +30,7 @@ from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_use
 from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names, names_of, names_to_arrays
 from fullgnn.graph.pyg import pyg_fields
 from fullgnn.graph.remarks import noted, of_lonely_nodes, to_arrays
+from fullgnn.graph.sparse_features import NodeFeatures, check_node_features, features_to_arrays, is_sparse
 
 if TYPE_CHECKING:
     import networkx
@@ -50,10 +50,10 @@ class Graph:
     """(num_nodes + 1,) int64, row starts."""
     indices: np.ndarray
     """(num_edges,) int32, sorted within a row, no duplicates."""
-    features: np.ndarray = None  # type: ignore[assignment]  # as all fields below: replaced in __post_init__
-    """(num_nodes, num_features) float32, or float64 if given so; dense; 0 columns for a graph without features. float16
-    stays float16 where it is mapped from a file (``numpy.load(..., mmap_mode="r")``), and is converted when it is
-    read."""
+    features: NodeFeatures = None  # type: ignore[assignment]  # as all fields below: replaced in __post_init__
+    """(num_nodes, num_features) float32, or float64 if given so; 0 columns for a graph without features. float16 stays
+    float16 where it is mapped from a file (``numpy.load(..., mmap_mode="r")``), and is converted when it is read. A
+    sparse matrix of scipy or torch is kept as ``scipy.sparse.csr_array``, see ``sparse_features.py``."""
     labels: np.ndarray = None  # type: ignore[assignment]
     """What the nodes are or have; the dtype of what is passed decides. Integers and booleans (num_nodes,) are classes,
     counted from 0, -1 if unknown, and are stored as int64. Integers and booleans (num_nodes, c) are several labels a
@@ -96,13 +96,14 @@ class Graph:
         indices = check_indices(self.indices, indptr)
         num_nodes = len(indptr) - 1
         weight = check_weight(self.weight, len(indices))
-        features = check_features(self.features, num_nodes)
+        features = check_node_features(self.features, num_nodes)
         labels, num_classes = check_labels(self.labels, num_nodes, int(self.num_classes))
         names = ("train_mask", "val_mask", "test_mask")
         labelled = is_labelled(labels)
         given = {name: getattr(self, name) for name in names}
         masks = check_masks(given, labelled if labelled.any() else None, num_nodes)
-        arrays = dict(zip(names, masks, strict=True), indptr=indptr, indices=indices, features=features, labels=labels)
+        arrays = dict(zip(names, masks, strict=True), indptr=indptr, indices=indices, labels=labels)
+        object.__setattr__(self, "features", features)
         for name, array in arrays.items():
             object.__setattr__(self, name, read_only(array))
         object.__setattr__(self, "weight", weight if weight is None else read_only(weight))
@@ -147,7 +148,7 @@ class Graph:
         parts = [
             f"{self.num_nodes} nodes" + ("" if self.num_users is None else f" ({self.num_users} users)"),
             f"{self.num_edges} stored edges" + ("" if self.weight is None else " with weights"),
-            f"{self.num_features or 'no'} features",
+            f"{self.num_features or 'no'} features" + ("" if isinstance(self.features, np.ndarray) else " (sparse)"),
             describe_labels(self.labels, self.num_classes),
         ]
         splits = {"train": self.train_mask, "val": self.val_mask, "test": self.test_mask}
@@ -246,9 +247,9 @@ class Graph:
             raise DataError(f"edge_index has shape {arcs.shape}: pass (2, E), sources above targets")
         if features is None and num_nodes is None:
             raise DataError("the number of nodes is not known: pass features or num_nodes")
-        features = None if features is None else to_numpy(features, "features")
-        count = len(features) if features is not None and num_nodes is None and features.ndim else num_nodes or 0
-        if features is not None and (features.ndim != 2 or len(features) != count):
+        features = None if features is None else features if is_sparse(features) else to_numpy(features, "features")
+        count = features.shape[0] if features is not None and num_nodes is None and features.ndim else num_nodes or 0
+        if features is not None and (features.ndim != 2 or features.shape[0] != count):
             raise DataError(f"features has shape {features.shape} but num_nodes is {count}: they must agree")
         if arcs.size and (arcs.min() < 0 or arcs.max() >= count):
             bad = arcs.min() if arcs.min() < 0 else arcs.max()
@@ -432,8 +433,8 @@ class Graph:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the graph to ``path``; ``dataset=npz dataset.path=...`` reads an identical graph.
 
-        The layout is gnn-benchmark's, with dense features and with masks. In that layout ``adj[u, v]`` is an arc
-        u -> v, so the file holds the transpose of ``adjacency()``.
+        The layout is gnn-benchmark's, with dense or sparse features and with masks. In that layout ``adj[u, v]`` is an
+        arc u -> v, so the file holds the transpose of ``adjacency()``.
 
         Raises:
             DataError: the file cannot be written.
@@ -448,6 +449,7 @@ class Graph:
         path.parent.mkdir(parents=True, exist_ok=True)
         given = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
         more: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
+        more |= features_to_arrays(self.features, "attr_matrix" if isinstance(self.features, np.ndarray) else "attr")
         more |= names_to_arrays(self.node_names) | to_arrays(self.remarks)
         if self.class_names is not None:
             more["class_names"] = np.array(self.class_names)
@@ -458,7 +460,6 @@ class Graph:
                 adj_indices=adj.indices,
                 adj_indptr=adj.indptr,
                 adj_shape=np.array(adj.shape),
-                attr_matrix=self.features,
                 labels=self.labels,
                 train_mask=self.train_mask,
                 val_mask=self.val_mask,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.labels import is_labelled
+from fullgnn.graph.sparse_features import NodeFeatures
 
 ROWS_PER_BLOCK = 1 << 14
 
@@ -82,12 +84,16 @@ def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed
     return _masks(len(labels), [train, rest[:num_val], rest[num_val:]])
 
 
-def normalize_rows(features: np.ndarray) -> np.ndarray:
+def normalize_rows(features: NodeFeatures) -> NodeFeatures:
     """Divide each row by its sum, as Kipf and Welling (2017) do with bags of words; a zero row stays zero."""
-    total = features.sum(axis=1, keepdims=True, dtype=np.float64)
+    total = np.asarray(features.sum(axis=1, dtype=np.float64)).reshape(-1)
     if (total < 0).any():
         raise DataError("normalize_features=true needs rows with sums >= 0: set dataset.normalize_features=false")
-    return features / np.where(total == 0, 1, total).astype(features.dtype)
+    divisor = np.where(total == 0, 1, total).astype(features.dtype)
+    if isinstance(features, np.ndarray):
+        return features / divisor[:, None]
+    of_entry = np.repeat(divisor, np.diff(features.indptr))
+    return csr_array((features.data / of_entry, features.indices, features.indptr), shape=features.shape)
 
 
 def _masks(num_nodes: int, parts: list[np.ndarray]) -> dict[str, Any]:

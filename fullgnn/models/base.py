@@ -40,6 +40,11 @@ class Model(torch.nn.Module):
                 " each node, or a dataset with features"
             )
 
+    @property
+    def reads_sparse_rows(self) -> bool:
+        """Whether the features may be ``SparseRows``: the model reads nothing but their products with its weights."""
+        return False
+
     def why_input_varies(self, dropout: float = 0.0) -> str:
         """Why the first layer reads more than products of A with constant features, and what to set; empty: it does
         not.

@@ -65,6 +65,11 @@ class GCNII(Model):
         self.dropouts = torch.nn.ModuleList(Dropout(dropout, number, seed) for number in range(1, num_layers + 2))
         self.num_blocks = num_layers
 
+    @property
+    def reads_sparse_rows(self) -> bool:
+        """See ``Model``."""
+        return self.embedding is None
+
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         node_id = blocks[0].source_id

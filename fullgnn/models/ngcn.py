@@ -78,6 +78,11 @@ class NGCN(Model):
         """A, if the input X is constant; otherwise None."""
         return self.propagation if self.dropout.p == 0 and self.embedding is None else None
 
+    @property
+    def reads_sparse_rows(self) -> bool:
+        """See ``Model``."""
+        return self.embedding is None
+
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         half = len(blocks) // 2

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.models.base import Model, check_sizes
 from fullgnn.nn import Linear
 from fullgnn.nn.linear import linear
@@ -52,15 +53,20 @@ class SGC(Model):
         """A, if the input X is constant; otherwise None."""
         return self.propagation if self.embedding is None else None
 
+    @property
+    def reads_sparse_rows(self) -> bool:
+        """See ``Model``."""
+        return self.embedding is None
+
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         if isinstance(x, PropagatedInput):
             return self.linear(x.rows(blocks[-1], self.propagation, self.num_blocks))
         h = self.with_embedding(x, blocks[0])
-        assert isinstance(h, Tensor)
+        assert isinstance(h, (Tensor, SparseRows))
         weight, bias = self.linear.weight, self.linear.bias
         narrower = self.spmm_order == "width" and weight.shape[0] < weight.shape[1]
-        if self.spmm_order == "propagate" or narrower:
+        if isinstance(h, Tensor) and (self.spmm_order == "propagate" or narrower):
             return self.linear(propagate(h, blocks, self.propagation))
         h = propagate(linear(h, weight), blocks, self.propagation)
         return h if bias is None else h + bias

@@ -128,6 +128,13 @@ class Stack(Model):
         """Whether the input may be ``InputRows``: nothing but a convolution that takes them reads it."""
         return self.input_propagation is not None and getattr(self.layers[0].conv, "reads_input_rows", False)
 
+    @property
+    def reads_sparse_rows(self) -> bool:
+        """See ``Model``: the first convolution has the attribute, and a skip connection multiplies by a matrix."""
+        first = self.layers[0]
+        multiplies = getattr(first.conv, "reads_sparse_rows", False) and not isinstance(first.skip, torch.nn.Identity)
+        return multiplies and self.embedding is None
+
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         h = self.dropout(self.with_embedding(x, blocks[0]), blocks[0].source_id)

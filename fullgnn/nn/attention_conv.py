@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import EdgeSet
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.nn.dropout import Dropout
 from fullgnn.schemes.block import Block
 
@@ -30,6 +31,7 @@ class AttentionConv(torch.nn.Module):
     """
 
     states_edge_reads = True  # by ``Movements.edge_pass``, for the planner
+    reads_sparse_rows = True  # see ``Stack``
 
     def __init__(
         self,
@@ -54,11 +56,11 @@ class AttentionConv(torch.nn.Module):
         """Draw the parameters of the layer but b, for heads of ``per_head`` columns."""
         raise NotImplementedError
 
-    def attend(self, x: Tensor, block: Block) -> Tensor:
+    def attend(self, x: Tensor | SparseRows, block: Block) -> Tensor:
         """Return the weighted sums of the neighbours' rows: (num_own_targets, K * D)."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, block: Block) -> Tensor:
+    def forward(self, x: Tensor | SparseRows, block: Block) -> Tensor:
         """Return Z."""
         out = self.attend(x, block)
         if not self.concat:

@@ -1,8 +1,11 @@
 """Dropout whose mask does not depend on how the run is distributed over ranks."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import dropout
 from fullgnn.kernels.epilogue.activation import Activation
@@ -27,10 +30,15 @@ class Dropout(torch.nn.Module):
         # A tensor on the model's device, so that a captured CUDA graph reads the current epoch at every replay.
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64), persistent=False)
 
-    def forward(self, x: Tensor, node_id: Tensor) -> Tensor:
-        """Map (num_local_nodes, F) ``x``, whose rows have the original ids ``node_id``, to (num_local_nodes, F)."""
+    def forward(self, x: Any, node_id: Tensor) -> Any:
+        """Map (num_local_nodes, F) ``x``, whose rows have the original ids ``node_id``, to (num_local_nodes, F).
+
+        Sparse rows stay sparse.
+        """
         if not self.training or self.p == 0:
             return x
+        if isinstance(x, SparseRows):
+            return x.dropout(Mask(node_id, self.p, self.seed, self.epoch, self.layer))
         return dropout(x, node_id, self.p, self.seed, self.epoch, self.layer)
 
     def mask(self, node_id: Tensor) -> Mask | None:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.nn.attention import Attention
 from fullgnn.nn.attention_conv import AttentionConv
 from fullgnn.nn.linear import glorot, linear
@@ -25,7 +26,7 @@ class GATConv(AttentionConv):
         self.att_source = torch.nn.Parameter(glorot(self.heads, per_head, generator))
         self.att_target = torch.nn.Parameter(glorot(self.heads, per_head, generator))
 
-    def attend(self, x: Tensor, block: Block) -> Tensor:
+    def attend(self, x: Tensor | SparseRows, block: Block) -> Tensor:
         """See ``AttentionConv``."""
         by_head = self.weight.unflatten(1, (self.heads, -1))
         logits = [(by_head * vector).sum(-1) for vector in (self.att_source, self.att_target)]

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.nn.attention_conv import AttentionConv
 from fullgnn.nn.dynamic_attention import DynamicAttention
 from fullgnn.nn.linear import Linear, glorot
@@ -28,7 +29,7 @@ class GATv2Conv(AttentionConv):
         self.target = Linear(in_channels, self.heads * per_head, generator, bias)
         self.att_vector = torch.nn.Parameter(glorot(self.heads, per_head, generator))
 
-    def attend(self, x: Tensor, block: Block) -> Tensor:
+    def attend(self, x: Tensor | SparseRows, block: Block) -> Tensor:
         """See ``AttentionConv``."""
         attention = DynamicAttention(self.edge_set, self.heads, self.slope, self.attention_dropout)
-        return attention(self.source(x), self.target(block.at_targets(x)), self.att_vector, block)
+        return attention(self.source(x), self.target.at_targets(x, block), self.att_vector, block)

@@ -15,6 +15,7 @@ from fullgnn.kernels.dense.dense import (
     matmul_nt,
     weight_gradient,
 )
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.schemes.block import Block, FusedProduct, Input, InputRows, PropagatedInput, copied
@@ -50,7 +51,7 @@ class GCNConv(torch.nn.Module):
     """
 
     fuses_activation = True  # see ``Layer``
-    reads_input_rows = True  # see ``Stack``
+    reads_input_rows = reads_sparse_rows = True  # see ``Stack``
     spmm_order = "width"
 
     def __init__(
@@ -73,6 +74,8 @@ class GCNConv(torch.nn.Module):
         if isinstance(x, PropagatedInput):
             return linear(x.rows(block, self.propagation), weight, bias, activation)
         product = block.product(self.propagation)
+        if isinstance(x, SparseRows):  # A X has more entries than X, so X W comes first
+            return _Propagate.apply(linear(x, weight), bias, product, activation)
         f, g = weight.shape
         first = self.propagates_first(x, block)
         if first is None:
@@ -105,6 +108,32 @@ def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
     for module in model.modules():
         if hasattr(module, "spmm_order"):
             module.spmm_order = spmm_order  # type: ignore[assignment]
+
+
+class _Propagate(torch.autograd.Function):
+    """The activation of A Y + b."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, bias: Tensor | None, product: FusedProduct, activation: Activation) -> Tensor:
+        z = product.multiply(y.detach(), activation.epilogue(bias))
+        ctx.save_for_backward(z if activation.relu else None)
+        ctx.product, ctx.scale = product, activation.scale
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (output,) = ctx.saved_tensors
+        grad_y, grad_bias = _gradient_of_product(ctx.product, grad, output, ctx.scale)
+        return grad_y, grad_bias if ctx.needs_input_grad[1] else None, None, None
+
+
+def _gradient_of_product(
+    product: FusedProduct, grad: Tensor, output: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """A^T G' and the column sums of G', from the gradient of the activation of A Y + b; see ``linear_gradients``."""
+    row_scale = product.multiply_t.input_scale if fuses_scale(grad) else None
+    masked, sums = activation_gradients(grad, output, scale, row_scale)
+    return product.multiply_t(masked, scaled=row_scale is not None), sums
 
 
 class _Convolve(torch.autograd.Function):
@@ -140,9 +169,7 @@ class _Convolve(torch.autograd.Function):
             grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=needs_grad_x)
             grad_x = None if masked is None else matmul_nt(ctx.product.multiply_t(masked), weight)
         else:
-            scale = ctx.product.multiply_t.input_scale if fuses_scale(grad) else None
-            masked, grad_bias = activation_gradients(grad, output, ctx.scale, scale)
-            propagated = ctx.product.multiply_t(masked, scaled=scale is not None)
+            propagated, grad_bias = _gradient_of_product(ctx.product, grad, output, ctx.scale)
             grad_weight = weight_gradient(x, propagated)
             grad_x = matmul_nt(propagated, weight) if needs_grad_x else None
         return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None, None, None

@@ -32,6 +32,7 @@ class GINConv(torch.nn.Module):
     """
 
     fuses_activation = True  # see ``Layer``
+    reads_sparse_rows = True  # see ``Stack``
     spmm_order = "width"
 
     def __init__(
@@ -62,7 +63,7 @@ class GINConv(torch.nn.Module):
         if isinstance(x, PropagatedInput):
             own, neighbors = (x.rows(block, self.propagation, power) for power in (0, 1))
             h = self._sum(linear(neighbors, weight, bias), linear(own, weight))
-        elif self._propagates_first(x, block):
+        elif isinstance(x, Tensor) and self._propagates_first(x, block):
             h = linear(self._sum(block.product(self.propagation).spmm(x), block.at_targets(x)), weight, bias)
         else:
             transformed = linear(x, weight)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear
@@ -52,18 +53,23 @@ class Layer(torch.nn.Module):
             return self.conv(x, block, Activation(relu, mask))
         h = self.conv(x, block)
         if self.skip is not None:
-            h = h + self.skip(self._own_rows(x, block))
+            h = h + self._skipped(x, block)
         if self.norm is not None:
             h = self.norm(h, block)
         if self.activation is not None:
             h = self.activation(h)
         return h if self.dropout is None else self.dropout(h, block.own_id)
 
-    def _own_rows(self, x: Input, block: Block) -> Tensor | HostRows:
-        """The rows of the input at the targets, of which a ``Linear`` reads one chunk after the other from the host."""
+    def _skipped(self, x: Input, block: Block) -> Tensor:
+        """The skip connection of the input at the targets. A ``Linear`` reads one chunk after the other from the
+        host."""
+        assert self.skip is not None
+        if isinstance(x, SparseRows):
+            assert isinstance(self.skip, Linear)  # see ``Stack.reads_sparse_rows``
+            return self.skip.at_targets(x, block)
         if isinstance(x, Tensor):
-            return block.at_targets(x)
+            return self.skip(block.at_targets(x))
         if isinstance(x, InputRows):
-            return x.copied(block.target_index)
+            return self.skip(x.copied(block.target_index))
         rows = x.rows(block, x.propagation, 0)
-        return rows.on_device() if isinstance(rows, HostRows) and not isinstance(self.skip, Linear) else rows
+        return self.skip(rows.on_device() if isinstance(rows, HostRows) and not isinstance(self.skip, Linear) else rows)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
 from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.dense.sparse_rows import SparseRows, sparse_linear
 from fullgnn.kernels.dense.streamed import streamed_linear
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.schemes.block import Block
@@ -23,18 +24,26 @@ class Linear(torch.nn.Module):
     """
 
     fuses_activation = True  # see ``Layer``
+    reads_sparse_rows = True  # see ``Stack``
 
     def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, bias: bool = True):
         super().__init__()
         self.weight = torch.nn.Parameter(glorot(in_channels, out_channels, generator))
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
-    def forward(self, x: Tensor | HostRows, block: Block | None = None, activation: Activation = IDENTITY) -> Tensor:
+    def forward(
+        self, x: Tensor | HostRows | SparseRows, block: Block | None = None, activation: Activation = IDENTITY
+    ) -> Tensor:
         """Map (n, in_channels) to (n, out_channels).
 
         A dense layer reads no neighbours and does not use ``block``, which is here since ``Layer`` passes it.
         """
         return linear(x, self.weight, self.bias, activation)
+
+    def at_targets(self, x: Tensor | SparseRows, block: Block) -> Tensor:
+        """Map the rows of ``x`` at the targets of ``block``: (num_sources, f) to (num_own_targets, g). Of sparse rows,
+        the results of all are computed, and those of the targets taken."""
+        return block.at_targets(self(x)) if isinstance(x, SparseRows) else self(block.at_targets(x))
 
 
 def glorot(in_channels: int, out_channels: int, generator: torch.Generator, num: int | None = None) -> Tensor:
@@ -52,11 +61,13 @@ def glorot(in_channels: int, out_channels: int, generator: torch.Generator, num:
 
 
 def linear(
-    x: Tensor | HostRows, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY
+    x: Tensor | HostRows | SparseRows, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY
 ) -> Tensor:
     """Return ``activation`` of X W + b, differentiable; X is (n, f), W is (f, g), b is (g,), the result is (n, g)."""
     if isinstance(x, HostRows):
         return streamed_linear(x, weight, bias, activation)
+    if isinstance(x, SparseRows):
+        return sparse_linear(x, weight, bias, activation)
     return _Linear.apply(x, weight, bias, activation)
 
 

@@ -62,6 +62,7 @@ class PowersConv(torch.nn.Module):
             if self.shared_input:
                 y = linear(x, torch.cat(self._shared_weights(), dim=1))
             else:
+                assert isinstance(x, Tensor)  # the features are shared by all branches
                 by_branch = x.unflatten(1, (len(self.weight), -1)).transpose(0, 1)
                 y = torch.bmm(by_branch, self.weight).transpose(0, 1).flatten(1)
             z = propagate_powers(y.chunk(self.num_powers, dim=1), blocks, self.propagation)

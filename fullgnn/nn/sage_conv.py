@@ -5,12 +5,13 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.neighbor_max import neighbor_max
-from fullgnn.schemes.block import Block, Input, PropagatedInput, copied
+from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput, copied
 
 AGGREGATIONS = ("mean", "max")
 MEAN = Propagation("row", self_loops=False, without_sums="model.aggregation=max")
@@ -58,12 +59,17 @@ class SAGEConv(torch.nn.Module):
             raise ConfigError(f"model.aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
         self.root = Linear(in_channels, out_channels, generator, bias=False)
 
+    @property
+    def reads_sparse_rows(self) -> bool:
+        """See ``Stack``: the maximum reads the rows of the neighbours themselves."""
+        return isinstance(self.neighbors, GCNConv)
+
     def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
         neighbors = self.neighbors
         if (
             isinstance(neighbors, GCNConv)
-            and not isinstance(x, PropagatedInput)
+            and not isinstance(x, (PropagatedInput, SparseRows))
             and neighbors.propagates_first(x, block)
         ):
             # One dense product for both: A H and H stand side by side.
@@ -73,9 +79,9 @@ class SAGEConv(torch.nn.Module):
             if found is not None:
                 return found
             return linear(product.spmm_beside(copied(x), block), weight, neighbors.bias, activation)
-        return activate(self._sum(x if isinstance(x, PropagatedInput) else copied(x), block), activation)
+        return activate(self._sum(x.copied() if isinstance(x, InputRows) else x, block), activation)
 
-    def _sum(self, x: Tensor | PropagatedInput, block: Block) -> Tensor:
+    def _sum(self, x: Tensor | PropagatedInput | SparseRows, block: Block) -> Tensor:
         """Return Z."""
         if isinstance(self.neighbors, GCNConv):
             of_neighbors = self.neighbors(x, block)
@@ -84,5 +90,4 @@ class SAGEConv(torch.nn.Module):
         else:
             assert isinstance(x, Tensor) and self.edge_set is not None
             of_neighbors = self.neighbors(neighbor_max(x, block, self.edge_set))
-        assert isinstance(x, Tensor)
-        return of_neighbors + self.root(block.at_targets(x))
+        return of_neighbors + self.root.at_targets(x, block)

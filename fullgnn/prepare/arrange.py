@@ -11,9 +11,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fullgnn.codecs import NOTHING, Features, State, Told, build_codec, encoded, num_bytes, packed
 from fullgnn.config import Config, build
@@ -21,6 +23,7 @@ from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
 from fullgnn.graph.links import LinkPairs
 from fullgnn.graph.remarks import noted
+from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows, TakenRows
@@ -146,10 +149,10 @@ class _Arranged:
         masks = graph.train_mask, graph.val_mask, graph.test_mask
         make: dict[str, Callable[[], Any]] = {
             "node_id": lambda: nodes,
-            "features": lambda: TakenRows(graph.features if self.encoded is None else self.encoded[0], nodes),
             "labels": lambda: graph.labels[nodes],
             "masks": lambda: np.stack([mask[nodes] for mask in masks]),
         }
+        make |= _feature_makers(graph.features if self.encoded is None else self.encoded[0], nodes)
         for prefix, rows in (("", self.rows), ("columns_", self.columns)):
             if rows is not None:
                 make |= _makers(prefix, self._slice(rows, number))
@@ -193,6 +196,21 @@ def _constant(array: np.ndarray) -> Callable[[], np.ndarray]:
 def _makers(prefix: str, rows: StoredRows) -> dict[str, Callable[[], np.ndarray]]:
     arrays = {"indptr": rows.indptr, "indices": rows.indices, "weight": rows.weight}
     return {f"{prefix}{name}": _constant(array) for name, array in arrays.items() if array is not None}
+
+
+def _feature_makers(features: NodeFeatures, nodes: np.ndarray) -> dict[str, Callable[[], Any]]:
+    """The arrays of the features of some ``nodes``; of sparse ones, the rows are picked once for all arrays."""
+    if isinstance(features, np.ndarray):
+        return {"features": lambda: TakenRows(features, nodes)}
+
+    @cache
+    def picked() -> csr_array:
+        return features[nodes]
+
+    def array(name: str) -> Callable[[], np.ndarray]:
+        return lambda: features_to_arrays(picked())[name]
+
+    return {name: array(name) for name in features_to_arrays(features)}
 
 
 def _pair_makers(links: LinkPairs, nodes: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from fullgnn.errors import DataError, quoted
+from fullgnn.graph.sparse_features import PARTS
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LISTS, SHARED
 
-_ALWAYS = ("node_id", "features", "labels", "masks", "indptr", "indices", "reads", "reads_train")
+_ALWAYS = ("node_id", "labels", "masks", "indptr", "indices", "reads", "reads_train")
 
 
 def check_facts(facts: GraphFacts) -> None:
@@ -55,6 +56,11 @@ def check_facts(facts: GraphFacts) -> None:
     nodes.labels.check()
 
 
+def is_sparse(facts: GraphFacts) -> bool:
+    """Whether the parts keep the features as sparse matrices."""
+    return facts.nodes.sparse and not facts.encoded_dtype
+
+
 def check_names(names: Iterable[str], facts: GraphFacts) -> None:
     """Refuse a part that lacks an array which the ``facts`` ask for. A machine that holds a part for others has its
     ``SHARED`` arrays alone.
@@ -63,6 +69,7 @@ def check_names(names: Iterable[str], facts: GraphFacts) -> None:
         DataError: one line that names the array.
     """
     names, needed = set(names), [*_ALWAYS]
+    needed += [f"features_{part}" for part in (*PARTS, "shape")] if is_sparse(facts) else ["features"]
     prefixes = ["", *([] if facts.symmetric else ["columns_"])]
     needed += [f"{prefix}weight" for prefix in prefixes if facts.weighted]
     if not facts.symmetric:
@@ -91,9 +98,14 @@ def check_array(name: str, array: np.ndarray, facts: GraphFacts, part: int, num_
     nnz = int((rows[part] if base == name else rows[:, part]).sum())
     listed = name.rpartition("_")[0] in LISTS
     length = nnz if num_listed is None else num_listed
+    num_features = facts.nodes.num_features
     expected: dict[str, tuple[str, tuple[int, ...] | None]] = {
         "node_id": ("int64", (n,)),
-        "features": (facts.encoded_dtype or "float", (n, facts.encoded_width or facts.nodes.num_features)),
+        "features": (facts.encoded_dtype or "float", (n, facts.encoded_width or num_features)),
+        "features_indptr": ("int64", (n + 1,)),
+        "features_shape": ("int64", (2,)),
+        "features_indices": ("int32", None if num_listed is None else (num_listed,)),
+        "features_data": ("float", None),
         "state": ("uint8", None),
         "masks": ("bool", (3, n)),
         "indptr": ("int64", (n + 1,)),
@@ -114,11 +126,16 @@ def check_array(name: str, array: np.ndarray, facts: GraphFacts, part: int, num_
         raise DataError(f"it holds {quoted(array.dtype)}")
     if array.shape != (shape if shape is not None else (array.size,)):
         raise DataError(f"it has the shape {quoted(array.shape)}")
-    if key == "indptr" and (array[0] != 0 or array[-1] != length or (array[1:] < array[:-1]).any()):
+    starts = key in ("indptr", "features_indptr")
+    if starts and (array[0] != 0 or array[-1] != length or (array[1:] < array[:-1]).any()):
         raise DataError("it does not rise from 0 to the number of entries")
     if key in ("node_id", "indices", "reads", "reads_train", "ids") and array.size:
         if array.min() < 0 or array.max() >= num_nodes:
             raise DataError("it names nodes that the graph does not have")
+    if key == "features_shape" and array.tolist() != [n, num_features]:
+        raise DataError(f"it is {array.tolist()}")
+    if key == "features_indices" and array.size and (array.min() < 0 or array.max() >= num_features):
+        raise DataError("it names columns that the features do not have")
     if key in ("reads", "reads_train") and (array[1:] <= array[:-1]).any():
         raise DataError("it does not rise")
     if key == "labels" and array.dtype.kind == "i" and array.size:

@@ -1,6 +1,7 @@
 """What every rank knows of a prepared graph, however large the graph is."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -12,12 +13,17 @@ from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
 from fullgnn.graph.remarks import known
+from fullgnn.graph.sparse_features import density, elements
 from fullgnn.partition import Partition
 from fullgnn.reorder.two_level import UsedMethods
 from fullgnn.storage.fields import of_fields
 
 SAMPLE = 1 << 20
 """How many elements of a large array a ``Fingerprint`` reads."""
+
+
+def _step(size: int) -> int:
+    return -(-size // SAMPLE) or 1
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,10 @@ class Fingerprint:
             arrays.append(np.array([graph.num_users]))
         arrays += [links for links in (graph.val_links, graph.test_links) if links is not None]
         for array in arrays:
-            flat = np.empty(0) if array is None else array.reshape(-1)
-            digest.update(f"{flat.dtype.str} {len(flat)} ".encode())
-            digest.update(np.ascontiguousarray(flat[:: -(-len(flat) // SAMPLE) or 1]).view(np.uint8).data)
+            array = np.empty(0) if array is None else array
+            size = math.prod(array.shape)
+            digest.update(f"{array.dtype.str} {size} ".encode())
+            digest.update(np.ascontiguousarray(elements(array, _step(size))).view(np.uint8).data)
         sizes = graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes
         return cls(*sizes, digest.hexdigest())
 
@@ -56,12 +63,23 @@ class NodeFacts:
     fingerprint: Fingerprint
     has_labels: bool  # whether a node of the split has a label
     links: LinkFacts | None = None  # None: the task does not find links
+    sparse: bool = False  # whether the features are kept as a sparse matrix
+    density: float = 1.0  # share of the features that are not 0; of large dense ones, among ``SAMPLE`` numbers
 
     @classmethod
     def of(cls, graph: Graph, links: LinkFacts | None = None) -> "NodeFacts":
         split = graph.train_mask | graph.val_mask | graph.test_mask
         has_labels = bool((split & is_labelled(graph.labels)).any())
-        return cls(graph.name, graph.num_features, graph.label_facts(), Fingerprint.of(graph), has_labels, links)
+        return cls(
+            graph.name,
+            graph.num_features,
+            graph.label_facts(),
+            Fingerprint.of(graph),
+            has_labels,
+            links,
+            not isinstance(graph.features, np.ndarray),
+            density(graph.features, _step(math.prod(graph.features.shape))),
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,11 @@ FORMAT = 1
 """Version of the format: increase it when the files, or what they mean, change."""
 
 LAYOUT = "layout.json"
-LISTED = tuple(f"{name}_ids.npy" for name in LISTS)
+LISTED = {f"{name}_indptr": f"{name}_ids.npy" for name in LISTS} | {
+    "features_indptr": "features_indices.npy",
+    "features_indices": "features_data.npy",
+}
+"""By the name of an array, the file whose length it must agree with."""
 _CHECKSUM = "checksum"  # key of layout.json: of all its other values
 _DAMAGED = "the prepared graph is damaged: "
 _SMALL = 1 << 20  # bytes of a file that is read instead of mapped
@@ -157,8 +161,8 @@ def _reader(
             raise _damaged(file, f"{num_bytes} bytes instead of {size}" if num_bytes != size else "checksum")
 
     def checked(array: np.ndarray) -> np.ndarray:
-        listed = file.with_name(f"{name.removesuffix('indptr')}ids.npy")
-        num_listed = _num_rows(listed) if name.endswith("_indptr") and listed.name in LISTED else None
+        listed = file.with_name(LISTED[name]) if name in LISTED else None
+        num_listed = None if listed is None else _num_rows(listed)
         check_array(name, array, facts, part, num_listed)
         return array
 

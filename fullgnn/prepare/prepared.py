@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from fullgnn.codecs import State, unpacked
 from fullgnn.graph.csr import ones
 from fullgnn.graph.links import Lists
+from fullgnn.graph.sparse_features import features_from_arrays
 from fullgnn.prepare.facts import GraphFacts
 
 
@@ -98,9 +99,9 @@ class Part:
         return self._rows("columns_") if "columns_indptr" in self.arrays else None
 
     @property
-    def features(self) -> np.ndarray | TakenRows:
-        """(num_rows, num_features), of the dtype of ``Graph.features``; or (num_rows, W), encoded."""
-        return self.arrays["features"]
+    def features(self) -> np.ndarray | TakenRows | csr_array:
+        """(num_rows, num_features), dense or sparse, of the dtype of ``Graph.features``; or (num_rows, W), encoded."""
+        return features_from_arrays(self.arrays)
 
     @property
     def codec_state(self) -> State | None:
@@ -162,6 +163,9 @@ class LazyArrays(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         return self._make[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._make  # the mixin would make the array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._make)

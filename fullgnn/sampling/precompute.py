@@ -15,6 +15,7 @@ from fullgnn.engine.blocks import input_powers, input_propagation
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, Propagation, row_sums
 from fullgnn.graph.normalize import normalized_entries, with_self_loops
+from fullgnn.graph.sparse_features import to_dense
 from fullgnn.schemes.block import Block, PropagatedInput
 
 COLUMNS_AT_ONCE = 64
@@ -46,7 +47,7 @@ class Precomputed:
 
     def rows(self, graph: Graph, dtype: str) -> np.ndarray:
         """(num_nodes, len(powers) F), C-contiguous, of ``dtype``: the products, which are summed in float64."""
-        x, number = np.ascontiguousarray(graph.features, dtype=dtype), len(self.powers)
+        x, number = to_dense(graph.features, dtype), len(self.powers)
         matrix = graph.adjacency(np.float64)
         sums = None
         if self.propagation.needs_row_sums:

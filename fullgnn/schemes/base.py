@@ -17,7 +17,7 @@ from fullgnn.codecs import Codec
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.schemes.block import Block, Input, PropagatedInput
+from fullgnn.schemes.block import Block, Input
 from fullgnn.schemes.coded import CodedFeatures
 
 
@@ -32,6 +32,7 @@ class Needs:
     pairs: bool = False  # whether a rank gets the ``RowPairs`` of its rows, for a task that finds links
     dtype: torch.dtype = torch.float32  # of features and of the entries that are multiplied
     codec: Codec | None = None  # that decodes the features; None: they are as they are
+    sparse: bool = False  # whether the features are ``SparseRows``
 
     @property
     def self_loops(self) -> bool:
@@ -81,7 +82,7 @@ class ShardedGraph:
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        features = self.features.tensors() if isinstance(self.features, PropagatedInput) else [self.features]
+        features = [self.features] if isinstance(self.features, Tensor) else self.features.tensors()
         blocks = [self.block] if self.loss_block is None else [self.block, self.loss_block]
         held = [tensor for block in blocks for tensor in block.tensors()]
         held += [] if self.block.buffers is None else self.block.buffers.tensors()

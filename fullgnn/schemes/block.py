@@ -16,6 +16,7 @@ from torch import Tensor
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
@@ -403,9 +404,10 @@ def copied(x: Tensor | InputRows) -> Tensor:
     return x if isinstance(x, Tensor) else x.copied()
 
 
-Input = Tensor | PropagatedInput | InputRows
-"""What the first layer of a model reads: the rows of the features, what is kept of them, or where they lie. Only a
-model whose attribute ``reads_input_rows`` is True gets ``InputRows``."""
+Input = Tensor | PropagatedInput | InputRows | SparseRows
+"""What the first layer of a model reads: the rows of the features, dense or sparse, what is kept of them, or where they
+lie. Only a model whose attribute ``reads_input_rows`` is True gets ``InputRows``, and only one whose attribute
+``reads_sparse_rows`` is True gets ``SparseRows``."""
 
 
 class _SpMM(torch.autograd.Function):

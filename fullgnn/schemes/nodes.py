@@ -4,12 +4,17 @@ A scheme differs from another one in the blocks of the matrix. Features, labels 
 holds.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from fullgnn.codecs import load
 from fullgnn.graph.checks import check_range
 from fullgnn.graph.links import LinkFacts, Lists
+from fullgnn.graph.sparse_features import NodeFeatures, features_from_arrays, features_to_arrays, to_dense
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LISTS, Part
 from fullgnn.schemes.base import Needs, RowPairs, ShardedGraph
@@ -32,21 +37,26 @@ def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
     pairs = _pair_arrays(part, rows) if needs.pairs else {}
     features, node_id = _features(part, rows, needs), part.node_id[rows]
     check_range(features, numpy_dtype(needs.dtype), node_id)
+    features = features.astype(numpy_dtype(needs.dtype), copy=False)
     return pairs | {
         "node_id": np.array(node_id),
-        "features": features.astype(numpy_dtype(needs.dtype), copy=False),
+        **features_to_arrays(features),
         "labels": np.array(part.labels[rows]),
         "masks": np.array(part.masks[:, rows]),
     }
 
 
-def _features(part: Part, rows: slice, needs: Needs) -> np.ndarray:
-    """The features of some ``rows``, decoded if a codec has encoded them."""
+def _features(part: Part, rows: slice, needs: Needs) -> NodeFeatures:
+    """The features of some ``rows``, decoded if a codec has encoded them; sparse if ``needs`` say so."""
     if needs.codec is None:
-        return part.features[rows]
+        found = part.features[rows]
+        if isinstance(found, np.ndarray):
+            return csr_array(found) if needs.sparse else found
+        return found if needs.sparse else to_dense(found, numpy_dtype(needs.dtype))
     if state := part.codec_state:
         load(needs.codec, state)
-    return needs.codec.decode(torch.from_numpy(np.ascontiguousarray(part.features[rows])), needs.dtype).numpy()
+    encoded: Any = part.features[rows]
+    return needs.codec.decode(torch.from_numpy(np.ascontiguousarray(encoded)), needs.dtype).numpy()
 
 
 def _pair_arrays(part: Part, rows: slice) -> Arrays:
@@ -67,16 +77,18 @@ def _row_pairs(facts: LinkFacts, arrays: Arrays) -> RowPairs:
 def sharded_graph(
     facts: GraphFacts, needs: Needs, arrays: Arrays, block: Block, loss_block: Block | None = None
 ) -> ShardedGraph:
-    """The part of this rank, from its blocks and its ``node_arrays``. The features stay on the host."""
-    labels, masks = (torch.from_numpy(arrays[name]).to(block.source_id.device) for name in ("labels", "masks"))
-    features, links = torch.from_numpy(arrays["features"]), facts.nodes.links
+    """The part of this rank, from its blocks and its ``node_arrays``. Dense features stay on the
+    host."""
+    found, links, device = features_from_arrays(arrays), facts.nodes.links, block.source_id.device
+    features = SparseRows.of(found, needs.dtype, device) if needs.sparse else torch.from_numpy(found)
+    labels, masks = (torch.from_numpy(arrays[name]).to(device) for name in ("labels", "masks"))
     return ShardedGraph(
         block=block,
         loss_block=loss_block,
         features=features,
         labels=labels,
         masks=masks,
-        num_features=features.shape[1],
+        num_features=found.shape[1],
         num_classes=facts.num_classes,
         num_split_nodes=facts.num_split_nodes,
         pairs=_row_pairs(links, arrays) if needs.pairs and links is not None else None,

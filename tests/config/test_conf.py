@@ -71,6 +71,7 @@ KEYS = {
     "optimizations.skip_input_gradient": bool,
     "optimizations.fold_normalization": bool,
     "optimizations.loss_rows_only": str,
+    "optimizations.sparse_features": str,
     "optimizations.offload": str,
     "reorder.scope": str,
     "reorder.num_blocks": NoneType,

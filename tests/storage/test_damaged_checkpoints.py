@@ -166,7 +166,7 @@ def test_version_0_1_is_read_with_the_same_bits() -> None:
         _assert_equal(load(file), torch.load(file, weights_only=True))
     files.check(EPOCH)
     again, opened = arranged(settings(), 1), open_folder(BEFORE / "prepared")
-    assert opened.facts.nodes == again.facts.nodes
+    assert opened.facts.nodes == replace(again.facts.nodes, density=1.0)  # version 0.1 did not count it
     for name, array in again.part(0).arrays.items():
         assert np.array_equal(opened.part(0).arrays[name], array[:]), name
 

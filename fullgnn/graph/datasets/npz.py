@@ -17,16 +17,17 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.errors import MAX_QUOTED, ConfigError, DataError, quoted
-from fullgnn.graph.checks import check_features, first_line
+from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
-from fullgnn.graph.datasets.sparse import checked_csr, dense
+from fullgnn.graph.datasets.sparse import checked_csr
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.node_data import normalize_rows, random_split
 from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays
 from fullgnn.graph.remarks import from_arrays
+from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
 from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
 
 SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
@@ -88,7 +89,7 @@ def load(
         features = arrays.features(adj.shape[0])
         labels, num_classes = check_labels(given, adj.shape[0], num_classes)
         if normalize_features and features is not None:
-            features = normalize_rows(check_features(features, adj.shape[0]))
+            features = normalize_rows(check_node_features(features, adj.shape[0]))
         masks: dict[str, Any] = {key: arrays[key] for key in MASKS if key in arrays}
         noted = from_arrays(arrays)
         of_train_graph = contents_of(contents, path) is not None
@@ -298,14 +299,14 @@ class _Arrays:
         except ValueError as error:
             raise DataError(f"{self.file}: {prefix}_* is no CSR matrix ({first_line(error)}): {self.cure}") from error
 
-    def features(self, num_nodes: int) -> np.ndarray | None:
+    def features(self, num_nodes: int) -> NodeFeatures | None:
         """The features, sparse or dense, of ``num_nodes`` nodes; None if the file has none."""
         if "attr_data" not in self:
             return self.optional("attr_matrix")
         rows, _ = shape = self.shape("attr")
         if rows != num_nodes:
             raise DataError(f"features has shape {shape} but the graph has {num_nodes} nodes: pass one row per node")
-        return dense(self.sparse("attr"), f"{self.file}: attr_*, {shape[0]} rows and {shape[1]} columns,", self.cure)
+        return self.sparse("attr")
 
 
 def _reason(error: Exception) -> str:

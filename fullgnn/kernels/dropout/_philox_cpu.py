@@ -38,6 +38,35 @@ def dropout_cpu(
     parallel_for(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), chunks)
 
 
+def drop_entries_cpu(
+    values: np.ndarray,
+    row: np.ndarray,
+    column: np.ndarray,
+    node_id: np.ndarray,
+    out: np.ndarray,
+    threshold: int,
+    scale: float,
+    key: tuple[int, int],
+    epoch: int,
+    layer: int,
+) -> None:
+    """Write to ``out`` what ``dropout_cpu`` makes of (nnz,) ``values`` at these rows and columns.
+
+    Args:
+        values, out: (nnz,) float32 or float64.
+        row, column: (nnz,) int32.
+        node_id: (num_rows,) int64 GLOBAL original ids, below 2^32.
+        threshold, key, epoch, layer: unsigned 32-bit integers.
+    """
+    number = values.dtype.type
+    constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
+    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if len(values) >= PARALLEL_ELEMENTS else 1
+    chunks = even_slices(len(values), num_chunks)
+    parallel_for(
+        lambda some: _drop_entries(values[some], row[some], column[some], node_id, out[some], *constants), chunks
+    )
+
+
 @numba.njit(inline="always")
 def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
     """The ten rounds of Philox, on 32-bit words in 64-bit lanes: a vectorised product is one widening multiply."""
@@ -51,6 +80,25 @@ def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
         )
         key_0, key_1 = (key_0 + WEYL_0) & LOW, (key_1 + WEYL_1) & LOW
     return counter_0, counter_1, counter_2, counter_3
+
+
+@numba.njit(cache=True, nogil=True)
+def _drop_entries(values, row, column, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer):
+    """Process the entries in tiles. The counters of a tile are written first, so that its rounds are vectorised."""
+    node, group = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
+    for first in range(0, len(values), TILE):
+        num = min(TILE, len(values) - first)
+        for entry in range(num):
+            node[entry] = np.uint64(node_id[row[first + entry]]) & LOW
+            group[entry] = np.uint64(column[first + entry] >> 2)
+        for entry in range(num):
+            word_0, word_1, word_2, word_3 = _philox(node[entry], group[entry], layer, epoch, key_0, key_1)
+            place = column[first + entry] & 3
+            low = word_0 if place == 0 else word_1
+            high = word_2 if place == 2 else word_3
+            word = low if place < 2 else high
+            scaled = values[first + entry] * scale
+            out[first + entry] = scaled if np.uint32(word) >= threshold else zero
 
 
 @numba.njit(cache=True, nogil=True)

@@ -55,6 +55,14 @@ def dropout_gpu(x: Tensor, out: Tensor, mask: Mask) -> Tensor:
     return out
 
 
+def drop_entries_gpu(values: Tensor, row: Tensor, column: Tensor, out: Tensor, mask: Mask) -> Tensor:
+    """Write to ``out`` what ``dropout_gpu`` makes of (nnz,) ``values`` at the (nnz,) int32 rows and columns."""
+    if len(values):
+        grid = (triton.cdiv(len(values), ELEMENTS),)
+        _drop_entries[grid](values, row, column, out, len(values), *mask_arguments(mask), ELEMENTS)
+    return out
+
+
 @triton.jit
 def kept(node, column, seed, epoch, layer, threshold):
     """Whether the dropout keeps the elements of int64 ``node`` and ``column``, which broadcast against each other.
@@ -139,6 +147,31 @@ def _dropout(
     tl.store(out + row[:, None] * out_stride + column, y.to(out.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _drop_entries(
+    values,
+    row,
+    column,
+    out,
+    num_entries: tl.int64,
+    node_id,
+    epoch,
+    seed: tl.int64,
+    layer: tl.int64,
+    threshold: tl.int64,
+    drop_scale: tl.float64,
+    ELEMENTS: tl.constexpr,
+):
+    """Write the dropout of the stored entries of a sparse matrix to ``out``."""
+    entry = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = entry < num_entries
+    node = tl.load(node_id + tl.load(row + entry, mask=inside, other=0), mask=inside, other=0)
+    keep = kept(node, tl.load(column + entry, mask=inside, other=0), seed, tl.load(epoch), layer, threshold)
+    value = tl.load(values + entry, mask=inside, other=0.0)
+    scaled = value * tl.full([1], drop_scale, value.dtype)
+    tl.store(out + entry, tl.where(keep, scaled, 0.0), mask=inside)
+
+
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls."""
     for dtype, unit in (("fp32", 4), ("bf16", 8)):
@@ -153,6 +186,16 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         }
         constants = {"UNIT": unit, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
         yield _dropout, signature, constants, {"num_warps": 4}
+    for dtype in ("fp32", "fp64"):
+        signature = {
+            "values": f"*{dtype}:16",
+            "row": "*i32:16",
+            "column": "*i32:16",
+            "out": f"*{dtype}:16",
+            "num_entries": "i64",
+            **DROPOUT_TYPES,
+        }
+        yield _drop_entries, signature, {"ELEMENTS": ELEMENTS}, {"num_warps": 4}
 
 
 def signed(seed: int) -> int:

@@ -82,6 +82,45 @@ def drop_(y: Tensor, mask: Mask) -> Tensor:
     return dropout_(y, mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
 
 
+def drop_entries(values: Tensor, row: Tensor, column: Tensor, mask: Mask) -> Tensor:
+    """The stored entries of a sparse matrix after the dropout of its elements by ``mask``; without a gradient.
+
+    Args:
+        values: (nnz,) the entries.
+        row, column: (nnz,) int32, where they are; the mask has an id for each row.
+
+    Returns:
+        (nnz,) each entry scaled, or 0: what ``dropout_apply`` makes of it in the dense matrix.
+    """
+    out = torch.empty_like(values)
+    if gpu.runs_triton(values.device) and values.dtype in (torch.float32, torch.float64):
+        from fullgnn.kernels.dropout._philox_gpu import drop_entries_gpu
+
+        return drop_entries_gpu(values, row, column, out, mask)
+    key = (mask.seed & LOW, mask.seed >> 32 & LOW)
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        from fullgnn.kernels.dropout._philox_cpu import drop_entries_cpu
+
+        drop_entries_cpu(
+            values.numpy(),
+            row.numpy(),
+            column.numpy(),
+            mask.node_id.contiguous().numpy(),
+            out.numpy(),
+            mask.threshold,
+            mask.scale,
+            key,
+            int(mask.epoch) & LOW,
+            mask.layer & LOW,
+        )
+        return out
+    node, group = mask.node_id.index_select(0, row.long()) & LOW, column.long() // 4
+    constants = [torch.full((1,), mask.layer & LOW, device=values.device), mask.epoch.reshape(1)]
+    words = torch.stack(rounds((node, group, *constants), key), dim=-1)
+    word = words.gather(1, (column.long() % 4)[:, None])[:, 0]
+    return torch.where(word >= mask.threshold, values * mask.scale, 0)
+
+
 def _dropout_into(
     out: Tensor, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int
 ) -> Tensor:

@@ -43,7 +43,7 @@ def load(compose_dataset):
 def test_published_layout(write, load):
     graph = load(path=str(write()))
     np.testing.assert_array_equal(graph.adjacency().toarray(), ARCS.T)  # node 1 reads from 0, 2 from 1
-    np.testing.assert_array_equal(graph.features, FEATURES)
+    np.testing.assert_array_equal(graph.features.toarray(), FEATURES)
     assert graph.labels.tolist() == [0, 1, 1] and graph.num_classes == 2
     assert graph.name == "tiny" and graph.weight is None
     split = np.stack([graph.train_mask, graph.val_mask, graph.test_mask])
@@ -232,7 +232,7 @@ def test_published_files(name, nodes, arcs, edges, loops, features, classes, sha
         (dict(adj_shape=np.array([10**12, 10**12])), "indptr has 4 numbers, and 1000000000000 rows need"),
         (
             dict(attr_shape=np.array([3, 10**12])),
-            r"attr_\*, 3 rows and 1000000000000 columns, needs 12000000000000 bytes",
+            "features has 1000000000000 columns: number the columns from 0 on",
         ),
         (dict(adj_indices=np.array([0, -1])), "indices have -1, and there are 3 columns"),
         (dict(adj_indptr=np.array([0, 2, 1, 2])), "indptr must start at 0 and never decrease"),

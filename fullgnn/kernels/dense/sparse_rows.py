@@ -1,0 +1,141 @@
+"""A constant sparse matrix X that a dense layer multiplies: Y = X W, with the gradient X^T G of W.
+
+Both products are those of the adjacency, by the same kernels: X by rows, and X^T by columns of X. A dropout of X draws
+for the stored entries alone, with the words of ``dropout/philox.py``, so that it equals the dropout of the dense X.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from fullgnn.kernels.dense.dense import activation_gradients
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import drop_entries
+from fullgnn.kernels.epilogue.activation import Activation
+from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
+from fullgnn.kernels.spmm.base import LocalCSR
+from fullgnn.kernels.spmm.single_use import single_use_kernel
+from fullgnn.kernels.support.aligned import empty_aligned
+
+
+@dataclass(frozen=True, eq=False)
+class _Pattern:
+    """Where the entries of X are, by rows and by columns."""
+
+    by_row: LocalCSR
+    by_column: LocalCSR
+    row: Tensor  # (nnz,) int32, of each entry, in the order of the rows
+    from_rows: Tensor  # (nnz,) int32, for each entry in the order of the columns: its place in the order of the rows
+
+
+class SparseRows:
+    """(num_rows, num_columns) X on its device. Nothing is written to it, and it has no gradient."""
+
+    requires_grad = False
+
+    def __init__(self, pattern: _Pattern, values: Tensor):
+        self._pattern, self.values = pattern, values
+        self.shape = torch.Size((pattern.by_row.num_rows, pattern.by_row.num_cols))
+        self.dtype, self.device = values.dtype, values.device
+
+    @classmethod
+    def of(cls, matrix: csr_array, dtype: torch.dtype, device: torch.device) -> "SparseRows":
+        """X of a matrix on the host, whose entries are sorted within a row.
+
+        Raises:
+            ValueError: it has 2^31 entries or more.
+        """
+        if matrix.nnz >= 1 << 31:
+            raise ValueError(f"it has {matrix.nnz} entries, 2^31 or more")
+        num_rows, num_columns = matrix.shape
+        # The columns of the places of the entries are the places of the columns' entries.
+        places = csr_array((np.arange(matrix.nnz, dtype=np.int32), matrix.indices, matrix.indptr), shape=matrix.shape)
+        by_column = places.tocsc()
+
+        def local(indptr: np.ndarray, indices: np.ndarray, rows: int, columns: int) -> LocalCSR:
+            starts, ids = (torch.from_numpy(np.array(one, np.int32)).to(device) for one in (indptr, indices))
+            return LocalCSR(starts, ids, None, rows, columns)
+
+        row = np.repeat(np.arange(num_rows, dtype=np.int32), np.diff(matrix.indptr))
+        pattern = _Pattern(
+            local(matrix.indptr, matrix.indices, num_rows, num_columns),
+            local(by_column.indptr, by_column.indices, num_columns, num_rows),
+            torch.from_numpy(row).to(device),
+            torch.from_numpy(by_column.data).to(device),
+        )
+        return cls(pattern, torch.from_numpy(np.array(matrix.data)).to(dtype).to(device))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries."""
+        return len(self.values)
+
+    def dropout(self, mask: Mask) -> "SparseRows":
+        """X with the dropout of its elements by ``mask``."""
+        pattern = self._pattern
+        return SparseRows(pattern, drop_entries(self.values, pattern.row, pattern.by_row.indices, mask))
+
+    def multiply(self, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
+        """X W with an ``epilogue``: (num_columns, g) to (num_rows, g), whose rows begin at cache lines where no dropout
+        asks for a contiguous result."""
+        like = weight.detach()
+        out = empty_aligned(len(self), like.shape[1], like)
+        if epilogue.dropout is not None:
+            out = like.new_empty(out.shape)
+        return _product(self._pattern.by_row, self.values, like, out, epilogue)
+
+    def multiply_t(self, g: Tensor) -> Tensor:
+        """X^T G: (num_rows, g) to (num_columns, g)."""
+        values = self.values.index_select(0, self._pattern.from_rows)
+        return _product(self._pattern.by_column, values, g, g.new_empty(self.shape[1], g.shape[1]))
+
+    def to_dense(self) -> Tensor:
+        """(num_rows, num_columns) X as a matrix."""
+        found = self.values.new_zeros(self.shape)
+        found[self._pattern.row.long(), self._pattern.by_row.indices.long()] = self.values
+        return found
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, for counting memory."""
+        pattern = self._pattern
+        held = [one for csr in (pattern.by_row, pattern.by_column) for one in (csr.indptr, csr.indices)]
+        return [*held, pattern.row, pattern.from_rows, self.values]
+
+
+def sparse_linear(x: SparseRows, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:
+    """The activation of X W + b, differentiable in W and b; (f, g) and (g,) to (num_rows, g)."""
+    return _SparseLinear.apply(weight, bias, x, activation)
+
+
+class _SparseLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, x: SparseRows, activation: Activation) -> Tensor:
+        y = x.multiply(weight, activation.epilogue(bias))
+        ctx.save_for_backward(y if activation.relu else None)
+        ctx.x, ctx.scale = x, activation.scale
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (output,) = ctx.saved_tensors
+        masked, sums = activation_gradients(grad, output, ctx.scale)
+        return ctx.x.multiply_t(masked), sums if ctx.needs_input_grad[1] else None, None, None
+
+
+def _product(pattern: LocalCSR, values: Tensor, x: Tensor, out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
+    """Write the product of a matrix with these ``values`` and of (num_cols, g) ``x`` to ``out``."""
+    x = x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
+    if not len(values):
+        return apply_epilogue_(out.zero_(), epilogue)
+    kernel = single_use_kernel(x.device, x.dtype)
+    block = kernel.prepare(replace(pattern, values=values), x.dtype)
+    kernel.spmm(block, x, out, accumulate=False, epilogue=epilogue)
+    return out

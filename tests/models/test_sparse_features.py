@@ -1,0 +1,126 @@
+"""Models that multiply features as a sparse matrix give what they give with the dense one: dropout, loss, gradients."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+from fullgnn.config import Config
+from fullgnn.distributed import World
+from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine.job import build_model
+from fullgnn.graph import Graph
+from fullgnn.kernels.dense.sparse_rows import SparseRows, sparse_linear
+from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import dropout_apply
+from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.telemetry.meter import Meter
+from tests.cases import LAYOUTS, config, dense_graph
+from tests.models.test_exactness import CASE, MODELS, OneProcess, case, compare, in_one_process, step
+from tests.schemes.training import prepare
+
+SPARSE = "optimizations.sparse_features=true"
+DENSE_ONLY = {"gat": ["model.residual=true", "model.hidden_channels=23"]}  # the skip connection adds the features
+OPTIONS = [
+    ("gcn", "model.norm=batch", "model.residual=true"),
+    ("gcn", "model.input_dropout=0", "model.num_layers=1", "model.residual=true"),
+    ("sage", "model.jumping_knowledge=cat", "model.num_layers=2"),
+    ("gin", "model.norm=batch", "model.train_eps=true"),
+    ("gatv2", "model.residual=true", "model.num_layers=1"),
+    ("gcnii", "model.shared_weights=false", "model.input_dropout=0"),
+    ("ngcn", "model.num_copies=2", "model.classifier=attention"),
+]
+NOT_SPARSE = [
+    ("sage", "model.aggregation=max"),
+    ("gcn", "model.embedding_channels=4"),
+    ("gcn", "model.residual=true", "model.hidden_channels=23"),
+    ("gcn", "optimizations.skip_input_gradient=false"),
+]
+"""Models that read more than products of the features, with a matrix of the graph that has sparse ones."""
+
+
+def test_every_model_reads_sparse_rows() -> None:
+    for model in MODELS:
+        assert build_model(config(f"model={model}"), 23, 3, torch.device("cpu")).reads_sparse_rows, model
+
+
+def sparse_step(world: World, cfg: Config) -> dict:
+    _, scheme, job = prepare(world, cfg, "words")
+    is_sparse = isinstance(job.graph.features, SparseRows)
+    return step(job.model, job.graph, scheme) | {"is_sparse": np.array(is_sparse)}
+
+
+def check(found: list[dict], cfg: Config, is_sparse: bool, of: object) -> None:
+    model, graph = in_one_process(cfg, "words")
+    exact = step(model, graph, OneProcess())
+    exact.pop("embedding.weight", None)  # its rows lie on several ranks
+    for rank in found:
+        assert rank.pop("is_sparse") == is_sparse, of
+        rank.pop("embedding.weight", None)
+    compare(found, exact, 1e-12, of)
+
+
+@pytest.mark.sample(7)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
+def test_a_step_equals_that_with_dense_features(ranks, model: str, world_size: int, replication: int) -> None:
+    cfg = case(model, "1d" if replication == 1 else "1.5d", replication, SPARSE)
+    check(ranks(world_size)(sparse_step, cfg), cfg, True, model)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(("number", "is_sparse"), [*((n, True) for n in range(7)), *((n, False) for n in range(4))])
+@pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
+def test_options_equal_those_with_dense_features(
+    ranks, number: int, is_sparse: bool, world_size: int, replication: int
+) -> None:
+    model, *overrides = (OPTIONS if is_sparse else NOT_SPARSE)[number]
+    cfg = case(model, "1d" if replication == 1 else "1.5d", replication, *overrides, SPARSE)
+    check(ranks(world_size)(sparse_step, cfg), cfg, is_sparse, overrides)
+
+
+def kind_of(world: World, cfg: Config, graph: Graph) -> bool:
+    job = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+    return isinstance(job.graph.features, SparseRows)
+
+
+@pytest.mark.parametrize("given", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("share", "chosen"),
+    [(0.01, True), (0.2, False)],
+)
+def test_auto_measures_how_many_features_are_not_zero(ranks, given: str, share: float, chosen: bool) -> None:
+    graph, rng = dense_graph("directed").graph(), np.random.default_rng(0)
+    features = rng.standard_normal((29, 400)) * (rng.random((29, 400)) < share)
+    graph = replace(graph, features=csr_array(features) if given == "sparse" else features)
+    for overrides, wanted in [([], chosen), (["optimizations.sparse_features=false"], False), ([SPARSE], True)]:
+        assert ranks(1)(kind_of, config("model=gcn", *CASE, *overrides), graph) == [wanted]
+
+
+def matrix(num_rows: int, num_columns: int, share: float, seed: int = 0) -> csr_array:
+    rng = np.random.default_rng(seed)
+    return csr_array(rng.standard_normal((num_rows, num_columns)) * (rng.random((num_rows, num_columns)) < share))
+
+
+@pytest.mark.parametrize("shape", [(500, 333), (7, 4000), (4000, 3), (1, 1), (5, 0), (0, 5)])
+@pytest.mark.parametrize("share", [0.0, 0.03, 1.0])
+def test_products_and_gradients_are_those_of_the_dense_matrix(shape: tuple[int, int], share: float) -> None:
+    given = matrix(*shape, share)
+    x, dense = SparseRows.of(given, torch.float64, torch.device("cpu")), torch.from_numpy(given.toarray())
+    assert torch.equal(x.to_dense(), dense)
+    mask = Mask(torch.randperm(shape[0]) * 3, 0.3, 7, torch.tensor(5), 2)
+    assert torch.equal(x.dropout(mask).to_dense(), dropout_apply(dense, mask.node_id, 0.3, 7, torch.tensor(5), 2))
+    for width in (1, 3, 16, 41):
+        weight = torch.randn(shape[1], width, dtype=torch.float64, requires_grad=True)
+        bias = torch.randn(width, dtype=torch.float64, requires_grad=True)
+        for activation in (IDENTITY, Activation(True), Activation(True, mask)):
+            y, z = sparse_linear(x, weight, bias, activation), dense @ weight + bias
+            if activation.relu:
+                kept = dropout_apply(torch.ones_like(z), mask.node_id, 0.3, 7, torch.tensor(5), 2)
+                z = z.relu() * (1 if activation.dropout is None else kept)
+            torch.testing.assert_close(y, z)
+            gradient = torch.randn_like(z)
+            found, wanted = (torch.autograd.grad(one, (weight, bias), gradient) for one in (y, z))
+            torch.testing.assert_close(found, wanted)
