@@ -269,8 +269,7 @@ def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
         elif group not in replaced:
             nodes[group] = trusted_node(group, run[group], where, own.get(group))
     if "optimizations" in nodes:  # an earlier version had fewer keys
-        usual = OmegaConf.to_container(compose().optimizations)
-        assert isinstance(usual, dict)
+        usual: Any = OmegaConf.to_container(compose().optimizations)
         nodes["optimizations"] = usual | nodes["optimizations"]
     for group in NAMED:
         if group in run and group not in nodes:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph
@@ -78,6 +79,10 @@ class Features:
     def whole(self) -> np.ndarray:
         """(num_nodes, F), C-contiguous: all of them, without a copy where that is possible."""
         return to_dense(self.array, self.dtype)
+
+    def sparse(self) -> csr_array:
+        """(num_nodes, F), all of them as a sparse matrix."""
+        return csr_array(self.array).astype(self.dtype, copy=False)
 
     def identity(self, codec: object) -> dict[str, np.ndarray | str | None]:
         """What an encoding depends on beside the keys of the codec, for the keys of a cache."""

@@ -83,9 +83,7 @@ def features_from_arrays(arrays: Mapping[str, Any], name: str = "features") -> A
     if name in arrays:
         return arrays[name]
     indptr, indices, data = (arrays[f"{name}_{part}"] for part in PARTS)
-    matrix = csr_array((data, indices, indptr), shape=tuple(arrays[f"{name}_shape"].tolist()))
-    matrix.has_canonical_format = True  # spares scipy a pass over the indices
-    return matrix
+    return _canonical(indptr, indices, data, tuple(arrays[f"{name}_shape"].tolist()))
 
 
 def to_dense(features: NodeFeatures, dtype: Any = None) -> np.ndarray:
@@ -130,7 +128,8 @@ def density(features: NodeFeatures, step: int = 1) -> float:
 
 
 def _canonical(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, ...]) -> csr_array:
-    """The matrix of canonical arrays, none of which can be written to."""
+    """The matrix of canonical arrays, none of which can be written to. scipy copies the indices where the row starts
+    have another dtype."""
     indptr = indptr.astype(np.int32 if len(indices) < 1 << 31 else np.int64, copy=False)
     matrix = csr_array((data, indices, indptr), shape=shape)
     matrix.has_canonical_format = True

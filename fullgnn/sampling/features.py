@@ -4,6 +4,7 @@
     Cached      a source, some of whose rows stay on the device (``caches.py``)
     Decoded     a source, whose rows a codec decodes on the device
     InPlace     a source, whose rows the first layer reads where they lie, if the device is the CPU
+    SparseInPlace    the same of a sparse matrix, for any device
 
 ``fetch(ids)`` gives the rows of some nodes on the device. It has two halves, since the first one may be done ahead, by
 a worker: the host is read for the rows ``missing(ids)``, and ``place(ids, rows)`` makes the result of them. So a source
@@ -15,13 +16,15 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.codecs import Codec
 from fullgnn.errors import DataError
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
-from fullgnn.schemes.block import InputRows
+from fullgnn.schemes.block import Input, InputRows
 
 FILLED_BYTES = 1 << 26
 """Rows of so many bytes are brought at a time to the device that keeps them."""
@@ -88,18 +91,23 @@ class FeatureSource(ABC):
 
 
 class HostRows(FeatureSource):
-    """The innermost source: (num_nodes, W) ``rows`` on the host, in memory or mapped from a file."""
+    """The innermost source: (num_nodes, W) ``rows`` on the host, in memory or mapped from a file.
+
+    Args:
+        row_bytes: of a row; None: that of ``rows``.
+    """
 
     is_cached = waits = False
 
-    def __init__(self, rows: np.ndarray, device: torch.device):
+    def __init__(self, rows: np.ndarray, device: torch.device, row_bytes: int | None = None):
         self.rows, self.device, self.host = rows, device, self
         self.tensor = read_only_tensor(rows)
+        self._row_bytes = rows.shape[1] * rows.itemsize if row_bytes is None else row_bytes
 
     @property
     def row_bytes(self) -> int:
         """See ``FeatureSource``."""
-        return self.rows.shape[1] * self.rows.itemsize
+        return self._row_bytes
 
     def gather(self, ids: np.ndarray) -> Tensor:
         """(m, W) rows of the nodes ``ids``, on the host."""
@@ -167,9 +175,24 @@ class InPlace(_Wrapping):
         """See ``FeatureSource``: all of them."""
         return len(ids)
 
-    def input(self, ids: np.ndarray) -> InputRows:
+    def input(self, ids: np.ndarray) -> Input:
         """The input of a model, of the (m,) nodes ``ids``."""
         return InputRows(self.host.tensor, torch.from_numpy(ids).int())
+
+
+class SparseInPlace(InPlace):
+    """Rows of the sparse ``matrix`` (num_nodes, F) on the host, of which a batch gets its own as ``SparseRows``."""
+
+    def __init__(self, matrix: csr_array, device: torch.device):
+        num_nodes = matrix.shape[0]
+        entry_bytes = matrix.data.itemsize + matrix.indices.itemsize
+        none = np.empty((num_nodes, 0), matrix.dtype)
+        super().__init__(HostRows(none, device, matrix.nnz * entry_bytes // max(1, num_nodes)))
+        self._matrix, self._dtype = matrix, read_only_tensor(none).dtype
+
+    def input(self, ids: np.ndarray) -> Input:
+        """See ``InPlace``."""
+        return SparseRows.of(self._matrix[ids], self._dtype, self.host.device)
 
 
 class Decoded(_Wrapping):

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fullgnn.codecs import Features
 from fullgnn.graph import Graph, row_sums
 from fullgnn.graph.normalize import check_entries
+from fullgnn.graph.sparse_features import NodeFeatures, features_from_arrays, features_to_arrays
 from fullgnn.schemes.base import Needs
 
-Encode = Callable[[Features], tuple[np.ndarray, dict[str, np.ndarray]]]
+Encode = Callable[[Features], tuple[NodeFeatures, dict[str, np.ndarray]]]
 """Maps features to encoded rows and to what the codec has learnt."""
 
 
@@ -19,7 +21,12 @@ def as_they_are(features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return features.whole(), {}
 
 
-_ALWAYS = "indptr", "indices", "features", "labels", "train"
+def as_sparse(features: Features) -> tuple[csr_array, dict[str, np.ndarray]]:
+    """The encoding that makes the features a sparse matrix."""
+    return features.sparse(), {}
+
+
+_ALWAYS = "indptr", "indices", "labels", "train"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +36,7 @@ class HostGraph:
     indptr: np.ndarray  # (num_nodes + 1,) int64
     indices: np.ndarray  # (num_edges,) int32; row i holds the nodes that node i reads from, ascending
     weight: np.ndarray | None  # (num_edges,) float32 or float64; None: all 1
-    features: np.ndarray  # (num_nodes, W) encoded rows, see ``fullgnn.codecs``
+    features: NodeFeatures  # (num_nodes, W) encoded rows, see ``fullgnn.codecs``; or a sparse matrix
     labels: np.ndarray  # as ``Graph.labels``
     train: np.ndarray  # (num_train,) int64, the training nodes, ascending
     row_sums: dict[bool, np.ndarray] = field(default_factory=dict)
@@ -80,7 +87,7 @@ class HostGraph:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Its arrays by name, to be shared."""
-        found = {name: getattr(self, name) for name in _ALWAYS}
+        found = {name: getattr(self, name) for name in _ALWAYS} | features_to_arrays(self.features)
         if self.weight is not None:
             found["weight"] = self.weight
         found |= {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
@@ -91,7 +98,7 @@ class HostGraph:
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "HostGraph":
         """The graph that had these ``arrays``."""
         sums = {loops: arrays[f"row_sums.{loops}"] for loops in (True, False) if f"row_sums.{loops}" in arrays}
-        indptr, indices, features, labels, train = (arrays[name] for name in _ALWAYS)
+        (indptr, indices, labels, train), features = (arrays[name] for name in _ALWAYS), features_from_arrays(arrays)
         extra, state = (
             {name.removeprefix(prefix): one for name, one in arrays.items() if name.startswith(prefix)}
             for prefix in ("extra.", "codec.")

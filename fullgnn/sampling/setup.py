@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from fullgnn.codecs import Codec, State, Unencoded, build_codec, encoded, num_bytes
@@ -28,9 +29,9 @@ from fullgnn.prepare.source import prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
 from fullgnn.sampling.data_parallel import DataParallel
-from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows, InPlace
+from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows, InPlace, SparseInPlace
 from fullgnn.sampling.fit import Training
-from fullgnn.sampling.host_graph import HostGraph
+from fullgnn.sampling.host_graph import Encode, HostGraph, as_sparse
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
 from fullgnn.sampling.precompute import Precomputed
@@ -199,6 +200,12 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     return SampledJob(training, full_graph, scheme, facts, host.codec_state, about, remarks)
 
 
+def _stay_sparse(cfg: MinibatchConfig, learner: Learner) -> bool:
+    """Whether batches read the features as sparse matrices: nothing is encoded, cached, mapped or multiplied before."""
+    changes = learner.needs.codec is not None or cfg.loader.precompute or cfg.loader.map_features
+    return learner.needs.sparse and not changes and target_of(cfg.cache) is CacheNothing
+
+
 def _codec_about(cfg: MinibatchConfig, host: HostGraph, num_columns: int) -> dict[str, Any]:
     """The field ``codec`` of ``RunRecord``; logs that the run is inexact."""
     about = codec_record(cfg, num_bytes(host.features, host.codec_state) / host.num_nodes, num_columns)
@@ -259,6 +266,8 @@ def _features(
     Args:
         in_place: whether the model reads them on the host, if nothing is encoded or cached.
     """
+    if not isinstance(host.features, np.ndarray):
+        return SparseInPlace(host.features, device)
     rows, cache = HostRows(host.features, device), build(cfg.cache)
     if isinstance(cache, CacheNothing):
         plain = in_place and type(codec) is Unencoded
@@ -347,9 +356,11 @@ def _host_graph(
             check(graph, learner.needs)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
-        encode = partial(encoded, codec, Cache(cfg.runtime.cache_dir), codec_keys)
+        encode: Encode = partial(encoded, codec, Cache(cfg.runtime.cache_dir), codec_keys)
         if files is not None:
             encode = partial(files.write, codec)
+        if _stay_sparse(cfg, learner):
+            encode = as_sparse
         read = graph if precomputed is None else replace(graph, features=precomputed.rows(graph, cfg.runtime.dtype))
         host = HostGraph.of(read, learner.needs, cfg.runtime.dtype, extra, encode)
         if cfg.loader.split != PAGRAPH:
