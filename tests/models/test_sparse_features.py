@@ -16,6 +16,7 @@ from fullgnn.kernels.dense.sparse_rows import SparseRows, sparse_linear
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import dropout_apply
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.kernels.support import gpu
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph
 from tests.models.test_exactness import CASE, MODELS, OneProcess, case, compare, in_one_process, step
@@ -124,3 +125,29 @@ def test_products_and_gradients_are_those_of_the_dense_matrix(shape: tuple[int, 
             gradient = torch.randn_like(z)
             found, wanted = (torch.autograd.grad(one, (weight, bias), gradient) for one in (y, z))
             torch.testing.assert_close(found, wanted)
+
+
+def on_gpu_code(world: World, shape: tuple[int, int], share: float) -> None:
+    """Products, gradients and dropout by the kernels for a GPU, run by Triton's interpreter if none is visible."""
+    device, before = world.device, gpu.INTERPRETED
+    gpu.INTERPRETED = device.type == "cpu" and not torch.cuda.is_available()
+    try:
+        given = matrix(*shape, share)
+        x, dense = SparseRows.of(given, torch.float64, device), torch.from_numpy(given.toarray()).to(device)
+        weight = torch.randn(shape[1], 8, dtype=torch.float64, device=device, requires_grad=True)
+        for epoch in (1, 2):
+            mask = Mask(torch.arange(shape[0], device=device) * 3, 0.3, 7, torch.tensor(epoch, device=device), 2)
+            dropped = dropout_apply(dense, mask.node_id, 0.3, 7, mask.epoch, 2)
+            torch.testing.assert_close(x.dropout(mask).to_dense(), dropped, rtol=0, atol=0)
+            y, z = sparse_linear(x.dropout(mask), weight, None, IDENTITY), dropped @ weight
+            torch.testing.assert_close(y, z)
+            gradient = torch.ones_like(z)
+            found, wanted = (torch.autograd.grad(one, weight, gradient) for one in (y, z))
+            torch.testing.assert_close(found, wanted)
+    finally:
+        gpu.INTERPRETED = before
+
+
+@pytest.mark.parametrize(("shape", "share"), [((40, 33), 0.2), ((3, 70), 0.5), ((6, 5), 0.0)])
+def test_the_kernels_for_a_gpu_give_the_same(ranks, shape: tuple[int, int], share: float) -> None:
+    ranks(1)(on_gpu_code, shape, share)

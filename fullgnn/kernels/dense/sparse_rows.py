@@ -20,15 +20,36 @@ from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.spmm.single_use import single_use_kernel
+from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support.aligned import empty_aligned
+
+
+class _Places:
+    """Where the entries of X or of X^T are. A GPU sorts the rows once for all values."""
+
+    def __init__(self, csr: LocalCSR, dtype: torch.dtype):
+        self.csr, self._kernel = csr, single_use_kernel(csr.indices.device, dtype)
+        self._block: Any = None
+
+    def multiply(self, values: Tensor, x: Tensor, out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
+        """Write the product of the matrix with these ``values`` and of (num_cols, g) ``x`` to ``out``."""
+        x = x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
+        if not len(values):
+            return apply_epilogue_(out.zero_(), epilogue)
+        if isinstance(self._kernel, TritonCSR) and self._block is not None:
+            block = self._kernel.with_values(self._block, values)
+        else:
+            block = self._block = self._kernel.prepare(replace(self.csr, values=values), x.dtype)
+        self._kernel.spmm(block, x, out, accumulate=False, epilogue=epilogue)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
 class _Pattern:
     """Where the entries of X are, by rows and by columns."""
 
-    by_row: LocalCSR
-    by_column: LocalCSR
+    by_row: _Places
+    by_column: _Places
     row: Tensor  # (nnz,) int32, of each entry, in the order of the rows
     from_rows: Tensor  # (nnz,) int32, for each entry in the order of the columns: its place in the order of the rows
 
@@ -40,7 +61,7 @@ class SparseRows:
 
     def __init__(self, pattern: _Pattern, values: Tensor):
         self._pattern, self.values = pattern, values
-        self.shape = torch.Size((pattern.by_row.num_rows, pattern.by_row.num_cols))
+        self.shape = torch.Size((pattern.by_row.csr.num_rows, pattern.by_row.csr.num_cols))
         self.dtype, self.device = values.dtype, values.device
 
     @classmethod
@@ -57,9 +78,9 @@ class SparseRows:
         places = csr_array((np.arange(matrix.nnz, dtype=np.int32), matrix.indices, matrix.indptr), shape=matrix.shape)
         by_column = places.tocsc()
 
-        def local(indptr: np.ndarray, indices: np.ndarray, rows: int, columns: int) -> LocalCSR:
+        def local(indptr: np.ndarray, indices: np.ndarray, rows: int, columns: int) -> _Places:
             starts, ids = (torch.from_numpy(np.array(one, np.int32)).to(device) for one in (indptr, indices))
-            return LocalCSR(starts, ids, None, rows, columns)
+            return _Places(LocalCSR(starts, ids, None, rows, columns), dtype)
 
         row = np.repeat(np.arange(num_rows, dtype=np.int32), np.diff(matrix.indptr))
         pattern = _Pattern(
@@ -81,7 +102,7 @@ class SparseRows:
     def dropout(self, mask: Mask) -> "SparseRows":
         """X with the dropout of its elements by ``mask``."""
         pattern = self._pattern
-        return SparseRows(pattern, drop_entries(self.values, pattern.row, pattern.by_row.indices, mask))
+        return SparseRows(pattern, drop_entries(self.values, pattern.row, pattern.by_row.csr.indices, mask))
 
     def multiply(self, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
         """X W with an ``epilogue``: (num_columns, g) to (num_rows, g), whose rows begin at cache lines where no dropout
@@ -90,23 +111,25 @@ class SparseRows:
         out = empty_aligned(len(self), like.shape[1], like)
         if epilogue.dropout is not None:
             out = like.new_empty(out.shape)
-        return _product(self._pattern.by_row, self.values, like, out, epilogue)
+        return self._pattern.by_row.multiply(self.values, like, out, epilogue)
 
     def multiply_t(self, g: Tensor) -> Tensor:
         """X^T G: (num_rows, g) to (num_columns, g)."""
         values = self.values.index_select(0, self._pattern.from_rows)
-        return _product(self._pattern.by_column, values, g, g.new_empty(self.shape[1], g.shape[1]))
+        return self._pattern.by_column.multiply(values, g, g.new_empty(self.shape[1], g.shape[1]))
 
     def to_dense(self) -> Tensor:
         """(num_rows, num_columns) X as a matrix."""
         found = self.values.new_zeros(self.shape)
-        found[self._pattern.row.long(), self._pattern.by_row.indices.long()] = self.values
+        found[self._pattern.row.long(), self._pattern.by_row.csr.indices.long()] = self.values
         return found
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         pattern = self._pattern
-        held = [one for csr in (pattern.by_row, pattern.by_column) for one in (csr.indptr, csr.indices)]
+        held = [
+            one for places in (pattern.by_row, pattern.by_column) for one in (places.csr.indptr, places.csr.indices)
+        ]
         return [*held, pattern.row, pattern.from_rows, self.values]
 
 
@@ -128,14 +151,3 @@ class _SparseLinear(torch.autograd.Function):
         (output,) = ctx.saved_tensors
         masked, sums = activation_gradients(grad, output, ctx.scale)
         return ctx.x.multiply_t(masked), sums if ctx.needs_input_grad[1] else None, None, None
-
-
-def _product(pattern: LocalCSR, values: Tensor, x: Tensor, out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
-    """Write the product of a matrix with these ``values`` and of (num_cols, g) ``x`` to ``out``."""
-    x = x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
-    if not len(values):
-        return apply_epilogue_(out.zero_(), epilogue)
-    kernel = single_use_kernel(x.device, x.dtype)
-    block = kernel.prepare(replace(pattern, values=values), x.dtype)
-    kernel.spmm(block, x, out, accumulate=False, epilogue=epilogue)
-    return out

@@ -18,6 +18,7 @@ of X that are read whole and coalesced; Huang et al., "GE-SpMM", SC'20, for seve
 ``_csr_gpu.py``.
 """
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +55,12 @@ class TritonCSR:
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "RowPlan":
         self.name_for(adj.indices.device, dtype)
         return RowPlan(adj, dtype)
+
+    def with_values(self, block: "RowPlan", values: Tensor) -> "RowPlan":
+        """The block with other (nnz,) ``values`` at the same places, without waiting for the GPU."""
+        found = copy.copy(block)
+        found.values = values
+        return found
 
     def spmm(
         self, block: "RowPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
