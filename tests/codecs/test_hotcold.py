@@ -45,7 +45,8 @@ def test_each_node_has_what_its_codec_keeps(keys: tuple[str, str], share: float)
     expected[hot] = alone(keys[0], whole)[hot]
     other = HotCold(*keys, hot_share=share)
     other.load_state({name: torch.from_numpy(array) for name, array in state.items()})
-    np.testing.assert_array_equal(other.decode(torch.from_numpy(rows), torch.float32), expected)
+    # PCA multiplies all hot rows at once, and BLAS may add the terms of a row in another order than for all rows.
+    np.testing.assert_allclose(other.decode(torch.from_numpy(rows), torch.float32), expected, rtol=1e-5, atol=1e-6)
     cold_bytes = encoded(make("codec.cold", keys[1]), NOWHERE, {}, Features(whole.features, "float32"))[0][:1].nbytes
     assert rows.dtype == np.uint8 and rows.shape[1] == 1 + max(4, cold_bytes)
     assert len(state["_hot_rows"]) == len(hot)

@@ -14,6 +14,7 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
+from fullgnn.graph.sparse_features import to_dense
 from fullgnn.prepare import folder as folders
 from fullgnn.prepare import source
 from fullgnn.prepare.facts import GraphFacts
@@ -24,7 +25,7 @@ from fullgnn.tasks import takes_links
 from tests.cases import config, dense_graph
 from tests.costs.test_links import bipartite
 
-KINDS = ("symmetric", "directed", "weighted", "isolated", "tiny")
+KINDS = ("symmetric", "directed", "weighted", "isolated", "tiny", "words")
 
 
 def case(cache: Path | None, *overrides: str) -> Config:
@@ -56,7 +57,7 @@ def test_the_parts_are_those_of_the_dense_matrix(tmp_path: Path, kind: str, num_
         assert (part.columns is None) == facts.symmetric
         columns = part.columns or part.rows
         assert np.array_equal(columns.matrix(len(adj)).toarray(), adj.T[rows])
-        assert np.array_equal(part.features[:], dense.features[order][rows])
+        assert np.array_equal(to_dense(part.features[:]), dense.features[order][rows])
         assert np.array_equal(part.labels, dense.labels[order][rows])
         masks = dense.train_mask, dense.val_mask, np.zeros(len(adj), bool)
         assert np.array_equal(part.masks, [mask[order][rows] for mask in masks])
@@ -111,9 +112,10 @@ def read_all(path: Path) -> None:
             part.arrays[name]
 
 
-def test_every_flipped_byte_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["weighted", "words"])
+def test_every_flipped_byte_is_named(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "graph"
-    made("weighted", 2, path)
+    made(kind, 2, path)
     read_all(path)
     for file in sorted(path.glob("part_*/*.npy")):
         content = bytearray(file.read_bytes())
