@@ -100,8 +100,8 @@ def step(model: torch.nn.Module, graph: ShardedGraph, scheme: Any) -> dict[str, 
     loss = multi_class(graph).loss(loss_logits(model, graph), graph.train_labels)
     loss.backward()
     scheme.sum_over_rows(gradients.flat)
-    found = {"loss": scheme.sum_over_rows(loss.detach().clone()).numpy()}
-    found |= {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
+    found = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
+    found |= {name: parameter.grad.cpu().numpy() for name, parameter in model.named_parameters()}
     with torch.no_grad():
         logits = {"logits": all_logits(model, graph), "evaluation": all_logits(model.eval(), graph)}
     gathered = {name: scheme.gather(rows) for name, rows in logits.items()}
@@ -113,7 +113,7 @@ def epochs(model: torch.nn.Module, graph: ShardedGraph, scheme: Any, cfg: Config
     job = Job(model, graph, multi_class(graph), scheme, cfg.optimizations)
     trained = fit(StepRunner(TrainState(model, cfg), job, Meter(torch.device("cpu"))), cfg.train)
     found = {"losses": np.array([record.loss for record in trained.epochs])}
-    return found | {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+    return found | {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
 
 
 def distributed(world: World, cfg: Config, kind: str, trains: bool) -> dict[str, np.ndarray]:
