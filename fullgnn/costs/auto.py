@@ -93,8 +93,8 @@ class CostPlanner(Planner):
 
     def predicted(self, cfg: Config, world: World, job: Job, prepared: PreparedGraph) -> dict[str, Any] | None:
         """See ``Planner``."""
-        if (hardware := self._hardware) is None:
-            return None
+        if (hardware := self._hardware) is None or job.optimizations.sparse_features:
+            return None  # the planner knows products of dense features alone
 
         def prediction() -> dict[str, Any]:
             run, local = replace(cfg, optimizations=job.optimizations), world.size == world.local_size
