@@ -17,6 +17,7 @@ from fullgnn.graph import Graph  # noqa: E402
 
 if TYPE_CHECKING:
     from fullgnn.api import train_graph
+    from fullgnn.inspection import inspect
 
     __version__: str
 
@@ -28,6 +29,7 @@ __all__ = [
     "PartitionError",
     "UnsupportedError",
     "__version__",
+    "inspect",
     "train_graph",
 ]
 
@@ -37,6 +39,10 @@ def __getattr__(name: str) -> Any:
         from fullgnn.api import train_graph
 
         return train_graph
+    if name == "inspect":  # also the name of the command: see fullgnn/inspect.py
+        from fullgnn.inspection import inspect
+
+        return inspect
     if name == "__version__":
         return _version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ COMMANDS = (
     "train",
     "train_minibatch",
     "predict",
+    "inspect",
     "plan",
     "prepare",
     "report",

@@ -88,16 +88,16 @@ def _skew_sum(indptr, indices, bits, begin, end, sums):
         for edge in range(indptr[row], indptr[row + 1]):
             column = indices[edge]
             if column > row:
-                entry = _mixed(np.uint64(row) << np.uint64(32) | np.uint64(column))
-                total += entry if len(bits) == 0 else _mixed(entry ^ np.uint64(bits[edge]))
+                entry = mixed(np.uint64(row) << np.uint64(32) | np.uint64(column))
+                total += entry if len(bits) == 0 else mixed(entry ^ np.uint64(bits[edge]))
             elif column < row:
-                entry = _mixed(np.uint64(column) << np.uint64(32) | np.uint64(row))
-                total -= entry if len(bits) == 0 else _mixed(entry ^ np.uint64(bits[edge]))
+                entry = mixed(np.uint64(column) << np.uint64(32) | np.uint64(row))
+                total -= entry if len(bits) == 0 else mixed(entry ^ np.uint64(bits[edge]))
     sums[0] = total
 
 
 @numba.njit(nogil=True)
-def _mixed(word):
+def mixed(word):
     """A 64-bit hash, equal for equal words alone: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA'14)."""
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -6,7 +6,7 @@ writes the remarks, and a prepared graph has them, so that a cached run says and
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,21 @@ SENTENCES: dict[str, str] = {
     " and dataset.seed, since the data have no split",
     "unlabelled_split_nodes": "{count} nodes of the split have no label, as the test nodes of OGB-LSC, whose labels are"
     " hidden, and are in no mask",
+    "self_loops": "{count} nodes have a stored edge to themselves; with self_loops=true, the default, the run gives"
+    " every node one, and a node never has two",
+    "isolated_nodes": "{count} nodes have no edge at all: a model knows of them nothing but their own features",
+    "missing_reverse_arcs": "{count} arcs are stored in one direction only, and all others in both: if the graph is"
+    " meant to be undirected, dataset.symmetrize=true adds the missing direction",
+    "empty_classes": "{count} classes are those of no labelled node: the model has outputs for them, which nothing"
+    " trains",
+    "untrained_classes": "{count} classes have labelled nodes, but none among the training nodes: no model can learn"
+    " them from this split",
 }
 """By name, the sentence of a remark, with places for its ``count`` and for other counts by their names; empty for a
 count that is there for the sentence of another one."""
+
+NEARLY = 0.9
+"""A graph is nearly symmetric if so large a share of its entries have their reverse."""
 
 _PREFIX = "remark_"  # of the names of the arrays in a file
 
@@ -119,9 +131,32 @@ def of_lonely_nodes(
     return found
 
 
+def is_nearly_symmetric(num_edges: int, one_way_arcs: int) -> bool:
+    """Whether so many of the entries have their reverse that the others are likely to be missing by mistake."""
+    return num_edges - one_way_arcs >= NEARLY * num_edges > 0
+
+
+def of_classes(labels: np.ndarray, num_classes: int, of_train: Sequence[int]) -> dict[str, int]:
+    """What there is to say of classes without nodes; a count may be 0.
+
+    Args:
+        labels, num_classes: of a ``Graph``.
+        of_train: (num_classes,) training nodes of each class; empty where the labels are no classes.
+    """
+    if labels.ndim == 2 or labels.dtype.kind == "f" or not any(of_train):
+        return {}
+    of_all = np.bincount(labels[labels >= 0], minlength=num_classes)
+    untrained = (np.asarray(of_train) == 0) & (of_all > 0)
+    return {"empty_classes": int(np.count_nonzero(of_all == 0)), "untrained_classes": int(np.count_nonzero(untrained))}
+
+
+def sentences(remarks: Mapping[str, int]) -> list[str]:
+    """One sentence for each of the ``remarks`` that has one."""
+    counts = dict.fromkeys(SENTENCES, 0) | dict(remarks)  # a file may lack the count that another one is part of
+    return [SENTENCES[name].format(count=count, **counts) for name, count in remarks.items() if SENTENCES[name]]
+
+
 def say(graph_name: str, remarks: Mapping[str, int]) -> None:
     """Log one line for each of the ``remarks`` on a graph."""
-    counts = dict.fromkeys(SENTENCES, 0) | dict(remarks)  # a file may lack the count that another one is part of
-    for name, count in remarks.items():
-        if SENTENCES[name]:
-            log.info("%s: %s", graph_name, SENTENCES[name].format(count=count, **counts))
+    for sentence in sentences(remarks):
+        log.info("%s: %s", graph_name, sentence)

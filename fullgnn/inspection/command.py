@@ -1,0 +1,62 @@
+"""The command ``python -m fullgnn.inspect``."""
+
+import logging
+from pathlib import Path
+
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import check_tasks
+from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.errors import ConfigError
+from fullgnn.graph import load_dataset
+from fullgnn.graph.datasets import check_dataset
+from fullgnn.inspection.config import load_inspect
+from fullgnn.inspection.findings import Inspection
+from fullgnn.inspection.inspection import look_at, run_for
+from fullgnn.inspection.page import page
+from fullgnn.storage.atomic import write_text, writing_to
+from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.screen import screen_width
+
+log = logging.getLogger("fullgnn.inspect")
+
+HELP = """Look at a graph before it is trained on.
+
+    python -m fullgnn.inspect dataset=cora
+    python -m fullgnn.inspect dataset=npz dataset.path=mine.npz out=mine.json
+    python -m fullgnn.inspect dataset=reddit-like model=gat
+
+It shows sizes, degrees, components, classes by part of the split, homophily, what leaks from test to training nodes,
+what a rank would hold on 1, 2, 4 and 8 ranks, and what is odd. From Python: fullgnn.inspect(graph). Other keys are
+those of the run whose memory is planned.
+"""
+
+
+def run(arguments: list[str]) -> Inspection:
+    """Inspect the dataset that the ``arguments`` of the command line name, and print and write what was found.
+
+    Raises:
+        FullGNNError: a user error.
+    """
+    keys, overrides = load_inspect(arguments)
+    if not any(one.partition("=")[0] == "dataset" for one in overrides):
+        raise ConfigError("no graph is named: give dataset=..., or --help")
+    cfg = load_config(compose(*overrides))
+    check_tasks(cfg.runtime, one_process=True)
+    if keys.out is not None:
+        make_folder(Path(keys.out).absolute().parent)
+        if Path(keys.out).is_dir():
+            raise ConfigError(f"out={keys.out} is a folder: give a file, such as out={keys.out}/inspection.json")
+    check_dataset(cfg.dataset)
+    graph = load_dataset(cfg.dataset)
+    found = look_at(graph, run_for(graph, overrides))
+    log.info("\n%s", page(found, screen_width()))
+    if keys.out is not None:
+        with writing_to("out", keys.out):
+            write_text(Path(keys.out), strict_json(found.to_json(), indent=2) + "\n")
+        log.info("%s", Path(keys.out).absolute())
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    run_command(run, lambda: help_with_keys(HELP, "inspect"))

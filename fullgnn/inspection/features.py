@@ -1,0 +1,65 @@
+"""What the feature columns are like: density, columns that say nothing, and how wide they vary."""
+
+import numpy as np
+
+from fullgnn.graph import Graph
+from fullgnn.inspection.findings import Features
+
+MAX_COLUMNS = 20
+"""How many columns of a kind are named."""
+_BYTES_AT_ONCE = 1 << 28
+"""Of features that are converted, or read from a mapped file."""
+
+
+def features_of(graph: Graph) -> Features | None:
+    """The ``Features`` of ``graph``, which are read once; None if it has none."""
+    features = graph.features
+    num_rows, num_columns = features.shape
+    if not num_columns:
+        return None
+    shift = features[0].astype(np.float64)
+    sums, empty_rows = _sums(features, shift)
+    low, high, total, squares, nonzero = sums
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = np.sqrt(np.maximum(0, squares / num_rows - (total / num_rows) ** 2))
+    empty = np.flatnonzero(nonzero == 0)
+    constant = np.flatnonzero((low == high) & (nonzero > 0))
+    varying = np.flatnonzero((low < high) & (deviation > 0))
+    narrowest = widest = None
+    if len(varying):
+        least, most = varying[deviation[varying].argmin()], varying[deviation[varying].argmax()]
+        narrowest, widest = (int(least), float(deviation[least])), (int(most), float(deviation[most]))
+    num_nonzero = int(nonzero.sum())
+    return Features(
+        num_columns=num_columns,
+        dtype=str(features.dtype),
+        density=num_nonzero / features.size,
+        dense_bytes=features.nbytes,
+        sparse_bytes=num_nonzero * (features.itemsize + 4) + 8 * (num_rows + 1),
+        empty_rows=empty_rows,
+        num_empty=len(empty),
+        empty=tuple(empty[:MAX_COLUMNS].tolist()),
+        num_constant=len(constant),
+        constant=tuple(constant[:MAX_COLUMNS].tolist()),
+        narrowest=narrowest,
+        widest=widest,
+    )
+
+
+def _sums(features: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, int]:
+    """``_passes_cpu.read_features`` of all rows, block by block; float16, which is in a file, as float32."""
+    from fullgnn.inspection._passes_cpu import read_features  # imported here, since it imports numba
+
+    step = max(1, _BYTES_AT_ONCE // (4 * features.shape[1])) if features.dtype == np.float16 else len(features)
+    total, empty_rows = None, 0
+    for first in range(0, len(features), step):
+        block = features[first : first + step]
+        sums, empty = read_features(block.astype(np.float32) if block.dtype == np.float16 else block, shift)
+        empty_rows += empty
+        if total is None:
+            total = sums
+            continue
+        total[0], total[1] = np.minimum(total[0], sums[0]), np.maximum(total[1], sums[1])
+        total[2:] += sums[2:]
+    assert total is not None  # a graph has a node
+    return total, empty_rows
