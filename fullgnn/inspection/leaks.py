@@ -26,7 +26,7 @@ def leaks_of(graph: Graph, passes: Passes) -> Leaks | None:
     same_neighbours = same_features = None
     if comparable:
         joined = (graph.indptr[1:] > graph.indptr[:-1]) | (passes.out_degree > 0)
-        same_neighbours = twins(np.hstack([passes.in_hashes, passes.out_hashes]), graph, joined)
+        same_neighbours = twins(passes.hashes, graph, joined)
         if graph.num_features:
             same_features = _same_features(graph)
     of_label, of_class = label_columns(graph) if labelled and graph.num_features else ((), ())

@@ -7,6 +7,8 @@ import numpy as np
 from fullgnn.graph import Graph
 from fullgnn.inspection.labels import classes_of
 
+_OUT = np.uint64(0x9E3779B97F4A7C15)  # an odd number: no bits are lost
+
 
 @dataclass(frozen=True, eq=False)
 class Passes:
@@ -17,8 +19,7 @@ class Passes:
     self_loops: int
     mutual: int  # entries off the diagonal whose reverse is an entry too
     out_degree: np.ndarray  # (num_nodes,) int
-    in_hashes: np.ndarray  # (num_nodes, 2) uint64, of the sets of neighbours of training and test nodes
-    out_hashes: np.ndarray
+    hashes: np.ndarray  # (num_nodes, 2) uint64, of the in- and out-neighbours of each training and test node
     equal_arcs: tuple[int, int]  # off the diagonal: between two nodes with a class, and those of equal classes
     of_class: np.ndarray  # (2, num_classes) int64, of these the ones into and out of each class
     of_nodes: np.ndarray  # (2,) the sum of the nodes' shares of equal neighbours, and the number of these nodes
@@ -35,10 +36,12 @@ class Passes:
         hashes, sums, of_class, of_nodes = read_rows(graph.indptr, graph.indices, wanted, labels, num_classes)
         loops, labelled, equal = sums.tolist()
         if graph.is_symmetric:
-            out_degree, out_hashes, mutual = np.diff(graph.indptr), hashes, graph.num_edges - loops
+            out_degree, mutual = np.diff(graph.indptr), graph.num_edges - loops
         else:
             out_degree, out_hashes, mutual = read_columns(graph.indptr, graph.indices, wanted)
-        counted = loops, mutual, out_degree, hashes, out_hashes, (labelled, equal), of_class, of_nodes
+            out_hashes *= _OUT  # so that in- and out-neighbours that change places are others
+            hashes += out_hashes
+        counted = loops, mutual, out_degree, hashes, (labelled, equal), of_class, of_nodes
         return cls(graph, graph.is_symmetric, *counted)
 
     def component_sizes(self, num_joined: int) -> np.ndarray:

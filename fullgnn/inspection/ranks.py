@@ -30,6 +30,7 @@ from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
 from fullgnn.tasks import lacks_examples, learns_labels, takes_links
 
 WORLD_SIZES = (1, 2, 4, 8)
+_READS = ("reads", "reads_train")  # of a part, see ``SHARED`` in ``prepare/prepared.py``
 
 
 def layouts_of(graph: Graph, cfg: Config) -> tuple[tuple[Layout, ...], str]:
@@ -124,16 +125,16 @@ class _Counted:
         self.partition = Partition.equal(graph.num_nodes, max(WORLD_SIZES))
         bounds, masks = self.partition.bounds, (graph.train_mask, graph.val_mask, graph.test_mask)
         self.masks = np.stack(masks)
-        found, seen = [], []
+        found = []
+        self.seen = {name: np.empty((self.partition.num_parts, graph.num_nodes), bool) for name in _READS}
         for part in range(self.partition.num_parts):
             rows = self.partition.slice(part)
             indptr = graph.indptr[rows.start : rows.stop + 1]
             indices, train = graph.indices[indptr[0] : indptr[-1]], graph.train_mask[rows]
             nnz, loops, reads = count_rows(indptr - indptr[0], indices, rows.start, train, bounds)
             found.append((nnz[0], nnz[1], loops[0], loops[1], np.count_nonzero(self.masks[:, rows], axis=1)))
-            seen.append(reads)
+            self.seen["reads"][part], self.seen["reads_train"][part] = reads
         self.counts = BlockCounts(*(np.stack(one) for one in zip(*found)))
-        self.seen = {"reads": np.stack(seen)[:, 0], "reads_train": np.stack(seen)[:, 1]}
         if not graph.is_symmetric:
             self.seen["columns_reads"] = reads_of_parts(graph.indptr, graph.indices, bounds)
 
