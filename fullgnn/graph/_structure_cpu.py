@@ -80,6 +80,32 @@ def count_rows(
     return nnz.sum(axis=0), loops.sum(axis=0), seen
 
 
+def count_common(indptr: np.ndarray, indices: np.ndarray, other_indptr: np.ndarray, other_indices: np.ndarray) -> int:
+    """How many entries two matrices of one shape have in common; the columns of each row ascend."""
+    pieces = even_slices(len(indptr) - 1, PIECES)
+    counts = np.zeros(len(pieces), np.int64)
+
+    def count(piece: int) -> None:
+        rows = pieces[piece]
+        _count_common(indptr, indices, other_indptr, other_indices, rows.start, rows.stop, counts[piece : piece + 1])
+
+    parallel_for(count, range(len(pieces)))
+    return int(counts.sum())
+
+
+@compiled()
+def _count_common(indptr, indices, other_indptr, other_indices, begin, end, counts):
+    total = np.int64(0)
+    for row in range(begin, end):
+        edge, other, stop = indptr[row], other_indptr[row], other_indptr[row + 1]
+        while edge < indptr[row + 1] and other < stop:
+            column, other_column = indices[edge], other_indices[other]
+            total += column == other_column
+            edge += column <= other_column
+            other += other_column <= column
+    counts[0] = total
+
+
 @compiled()
 def _skew_sum(indptr, indices, bits, begin, end, sums):
     """Write to ``sums`` the sum of the hashes of the entries above the diagonal, minus that of those below it."""

@@ -22,7 +22,7 @@ from fullgnn.config import Config, build
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
 from fullgnn.graph.links import LinkPairs
-from fullgnn.graph.remarks import noted
+from fullgnn.graph.remarks import is_nearly_symmetric, noted, of_classes
 from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
@@ -81,6 +81,7 @@ def cut(
     begin = time.perf_counter() if begin is None else begin
     whole = _Arranged(graph, order, links, encoded)
     counts = whole.counted()
+    found = _remarks(whole, counts, nodes, links is not None)
     facts = GraphFacts(
         nodes,
         graph.num_nodes,
@@ -93,7 +94,7 @@ def cut(
         order.used,
         load_time_s,
         time.perf_counter() - begin,
-        noted(graph.remarks, {} if links is None else links.remarks),
+        noted(found, graph.remarks, {} if links is None else links.remarks),
         *(("", 0, 0) if encoded is None else (encoded[0].dtype.str, encoded[0].shape[1], num_bytes(*encoded))),
     )
     return PreparedGraph(facts, whole.part)
@@ -143,6 +144,23 @@ class _Arranged:
                 self._reads["columns_reads"].append(np.flatnonzero(seen[0]).astype(np.int32))
         return BlockCounts(*(np.stack(one) for one in zip(*found)))
 
+    def num_isolated(self) -> int:
+        """Nodes without an entry in their row and their column; ``counted`` has been called."""
+        joined = np.diff(self.rows.indptr) > 0
+        if not joined.all():
+            for reads in self._reads["reads"]:
+                joined[reads] = True
+        return int(np.count_nonzero(~joined))
+
+    def num_one_way(self) -> int:
+        """Entries whose reverse is no entry."""
+        if self.columns is None:
+            return 0
+        from fullgnn.graph._structure_cpu import count_common  # imported here, since it imports numba
+
+        rows, columns = self.rows, self.columns
+        return self.graph.num_edges - count_common(rows.indptr, rows.indices, columns.indptr, columns.indices)
+
     def part(self, number: int) -> Part:
         """The part ``number``, whose arrays are views or made when they are asked for."""
         graph, nodes = self.graph, self.order.perm[self.order.partition.slice(number)]
@@ -171,6 +189,22 @@ class _Arranged:
         edges = slice(int(indptr[0]), int(indptr[-1]))
         weight = None if whole.weight is None else whole.weight[edges]
         return StoredRows(indptr - indptr[0], whole.indices[edges], weight)
+
+
+def _remarks(whole: _Arranged, counts: BlockCounts, nodes: NodeFacts, finds_links: bool) -> dict[str, int]:
+    """What there is to say of a graph that has been counted; a count may be 0.
+
+    Remarks on pairs, on users and on unused ids say the same of nodes without an edge, and of arcs of one direction.
+    """
+    graph, known = whole.graph, whole.graph.remarks.keys()
+    found = {"self_loops": int(counts.loops.sum())}
+    if not known & {"unused_ids", "cold_users", "cold_items"}:
+        found["isolated_nodes"] = whole.num_isolated()
+    if not finds_links:
+        one_way = whole.num_one_way()
+        found["missing_reverse_arcs"] = one_way if is_nearly_symmetric(graph.num_edges, one_way) else 0
+        found |= of_classes(graph.labels, graph.num_classes, nodes.labels.class_counts)
+    return found
 
 
 def _encoded(cfg: Config, graph: Graph, told: Told) -> tuple[np.ndarray, State] | None:

@@ -10,7 +10,7 @@ Without a cache the folder is temporary, and one process that is alone has no fo
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -70,7 +70,7 @@ def prepared_graph(
     work: HostWork | None = None,
     graph: Graph | None = None,
     to_train: bool = False,
-    remarks_said: bool = False,
+    said: Collection[str] = (),
     identity: dict[str, Any] | None = None,
     told: Told = NOTHING,
 ) -> Iterator[PreparedGraph]:
@@ -82,7 +82,7 @@ def prepared_graph(
         work: on rank 0, where the whole graph is loaded, and which is closed then; None: in this process.
         graph: on rank 0, the graph that replaces ``cfg.dataset``.
         to_train: whether a graph without labelled training nodes is refused, before it is ordered.
-        remarks_said: whether the run has logged the remarks on the graph already.
+        said: names of the remarks on the graph that the run has logged already.
         identity: on rank 0, ``dataset_identity`` before ``graph`` was loaded, if that is the graph of ``cfg.dataset``;
             None: ``graph`` is known by its arrays.
         told: on rank 0, what the codec of ``cfg`` is told.
@@ -92,8 +92,7 @@ def prepared_graph(
     """
     if world.size == 1 or world.dry:
         prepared = prepare_here(cfg, num_parts, graph, to_train, identity, told)
-        if not remarks_said:
-            say(prepared.facts.nodes.name, prepared.facts.remarks)
+        _say_others(prepared.facts, said)
         yield prepared
         return
     work = work or HostWork()
@@ -110,10 +109,14 @@ def prepared_graph(
         path, was_kept = broadcast_object(made)
         path = _on_this_machine(world, path, places)
         prepared = on_every_rank(lambda: _opened(path, was_kept))
-        if not remarks_said:
-            say(prepared.facts.nodes.name, prepared.facts.remarks)
+        _say_others(prepared.facts, said)
         yield prepared
         all_gather_objects(None)  # all ranks have read what they need
+
+
+def _say_others(facts: GraphFacts, said: Collection[str]) -> None:
+    """Log the remarks on a graph that have not been ``said``."""
+    say(facts.nodes.name, {name: count for name, count in facts.remarks.items() if name not in said})
 
 
 def prepare_here(

@@ -93,7 +93,7 @@ class FullGraph:
                 self._world,
                 self._scheme.num_parts,
                 graph=self._graph,
-                remarks_said=True,
+                said=() if self._graph is None else self._graph.remarks.keys(),
                 identity=self._identity,
                 told=replace(self._told, state=self._codec_state),
             ) as prepared:
