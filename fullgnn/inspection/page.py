@@ -246,4 +246,4 @@ def _table(table: Table, width: int) -> str:
     if header[-1:] == [" " * _BAR]:
         return format_table(header, rows)
     text, lacking = format_narrow_table(header, rows, width, _LEAST_IMPORTANT)
-    return text + (f"\n\nA wider screen also has {', '.join(lacking)}." if lacking else "")
+    return text + ("\n\n" + folded(f"A wider screen also has {', '.join(lacking)}.", width) if lacking else "")
