@@ -16,7 +16,7 @@ from fullgnn.storage.folder import TABLE_FILE
 from tests.commands import OWN, TIMEOUT_S, Finished, environment, run_command
 
 COLUMNS = 80
-COMMANDS = ("train", "train_minibatch", "predict", "plan", "prepare", "report", "bench", "reproduce")
+COMMANDS = ("train", "train_minibatch", "predict", "inspect", "plan", "prepare", "report", "bench", "reproduce")
 CPU = ["runtime.device=cpu", "dataset=karate", "train.epochs=2"]
 
 

@@ -150,7 +150,7 @@ def of_classes(labels: np.ndarray, num_classes: int, of_train: Sequence[int]) ->
     return {"empty_classes": int(np.count_nonzero(of_all == 0)), "untrained_classes": int(np.count_nonzero(untrained))}
 
 
-def sentences(remarks: Mapping[str, int]) -> list[str]:
+def sentences(remarks: Mapping[str, Any]) -> list[str]:
     """One sentence for each of the ``remarks`` that has one."""
     counts = dict.fromkeys(SENTENCES, 0) | dict(remarks)  # a file may lack the count that another one is part of
     return [SENTENCES[name].format(count=count, **counts) for name, count in remarks.items() if SENTENCES[name]]

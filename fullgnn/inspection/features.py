@@ -3,7 +3,7 @@
 import numpy as np
 
 from fullgnn.graph import Graph
-from fullgnn.inspection.findings import Features
+from fullgnn.inspection.findings import Column, Features
 
 MAX_COLUMNS = 20
 """How many columns of a kind are named."""
@@ -28,7 +28,7 @@ def features_of(graph: Graph) -> Features | None:
     narrowest = widest = None
     if len(varying):
         least, most = varying[deviation[varying].argmin()], varying[deviation[varying].argmax()]
-        narrowest, widest = (int(least), float(deviation[least])), (int(most), float(deviation[most]))
+        narrowest, widest = Column(int(least), float(deviation[least])), Column(int(most), float(deviation[most]))
     num_nonzero = int(nonzero.sum())
     return Features(
         num_columns=num_columns,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from fullgnn.errors import DataError
+from fullgnn.storage.fields import of_fields
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,14 @@ class Leaks:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A feature column, and its standard deviation."""
+
+    number: int
+    deviation: float
+
+
+@dataclass(frozen=True)
 class Features:
     """What the feature columns are like. A list of columns has at most ``MAX_COLUMNS``; its count is of all."""
 
@@ -87,8 +99,8 @@ class Features:
     empty: tuple[int, ...]
     num_constant: int  # columns of one other number
     constant: tuple[int, ...]
-    narrowest: tuple[int, float] | None  # the column with the least standard deviation above 0, and that
-    widest: tuple[int, float] | None  # the column with the largest
+    narrowest: Column | None  # with the least standard deviation above 0; None: no column varies
+    widest: Column | None  # with the largest
 
 
 @dataclass(frozen=True)
@@ -131,7 +143,40 @@ class Inspection:
         """Plain values: dictionaries, lists, texts, numbers and None."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, values: Any) -> Inspection:
+        """The inspection of which ``to_json`` has made ``values``, which a file may have damaged.
+
+        Raises:
+            DataError: a value is missing, or is not one of ours; one line without the name of the file.
+        """
+        if not isinstance(values, Mapping):
+            raise DataError("it is no inspection, which is a mapping")
+        below: _Below = {
+            "structure": (Structure, {"in_degrees": (Degrees, {}), "out_degrees": (Degrees, {})}),
+            "labels": (Labels, {"homophily": (Homophily, {})}),
+            "leaks": (Leaks, {}),
+            "features": (Features, {"narrowest": (Column, {}), "widest": (Column, {})}),
+        }
+        layouts = values.get("layouts")
+        if not isinstance(layouts, list):
+            raise DataError("its layouts are no list")
+        return _made(cls, values, below, layouts=tuple(of_fields(Layout, one) for one in layouts))
+
     def __str__(self) -> str:
         from fullgnn.inspection.page import page  # imported here, since the page is about this class
 
         return page(self)
+
+
+_Below = Mapping[str, tuple[type, "_Below"]]
+"""By the name of a field, the dataclass that it is, and what is below it."""
+
+
+def _made(kind: type, values: Any, below: _Below, **made: Any) -> Any:
+    """A ``kind`` of ``values``, whose fields named in ``below`` are such dataclasses, or None."""
+    if isinstance(values, Mapping):
+        for name, (inner, deeper) in below.items():
+            if values.get(name) is not None:
+                made[name] = _made(inner, values[name], deeper)
+    return of_fields(kind, values, made)

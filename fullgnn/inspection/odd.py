@@ -71,11 +71,11 @@ def _odd_features(features: Features) -> Iterator[str]:
         yield f"{named} the same number for every node, and can be left out."
     if features.empty_rows:
         yield f"{features.empty_rows:,} nodes have features that are all 0."
-    if features.narrowest and features.widest and features.widest[1] >= SCALES * features.narrowest[1]:
+    if features.narrowest and features.widest and features.widest.deviation >= SCALES * features.narrowest.deviation:
         yield (
-            f"Feature columns differ much in scale: the standard deviation is {features.widest[1]:.3g} in column"
-            f" {features.widest[0]} and {features.narrowest[1]:.3g} in column {features.narrowest[0]}. Standardised"
-            " columns, with mean 0 and standard deviation 1, train better."
+            f"Feature columns differ much in scale: the standard deviation is {features.widest.deviation:.3g} in"
+            f" column {features.widest.number} and {features.narrowest.deviation:.3g} in column"
+            f" {features.narrowest.number}. Standardised columns, with mean 0 and standard deviation 1, train better."
         )
     if features.sparse_bytes <= SPARSE * features.dense_bytes:
         yield (

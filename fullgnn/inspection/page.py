@@ -22,7 +22,17 @@ Table = tuple[list[str], list[list[str]]]
 
 def page(found: Inspection, width: int = WIDTH) -> str:
     """The whole text, in lines of at most ``width`` columns, but for tables."""
-    sections: dict[str, Iterator[str | Table]] = {
+    lines: list[str] = []
+    for title, blocks in sections(found).items():
+        lines += [f"## {title}", ""] if title else []
+        for block in blocks:
+            lines += [folded(block, width) if isinstance(block, str) else _table(block, width), ""]
+    return "\n".join(lines).rstrip()
+
+
+def sections(found: Inspection) -> dict[str, list[str | Table]]:
+    """The sentences and tables of each section, by its title; the first one has none."""
+    made: dict[str, Iterator[str | Table]] = {
         "": overview(found),
         "Degrees": degree_section(found.structure),
         "Components": iter([components(found.structure)]),
@@ -32,12 +42,14 @@ def page(found: Inspection, width: int = WIDTH) -> str:
         "Ranks": rank_section(found),
         "Odd": iter(found.odd or ["Nothing odd was found."]),
     }
-    lines: list[str] = []
-    for title, blocks in sections.items():
-        lines += [f"## {title}", ""] if title else []
-        for block in blocks:
-            lines += [folded(block, width) if isinstance(block, str) else _table(block, width), ""]
-    return "\n".join(lines).rstrip()
+    return {title: list(blocks) for title, blocks in made.items()}
+
+
+def without_bars(table: Table) -> Table:
+    """A table whose columns have headings, but perhaps the first one."""
+    header, rows = table
+    kept = [at for at, heading in enumerate(header) if heading.strip() or not at]
+    return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def overview(found: Inspection) -> Iterator[str]:
@@ -201,8 +213,9 @@ def feature_section(found: Inspection) -> Iterator[str]:
     )
     if features.narrowest and features.widest:
         yield (
-            f"The standard deviation of the columns that vary is between {features.narrowest[1]:.3g} (column"
-            f" {features.narrowest[0]}) and {features.widest[1]:.3g} (column {features.widest[0]})."
+            f"The standard deviation of the columns that vary is between"
+            f" {features.narrowest.deviation:.3g} (column {features.narrowest.number}) and"
+            f" {features.widest.deviation:.3g} (column {features.widest.number})."
         )
 
 

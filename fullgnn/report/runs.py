@@ -10,6 +10,7 @@ from typing import Any
 
 from fullgnn.config.trust import plain_config
 from fullgnn.errors import ConfigError, message_of
+from fullgnn.inspection.findings import Inspection
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
 from fullgnn.report.replicates import SEED, is_draw, is_override_of_draw
@@ -17,7 +18,7 @@ from fullgnn.report.spread import NOTHING, merged
 from fullgnn.report.statistics import Count, count, statistics_of_run
 from fullgnn.storage.arrays import read_arrays
 from fullgnn.storage.record import read_epochs, read_record_fields
-from fullgnn.storage.text import parse_yaml, read_text
+from fullgnn.storage.text import parse_json, parse_yaml, read_text
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Run:
     epochs: list[dict[str, Any]]  # epochs.jsonl, up to the first line that cannot be read
     structure: Structure | None
     notes: tuple[str, ...]  # sentences: what the reader of the page should know about this run
+    inspection: Inspection | None = None  # of inspection.json, which ``python -m fullgnn.inspect`` has written there
     uncounted: str = ""  # why its statistics cannot be counted from its prepared graph; empty: they are, or it has none
 
     @property
@@ -139,7 +141,11 @@ def _read(path: Path, name: str) -> Run:
         with reading(file):
             arrays = read_arrays(file)
             structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
-    return Run(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes))
+    file, inspection = path / "inspection.json", None
+    if file.is_file():
+        with reading(file):
+            inspection = Inspection.from_json(parse_json(read_text(file), file))
+    return Run(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes), inspection)
 
 
 def _with_statistics(run: Run, count: Count) -> Run:

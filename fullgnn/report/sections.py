@@ -6,6 +6,7 @@ from typing import Any
 from fullgnn.report.content import COUNT, RATIO, Block, Show, Table, in_words, missing
 from fullgnn.report.epoch_time import epoch_time
 from fullgnn.report.folders import Failure
+from fullgnn.report.graphs import graph, has_graph
 from fullgnn.report.losses import loss_and_metrics, loss_title
 from fullgnn.report.nonzeros import adjacency, blocks, tile_density
 from fullgnn.report.plots import Axis, Plot, stacked
@@ -80,6 +81,7 @@ def sections(runs: list[Run], failures: list[Failure]) -> dict[str, list[Block]]
     """The blocks of each section, by its title, in the order of the page."""
     make: dict[str, Callable[[list[Run]], Iterator[Block]]] = {
         "Summary": summary,
+        **({"Graph": graph} if any(map(has_graph, runs)) else {}),
         **({"Failed jobs": lambda _: failed_jobs(failures)} if failures else {}),
         loss_title(runs): loss_and_metrics,
         **({"Epoch time": epoch_time} if len(runs) > 1 else {}),

@@ -54,6 +54,7 @@ COMMANDS = {
     "predict": (["fullgnn.predict", "checkpoint=missing"], "torchrun"),
     "sweep": (["fullgnn.train", "-m", *KARATE, "seed=0,1"], "python"),
     "prepare": (["fullgnn.prepare", *KARATE, "runtime.cache_dir=cache"], "python"),
+    "inspect": (["fullgnn.inspect", "dataset=karate"], "python"),
     "plan": (["fullgnn.plan", "dataset=karate", "hardware=h200x8"], "python"),
     "bench": (["fullgnn.bench", "op=spmm"], "python"),
     "reproduce": (["fullgnn.reproduce", "target=fig7"], "python"),
