@@ -33,7 +33,8 @@ class Structure:
     out_degrees: Degrees  # the nodes that read it
     symmetric: bool  # whether the adjacency equals its transpose to the bit
     self_loops: int
-    isolated_nodes: int  # that neither read nor are read; a self-loop is no isolation
+    isolated_nodes: int  # that neither read nor are read
+    only_self_loop: int  # nodes that read, and are read by, themselves alone
     one_way_arcs: int  # u -> v without v -> u
     num_components: int  # weak: directions do not matter
     largest_components: tuple[int, ...]  # nodes of at most five of them

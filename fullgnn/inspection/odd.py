@@ -56,6 +56,11 @@ def _odd_entries(num_edges: int, structure: Structure) -> Iterator[str]:
             f"{structure.isolated_nodes:,} nodes are isolated: they have no edge at all, so that a model knows of them"
             " nothing but their own features."
         )
+    if structure.only_self_loop:
+        yield (
+            f"{structure.only_self_loop:,} nodes have no edge but one to themselves, so that they are like isolated"
+            " ones."
+        )
     if structure.negative_weights:
         yield (
             f"{structure.negative_weights:,} entries have a negative weight: normalization=sym and row divide by sums"

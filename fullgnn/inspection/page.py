@@ -120,7 +120,8 @@ def components(structure: Structure) -> str:
     sizes = [f"{size:,}" for size in structure.largest_components]
     return (
         f"If directions do not matter, the graph has {structure.num_components:,} connected components. The largest"
-        f" have {', '.join(sizes)} nodes; {structure.isolated_nodes:,} nodes have no edge."
+        f" have {', '.join(sizes)} nodes; {structure.isolated_nodes:,} nodes have no edge, and"
+        f" {structure.only_self_loop:,} have none but to themselves."
     )
 
 

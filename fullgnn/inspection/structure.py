@@ -23,12 +23,18 @@ def structure_of(graph: Graph, passes: Passes) -> Structure:
         symmetric=passes.symmetric,
         self_loops=passes.self_loops,
         isolated_nodes=graph.num_nodes - num_joined,
+        only_self_loop=_num_only_self_loop(graph, passes),
         one_way_arcs=graph.num_edges - passes.self_loops - passes.mutual,
         num_components=len(sizes),
         largest_components=tuple(largest.tolist()),
         weights=None if weight is None else (float(weight.min()), float(weight.max())),
         negative_weights=0 if weight is None else int(np.count_nonzero(weight < 0)),
     )
+
+
+def _num_only_self_loop(graph: Graph, passes: Passes) -> int:
+    alone = np.flatnonzero((np.diff(graph.indptr) == 1) & (passes.out_degree == 1))
+    return int(np.count_nonzero(graph.indices[graph.indptr[alone]] == alone))
 
 
 def degrees(degree: np.ndarray) -> Degrees:

@@ -11,7 +11,7 @@ def random_graph(seed: int, num_nodes: int = 40, symmetric: bool = False, densit
     rng = np.random.default_rng(seed)
     adj = rng.random((num_nodes, num_nodes)) < density
     adj[:, num_nodes // 8] = adj[num_nodes // 8, :] = False  # an isolated node
-    adj[1, 1] = True
+    adj[1, :] = adj[:, 1] = np.arange(num_nodes) == 1  # a node with nothing but a self-loop
     adj = adj | adj.T if symmetric else adj
     labels = rng.integers(-1, 4, num_nodes)
     part = np.where(labels < 0, 3, rng.integers(0, 3, num_nodes))

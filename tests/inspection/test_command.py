@@ -14,7 +14,7 @@ from fullgnn.graph import Graph
 from fullgnn.inspection import Inspection
 from fullgnn.inspection.command import run
 from fullgnn.inspection.page import page
-from tests.commands import environment
+from tests.commands import environment, run_command
 from tests.inspection.graphs import random_graph
 
 TITLES = ["Degrees", "Components", "Labels", "Leaks", "Features", "Ranks", "Odd"]
@@ -24,17 +24,16 @@ def titles(text: str) -> list[str]:
     return [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
 
 
-def as_python(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *(["-c", code] if code else []), *arguments]
+def as_python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120)
 
 
 def test_the_command_prints_and_writes_what_the_function_returns(tmp_path: Path) -> None:
     random_graph(0, name="mine").save(tmp_path / "mine.npz")
-    arguments = ["-m", "fullgnn.inspect", "dataset=npz", "dataset.path=mine.npz", "out=new/mine.json", "model=gat"]
-    done = as_python("", *arguments, "runtime.device=cpu", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert titles(done.stderr + done.stdout) == TITLES
+    arguments = ["dataset=npz", "dataset.path=mine.npz", "out=new/mine.json", "model=gat", "runtime.device=cpu"]
+    done = run_command([sys.executable, "-m", "fullgnn.inspect"], *arguments, cwd=tmp_path)
+    assert done.status == 0 and titles(done.output) == TITLES, done.output
     written = json.loads((tmp_path / "new" / "mine.json").read_text())
     found = fullgnn.inspect(random_graph(0, name="mine"), "runtime.device=cpu", model="gat")
     same = json.loads(json.dumps(found.to_json()))

@@ -22,6 +22,8 @@ def test_counts_are_those_of_the_dense_matrix(seed: int, symmetric: bool) -> Non
     assert found.self_loops == np.trace(dense) > 0
     assert found.one_way_arcs == np.count_nonzero(off & ~off.T) and (found.one_way_arcs == 0) == symmetric
     assert found.isolated_nodes == np.count_nonzero(~(dense.any(axis=0) | dense.any(axis=1))) > 0
+    alone = [k for k in range(60) if dense[k].sum() == dense[:, k].sum() == dense[k, k] == 1]
+    assert found.only_self_loop == len(alone) and 1 in alone
     number, of_node = connected_components(csr_array(dense), directed=True, connection="weak")
     sizes = np.sort(np.bincount(of_node))[::-1]
     assert found.num_components == number > 1
