@@ -186,7 +186,7 @@ def leak_section(leaks: Leaks | None) -> Iterator[str]:
     if leaks is None:
         yield "There are no training and test nodes to compare."
         return
-    yield "No node is in two parts of the split: a graph in which one is would have been refused."
+    yield "No node is in two parts of the split: a graph with such a node would have been refused."
     if leaks.same_neighbours is not None:
         yield (
             f"{_of(leaks.same_neighbours, leaks.num_test)} have a training node with the same neighbours: both nodes"
