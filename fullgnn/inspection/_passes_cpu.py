@@ -98,6 +98,26 @@ def hashes_of_rows(bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return hashes
 
 
+def hashes_of_sparse_rows(indptr: np.ndarray, indices: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """``hashes_of_rows`` of a CSR matrix, whose numbers are not 0: the same as of the dense one."""
+    pieces = even_slices(len(wanted), PIECES)
+    hashes = np.zeros((len(wanted), 2), np.uint64)
+    parallel_for(lambda rows: _hash_sparse_rows(indptr, indices, bits, wanted, rows.start, rows.stop, hashes), pieces)
+    return hashes
+
+
+def read_sparse_features(indices: np.ndarray, data: np.ndarray, num_columns: int) -> np.ndarray:
+    """The sums of ``read_features``, with a shift of 0, over the stored numbers of a sparse matrix.
+
+    Args:
+        indices: the column of each number.
+    """
+    found = np.zeros((5, num_columns))
+    found[0], found[1] = np.inf, -np.inf
+    _read_sparse_features(indices, data, found)
+    return found
+
+
 def read_features(features: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, int]:
     """Sums over some rows of the features.
 
@@ -241,6 +261,33 @@ def _join(indptr, indices, symmetric, num_unions, parent):
         parent[node] = _root(parent, np.int32(node))
 
 
+@numba.njit(nogil=True)
+def _word(number, column):
+    """What stands for a number in its column."""
+    return mixed(number) + np.uint64(column + 1) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled()
+def _hash_sparse_rows(indptr, indices, bits, wanted, begin, end, hashes):
+    for row in range(begin, end):
+        if wanted[row]:
+            for entry in range(indptr[row], indptr[row + 1]):
+                word = _word(np.uint64(bits[entry]), indices[entry])
+                hashes[row, 0] += mixed(word)
+                hashes[row, 1] += _mixed_again(word)
+
+
+@compiled()
+def _read_sparse_features(indices, data, found):
+    for entry in range(len(indices)):
+        column, number = indices[entry], np.float64(data[entry])
+        found[0, column] = min(found[0, column], number)
+        found[1, column] = max(found[1, column], number)
+        found[2, column] += number
+        found[3, column] += number * number
+        found[4, column] += 1
+
+
 @compiled()
 def _hash_rows(bits, wanted, magnitude, begin, end, hashes):
     for row in range(begin, end):
@@ -250,7 +297,7 @@ def _hash_rows(bits, wanted, magnitude, begin, end, hashes):
         for column in range(bits.shape[1]):
             number = np.uint64(bits[row, column])
             if number & magnitude:
-                word = mixed(number) + np.uint64(column + 1) * np.uint64(0x9E3779B97F4A7C15)
+                word = _word(number, column)
                 first += mixed(word)
                 second += _mixed_again(word)
         hashes[row, 0], hashes[row, 1] = first, second

@@ -1,12 +1,14 @@
 """What the feature columns are like: density, columns that say nothing, and how wide they vary."""
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fullgnn.graph import Graph
 from fullgnn.inspection.findings import Column, Features
 
 MAX_COLUMNS = 20
 """How many columns of a kind are named."""
+_ENDS = np.minimum, np.maximum
 _BYTES_AT_ONCE = 1 << 28
 """Of features that are converted, or read from a mapped file."""
 
@@ -17,8 +19,8 @@ def features_of(graph: Graph) -> Features | None:
     num_rows, num_columns = features.shape
     if not num_columns:
         return None
-    shift = features[0].astype(np.float64)
-    sums, empty_rows = _sums(features, shift)
+    dense = isinstance(features, np.ndarray)
+    sums, empty_rows = _sums(features) if isinstance(features, np.ndarray) else _sums_of_sparse(features)
     low, high, total, squares, nonzero = sums
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = np.sqrt(np.maximum(0, squares / num_rows - (total / num_rows) ** 2))
@@ -33,9 +35,10 @@ def features_of(graph: Graph) -> Features | None:
     return Features(
         num_columns=num_columns,
         dtype=str(features.dtype),
-        density=num_nonzero / features.size,
-        dense_bytes=features.nbytes,
-        sparse_bytes=num_nonzero * (features.itemsize + 4) + 8 * (num_rows + 1),
+        density=num_nonzero / (num_rows * num_columns),
+        sparse=not dense,
+        dense_bytes=num_rows * num_columns * features.dtype.itemsize,
+        sparse_bytes=num_nonzero * (features.dtype.itemsize + 4) + 8 * (num_rows + 1),
         empty_rows=empty_rows,
         num_empty=len(empty),
         empty=tuple(empty[:MAX_COLUMNS].tolist()),
@@ -46,10 +49,21 @@ def features_of(graph: Graph) -> Features | None:
     )
 
 
-def _sums(features: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, int]:
+def _sums_of_sparse(features: csr_array) -> tuple[np.ndarray, int]:
+    """``_sums`` of a sparse matrix."""
+    from fullgnn.inspection._passes_cpu import read_sparse_features  # imported here, since it imports numba
+
+    sums = read_sparse_features(features.indices, features.data, features.shape[1])
+    with_zeros = sums[4] < features.shape[0]
+    sums[0], sums[1] = (np.where(with_zeros, meet(sums[at], 0), sums[at]) for at, meet in enumerate(_ENDS))
+    return sums, int(np.count_nonzero(np.diff(features.indptr) == 0))
+
+
+def _sums(features: np.ndarray) -> tuple[np.ndarray, int]:
     """``_passes_cpu.read_features`` of all rows, block by block; float16, which is in a file, as float32."""
     from fullgnn.inspection._passes_cpu import read_features  # imported here, since it imports numba
 
+    shift = features[0].astype(np.float64)
     step = max(1, _BYTES_AT_ONCE // (4 * features.shape[1])) if features.dtype == np.float16 else len(features)
     total, empty_rows = None, 0
     for first in range(0, len(features), step):
@@ -59,7 +73,7 @@ def _sums(features: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, int]:
         if total is None:
             total = sums
             continue
-        total[0], total[1] = np.minimum(total[0], sums[0]), np.maximum(total[1], sums[1])
+        total[0], total[1] = (meet(total[at], sums[at]) for at, meet in enumerate(_ENDS))
         total[2:] += sums[2:]
     assert total is not None  # a graph has a node
     return total, empty_rows

@@ -60,6 +60,7 @@ class Labels:
     """
 
     kind: str  # as ``Graph`` prints it, such as "5 classes"
+    class_names: tuple[str, ...] | None
     num_labelled: int
     split: dict[str, int]  # nodes by train, val, test and none
     classes: dict[str, tuple[int, ...]]  # by class, the labelled nodes of each part of the split
@@ -93,6 +94,7 @@ class Features:
     num_columns: int
     dtype: str
     density: float  # share of the numbers that are not 0
+    sparse: bool  # whether the graph keeps them as a sparse matrix
     dense_bytes: int
     sparse_bytes: int  # as CSR: a number and a column of 4 bytes for each number that is not 0, and a row start
     empty_rows: int  # nodes whose features are all 0

@@ -11,6 +11,7 @@ from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.errors import one_line_errors
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph
+from fullgnn.graph.sparse_features import features_to_arrays
 from fullgnn.inspection.features import features_of
 from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.labels import labels_of
@@ -85,7 +86,7 @@ def look_at(graph: Graph, cfg: Config) -> Inspection:
 
 
 def _num_bytes(graph: Graph) -> int:
-    arrays = (graph.indptr, graph.indices, graph.weight, graph.features, graph.labels)
-    return sum(
-        array.nbytes for array in (*arrays, graph.train_mask, graph.val_mask, graph.test_mask) if array is not None
-    )
+    masks = graph.train_mask, graph.val_mask, graph.test_mask
+    arrays = (graph.indptr, graph.indices, graph.weight, graph.labels, *masks)
+    features = features_to_arrays(graph.features).values()
+    return sum(array.nbytes for array in (*arrays, *features) if array is not None)

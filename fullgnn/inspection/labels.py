@@ -45,6 +45,7 @@ def labels_of(graph: Graph, passes: Passes) -> Labels | None:
             means[name] = float(np.nanmean(values)), float(np.nanstd(values))
     return Labels(
         kind=describe_labels(labels, graph.num_classes),
+        class_names=graph.class_names,
         num_labelled=int(np.count_nonzero(labelled)),
         split={name: int(np.count_nonzero(mask)) for name, mask in masks.items()},
         classes=classes,

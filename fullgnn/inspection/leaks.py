@@ -6,9 +6,11 @@ not compared again by what they stand for. Nodes without a neighbour, and featur
 """
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import is_known, is_labelled
+from fullgnn.graph.sparse_features import NodeFeatures
 from fullgnn.inspection.findings import Leaks
 from fullgnn.inspection.passes import Passes
 
@@ -66,11 +68,14 @@ def _sorted(hashes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def _same_features(graph: Graph) -> int:
-    from fullgnn.inspection._passes_cpu import hashes_of_rows  # imported here, since it imports numba
+    from fullgnn.inspection._passes_cpu import hashes_of_rows, hashes_of_sparse_rows  # they import numba
 
-    wanted = graph.train_mask | graph.test_mask
-    bits = graph.features.view(f"u{graph.features.itemsize}")
-    hashes = hashes_of_rows(bits, wanted)
+    features, wanted = graph.features, graph.train_mask | graph.test_mask
+    unsigned = f"u{features.dtype.itemsize}"
+    if isinstance(features, np.ndarray):
+        hashes = hashes_of_rows(features.view(unsigned), wanted)
+    else:
+        hashes = hashes_of_sparse_rows(features.indptr, features.indices, features.data.view(unsigned), wanted)
     return twins(hashes, graph, np.any(hashes, axis=1))
 
 
@@ -94,18 +99,30 @@ def label_columns(graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (), ()
     first_of = np.zeros(graph.num_classes, np.int64)  # the first node of each class
     first_of[present] = nodes[first]
-    columns = np.arange(features.shape[1])
+    columns = _full_in_classes(features, labels[nodes], nodes, graph.num_classes)
     for rows in _blocks(nodes):
         if len(columns):
-            expected = features[np.ix_(first_of[labels[rows]], columns)]
-            columns = columns[(features[np.ix_(rows, columns)] == expected).all(axis=0)]
-    numbers = features[np.ix_(nodes[first], columns)]
+            expected = _taken(features, first_of[labels[rows]], columns)
+            columns = columns[(_taken(features, rows, columns) == expected).all(axis=0)]
+    numbers = _taken(features, nodes[first], columns)
     num_distinct = np.array([len(np.unique(column)) for column in numbers.T], np.int64)
     of_label, of_some = num_distinct == len(present), (1 < num_distinct) & (num_distinct < len(present))
     return tuple(columns[of_label].tolist()), tuple(columns[of_some].tolist())
 
 
-def _equal_columns(features: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> tuple[int, ...]:
+def _full_in_classes(features: NodeFeatures, classes: np.ndarray, nodes: np.ndarray, num_classes: int) -> np.ndarray:
+    """Ascending columns that may have one number for each class: all columns of dense features; of sparse ones, those
+    that have no zero, or nothing but zeros, in each class, and not in all."""
+    if isinstance(features, np.ndarray):
+        return np.arange(features.shape[1])
+    of_class = csr_array((np.ones(len(nodes), np.int64), (classes, nodes)), shape=(num_classes, features.shape[0]))
+    pattern = csr_array((np.ones(features.nnz, np.int64), features.indices, features.indptr), shape=features.shape)
+    counts = (of_class @ pattern).tocoo()
+    is_full = counts.data == np.bincount(classes, minlength=num_classes)[counts.row]
+    return np.setdiff1d(counts.col[is_full], counts.col[~is_full])
+
+
+def _equal_columns(features: NodeFeatures, labels: np.ndarray, nodes: np.ndarray) -> tuple[int, ...]:
     """The columns of ``features`` that equal a column of (num_nodes, c) ``labels``, which varies, wherever both are
     known."""
     found = set[int]()
@@ -114,13 +131,24 @@ def _equal_columns(features: np.ndarray, labels: np.ndarray, nodes: np.ndarray) 
         known = nodes[is_known(label[nodes])]
         if not len(known) or (label[known] == label[known[0]]).all():
             continue
+        known = np.concatenate([known[label[known] != 0], known[label[known] == 0]])  # other than most of the features
         columns = np.arange(features.shape[1])
+        if not isinstance(features, np.ndarray):
+            num_nonzero = np.bincount(features[known].indices, minlength=len(columns))
+            columns = np.flatnonzero(num_nonzero == np.count_nonzero(label[known]))
         for rows in _blocks(known):
             if len(columns):
-                equal = features[np.ix_(rows, columns)] == label[rows, None].astype(features.dtype)
+                equal = _taken(features, rows, columns) == label[rows, None].astype(features.dtype)
                 columns = columns[equal.all(axis=0)]
         found.update(columns.tolist())
     return tuple(sorted(found))
+
+
+def _taken(features: NodeFeatures, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """(len(rows), len(columns)), dense."""
+    if isinstance(features, np.ndarray):
+        return features[np.ix_(rows, columns)]
+    return features[rows][:, columns].toarray()
 
 
 def _blocks(nodes: np.ndarray) -> list[np.ndarray]:

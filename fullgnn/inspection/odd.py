@@ -82,10 +82,10 @@ def _odd_features(features: Features) -> Iterator[str]:
             f" column {features.widest.number} and {features.narrowest.deviation:.3g} in column"
             f" {features.narrowest.number}. Standardised columns, with mean 0 and standard deviation 1, train better."
         )
-    if features.sparse_bytes <= SPARSE * features.dense_bytes:
+    if not features.sparse and features.sparse_bytes <= SPARSE * features.dense_bytes:
         yield (
-            f"The features are sparse: {percent(features.density)} of their numbers are not 0. Sparse features would"
-            f" take {num_bytes(features.sparse_bytes)}, and dense ones take {num_bytes(features.dense_bytes)}."
+            f"Only {percent(features.density)} of the features are not 0: sparse features, as scipy.sparse.csr_array,"
+            f" would take {num_bytes(features.sparse_bytes)} instead of {num_bytes(features.dense_bytes)}."
         )
 
 

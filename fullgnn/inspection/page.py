@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fullgnn.errors import quoted
 from fullgnn.graph.remarks import sentences
 from fullgnn.inspection.findings import Degrees, Inspection, Labels, Layout, Leaks, Structure
 from fullgnn.inspection.odd import listed
@@ -156,7 +157,8 @@ def class_table(labels: Labels, parts: Sequence[str]) -> Table:
     by_class = list(zip(*counts))
     order = sorted(range(len(by_class)), key=lambda k: (-sum(by_class[k]), k))
     shown = order if len(order) <= MAX_CLASSES else order[: MAX_CLASSES - 1]
-    cells = {f"{k}": by_class[k] for k in shown}
+    names = labels.class_names
+    cells = {f"{k}" if names is None else f"{k} {quoted(names[k])}": by_class[k] for k in shown}
     if len(shown) < len(order):
         rest = [by_class[k] for k in order[len(shown) :]]
         cells[f"{len(rest):,} others"] = tuple(map(sum, zip(*rest)))
@@ -208,9 +210,11 @@ def feature_section(found: Inspection) -> Iterator[str]:
     if features is None:
         yield "The nodes have no features."
         return
+    taken = {"dense": num_bytes(features.dense_bytes), "sparse": num_bytes(features.sparse_bytes)}
+    kept, other = ("sparse", "dense") if features.sparse else ("dense", "sparse")
     yield (
-        f"{features.num_columns:,} columns of {features.dtype}, of which {percent(features.density)} are not 0. They"
-        f" take {num_bytes(features.dense_bytes)}; sparse features would take {num_bytes(features.sparse_bytes)}."
+        f"{features.num_columns:,} columns of {features.dtype}, of whose numbers {percent(features.density)} are not 0."
+        f" They are {kept} and take {taken[kept]}; {other} features would take {taken[other]}."
     )
     if features.narrowest and features.widest:
         yield (
@@ -231,6 +235,8 @@ def rank_section(found: Inspection) -> Iterator[str | Table]:
             f"Planned, not measured, for {found.layouts_of}. Halo: nodes of other block rows that a rank reads."
             " Tensors: the peak of a training epoch. Received: in such an epoch."
         )
+        if found.features is not None and found.features.sparse_bytes < found.features.dense_bytes / 2:
+            yield "The features are planned as dense ones, also where a run would multiply them as a sparse matrix."
     yield rank_table(found.layouts)
     if found.unplanned:
         yield f"Memory is not planned: {found.unplanned}."

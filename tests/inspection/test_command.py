@@ -79,6 +79,12 @@ def test_a_graph_of_another_library_and_every_kind_of_labels() -> None:
         assert titles(str(found)) == TITLES
 
 
+def test_classes_have_their_names() -> None:
+    names = ("Case_Based", "Theory", "Rule | Learning", "x" * 300)
+    text = str(fullgnn.inspect(random_graph(0, class_names=names)))
+    assert "| 0 Case_Based " in text and "| 1 Theory " in text and "x" * 201 not in text
+
+
 def odd_graph() -> Graph:
     arcs = np.array([[k, (k + 1) % 20] for k in range(20)]).T
     arcs = np.concatenate([arcs, arcs[::-1], [[0, 3], [5, 3]], arcs[:, :2]], axis=1)

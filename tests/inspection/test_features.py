@@ -1,6 +1,6 @@
 """What the feature columns are like, against NumPy."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -39,6 +39,21 @@ def test_density_constant_and_empty_columns_and_scale(dtype, tmp_path, monkeypat
     deviation = double.std(axis=0)
     assert astuple(found.widest) == (2, pytest.approx(deviation[2], rel=1e-12))
     assert astuple(found.narrowest) == (3, pytest.approx(deviation[3], rel=1e-12))
+
+
+def test_sparse_features_are_counted_as_dense_ones() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(-3, 4, (50, 8)) * (rng.random((50, 8)) < 0.3).astype(np.float32)
+    values[:, 1], values[:, 4], values[3] = 0, 2.5, 0
+    values[:, 5] = 1 + np.arange(50)  # without a zero
+    dense, sparse = (features_of(Graph.from_edge_index(ARCS, features=made)) for made in (values, csr_array(values)))
+    assert sparse.sparse and not dense.sparse
+    spread = ("narrowest", "widest")
+    for name in spread:
+        found, expected = getattr(sparse, name), getattr(dense, name)
+        assert found.number == expected.number and found.deviation == pytest.approx(expected.deviation, rel=1e-12)
+    others = dict(sparse=False, **{name: getattr(dense, name) for name in spread})
+    assert replace(sparse, **others) == dense
 
 
 def test_a_column_far_from_0_has_an_exact_deviation() -> None:

@@ -67,6 +67,7 @@ def test_classes_by_part_of_the_split() -> None:
     masks = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}
     masks["none"] = ~(graph.train_mask | graph.val_mask | graph.test_mask)
     assert found.split == {name: mask.sum() for name, mask in masks.items()}
+    assert found.class_names is None
     assert found.num_labelled == (graph.labels >= 0).sum() and found.kind == "4 classes"
     for name, mask in masks.items():
         assert found.classes[name] == tuple((graph.labels[mask] == k).sum() for k in range(4))

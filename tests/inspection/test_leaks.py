@@ -1,7 +1,10 @@
 """Twins of test nodes, against sets and all pairs of rows; labels among the features, planted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from fullgnn.graph import Graph
 from fullgnn.inspection import leaks
@@ -50,6 +53,15 @@ def test_neighbours_in_the_other_direction_are_others() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_features_have_the_twins_of_dense_ones(dtype) -> None:
+    graph = random_graph(5, 300)
+    dense = replace(graph, features=(graph.features * np.array([1, 0, -2.5])).astype(dtype))
+    sparse = replace(dense, features=csr_array(dense.features))
+    one, other = (leaks_of(given, Passes.over(given)) for given in (dense, sparse))
+    assert one == other and one.same_features > 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_features_of_one_bit_less_are_others(dtype) -> None:
     row = np.random.default_rng(0).standard_normal(7).astype(dtype)
     other = row.copy()
@@ -73,13 +85,15 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaks, "_ROWS_AT_ONCE", 4)
 
 
-def planted(labels: np.ndarray, *columns) -> Graph:
+def planted(sparse: bool, labels: np.ndarray, *columns) -> Graph:
     rng = np.random.default_rng(0)
-    noise = [rng.standard_normal(len(labels)) for _ in range(3)]
-    return Graph.from_edge_index([[0], [1]], features=np.stack([*noise, *columns], axis=1), labels=labels)
+    noise = [rng.standard_normal(len(labels)) * (rng.random(len(labels)) < 0.5) for _ in range(3)]
+    features = np.stack([*noise, *columns], axis=1)
+    return Graph.from_edge_index([[0], [1]], features=csr_array(features) if sparse else features, labels=labels)
 
 
-def test_a_column_that_is_the_label_or_a_map_of_it(small_blocks) -> None:
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_column_that_is_the_label_or_a_map_of_it(small_blocks, sparse: bool) -> None:
     labels = np.array([0, 1, 2, 1, 0, 2, 2, 1, 0, 0, 1, -1])
     permuted, one_hot = np.array([7.0, -1, 3])[labels], (labels == 2).astype(float)
     nearly = labels.astype(float)
@@ -87,19 +101,20 @@ def test_a_column_that_is_the_label_or_a_map_of_it(small_blocks) -> None:
     unlabelled = labels + 0.0
     unlabelled[11] = 99  # where no label is known, the column may be anything
     constant = np.ones(12)
-    graph = planted(labels, labels.astype(float), permuted, one_hot, nearly, unlabelled, constant)
+    graph = planted(sparse, labels, labels.astype(float), permuted, one_hot, nearly, unlabelled, constant)
     assert label_columns(graph) == ((3, 4, 7), (5,))
 
 
-def test_a_column_that_is_a_value_or_one_of_several_labels(small_blocks) -> None:
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_column_that_is_a_value_or_one_of_several_labels(small_blocks, sparse: bool) -> None:
     values = np.random.default_rng(1).standard_normal(12)
     values[4] = np.nan
-    assert label_columns(planted(values, np.nan_to_num(values), np.zeros(12), np.ones(12))) == ((3,), ())
+    assert label_columns(planted(sparse, values, np.nan_to_num(values), np.zeros(12), np.ones(12))) == ((3,), ())
     several = (np.random.default_rng(2).random((12, 2)) < 0.5).astype(np.int64)
     several[0] = [1, 0]
     several[:, 1][several[:, 0] == 1] = 0
     several[5, 1] = -1
-    assert label_columns(planted(several, several[:, 0], 1 - several[:, 0], several[:, 1])) == ((3, 5), ())
+    assert label_columns(planted(sparse, several, several[:, 0], 1 - several[:, 0], several[:, 1])) == ((3, 5), ())
 
 
 def test_nothing_to_compare() -> None:
