@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import torch.distributed as dist
 from scipy.sparse import issparse
 
-from fullgnn.config import Config, given_targets
+from fullgnn.config import Config, given_targets, target_of
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, under_torchrun
@@ -18,15 +18,16 @@ from fullgnn.graph import Graph
 from fullgnn.graph.arrays import graph_to_arrays
 from fullgnn.graph.convert import as_graph
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN
-from fullgnn.graph.datasets.npz import SHARES, SPLIT_KEYS
+from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
+from fullgnn.graph.datasets.common_split import drawn_split, split_anew
+from fullgnn.graph.datasets.npz import SPLIT_KEYS
 from fullgnn.graph.labels import is_labelled
-from fullgnn.graph.node_data import random_split
 from fullgnn.graph.pyg import is_pyg_data
 from fullgnn.here import start
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import RunRecord
 from fullgnn.storage.temporary import temporary_folder
-from fullgnn.tasks import lacks_examples, learns_labels, refuse_without_examples, takes_links
+from fullgnn.tasks import lacks_examples, learns_labels, refuse_for_links, refuse_without_examples
 from fullgnn.train import Caller, run
 
 
@@ -73,7 +74,8 @@ def train_graph(
     The graph stays beside the run, as ``graph.npz`` in ``run_dir``, where ``python -m fullgnn.predict`` finds it.
 
     A graph without masks is split at random where ``dataset.train_fraction`` or ``dataset.val_fraction`` is given, by
-    ``dataset.seed``; the one that is not given is 0.6 or 0.2. With ``runtime.cache_dir``, a prepared graph is known by
+    ``dataset.seed``; the one that is not given is 0.6 or 0.2. ``dataset.split`` splits any graph with labels, as
+    ``Graph.split`` does. With ``runtime.cache_dir``, a prepared graph is known by
     its arrays: a second call with an equal graph and the same settings finds it.
 
     Args:
@@ -153,19 +155,25 @@ def _contents(graph: Graph, cache_dir: str) -> str:
 
 
 def _with_split(graph: Graph, cfg: Config, overrides: list[str]) -> Graph:
-    """``graph``, split at random if the keys of ``dataset`` ask for it.
+    """``graph``, split as the keys of ``dataset`` ask for it.
+
+    A graph without masks is split at random where a fraction is given; ``dataset.split`` names any other way, also for
+    a graph with masks.
 
     Raises:
-        ConfigError: they are given, and would do nothing.
+        ConfigError: keys of a split are given, and would do nothing, or do not fit the graph.
     """
+    drawn = drawn_split(cfg.dataset, target_of(cfg.dataset))
+    if drawn is not None:
+        refuse_for_links(cfg.task, f"dataset.split={drawn.method}")
+        return split_anew(graph, drawn, lambda: None)
     given = [one for one in overrides if one.partition("=")[0].lstrip("+") in [f"dataset.{key}" for key in SPLIT_KEYS]]
     if not given:
         return graph
+    refuse_for_links(cfg.task, " and ".join(given))
     why = None
-    if not learns_labels(cfg.task) and takes_links(cfg.task):
-        why = f"task={cfg.task['name']} learns from edges: task.val_fraction holds some of them out"
-    elif graph.train_mask.any() or graph.val_mask.any() or graph.test_mask.any():
-        why = "the graph has masks, which are its split"
+    if graph.train_mask.any() or graph.val_mask.any() or graph.test_mask.any():
+        why = "the graph has masks, which are its split; dataset.split=random replaces them"
     elif not is_labelled(graph.labels).any():
         why = "the graph has no labels, whose nodes could be split"
     if why is not None:
@@ -173,9 +181,7 @@ def _with_split(graph: Graph, cfg: Config, overrides: list[str]) -> Graph:
     train, val, seed = (cfg.dataset[key] for key in SPLIT_KEYS)
     if train is None and val is None:
         return graph  # a seed alone asks for no split
-    masks = random_split(graph.labels, SHARES[0] if train is None else train, SHARES[1] if val is None else val, seed)
-    noted = {**graph.remarks, "random_split_nodes": int(is_labelled(graph.labels).sum())}
-    return replace(graph, remarks=noted, **masks)
+    return graph.split("random", train_fraction=train, val_fraction=val, seed=seed)
 
 
 def _check_keys(groups: Mapping[str, Any], overrides: list[str]) -> None:
@@ -217,6 +223,5 @@ def _check_examples(given: Any, graph: Graph, cfg: Config) -> None:
         call = "from_scipy(adj" if issparse(given) else "from_networkx(g"
         what, cure = f"the {kind}", f"pass fullgnn.Graph.{call}, features=..., labels=..., train_mask=...)"
     if lacks == ["train_mask"]:
-        others = "leave the other masks out and " if graph.val_mask.any() or graph.test_mask.any() else ""
-        cure += f", or {others}set dataset.train_fraction=0.6, which splits the labelled nodes at random"
+        cure += f", or {SPLIT_CURE.replace('give', 'set', 1)}"
     refuse_without_examples(cfg.task, what, lacks, cure)

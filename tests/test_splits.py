@@ -10,13 +10,15 @@ import pytest
 from fullgnn import api, train, train_minibatch
 from fullgnn.api import train_graph
 from fullgnn.config import Config
-from fullgnn.distributed import world_of_one
+from fullgnn.distributed import World, world_of_one
+from fullgnn.engine import make_scheme, set_up
 from fullgnn.engine.checks import check_training_data
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate
 from fullgnn.graph.node_data import random_split
 from fullgnn.prepare import arrange, source
+from fullgnn.telemetry.meter import Meter
 from tests.cases import config, minibatch_config
 
 NO_MASKS = dict(train_mask=None, val_mask=None, test_mask=None)
@@ -50,6 +52,12 @@ def masks_of(graph: Graph) -> list[list[int]]:
     return [np.flatnonzero(mask).tolist() for mask in (graph.train_mask, graph.val_mask, graph.test_mask)]
 
 
+def noted(count: int, train_fraction: float, val_fraction: float, seed: int) -> dict[str, int]:
+    """The remark on a random split."""
+    shares = {"split_train_fraction": round(train_fraction * 1e6), "split_val_fraction": round(val_fraction * 1e6)}
+    return {"random_split_nodes": count, **shares} | ({"split_seed": seed} if seed else {})
+
+
 def drawn(train_fraction: float, val_fraction: float, seed: int) -> list[list[int]]:
     return [
         np.flatnonzero(mask).tolist()
@@ -67,11 +75,11 @@ def drawn(train_fraction: float, val_fraction: float, seed: int) -> list[list[in
 )
 def test_a_file_without_masks_is_split_and_says_so(plain: Path, keys: list[str], shares: tuple) -> None:
     graph = load_dataset(config("dataset=npz", f"dataset.path={plain}", *keys).dataset)
-    assert masks_of(graph) == drawn(*shares) and graph.remarks == {"random_split_nodes": 34}
+    assert masks_of(graph) == drawn(*shares) and graph.remarks == noted(34, *shares)
     some = np.where(np.arange(34) < 4, -1, graph.labels)
     replace(graph, labels=some, **NO_MASKS, remarks={}).save(plain)
     graph = load_dataset(config("dataset=npz", f"dataset.path={without(plain, *NO_MASKS)}", *keys).dataset)
-    assert graph.remarks == {"random_split_nodes": 30}
+    assert graph.remarks == noted(30, *shares)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +105,9 @@ def test_masks_without_a_node_are_split_where_a_fraction_asks_for_it(tmp_path: P
     for fraction, shares in (("train_fraction=0.5", (0.5, 0.2, 0)), ("val_fraction=0.1", (0.6, 0.1, 0))):
         cfg = config(*keys, f"dataset.{fraction}")
         graph = load_dataset(cfg.dataset)
-        assert masks_of(graph) == drawn(*shares) and graph.remarks == {"random_split_nodes": 34}
+        assert masks_of(graph) == drawn(*shares) and graph.remarks == noted(34, *shares)
         check_training_data(cfg)
-    with pytest.raises(DataError, match="no train_mask, .*give dataset.train_fraction=0.6"):
+    with pytest.raises(DataError, match="no train_mask, .*give dataset.split=random"):
         check_training_data(config(*keys))
     with pytest.raises(ConfigError, match="has no labels, whose nodes"):
         without(path, "labels")
@@ -126,7 +134,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
             ("labels", *NO_MASKS),
             "has no labels and no train_mask, .*labelled nodes: write it with labels and train_mask",
         ),
-        (("train_mask",), "has no train_mask, .*: write it with a train_mask .*dataset.train_fraction"),
+        (("train_mask",), "has no train_mask, .*: write it with a train_mask .*dataset.split=random"),
         (("labels",), "has no labels, .*: write it with labels, or choose task=link_prediction"),
     ],
 )
@@ -185,9 +193,9 @@ def test_train_graph_splits_a_graph_without_masks_if_it_is_told(started: list[Gr
     train_graph(graph, {"dataset.train_fraction": 0.5})
     train_graph(graph, dataset={"train_fraction": 0.3, "val_fraction": 0.3, "seed": 2})
     train_graph(graph, "dataset.val_fraction=0.1")
-    expected = [drawn(0.5, 0.2, 0), drawn(0.3, 0.3, 2), drawn(0.6, 0.1, 0)]
-    assert [masks_of(one) for one in started] == expected
-    assert [one.remarks for one in started] == [{"random_split_nodes": 34}] * 3 and not graph.train_mask.any()
+    shares = [(0.5, 0.2, 0), (0.3, 0.3, 2), (0.6, 0.1, 0)]
+    assert [masks_of(one) for one in started] == [drawn(*one) for one in shares]
+    assert [one.remarks for one in started] == [noted(34, *one) for one in shares] and not graph.train_mask.any()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +205,7 @@ def test_train_graph_splits_a_graph_without_masks_if_it_is_told(started: list[Gr
             club(**NO_MASKS),
             {},
             DataError,
-            "karate has no train_mask, .*: pass train_mask=... .*dataset.train_fraction=0.6",
+            "karate has no train_mask, .*: pass train_mask=... .*set dataset.split=random",
         ),
         (club(**NO_MASKS), {"dataset.seed": 1}, DataError, "has no train_mask"),
         (
@@ -220,13 +228,13 @@ def test_train_graph_splits_a_graph_without_masks_if_it_is_told(started: list[Gr
             ConfigError,
             "task.val_fraction holds some",
         ),
-        (club(**NO_MASKS), {"dataset.train_fraction": 1.5}, ConfigError, "are no split"),
-        (club(**NO_MASKS), {"dataset.train_fraction": float("nan")}, ConfigError, "are no split"),
+        (club(**NO_MASKS), {"dataset.train_fraction": 1.5}, ConfigError, "is no share of the nodes"),
+        (club(**NO_MASKS), {"dataset.train_fraction": float("nan")}, ConfigError, "is no share of"),
         (
             club(train_mask=None),
             {},
             DataError,
-            "or leave the other masks out and set dataset.train_fraction=0.6",
+            "or set dataset.split=random",
         ),
         (club(), {"dataset.contents": "x"}, ConfigError, "train_graph has its graph already"),
     ],
@@ -242,3 +250,44 @@ def test_what_train_graph_cannot_split_is_refused(
 def test_the_graph_without_masks_may_still_learn_links(started: list[Graph]) -> None:
     train_graph(club(**NO_MASKS, labels=None), task="link_prediction")
     assert len(started) == 1 and started[0].remarks == {}
+
+
+def test_train_graph_splits_any_graph_by_a_method(started: list[Graph]) -> None:
+    train_graph(club(), "dataset.split=kfold", "dataset.fold=2")
+    train_graph(club(**NO_MASKS), dataset={"split": "stratified", "train_fraction": 0.5, "split_seed": 3})
+    expected = [club().split("kfold", fold=2), club(**NO_MASKS).split("stratified", train_fraction=0.5, seed=3)]
+    assert [masks_of(one) for one in started] == [masks_of(one) for one in expected]
+    assert [one.remarks for one in started] == [one.remarks for one in expected]
+    for settings, message in (
+        (
+            {"dataset.split": "random", "task": "link_prediction"},
+            "dataset.split=random would do nothing, since task",
+        ),
+        ({"dataset.split": 3}, "the masks have one split: leave it out"),
+        ({"dataset.split": "public"}, "dataset.split=public is not known"),
+        ({"dataset.split": "per_class"}, "train_per_class=20: choose 1 to 17"),
+        ({"dataset.num_folds": 3}, "dataset.num_folds=3 would do nothing"),
+    ):
+        with pytest.raises(FullGNNError, match=message):
+            train_graph(club(), settings)
+    assert len(started) == 2
+
+
+def test_a_method_of_a_split_is_refused_for_a_task_that_finds_links() -> None:
+    with pytest.raises(ConfigError, match="dataset.split=random would do nothing, since task=link_prediction"):
+        check_training_data(config("dataset=karate", "dataset.split=random", "task=link_prediction"))
+
+
+def test_the_split_is_the_same_on_any_number_of_ranks(tmp_path: Path, ranks) -> None:
+    """The masks of the nodes of all ranks together."""
+    cfg = config("dataset=karate", "dataset.split=kfold", "dataset.fold=3", "scheme=1d")
+    expected = masks_of(load_dataset(cfg.dataset))
+    for size in (1, 3):
+        found = ranks(size)(split_of_ranks, cfg)
+        assert [sorted(sum((one[part] for one in found), [])) for part in range(3)] == expected
+
+
+def split_of_ranks(world: World, cfg: Config) -> list[list[int]]:
+    scheme = make_scheme(cfg, world, Meter(world.device))
+    job = set_up(cfg, world, scheme)
+    return [scheme.node_id[mask].tolist() for mask in job.graph.masks]

@@ -93,6 +93,18 @@ _MAXIMA = {  # beyond which no machine is
     "loader.num_workers": 4096,
     "world_size": 10**6,
 }
+_OF_SPLIT: dict[str, Any] = {
+    "split": Optional[typing.Union[int, str]],
+    "train_fraction": Optional[float],
+    "val_fraction": Optional[float],
+    "train_per_class": Optional[int],
+    "num_val": Optional[int],
+    "num_folds": Optional[int],
+    "fold": Optional[int],
+    "groups": Optional[str],
+    "split_seed": Optional[int],
+}
+"""The keys of ``conf/dataset/base.yaml`` and their types, where the ``load`` of a dataset does not have them itself."""
 _SIMPLE = (bool, int, float, str, types.NoneType)
 
 
@@ -302,6 +314,8 @@ def _hint(key: str, schema: type[Config]) -> Any:
 def _unknown_key(key: str, schema: type[Config]) -> str:
     """Explain an unknown key: name the likely key, or the choices that have the key, or all keys."""
     known = _known_keys(schema)
+    if key.startswith("dataset.") and key.removeprefix("dataset.") in _OF_SPLIT:
+        return f"the YAML of this dataset has no {key}: write +{key}=..., or add the default base to its YAML"
     if key in RENAMED:
         return f"unknown configuration key {key}: it is now called {RENAMED[key]}"
     group, _, name = key.rpartition(".")
@@ -368,6 +382,8 @@ def _typed(group: str, node: DictConfig, schema_of_run: type[Config]) -> DictCon
         raise ConfigError(sentence) from error
     hints = _type_hints(target)
     common = {"_target_": str, "_partial_": bool, "name": str, "symmetrize": bool}
+    if group == "dataset":
+        common |= _OF_SPLIT
     if group == "schedule":
         common |= WARMUP
         hints |= {key: Optional[hints[key]] for key in LENGTHS if key in hints}

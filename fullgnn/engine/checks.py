@@ -7,10 +7,11 @@ import torch
 from fullgnn.config import Config, build, target_of
 from fullgnn.errors import ConfigError
 from fullgnn.graph import check_dataset, dataset_lacks
+from fullgnn.graph.datasets.common_split import is_drawn
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.reorder import check_order
-from fullgnn.tasks import build_task, learns_labels, refuse_without_examples, takes_links
+from fullgnn.tasks import build_task, learns_labels, refuse_for_links, refuse_without_examples, takes_links
 from fullgnn.telemetry.machine import memory_bytes
 
 
@@ -91,6 +92,8 @@ def check_training_data(cfg: Config) -> None:
         ConfigError, DataError: one line.
     """
     check_dataset(cfg.dataset)
+    if is_drawn(split := cfg.dataset.get("split")):
+        refuse_for_links(cfg.task, f"dataset.split={split}")
     if learns_labels(cfg.task):
         what = cfg.dataset.get("path") or f"dataset={cfg.dataset.get('name')}"
         refuse_without_examples(cfg.task, what, dataset_lacks(cfg.dataset))

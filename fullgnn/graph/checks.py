@@ -180,33 +180,6 @@ def check_range(features: Any, dtype: Any, node_id: np.ndarray | None = None) ->
         )
 
 
-def check_masks(masks: dict[str, Any], labelled: np.ndarray | None, num_nodes: int) -> list[np.ndarray]:
-    """The split: (num_nodes,) bool masks, disjoint. None gives an empty one.
-
-    Args:
-        labelled: (num_nodes,) bool, the nodes that a mask may contain; None: the graph has no labels.
-    """
-    checked: dict[str, np.ndarray] = {}
-    for name, value in masks.items():
-        mask = np.zeros(num_nodes, bool) if value is None else to_numpy(value, name)
-        if mask.ndim == 2 and len(mask) == num_nodes:
-            raise DataError(f"{name} has shape {mask.shape}, a split a column: pass one column, such as {name}[:, 0]")
-        if mask.shape != (num_nodes,):
-            raise DataError(
-                f"{name} has shape {mask.shape} but the graph has {num_nodes} nodes: pass one bool per node"
-            )
-        if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
-            raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, not node ids")
-        mask = mask.astype(bool, copy=False)
-        if labelled is not None and (mask & ~labelled).any():
-            raise DataError(f"{name} contains unlabelled nodes (label -1 or NaN): take them out of every mask")
-        for other, earlier in checked.items():
-            if (mask & earlier).any():
-                raise DataError(f"{other} and {name} overlap: a node belongs to one part of the split at most")
-        checked[name] = mask
-    return list(checked.values())
-
-
 def features_dtype(features: Any) -> type:
     """The dtype in which a ``Graph`` keeps features, of an array or of a sparse matrix.
 

@@ -16,7 +16,6 @@ from fullgnn.errors import DataError, one_line_errors
 from fullgnn.graph.checks import (
     check_indices,
     check_indptr,
-    check_masks,
     check_num_nodes,
     check_weight,
     first_line,
@@ -27,10 +26,12 @@ from fullgnn.graph.checks import (
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
+from fullgnn.graph.masks import MASKS, check_masks
 from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names, names_of, names_to_arrays
 from fullgnn.graph.pyg import pyg_fields
 from fullgnn.graph.remarks import noted, of_lonely_nodes, to_arrays
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features, features_to_arrays, is_sparse
+from fullgnn.graph.splits import SplitKeys, with_split
 
 if TYPE_CHECKING:
     import networkx
@@ -63,11 +64,11 @@ class Graph:
     call that converts them, such as ``numpy.unique(labels, return_inverse=True)[1]``. A node whose labels are all
     unknown is in no mask."""
     train_mask: np.ndarray = None  # type: ignore[assignment]
-    """(num_nodes,) bool."""
+    """(num_nodes,) bool. Passed may be booleans or 0 and 1, also as one column, or the ids of the nodes, each once."""
     val_mask: np.ndarray = None  # type: ignore[assignment]
-    """(num_nodes,) bool."""
+    """(num_nodes,) bool, as ``train_mask``."""
     test_mask: np.ndarray = None  # type: ignore[assignment]
-    """(num_nodes,) bool."""
+    """(num_nodes,) bool, as ``train_mask``."""
     weight: np.ndarray | None = None
     """(num_edges,) float32 or float64, no zeros; None where every entry is 1."""
     num_classes: int = 0
@@ -98,7 +99,7 @@ class Graph:
         weight = check_weight(self.weight, len(indices))
         features = check_node_features(self.features, num_nodes)
         labels, num_classes = check_labels(self.labels, num_nodes, int(self.num_classes))
-        names = ("train_mask", "val_mask", "test_mask")
+        names = MASKS
         labelled = is_labelled(labels)
         given = {name: getattr(self, name) for name in names}
         masks = check_masks(given, labelled if labelled.any() else None, num_nodes)
@@ -345,7 +346,15 @@ class Graph:
 
     @classmethod
     @one_line_errors
-    def from_pyg(cls, data: Any, *, edge_weight: Any = "auto", num_classes: int = 0, name: str = "graph") -> Graph:
+    def from_pyg(
+        cls,
+        data: Any,
+        *,
+        edge_weight: Any = "auto",
+        num_classes: int = 0,
+        name: str = "graph",
+        split: int | None = None,
+    ) -> Graph:
         """Graph of a ``torch_geometric.data.Data``, or of another object with its attributes.
 
         Taken are ``edge_index`` (2, E), where an arc u -> v makes v read from u, as in PyG; ``x`` (num_nodes, F) as the
@@ -359,11 +368,47 @@ class Graph:
                 An ``edge_attr`` of integers or booleans is refused: relations and times are no weights, so say whether
                 these are. An ``edge_attr`` of several columns is not read. A remark says which of the two was done.
             num_classes, name: see the fields of ``Graph``.
+            split: the column of masks (num_nodes, s), which have a split a column; None: the masks have one split.
 
         Raises:
             DataError: one line that says which attribute is wrong, and what to set.
         """
-        return cls.from_edge_index(**pyg_fields(data, edge_weight), num_classes=num_classes, name=name)
+        return cls.from_edge_index(**pyg_fields(data, edge_weight, split), num_classes=num_classes, name=name)
+
+    @one_line_errors
+    def split(
+        self,
+        method: str = "random",
+        *,
+        train_fraction: float | None = None,
+        val_fraction: float | None = None,
+        train_per_class: int | None = None,
+        num_val: int | None = None,
+        num_folds: int | None = None,
+        fold: int | None = None,
+        groups: Any = None,
+        seed: int = 0,
+    ) -> Graph:
+        """This graph with its labelled nodes split anew, in place of the split that it has; see ``splits.py``.
+
+        A remark has the method, the keys, the seed and the number of nodes. The keys of the command line,
+        ``dataset.split=METHOD dataset.split_seed=...``, draw the same split.
+
+        Args:
+            method: random; stratified, by class; per_class; group; or kfold, of which ``fold`` is for testing.
+            train_fraction, val_fraction: shares of the labelled nodes, by default 0.6 and 0.2; the rest are for
+                testing. kfold has no ``train_fraction``: what is neither in the fold nor for validation is for
+                training.
+            train_per_class, num_val: of per_class, by default 20 and 500.
+            num_folds, fold: of kfold, by default 5 and 0.
+            groups: of group, (num_nodes,) integers or texts, the group of each node.
+
+        Raises:
+            ConfigError: one line that names the key that does not fit, or would do nothing.
+            DataError: no node has a label.
+        """
+        keys = SplitKeys(train_fraction, val_fraction, train_per_class, num_val, num_folds, fold, groups)
+        return with_split(self, method, keys, seed)
 
     def label_facts(self) -> LabelFacts:
         """What every rank knows of the labels of this graph."""

@@ -65,23 +65,31 @@ def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float,
     order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(is_labelled(labels)))
     num_train = max(1, round(train_fraction * len(order)))
     num_seen = max(num_train, round((train_fraction + val_fraction) * len(order)))
-    return _masks(len(labels), np.split(order, [num_train, num_seen]))
+    return masks_of(len(labels), np.split(order, [num_train, num_seen]))
 
 
 def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed: int) -> dict[str, Any]:
-    """Boolean masks: ``train_per_class`` random nodes of every class, ``num_val`` others, and the rest for testing."""
-    sizes = np.bincount(labels)
-    if not 1 <= train_per_class <= sizes.min():
-        raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {sizes.min()}, the smallest class")
-    num_rest = len(labels) - train_per_class * len(sizes)
+    """Boolean masks: ``train_per_class`` random nodes of every class, ``num_val`` others, and the rest for testing.
+
+    Args:
+        labels: (num_nodes,) integers. A node whose label is -1 is in no mask, and a class without a node is none.
+    """
+    labelled = np.flatnonzero(labels >= 0)
+    sizes = np.bincount(labels[labelled])
+    present = sizes[sizes > 0]
+    if not 1 <= train_per_class <= present.min():
+        raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {present.min()}, the smallest class")
+    num_rest = len(labelled) - train_per_class * len(present)
     if not 0 <= num_val <= num_rest:
         raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the number of nodes outside the training set")
-    order = np.random.default_rng([seed, 2]).permutation(len(labels))
+    order = np.random.default_rng([seed, 2]).permutation(labelled)
     by_class = order[np.argsort(labels[order], kind="stable")]  # grouped by class, random within each
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     train = by_class[rank < train_per_class]
-    rest = order[~np.isin(order, train)]
-    return _masks(len(labels), [train, rest[:num_val], rest[num_val:]])
+    is_train = np.zeros(len(labels), bool)
+    is_train[train] = True
+    rest = order[~is_train[order]]
+    return masks_of(len(labels), [train, rest[:num_val], rest[num_val:]])
 
 
 def normalize_rows(features: NodeFeatures) -> NodeFeatures:
@@ -96,7 +104,8 @@ def normalize_rows(features: NodeFeatures) -> NodeFeatures:
     return csr_array((features.data / of_entry, features.indices, features.indptr), shape=features.shape)
 
 
-def _masks(num_nodes: int, parts: list[np.ndarray]) -> dict[str, Any]:
+def masks_of(num_nodes: int, parts: list[np.ndarray]) -> dict[str, Any]:
+    """The masks of a split, as arguments of ``Graph``, of the nodes of its three parts."""
     masks = {name: np.zeros(num_nodes, dtype=bool) for name in ("train_mask", "val_mask", "test_mask")}
     for mask, nodes in zip(masks.values(), parts, strict=True):
         mask[nodes] = True

@@ -4,8 +4,7 @@ from typing import Any
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import to_array, to_numpy
-
-MASKS = ("train_mask", "val_mask", "test_mask")
+from fullgnn.graph.masks import MASKS, column_of_masks
 
 
 def is_pyg_data(value: Any) -> bool:
@@ -13,11 +12,12 @@ def is_pyg_data(value: Any) -> bool:
     return hasattr(value, "edge_index") or hasattr(value, "edge_types")
 
 
-def pyg_fields(data: Any, edge_weight: Any = "auto") -> dict[str, Any]:
+def pyg_fields(data: Any, edge_weight: Any = "auto", split: int | None = None) -> dict[str, Any]:
     """The arguments of ``Graph.from_edge_index`` that ``data`` holds; see ``Graph.from_pyg``.
 
     Raises:
-        DataError: ``data`` has no ``edge_index``, or an ``edge_attr`` that may or may not be weights.
+        DataError: ``data`` has no ``edge_index``, an ``edge_attr`` that may or may not be weights, or masks of several
+            splits of which ``split`` is none.
     """
     if hasattr(data, "edge_types"):
         raise DataError("a HeteroData has nodes of several types, and a Graph has one: pass data.to_homogeneous()")
@@ -31,6 +31,10 @@ def pyg_fields(data: Any, edge_weight: Any = "auto") -> dict[str, Any]:
     weight, remarks = _weights(data) if isinstance(edge_weight, str) and edge_weight == "auto" else (edge_weight, {})
     if getattr(weight, "ndim", 1) == 2 and weight.shape[1] == 1:
         weight = weight.reshape(-1)
+    masks = {name: getattr(data, name, None) for name in MASKS}
+    if split is not None or any(getattr(mask, "ndim", 1) == 2 for mask in masks.values()):
+        num_nodes = len(features) if features is not None else int(data.num_nodes)
+        masks = column_of_masks(masks, split, num_nodes, "Graph.from_pyg(data, split=0)")
     return dict(
         edge_index=edge_index,
         features=features,
@@ -38,7 +42,7 @@ def pyg_fields(data: Any, edge_weight: Any = "auto") -> dict[str, Any]:
         num_nodes=getattr(data, "num_nodes", None) if features is None else None,
         edge_weight=weight,
         remarks=remarks,
-        **{name: getattr(data, name, None) for name in MASKS},
+        **masks,
     )
 
 

@@ -36,8 +36,28 @@ SENTENCES: dict[str, str] = {
     "unused_ids": "{count} node ids, more than half of them, are in no edge, and each costs the memory of a trained"
     " vector all the same: number the nodes from 0 without gaps",
     "empty_clusters": "{count} clusters have no node: a smaller sampler.num_clusters makes equal batches",
-    "random_split_nodes": "{count} labelled nodes were split at random, by dataset.train_fraction, dataset.val_fraction"
-    " and dataset.seed, since the data have no split",
+    "random_split_nodes": "{count} labelled nodes were split at random: {split_train_fraction:millionths} of them for"
+    " training and {split_val_fraction:millionths} for validation, with the seed {split_seed}",
+    "stratified_split_nodes": "{count} labelled nodes were split at random within their classes (split=stratified):"
+    " {split_train_fraction:millionths} of them for training and {split_val_fraction:millionths} for validation, with"
+    " the seed {split_seed}",
+    "per_class_split_nodes": "{count} labelled nodes were split at random (split=per_class): {split_train_per_class} of"
+    " every class for training and {split_num_val} others for validation, with the seed {split_seed}",
+    "group_split_nodes": "{count} labelled nodes were split at random by whole groups (split=group):"
+    " {split_train_fraction:millionths} of them for training and {split_val_fraction:millionths} for validation, with"
+    " the seed {split_seed}",
+    "kfold_split_nodes": "{count} labelled nodes were split into {split_num_folds} folds, of which fold {split_fold} is"
+    " for testing (split=kfold), and {split_val_fraction:millionths} of all are for validation, with the seed"
+    " {split_seed}",
+    "split_train_fraction": "",
+    "split_val_fraction": "",
+    "split_train_per_class": "",
+    "split_num_val": "",
+    "split_num_folds": "",
+    "split_fold": "",
+    "split_seed": "",
+    "replaced_split_nodes": "{count} nodes were in the split that the data came with; the one that was drawn replaces"
+    " it",
     "unlabelled_split_nodes": "{count} nodes of the split have no label, as the test nodes of OGB-LSC, whose labels are"
     " hidden, and are in no mask",
     "self_loops": "{count} nodes have a stored edge to themselves; with self_loops=true, the default, the run gives"
@@ -152,7 +172,7 @@ def of_classes(labels: np.ndarray, num_classes: int, of_train: Sequence[int]) ->
 
 def sentences(remarks: Mapping[str, Any]) -> list[str]:
     """One sentence for each of the ``remarks`` that has one."""
-    counts = dict.fromkeys(SENTENCES, 0) | dict(remarks)  # a file may lack the count that another one is part of
+    counts = {name: _Count(remarks.get(name, 0)) for name in SENTENCES}  # a file may lack the count of another remark
     return [SENTENCES[name].format(count=count, **counts) for name, count in remarks.items() if SENTENCES[name]]
 
 
@@ -160,3 +180,10 @@ def say(graph_name: str, remarks: Mapping[str, int]) -> None:
     """Log one line for each of the ``remarks`` on a graph."""
     for sentence in sentences(remarks):
         log.info("%s: %s", graph_name, sentence)
+
+
+class _Count(int):
+    """A count in a sentence; ``{name:millionths}`` writes it as a fraction."""
+
+    def __format__(self, form: str) -> str:
+        return f"{self / 1e6:g}" if form == "millionths" else format(int(self), form)

@@ -9,6 +9,7 @@ from fullgnn.tasks.build import (
     held_out,
     lacks_examples,
     learns_labels,
+    refuse_for_links,
     refuse_without_examples,
     takes_links,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "log_default_metric",
     "node_classification",
     "node_regression",
+    "refuse_for_links",
     "refuse_without_examples",
     "takes_links",
 ]

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fullgnn.config import build, target_of
-from fullgnn.errors import DataError
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
+from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
 from fullgnn.tasks.node_classification import node_classification
@@ -45,13 +46,24 @@ def refuse_without_examples(node: Mapping[str, Any], what: str, lacks: Sequence[
     if not cure and "labels" in lacks:
         cure = f"write it with {' and '.join(lacks)}, or choose task=link_prediction, which learns from edges alone"
     elif not cure:
-        cure = (
-            "write it with a train_mask that has nodes, or (dataset=npz) with none in any mask and give"
-            " dataset.train_fraction=0.6, which splits the labelled nodes at random"
-        )
+        cure = f"write it with a train_mask that has nodes, or {SPLIT_CURE}"
     raise DataError(
         f"{what} has no {' and no '.join(lacks)}, and task={node['name']} learns from labelled nodes: {cure}"
     )
+
+
+def refuse_for_links(node: Mapping[str, Any], given: str) -> None:
+    """Refuse the keys of a split of nodes, which are ``given``, for the task of a configuration ``node`` that finds
+    links.
+
+    Raises:
+        ConfigError: one line.
+    """
+    if not learns_labels(node) and takes_links(node):
+        raise ConfigError(
+            f"{given} would do nothing, since task={node['name']} learns from edges: task.val_fraction holds some of"
+            " them out: leave out what is given"
+        )
 
 
 def build_task(node: Mapping[str, Any], labels: LabelFacts, links: LinkFacts | None) -> Task:

@@ -7,12 +7,14 @@ from pathlib import Path
 from types import NoneType
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir
-from fullgnn.config.compose import compose, load_config
+from fullgnn.config.compose import _OF_SPLIT, compose, load_config
 from fullgnn.config.updates import WARMUP
 from fullgnn.errors import ConfigError
+from fullgnn.graph.datasets.common_split import SPLIT_KEYS
 from tests.cases import GROUPS as CHOSEN
 
 GROUPS = (*CHOSEN, "train", "runtime", "loader")
@@ -112,9 +114,18 @@ def together(group: str, choice: str) -> list[str]:
     return [f"{other}={choices[number]}" for other, choices in of.items() if number < len(choices)]
 
 
+COMMON = ("name", "symmetrize", *WARMUP, *SPLIT_KEYS)
+"""Keys that a target need not have."""
+
+
 @cache
 def composed(*choices: str, sampled: bool) -> Config:
     return load_config(compose(*choices, name="minibatch" if sampled else "config"))
+
+
+def test_the_keys_of_a_split_are_written_once() -> None:
+    base = yaml.safe_load((conf_dir() / "dataset" / "base.yaml").read_text())
+    assert base == dict.fromkeys(SPLIT_KEYS) and set(_OF_SPLIT) == set(SPLIT_KEYS)
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
@@ -129,7 +140,8 @@ def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> 
         keys = {
             key
             for key in node
-            if not key.startswith("_") and (key in parameters or key not in ("name", "symmetrize", *WARMUP))
+            if not key.startswith("_")
+            and (key in parameters or key not in ("name", "symmetrize", *WARMUP, *SPLIT_KEYS))
         }
         program = {"links"} if "links" in parameters else PROGRAM[group]
         inspect.signature(target).bind(**dict.fromkeys(keys | program))  # raises if the keys do not fit

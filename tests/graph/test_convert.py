@@ -93,7 +93,7 @@ def test_a_pyg_data_of_edges_alone():
         (dict(edge_types=[("user", "likes", "item")]), r"pass data.to_homogeneous\(\)"),
         (
             dict(train_mask=(NODE < 2)[:, None].repeat(1, 10)),
-            r"train_mask has shape .*: pass one column, such as train_mask\[:, 0\]",
+            r"train_mask has 10 columns, a split each: .* as in Graph.from_pyg\(data, split=0\)",
         ),
         (dict(y=torch.tensor([1])), r"labels has shape \(1,\) but the graph has 4 nodes"),
         (dict(edge_weight=WEIGHT[:2]), "edge_weight has shape"),

@@ -185,9 +185,9 @@ MISTAKES = {
     "mask short": (dict(val_mask=[True]), r"val_mask has shape \(1,\) but the graph has 4 nodes"),
     "mask of columns": (
         dict(val_mask=np.zeros((4, 10), bool)),
-        r"shape \(4, 10\), .* pass one column, such as val_mask\[:, 0\]",
+        r"shape \(4, 10\), .* choose one, as in val_mask\[:, 0\]",
     ),
-    "mask of ids": (dict(test_mask=[0, 1, 2, 3]), "not node ids"),
+    "mask of ids": (dict(test_mask=[0, 1, 2, 2]), "some of them repeat"),
     "masks overlap": (dict(val_mask=[True, False, False, False]), "train_mask and val_mask overlap"),
     "masks overlap at test": (dict(val_mask=[False, False, True, False]), "val_mask and test_mask overlap"),
     "weight short": (dict(weight=[1.0]), "weight has shape"),

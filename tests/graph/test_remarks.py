@@ -11,7 +11,7 @@ from scipy.sparse import coo_array, csc_array, csr_array, dia_array
 
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph, load_dataset
-from fullgnn.graph.remarks import SENTENCES, noted
+from fullgnn.graph.remarks import SENTENCES, noted, sentences
 from fullgnn.storage.cache import Cache
 
 ARCS = np.array([[0, 0, 0, 1, 2, 2, 2], [1, 1, 1, 2, 0, 0, 3]])  # 3 of them repeat another one
@@ -154,6 +154,6 @@ def test_an_unknown_remark_is_refused() -> None:
         with pytest.raises(DataError, match="remarks are counts by name"):
             replace(Graph.from_edge_index(ARCS, num_nodes=4), remarks=remarks)
     assert noted({"merged_arcs": 2, "zero_arcs": 1}, {"zero_arcs": 0}) == {"merged_arcs": 2}
-    for sentence in filter(None, SENTENCES.values()):
-        told = sentence.format(count=3, training_pairs=5)
-        assert "\n" not in told and "3" in told
+    for name in (name for name, sentence in SENTENCES.items() if sentence):
+        (told,) = sentences({name: 3})
+        assert "\n" not in told and "3" in told and "{" not in told

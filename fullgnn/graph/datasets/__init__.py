@@ -5,7 +5,11 @@ Beside ``load`` may stand functions that take some of its keys. They download no
 - ``files`` returns the files that ``load`` reads. For a file that is missing, and that ``load`` does not download, it
   raises the ``DataError`` of ``load``;
 - ``check`` raises the errors of ``load`` that its keys and the files show at once;
-- ``lacks`` returns which of ``labels`` and ``train_mask`` the graph is known to lack.
+- ``lacks`` returns which of ``labels`` and ``train_mask`` the graph is known to lack;
+- ``node_groups`` returns the column of the nodes that the key ``groups`` names, (num_nodes,) integers or texts.
+
+A ``load`` whose files hold several splits takes the key ``split``: the number of one of them, or null. If the key names
+a method of ``splits.py``, the labelled nodes are split by it, whatever split ``load`` returns.
 """
 
 import sys
@@ -18,10 +22,20 @@ from typing import Any
 
 from fullgnn.errors import ConfigError, DataError, message_of, one_line_errors, quoted
 from fullgnn.graph.arrays import graph_from_arrays, graph_to_arrays
+from fullgnn.graph.datasets.common_split import (
+    SPLIT_KEYS,
+    drawn_split,
+    group_file,
+    is_drawn,
+    read_group_file,
+    split_anew,
+)
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import CONTENTS
 from fullgnn.storage.memory import within_memory
+
+_COMMON = ("name", "symmetrize", *SPLIT_KEYS)
 
 UNKNOWN = "unknown"
 """``CONTENTS`` of a file whose arrays nobody has hashed."""
@@ -31,19 +45,22 @@ UNKNOWN = "unknown"
 def load_dataset(node: Mapping[str, Any]) -> Graph:
     """Call the ``_target_`` of a ``conf/dataset`` node with the node's other keys.
 
-    Two keys are common to all datasets and handled here: ``symmetrize`` stores every arc in both directions,
-    and ``name`` labels the result (where ``name`` is null, the dataset chooses one). Each of the two is also passed
-    to a ``load`` that declares it.
+    Some keys are common to all datasets and handled here: ``symmetrize`` stores every arc in both directions, ``name``
+    labels the result (where ``name`` is null, the dataset chooses one), and those of ``common_split.py`` split the
+    labelled nodes anew. Each of them is also passed to a ``load`` that declares it.
 
     Raises:
         ConfigError, DataError: a key is wrong, or a file is missing, damaged or too large for the memory.
     """
     load, keys = _loader(node)
+    drawn = drawn_split(node, load)
     name = node.get("name")
     with within_memory(f"the dataset {name or node['_target_']}"):
         graph = load(**keys)
         if node.get("symmetrize", False):
             graph = graph.symmetrized()
+        if drawn is not None:
+            graph = split_anew(graph, drawn, lambda: _beside(node, "node_groups"))
     return graph if name is None or name == graph.name else replace(graph, name=name)
 
 
@@ -69,15 +86,21 @@ def dataset_identity(node: Mapping[str, Any]) -> dict[str, Any] | None:
         ConfigError, DataError: as ``check_dataset``.
     """
     contents = contents_of(node.get(CONTENTS), node.get("path"))
+    keys = {key: value for key, value in node.items() if value is not None or key not in SPLIT_KEYS}
+    groups = group_file(node.get("groups"))
+    files = [] if groups is None else [groups]
     if contents is not None and contents != UNKNOWN:
-        keys = {key: value for key, value in node.items() if key != "path"}
-        return {"dataset": keys | {CONTENTS: contents}, "files": []}
-    files = dataset_files(node) if contents is None else None
-    if files is None or not all(file.is_file() for file in files):
+        keys = {key: value for key, value in keys.items() if key != "path"} | {CONTENTS: contents}
+    else:
+        read = dataset_files(node) if contents is None else None
+        if read is None:
+            return None
+        files = [*read, *files]
+    if not all(file.is_file() for file in files):
         return None
     stats = [(str(file.absolute()), file.stat()) for file in files]
     about = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for path, stat in stats]
-    return {"dataset": dict(node), "files": about}
+    return {"dataset": keys, "files": about}
 
 
 def contents_of(contents: str | None, path: str | None) -> str | None:
@@ -97,7 +120,8 @@ def dataset_lacks(node: Mapping[str, Any]) -> list[str]:
     Raises:
         ConfigError, DataError: as ``check_dataset``.
     """
-    return _beside(node, "lacks") or []
+    lacks = _beside(node, "lacks") or []
+    return [name for name in lacks if name != "train_mask" or not is_drawn(node.get("split"))]
 
 
 def check_dataset(node: Mapping[str, Any]) -> None:
@@ -107,7 +131,10 @@ def check_dataset(node: Mapping[str, Any]) -> None:
         ConfigError: a key of the dataset is wrong.
         DataError: a file is missing, and the loader does not download it.
     """
+    drawn_split(node, _loader(node)[0])
     dataset_files(node)
+    if (groups := group_file(node.get("groups"))) is not None:
+        read_group_file(groups)
     _beside(node, "check")
 
 
@@ -133,12 +160,14 @@ def _beside(node: Mapping[str, Any], name: str) -> Any:
     if getattr(function, "__module__", None) != load.__module__:  # absent, or imported, as importlib.resources.files
         return None
     declared = signature(function).parameters
-    if not declared.keys() <= keys.keys():
+    needed = {name for name, parameter in declared.items() if parameter.default is parameter.empty}
+    if not needed <= keys.keys():
         return None  # another function of a user's module
+    given = {key: keys[key] for key in declared if key in keys}
     try:
-        return function(**{key: keys[key] for key in declared})
+        return function(**given)
     except (OSError, RuntimeError, ValueError) as error:  # a path that no system has
-        told = ", ".join(f"dataset.{key}={quoted(keys[key])}" for key in declared)
+        told = ", ".join(f"dataset.{key}={quoted(value)}" for key, value in given.items())
         raise DataError(f"{told} cannot be used ({quoted(message_of(error))}): give another one") from error
 
 
@@ -148,7 +177,7 @@ def _loader(node: Mapping[str, Any]) -> tuple[Callable[..., Graph], dict[str, An
     target = keys.pop("_target_", None)
     load = _resolve(target)
     declared = signature(load).parameters
-    keys = {key: value for key, value in keys.items() if key in declared or key not in ("name", "symmetrize")}
+    keys = {key: value for key, value in keys.items() if key in declared or key not in _COMMON}
     try:
         signature(load).bind(**keys)
     except TypeError as error:

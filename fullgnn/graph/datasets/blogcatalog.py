@@ -18,7 +18,7 @@ from fullgnn.errors import DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets.integers import rows_of
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.node_data import random_split
+from fullgnn.graph.splits import SplitKeys, draw
 from fullgnn.storage.memory import check_fits
 
 
@@ -52,8 +52,7 @@ def load(name: str, path: str, train_fraction: float, val_fraction: float, seed:
     )
     labels = np.zeros((num_nodes, num_groups), dtype=np.int8)
     labels[members[:, 0], members[:, 1]] = 1
-    split = random_split(labels, train_fraction, val_fraction, seed)
-    noted = {"random_split_nodes": num_nodes}
+    split, noted = draw("random", labels, SplitKeys(train_fraction, val_fraction), seed)
     return Graph.from_edge_index(edges.T, num_nodes=num_nodes, labels=labels, name=name, remarks=noted, **split)
 
 

@@ -20,18 +20,20 @@ from fullgnn.errors import MAX_QUOTED, ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
+from fullgnn.graph.datasets.common_split import is_drawn
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.sparse import checked_csr
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
-from fullgnn.graph.node_data import normalize_rows, random_split
+from fullgnn.graph.masks import MASKS, column_of_masks
+from fullgnn.graph.node_data import normalize_rows
 from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays
 from fullgnn.graph.remarks import from_arrays
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
+from fullgnn.graph.splits import SplitKeys, check_method, draw
 from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
 
 SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
-MASKS = ("train_mask", "val_mask", "test_mask")
 SHARES = (0.6, 0.2)
 """Fractions of the labelled nodes that are for training and for validation, where a file has no masks."""
 
@@ -62,17 +64,19 @@ def load(
     val_fraction: float | None,
     seed: int,
     contents: str | None = None,
+    split: int | str | None = None,
 ) -> Graph:
     """The graph in the file ``path``, or without ``path`` in ``root/<name>.npz``, downloaded when absent.
 
-    Masks in the file define the split. Without masks, the labelled nodes, if there are any, are split at random by
-    ``train_fraction`` (None: 0.6), ``val_fraction`` (None: 0.2) and ``seed``; the rest is for testing. A remark has
-    their number. Masks without a single node are split like this only where a fraction is given. The masks of a file of
-    ``train_graph`` (``contents``) were drawn by the same keys, if they were.
+    Masks in the file define the split, or masks (num_nodes, s) several, of which ``split`` is the number of one.
+    Without masks, the labelled nodes, if there are any, are split at random by ``train_fraction`` (None: 0.6),
+    ``val_fraction`` (None: 0.2) and ``seed``; the rest is for testing. A remark says so. Masks without a single node
+    are split like this only where a fraction is given. The masks of a file of ``train_graph`` (``contents``) were drawn
+    by the same keys, if they were. If ``split`` is the name of a method, nothing is split here, see ``load_dataset``.
 
     Raises:
         ConfigError: one of the three is given, and there is nothing to split, or a split already.
-        DataError: the file is missing or damaged, or holds no graph.
+        DataError: the file is missing or damaged, holds no graph, or has no split of this number.
     """
     (file,) = files(name, root, path)
     public = path is None and name in NAMES
@@ -93,18 +97,21 @@ def load(
         masks: dict[str, Any] = {key: arrays[key] for key in MASKS if key in arrays}
         noted = from_arrays(arrays)
         of_train_graph = contents_of(contents, path) is not None
-        if not of_train_graph:
+        if is_drawn(split):  # ``load_dataset`` makes another split
+            masks = {key: mask for key, mask in masks.items() if mask.ndim == 1}
+        elif masks or split is not None:
+            masks = column_of_masks(masks, _number(split), len(labels), "dataset.split=0")
+        if not of_train_graph and not is_drawn(split):
             _check_split(arrays, _given(train_fraction, val_fraction, seed))
-        if masks and not of_train_graph and (train_fraction, val_fraction) != (None, None):
+        asks = (train_fraction, val_fraction) != (None, None)
+        if masks and asks and not of_train_graph and not is_drawn(split):
             if _is_split(arrays):  # the fractions are the usual ones, as in the runs of earlier versions
                 log.info("%s has masks: dataset.train_fraction and dataset.val_fraction do nothing", file)
             else:
                 masks = {}
-        if not masks and given is not None:
-            train_share = SHARES[0] if train_fraction is None else train_fraction
-            val_share = SHARES[1] if val_fraction is None else val_fraction
-            masks = random_split(labels, train_share, val_share, seed)
-            noted |= {"random_split_nodes": int(is_labelled(labels).sum())}
+        if not masks and given is not None and is_labelled(labels).any() and not is_drawn(split):
+            masks, told = draw("random", labels, SplitKeys(train_fraction, val_fraction), seed)
+            noted |= told
         return Graph.from_scipy(
             adj,
             features=features,
@@ -153,16 +160,25 @@ def check(
     val_fraction: float | None,
     seed: int,
     contents: str | None = None,
+    split: int | str | None = None,
 ) -> None:
     """Refuse the keys of a split of which ``load`` could do nothing; see ``load``."""
     (file,) = files(name, root, path)
+    if is_drawn(split):
+        return
+    _number(split)
     given = _given(train_fraction, val_fraction, seed)
     if given and contents_of(contents, path) is None and file.is_file():
         _check_split(_Arrays(file, WRITE_AGAIN), given)
 
 
 def lacks(
-    name: str | None, root: str, path: str | None, train_fraction: float | None, val_fraction: float | None
+    name: str | None,
+    root: str,
+    path: str | None,
+    train_fraction: float | None,
+    val_fraction: float | None,
+    split: int | str | None = None,
 ) -> list[str]:
     """Which of ``labels`` and ``train_mask`` the graph lacks, by the names in the file and by its masks."""
     (file,) = files(name, root, path)
@@ -170,10 +186,10 @@ def lacks(
         return []
     arrays = _Arrays(file, WRITE_AGAIN)
     if "labels" not in arrays:
-        return ["labels", *([] if _has_nodes(arrays, "train_mask") else ["train_mask"])]
+        return ["labels", *([] if _has_nodes(arrays, "train_mask", split) else ["train_mask"])]
     asks_for_split = (train_fraction, val_fraction) != (None, None) and not _is_split(arrays)
     has_masks = any(mask in arrays for mask in MASKS)
-    return [] if not has_masks or asks_for_split or _has_nodes(arrays, "train_mask") else ["train_mask"]
+    return [] if not has_masks or asks_for_split or _has_nodes(arrays, "train_mask", split) else ["train_mask"]
 
 
 def _given(train_fraction: float | None, val_fraction: float | None, seed: int) -> str:
@@ -196,9 +212,30 @@ def _is_split(arrays: "_Arrays") -> bool:
     return any(_has_nodes(arrays, mask) for mask in MASKS)
 
 
-def _has_nodes(arrays: "_Arrays", mask: str) -> bool:
-    """Whether a ``mask`` is in the file and not empty; one of a wrong type counts, which ``load`` refuses."""
-    return mask in arrays and (arrays[mask].dtype.kind not in "biuf" or bool(arrays[mask].any()))
+def _has_nodes(arrays: "_Arrays", name: str, split: int | str | None = None) -> bool:
+    """Whether a mask is in the file and not empty; one of a wrong type counts, which ``load`` refuses.
+
+    Args:
+        split: the column of masks that counts, if it is one.
+    """
+    if name not in arrays:
+        return False
+    mask = arrays[name]
+    if mask.ndim == 2 and isinstance(split, int) and 0 <= split < mask.shape[1]:
+        mask = mask[:, split]
+    are_ids = mask.ndim == 1 and mask.size and mask.dtype.kind in "iu" and len(mask) != arrays.shape("adj")[0]
+    return mask.dtype.kind not in "biuf" or bool(are_ids) or bool(mask.any())
+
+
+def _number(split: int | str | None) -> int | None:
+    """The number of a split.
+
+    Raises:
+        ConfigError: it is a text, and names no method.
+    """
+    if isinstance(split, str):
+        check_method(split, SplitKeys(), "dataset.")
+    return split if isinstance(split, int) else None
 
 
 class _Arrays:

@@ -13,8 +13,11 @@ from sklearn.neighbors import NearestNeighbors
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph, check_dataset, dataset_files, is_symmetric, load_dataset
 from fullgnn.graph.datasets import download
+from fullgnn.graph.datasets.common_split import SPLIT_KEYS
 
 CHOICES = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "dataset").glob("*.yaml"))
+CHOICES.remove("base")
+COMMON = {"name", "symmetrize", *SPLIT_KEYS}
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -22,9 +25,9 @@ def test_yaml_keys_are_the_signature(choice, compose_dataset):
     node = compose_dataset(choice)
     load = import_module(node["_target_"].removesuffix(".load")).load
     parameters = inspect.signature(load).parameters
-    assert set(node) - {"_target_", "name", "symmetrize"} == set(parameters) - {"name", "symmetrize"}
-    assert {"name", "symmetrize"} <= set(node)
-    younger = {"contents", "scale"}  # than checkpoints that must still be read
+    assert set(node) - {"_target_"} - COMMON == set(parameters) - COMMON
+    assert COMMON <= set(node)
+    younger = {"contents", "scale", "split"}  # than checkpoints that must still be read
     assert {name for name, one in parameters.items() if one.default is not one.empty} <= younger
     for key, parameter in parameters.items():
         allowed = {int: int, float: (int, float), bool: bool, str: str}.get(parameter.annotation, (str, type(None)))
