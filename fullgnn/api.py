@@ -1,7 +1,7 @@
 """Train from Python on a graph in memory."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -13,6 +13,7 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.errors import ConfigError, one_line_errors
+from fullgnn.given_metrics import GivenMetrics
 from fullgnn.given_model import GivenModel, with_given_model
 from fullgnn.graph import Graph
 from fullgnn.graph.arrays import graph_to_arrays
@@ -23,7 +24,7 @@ from fullgnn.graph.datasets.common_split import drawn_split, split_anew
 from fullgnn.graph.datasets.npz import SPLIT_KEYS
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.pyg import is_pyg_data
-from fullgnn.here import start
+from fullgnn.here import start, why_elsewhere
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import RunRecord
 from fullgnn.storage.temporary import temporary_folder
@@ -36,6 +37,7 @@ def train_graph(
     graph: Any,
     *settings: str | Mapping[str, Any],
     config_dir: str | os.PathLike[str] | None = None,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
     **groups: Any,
 ) -> RunRecord:
     """Train on a graph held in Python.
@@ -75,8 +77,10 @@ def train_graph(
 
     A graph without masks is split at random where ``dataset.train_fraction`` or ``dataset.val_fraction`` is given, by
     ``dataset.seed``; the one that is not given is 0.6 or 0.2. ``dataset.split`` splits any graph with labels, as
-    ``Graph.split`` does. With ``runtime.cache_dir``, a prepared graph is known by
-    its arrays: a second call with an equal graph and the same settings finds it.
+    ``Graph.split`` does.
+
+    With ``runtime.cache_dir``, a prepared graph is known by its arrays: a second call with an equal graph and the same
+    settings finds it.
 
     Args:
         graph: a ``Graph``; a PyTorch Geometric ``Data``, of which ``Graph.from_pyg`` says what is read; a networkx
@@ -84,17 +88,22 @@ def train_graph(
             pass features, labels and masks to ``Graph.from_networkx`` or ``Graph.from_scipy``.
         settings: strings, as on the command line, and mappings of keys to values.
         config_dir: a folder with YAML files of your own, as ``--config-dir`` of the command line.
+        metrics: metrics of your own by name, as ``{"mcc": f}``, of a task that learns labels. On rank 0,
+            ``f(predictions, labels)`` gets the arrays of all nodes of a split, and also the outputs of the model if it
+            has a parameter ``output``, and returns a number, or None. Where the run starts other processes, they must
+            be able to import it.
         groups: values by group or by key without a dot.
 
     Raises:
         FullGNNError: a user error.
     """
-    overrides, model = with_given_model([*settings, groups])
+    given_metrics = GivenMetrics(metrics or {})
+    overrides, model = with_given_model([*settings, groups, *given_metrics.settings])
     _check_keys(groups, overrides)
     folders = _folders(config_dir)
     given, graph = graph, as_graph(graph)
     joined = under_torchrun()
-    targets = {} if model is None else model.targets
+    targets = given_metrics.targets | ({} if model is None else model.targets)
     with temporary_folder() as folder, given_targets(targets):
         path = folder / "graph.npz"
         written = {"name": graph.name, "path": str(path), CONTENTS: UNKNOWN}
@@ -111,6 +120,8 @@ def train_graph(
             graph.save(path)
         if joined:
             return _run_as_rank(cfg, model)
+        if (only_here := given_metrics.why_only_here) and (why := why_elsewhere(cfg)):
+            raise ConfigError(f"{only_here}; or train in this process, which cannot be since {why}")
         flags = [f"--config-dir={one}" for one in folders]
         overrides = [*flags, *overrides, f"run_dir={quote(cfg.run_dir)}"]
         return start(cfg, overrides) if model is None else start(cfg, overrides, model)

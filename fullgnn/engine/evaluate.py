@@ -6,6 +6,7 @@ import torch
 
 from fullgnn.engine.blocks import all_logits
 from fullgnn.engine.job import Job
+from fullgnn.engine.state import Best
 from fullgnn.schemes.base import ShardedGraph
 
 
@@ -29,3 +30,12 @@ def evaluate(
     if look is not None:
         look(output, job)
     return job.task.measure(output, job.graph, job.scheme)
+
+
+def confusion_of(job: Job, best: Best | None) -> dict[str, list[list[int]]] | None:
+    """The confusion matrices of the model of the ``best`` epoch by split, the same on every rank; None unless the task
+    counts them. It takes one more forward pass. Every rank calls it."""
+    if best is None or not getattr(job.task, "counts_confusion", False):
+        return None
+    job.model.load_state_dict(best.model)
+    return job.task.confusion(predict(job.model, job.graph), job.graph, job.scheme)  # type: ignore[attr-defined]

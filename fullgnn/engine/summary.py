@@ -14,6 +14,7 @@ from fullgnn.distributed import World, all_gather_objects, broadcast_object
 from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.early_stop import ended_by
+from fullgnn.engine.evaluate import confusion_of
 from fullgnn.engine.sharded import split_parameters
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.statistics import edge_cut
@@ -193,6 +194,7 @@ def make_record(
         final_loss=None if world.dry or not result.epochs else result.epochs[-1].loss,
         best_epoch=result.best.epoch if result.best else 0,
         metrics=metrics,
+        confusion=None if world.dry else confusion_of(job, result.best),
         remarks=dict(facts.remarks),
         codec=codec_of(cfg, facts),
         train_accuracy=metrics.get("train_accuracy"),

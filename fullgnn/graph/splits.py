@@ -192,7 +192,7 @@ def _allocate(sizes: np.ndarray, total: int) -> np.ndarray:
 
 
 def _first_of_each(by_class: np.ndarray, sizes: np.ndarray, begin: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """(num_nodes,) bool, of nodes that are sorted by class: the ``count`` of each class from its number ``begin`` on."""
+    """(num_nodes,) bool, of nodes that are sorted by class: ``count`` of each class from its number ``begin`` on."""
     place = np.arange(len(by_class)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return (place >= np.repeat(begin, sizes)) & (place < np.repeat(begin + count, sizes))
 

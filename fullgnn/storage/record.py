@@ -110,6 +110,8 @@ class RunRecord:
     remarks: dict[str, int] = field(default_factory=dict)  # on the graph, by name with a count; see docs/record.md
     codec: dict[str, Any] | None = None  # how features are kept, which makes the run inexact; None: as they are. Its
     # keys, and ``row_bytes``, those of a node, and ``ratio``, those of float features over them
+    confusion: dict[str, list[list[int]]] | None = None  # by split, at the best epoch: nodes of each class (a row) by
+    # predicted class; None: not counted, see ``task.metrics``
     run_dir: str | None = None  # absolute path of the run folder; None: an earlier version has written the record
 
 

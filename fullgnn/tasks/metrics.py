@@ -53,12 +53,52 @@ def f1_scores(counts: Tensor, every_label: bool) -> dict[str, float]:
     }
 
 
+def balanced_accuracy(counts: Tensor) -> float | None:
+    """The mean recall of the classes that nodes have, from GLOBAL ``class_f1_counts``, as in scikit-learn; None without
+    nodes."""
+    hits, _, actual = counts.double()
+    there = actual > 0
+    return (hits[there] / actual[there]).mean().item() if there.any() else None
+
+
+def confusion_counts(predicted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
+    """(num_classes, num_classes) int64 local counts of nodes, by class and predicted class; a node without a predicted
+    class does not count.
+
+    Args:
+        predicted, targets: see ``class_f1_counts``.
+    """
+    known = predicted != UNKNOWN
+    pairs = targets[known] * num_classes + predicted[known]
+    return pairs.bincount(minlength=num_classes**2).reshape(num_classes, num_classes)
+
+
 ROC_AUC, AVERAGE_PRECISION = "roc_auc", "average_precision"
 OF_SCORES = (ROC_AUC, AVERAGE_PRECISION)
 """The metrics of scores, which compare the scores of all nodes with each other."""
 
 
-def mean_of_columns(name: str, scores: Tensor, targets: Tensor, scheme: Scheme) -> float | None:
+def one_vs_rest(output: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """The scores and the targets by which each class is told from all others.
+
+    Args:
+        output: (n, C) of the model.
+        classes: (n,) int64.
+
+    Returns:
+        (n, C) float64 scores: of two classes, the output of class 1 minus that of class 0, one column; otherwise the
+        probabilities of the softmax. Inf where an output is not finite. And int64 targets of the same shape, 0 and 1.
+    """
+    if output.shape[1] == 2:
+        return output[:, 1:].double() - output[:, :1], classes[:, None]
+    targets = torch.zeros_like(output, dtype=torch.int64).scatter_(1, classes[:, None], 1)
+    scores = output.double().softmax(dim=1)
+    return scores.masked_fill(~output.isfinite().all(dim=1, keepdim=True), float("inf")), targets
+
+
+def mean_of_columns(
+    name: str, scores: Tensor, targets: Tensor, scheme: Scheme, every_column: bool = False
+) -> float | None:
     """The mean over the labels of a metric of ``OF_SCORES``, as scikit-learn computes it. Every rank calls it.
 
     ``roc_auc`` is the area under the ROC curve, and ``average_precision`` the sum over the distinct scores of the
@@ -69,6 +109,8 @@ def mean_of_columns(name: str, scores: Tensor, targets: Tensor, scheme: Scheme) 
     Args:
         scores: (num_own, C), of some rows of this rank.
         targets: (num_own, C) integers, 0 and 1, or ``UNKNOWN``.
+        every_column: whether there is no mean if a label does not have the metric, as of classes that are told from all
+            others.
 
     Returns:
         a number in [0, 1]; None if no label has the metric, or a score of a known label is not finite.
@@ -76,7 +118,8 @@ def mean_of_columns(name: str, scores: Tensor, targets: Tensor, scheme: Scheme) 
     both = torch.stack([scores.double(), targets.double()], dim=2)
     found = scheme.of_columns(both, partial(_of_columns, name))
     counted = found[~found.isnan()]
-    return counted.mean().item() if len(counted) and counted.isfinite().all() else None
+    lacks = len(counted) < (len(found) if every_column else 1)
+    return counted.mean().item() if not lacks and counted.isfinite().all() else None
 
 
 def _of_columns(name: str, columns: Tensor) -> Tensor:

@@ -16,16 +16,21 @@ from fullgnn.tasks.metrics import (
     OF_SCORES,
     ROC_AUC,
     UNKNOWN,
+    balanced_accuracy,
     class_f1_counts,
+    confusion_counts,
     f1_counts,
     f1_scores,
     mean_of_columns,
+    one_vs_rest,
 )
+from fullgnn.tasks.own_metrics import NO_METRICS, OwnMetrics
 from fullgnn.tasks.task import SPLITS, Task, by_split, check_trainable, chosen_metrics, is_larger, normalized_sum
 
 log = logging.getLogger(__name__)
 
 BALANCED = "balanced"
+BALANCED_ACCURACY, CONFUSION = "balanced_accuracy", "confusion_matrix"
 WEIGHTED_DEFAULT = ("macro_f1", "accuracy")
 """The metrics of one class a node where weights tell the classes apart."""
 
@@ -35,15 +40,19 @@ def node_classification(
     metrics: Optional[list[str]] = None,
     class_weight: Any = None,
     label_smoothing: float = 0.0,
+    own_metrics: Optional[dict[str, Any]] = None,
 ) -> "MultiClass | MultiLabel":
     """Build the task: ``MultiClass`` for labels (num_nodes,), ``MultiLabel`` for labels (num_nodes, c).
 
     Args:
-        metrics: of ``MultiClass``: accuracy, micro_f1, macro_f1, and of two classes roc_auc and average_precision. By
-            default only accuracy; with weights that tell classes apart, macro_f1 and accuracy. Of ``MultiLabel``:
-            micro_f1, macro_f1, roc_auc (these by default) and average_precision. The first one chooses the best epoch.
+        metrics: of ``MultiClass``: accuracy, balanced_accuracy, micro_f1, macro_f1, roc_auc, average_precision, and
+            confusion_matrix, which is no number but a field of the record. By default only accuracy; with weights that
+            tell classes apart, macro_f1 and accuracy. Of ``MultiLabel``: micro_f1, macro_f1, roc_auc (these by default)
+            and average_precision. The first one chooses the best epoch.
         class_weight: a weight for each class, ``balanced``, or None. See the two tasks.
         label_smoothing: how much of a target is spread evenly over the classes, in [0, 1).
+        own_metrics: by name, functions of a user's own, see ``OwnMetrics``. They follow the other metrics, unless
+            ``metrics`` has their names too.
 
     Raises:
         ConfigError: a key is out of range.
@@ -67,8 +76,12 @@ def node_classification(
             )
         mean_count = labels.num_train / labels.num_classes
         weight = _weights(class_weight, labels, [mean_count / max(1, count) for count in labels.class_counts])
+        own = OwnMetrics(own_metrics, MultiClass.known)
         names = _default_metrics(class_weight, weight) if metrics is None else metrics
-        return MultiClass(labels, _class_metrics(names, labels.num_classes), weight, label_smoothing)
+        names = chosen_metrics(names, MultiClass.known, own=own.names)
+        if names == (CONFUSION,):
+            raise ConfigError(f"task.metrics=[{CONFUSION}] chooses no best epoch: add a metric that is a number")
+        return MultiClass(labels, names, weight, label_smoothing, own)
     if not labels.binary:
         raise DataError(
             "task=node_classification takes 0 or 1 in labels of several columns, and they hold other numbers: choose"
@@ -76,8 +89,9 @@ def node_classification(
         )
     counts = zip(labels.train_known, labels.train_sum)
     weight = _weights(class_weight, labels, [(known - positive) / max(1, positive) for known, positive in counts])
+    own = OwnMetrics(own_metrics, MultiLabel.known)
     names = MultiLabel.default if metrics is None else metrics
-    return MultiLabel(labels, chosen_metrics(names, MultiLabel.known), weight, label_smoothing)
+    return MultiLabel(labels, chosen_metrics(names, MultiLabel.known, own=own.names), weight, label_smoothing, own)
 
 
 class ClassWeight:
@@ -106,9 +120,11 @@ class ClassWeight:
 class MultiClass:
     """One class a node: cross-entropy of the softmax, weighted by class, over the sum of the training nodes' weights.
 
-    Metrics: ``accuracy``; ``micro_f1`` (the same number) and ``macro_f1``, the mean over the classes that the split
-    holds or that are predicted there. A node whose output is NaN has no predicted class and counts as wrong. Of two
-    classes also ``roc_auc`` and ``average_precision`` (``metrics.py``), of the output of class 1 minus that of class 0.
+    Metrics: ``accuracy``; ``balanced_accuracy``, the mean recall of the classes that the split holds; ``micro_f1`` (the
+    same number as the accuracy) and ``macro_f1``, the mean over the classes that the split holds or that are predicted
+    there. A node whose output is NaN has no predicted class and counts as wrong. ``roc_auc`` and ``average_precision``
+    (``metrics.py``): of two classes those of class 1, scored by its output minus that of class 0; of more, the mean
+    over the classes, each told from all others by its probability, and null where the split lacks a class.
     ``class_weight=balanced`` is num_train / (num_classes * count of the class), as in scikit-learn.
 
     Args:
@@ -116,7 +132,7 @@ class MultiClass:
         label_smoothing: see ``torch.nn.functional.cross_entropy``.
     """
 
-    known = ("accuracy", "micro_f1", "macro_f1", *OF_SCORES)
+    known = ("accuracy", BALANCED_ACCURACY, "micro_f1", "macro_f1", *OF_SCORES, CONFUSION)
 
     def __init__(
         self,
@@ -124,8 +140,11 @@ class MultiClass:
         metrics: tuple[str, ...] = ("accuracy",),
         class_weight: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        own: OwnMetrics = NO_METRICS,
     ):
-        self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
+        self.num_outputs, self._smoothing, self._own = labels.num_classes, label_smoothing, own
+        self.metrics = tuple(name for name in metrics if name != CONFUSION)
+        self.counts_confusion = CONFUSION in metrics
         self._weight = None if class_weight is None else ClassWeight(class_weight)
         self._normalizer: float = labels.num_train
         if class_weight is not None:
@@ -159,13 +178,23 @@ class MultiClass:
             num_right = scheme.sum_over_rows((graph.masks & (predicted == graph.labels)).sum(dim=1)).tolist()
             for split, count, total in zip(SPLITS, num_right, graph.num_split_nodes):
                 found[f"{split}_accuracy"] = count / total if total else None
-        if {"micro_f1", "macro_f1"} & set(self.metrics):
+        if {"micro_f1", "macro_f1", BALANCED_ACCURACY} & set(self.metrics):
             of_masks = (class_f1_counts(predicted[mask], graph.labels[mask], self.num_outputs) for mask in graph.masks)
             found |= _f1(torch.stack([*of_masks]), graph, scheme, every_label=False)
-        if set(OF_SCORES) & set(self.metrics):  # there are two classes
-            margin = output[:, 1:].double() - output[:, :1]
-            found |= _of_scores(self.metrics, margin, graph.labels[:, None], graph, scheme)
+        for name in set(OF_SCORES) & set(self.metrics):
+            for split, mask in zip(SPLITS, graph.masks):
+                scores, targets = one_vs_rest(output[mask], graph.labels[mask])
+                found[f"{split}_{name}"] = mean_of_columns(name, scores, targets, scheme, every_column=True)
+        found |= self._own.measure(predicted, output, graph, scheme)
         return by_split(self.metrics, found)
+
+    def confusion(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, list[list[int]]]:
+        """By split, how many nodes of each class (a row) each class is predicted for (a column); without splits that
+        have no node. Every rank calls it, and gets the same numbers."""
+        predicted = self.prediction(output)
+        of_masks = (confusion_counts(predicted[mask], graph.labels[mask], self.num_outputs) for mask in graph.masks)
+        counts = scheme.sum_over_rows(torch.stack([*of_masks])).tolist()
+        return {split: matrix for split, matrix, total in zip(SPLITS, counts, graph.num_split_nodes) if total}
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a larger score is better."""
@@ -198,8 +227,10 @@ class MultiLabel:
         metrics: tuple[str, ...] = default,
         class_weight: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        own: OwnMetrics = NO_METRICS,
     ):
         self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
+        self._own = own
         self._weight = None if class_weight is None else ClassWeight(class_weight)
         self._normalizer = sum(labels.train_known)
 
@@ -227,6 +258,7 @@ class MultiLabel:
             counts = torch.stack([f1_counts(predicted[mask], graph.labels[mask]) for mask in graph.masks])
             found |= _f1(counts, graph, scheme, every_label=True)
         found |= _of_scores(self.metrics, output, graph.labels, graph, scheme)
+        found |= self._own.measure(self.prediction(output), output, graph, scheme)
         return by_split(self.metrics, found)
 
     def is_better(self, metric: float, best: float) -> bool:
@@ -257,24 +289,14 @@ def _default_metrics(given: Any, weight: Sequence[float] | None) -> tuple[str, .
     return WEIGHTED_DEFAULT if tells_apart else ("accuracy",)
 
 
-def _class_metrics(names: Sequence[str], num_classes: int) -> tuple[str, ...]:
-    """The metrics ``names`` of ``MultiClass``.
-
-    Raises:
-        ConfigError: one of them is not known, or is of two classes alone.
-    """
-    if num_classes == 2:
-        return chosen_metrics(names, MultiClass.known)
-    of_any = [name for name in MultiClass.known if name not in OF_SCORES]
-    return chosen_metrics(names, of_any, f" ({' and '.join(OF_SCORES)} take two classes, and there are {num_classes})")
-
-
 def _f1(counts: Tensor, graph: ShardedGraph, scheme: Scheme, every_label: bool) -> dict[str, float | None]:
-    """The F1 scores of each split from the (3, 3, C) local counts of all splits, in one sum over the ranks."""
+    """The F1 scores and the balanced accuracy of each split from the (3, 3, C) local counts of all splits, in one sum
+    over the ranks."""
     found: dict[str, float | None] = {}
     for split, count, total in zip(SPLITS, scheme.sum_over_rows(counts).cpu(), graph.num_split_nodes):
         scores = f1_scores(count, every_label)
         found |= {f"{split}_{name}": score if total else None for name, score in scores.items()}
+        found[f"{split}_{BALANCED_ACCURACY}"] = balanced_accuracy(count)
     return found
 
 

@@ -1,7 +1,7 @@
 """Node regression: one or more numbers a node."""
 
 from collections.abc import Callable
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch.nn import functional
 from fullgnn.errors import ConfigError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.tasks.own_metrics import NO_METRICS, OwnMetrics
 from fullgnn.tasks.task import (
     SPLITS,
     by_split,
@@ -28,12 +29,18 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 METRICS = ("rmse", "mae", "r2")
 
 
-def node_regression(labels: LabelFacts, metrics: Optional[list[str]] = None, loss: str = "mse") -> "NodeRegression":
+def node_regression(
+    labels: LabelFacts,
+    metrics: Optional[list[str]] = None,
+    loss: str = "mse",
+    own_metrics: Optional[dict[str, Any]] = None,
+) -> "NodeRegression":
     """Build the task for labels (num_nodes,) or (num_nodes, c).
 
     Args:
         metrics: of rmse, mae and r2, by default all. The first one chooses the best epoch.
         loss: mse, mae or huber, the mean over the known labels of the training nodes.
+        own_metrics: by name, functions of a user's own, see ``OwnMetrics``.
 
     Raises:
         ConfigError: an unknown choice.
@@ -42,7 +49,8 @@ def node_regression(labels: LabelFacts, metrics: Optional[list[str]] = None, los
     if loss not in LOSSES:
         raise ConfigError(f"task.loss={loss} is not known: choose one of {', '.join(LOSSES)}")
     check_trainable(labels)
-    return NodeRegression(labels, chosen_metrics(metrics, METRICS), loss)
+    own = OwnMetrics(own_metrics, METRICS)
+    return NodeRegression(labels, chosen_metrics(metrics, METRICS, own.names), loss, own)
 
 
 class NodeRegression:
@@ -53,8 +61,14 @@ class NodeRegression:
     labels are all equal has no ``r2`` and does not count.
     """
 
-    def __init__(self, labels: LabelFacts, metrics: tuple[str, ...] = METRICS, loss: str = "mse"):
-        self.num_outputs, self.metrics = labels.columns or 1, metrics
+    def __init__(
+        self,
+        labels: LabelFacts,
+        metrics: tuple[str, ...] = METRICS,
+        loss: str = "mse",
+        own: OwnMetrics = NO_METRICS,
+    ):
+        self.num_outputs, self.metrics, self._own = labels.columns or 1, metrics, own
         self._loss, self._normalizer = LOSSES[loss], sum(labels.train_known)
         means = [total / max(1, count) for total, count in zip(labels.train_sum, labels.train_known)]
         self._shift = torch.tensor(means, dtype=torch.float64)  # sums of squares lose no digits around the mean
@@ -87,11 +101,12 @@ class NodeRegression:
         found: dict[str, float | None] = {}
         for split, of_split in zip(SPLITS, scheme.sum_over_rows(sums).cpu()):
             found |= {f"{split}_{name}": value for name, value in _scores(of_split).items()}
+        found |= self._own.measure(self.prediction(output), output, graph, scheme)
         return by_split(self.metrics, found)
 
     def is_better(self, metric: float, best: float) -> bool:
-        """See ``Task.is_better``: a smaller error is better, and a larger ``r2``."""
-        return is_larger(metric, best) if self.metrics[0] == "r2" else is_smaller(metric, best)
+        """See ``Task.is_better``: a smaller error is better, and a larger ``r2`` or metric of a user's own."""
+        return is_smaller(metric, best) if self.metrics[0] in ("rmse", "mae") else is_larger(metric, best)
 
     def prediction(self, output: Tensor) -> Tensor:
         """(n, num_outputs), the output itself."""

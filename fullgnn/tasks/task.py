@@ -79,23 +79,20 @@ def normalized_sum(losses: Tensor, normalizer: float) -> Tensor:
     return (losses.sum(dtype=torch.float64) / normalizer).to(losses.dtype)
 
 
-def chosen_metrics(given: Sequence[str] | None, known: Sequence[str], remark: str = "") -> tuple[str, ...]:
-    """The metrics of a task: those ``given``, or all that are ``known``.
-
-    Args:
-        remark: what an error adds to the names of the known ones.
+def chosen_metrics(given: Sequence[str] | None, known: Sequence[str], own: Sequence[str] = ()) -> tuple[str, ...]:
+    """The metrics of a task: those ``given``, or all that are ``known``; and then those of a user's ``own`` that are
+    not given by name.
 
     Raises:
         ConfigError: a metric is not known, or none is given.
     """
     names = tuple(known if given is None else given)
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
+    known = (*known, *own)
+    if any(name not in known for name in names) or not names:
         raise ConfigError(
-            f"task.metrics={list(names)}: choose at least one of {', '.join(known)}{remark}; the first chooses the best"
-            " epoch"
+            f"task.metrics={list(names)}: choose at least one of {', '.join(known)}; the first chooses the best epoch"
         )
-    return names
+    return (*names, *(name for name in own if name not in names))
 
 
 def by_split(names: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
