@@ -9,7 +9,7 @@ SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Prefix of the name of a metric -> its title."""
 LOWER = ("rmse", "mse", "mae", "mape", "loss", "error", "nll")
 """Last words of metrics of which a lower value is better."""
-HIGHER = ("accuracy", "f1", "auc", "ap", "mrr", "precision", "recall", "r2", "ndcg", "hits")
+HIGHER = ("accuracy", "f1", "auc", "ap", "mrr", "precision", "recall", "r2", "ndcg", "hits", "mcc", "kappa")
 """Last words of metrics of which a higher value is better, also with a number, as in ``recall@20``."""
 
 

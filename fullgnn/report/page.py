@@ -11,13 +11,14 @@ from fullgnn.report.folders import FIGURES, Found
 from fullgnn.report.plots import RUN_COLORS, write_images
 from fullgnn.report.runs import Run
 from fullgnn.report.sections import sections
+from fullgnn.report.settings import write_means
 from fullgnn.storage.atomic import write_text
 
 
 def write_page(runs: list[Run], found: Found, folder: Path) -> Path:
     """Write ``report.html`` and its figures to ``folder``, and return the path of the page.
 
-    PNG files of an earlier report are removed.
+    PNG files of an earlier report are removed. Where runs are replicates, their means are beside the page too.
 
     Args:
         found: what else the folders of the report hold: jobs that have failed, and what the page does not show.
@@ -48,6 +49,7 @@ def write_page(runs: list[Run], found: Found, folder: Path) -> Path:
         sections=sections(runs, found.failures),
         origins=origins,
     )
+    write_means(runs, folder)
     write_text(folder / "report.html", text)
     return folder / "report.html"
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fullgnn.report.confusion import confusion
 from fullgnn.report.content import COUNT, RATIO, Block, Show, Table, in_words, missing
 from fullgnn.report.epoch_time import epoch_time
 from fullgnn.report.folders import Failure
@@ -13,6 +14,7 @@ from fullgnn.report.plots import Axis, Plot, stacked
 from fullgnn.report.ranks import PHASE_NAMES, bytes_by_collective, memory, time_by_phase
 from fullgnn.report.runs import Run
 from fullgnn.report.sampled import sampled_training
+from fullgnn.report.settings import has_replicates, means
 from fullgnn.report.spread import NOTHING, shown
 from fullgnn.report.summary import summary
 
@@ -82,8 +84,10 @@ def sections(runs: list[Run], failures: list[Failure]) -> dict[str, list[Block]]
     make: dict[str, Callable[[list[Run]], Iterator[Block]]] = {
         "Summary": summary,
         **({"Graph": graph} if any(map(has_graph, runs)) else {}),
+        **({"Means over seeds and splits": means} if has_replicates(runs) else {}),
         **({"Failed jobs": lambda _: failed_jobs(failures)} if failures else {}),
         loss_title(runs): loss_and_metrics,
+        **({"Confusion matrix": confusion} if any(run.record.get("confusion") for run in runs) else {}),
         **({"Epoch time": epoch_time} if len(runs) > 1 else {}),
         "Time by phase": time_by_phase,
         **({"Sampled training": sampled_training} if any(run.record.get("sampling") for run in runs) else {}),

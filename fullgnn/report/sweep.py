@@ -18,11 +18,12 @@ from omegaconf import DictConfig
 from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
+from fullgnn.report.means import Setting, as_csv, as_markdown, ranked
 from fullgnn.report.metrics import show_as, split_of
 from fullgnn.report.replicates import is_override_of_draw
 from fullgnn.report.spread import merged, shown
-from fullgnn.storage.atomic import replacing, writing_to
-from fullgnn.storage.folder import TABLE_FILE, jobs_beside, prepare_sweep
+from fullgnn.storage.atomic import replacing, write_text, writing_to
+from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.screen import folded, screen_width
 from fullgnn.telemetry.table import format_narrow_table, num_bytes, percent, table_width
@@ -106,7 +107,8 @@ class SweepReport(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         width = screen_width()
         tables = filter(None, (sweep_table(self._rows, width), seeds_table(self._rows, width)))
-        log.info("\n%s\n%s", "\n\n".join(tables), _csv_path(config))
+        files = [str(_csv_path(config)), *self._write_means(config)]
+        log.info("\n%s\n%s", "\n\n".join(tables), "\n".join(files))
         if others := jobs_beside(_csv_path(config).parent, {row["job"] for row in self._rows}):
             log.warning(
                 "folders of an earlier sweep that had more jobs, which are not in the table: %s", ", ".join(others)
@@ -130,6 +132,20 @@ class SweepReport(Callback):
                 writer.writerows(self._rows)
         except ConfigError as error:
             fail(error)
+
+    def _write_means(self, config: DictConfig) -> list[str]:
+        """Write the means over seeds and splits, if there are any, and return the paths of their files."""
+        settings = settings_of(self._rows)
+        if not any(one.num_runs > 1 for one in settings):
+            return []
+        folder = _csv_path(config).parent
+        try:
+            with writing_to("run_dir", folder):
+                for name, make in zip(MEANS_FILES, (as_csv, as_markdown)):
+                    write_text(folder / name, make(settings))
+        except ConfigError as error:
+            fail(error)
+        return [str(folder / name) for name in MEANS_FILES]
 
 
 def _csv_path(config: DictConfig) -> Path:
@@ -195,28 +211,44 @@ def sweep_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
 
 
 def seeds_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
-    """One line for the finished jobs that differ in seeds and splits alone: means and standard deviations.
+    """One line for the finished jobs that differ in seeds and splits alone: means and standard deviations, the best
+    first; see ``means.py``.
 
     It is empty if no two jobs differ in these alone.
 
     Args:
         width: see ``sweep_table``.
     """
+    settings = settings_of(rows)
+    if not any(one.num_runs > 1 for one in settings):
+        return ""
+    measured = _measured(rows)
+    cells = [
+        [str(one.num_runs), *(shown(one.values.get(column), show, "-") for column, show in measured.values())]
+        for one in ranked(settings)
+    ]
+    names, numbers = [one.name for one in ranked(settings)], [f"#{number}" for number in range(len(settings))]
+    return _narrow("mean ± std", names, numbers, ["runs", *measured], cells, width)
+
+
+def settings_of(rows: list[dict[str, Any]]) -> list[Setting]:
+    """The settings of the finished jobs, with the means of all their numbers: a setting has the jobs that differ in
+    seeds and splits alone.
+
+    Args:
+        rows: see ``sweep_table``.
+    """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["status"] == "ok":
             same = tuple(one for one in row["overrides"].split(" ") if not is_override_of_draw(one))
             groups.setdefault(same, []).append(row)
-    if not any(len(jobs) > 1 for jobs in groups.values()):
-        return ""
     names = distinguishing([list(same) for same in groups]) if len(groups) > 1 else ["all jobs"]
-    measured = _measured(rows)
-    cells = []
-    for jobs in groups.values():
-        means = merged([{column: job.get(column) for column, _ in measured.values()} for job in jobs])
-        cells.append([str(len(jobs)), *(shown(means[column], show, "-") for column, show in measured.values())])
-    numbers = [f"#{number}" for number in range(len(groups))]
-    return _narrow("mean ± std", names, numbers, ["runs", *measured], cells, width)
+    columns = [*(column for column, _ in MEASURED.values()), *_other_metrics(rows)]
+    return [
+        Setting(name, len(jobs), merged([{column: job.get(column) for column in columns} for job in jobs]))
+        for name, jobs in zip(names, groups.values())
+    ]
 
 
 def _narrow(

@@ -28,6 +28,8 @@ CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints of a run; each of them is a folder."""
 TABLE_FILE = "sweep.csv"
 """Name of the table of a sweep."""
+MEANS_FILES = ("means.csv", "means.md")
+"""Names of the tables of a sweep with means over seeds and splits."""
 
 _CHECKPOINT = re.compile(r"epoch_\d{6,}(_batch_\d{6,})?")
 _UNFINISHED_CHECKPOINT = re.compile(r"\.epoch_\d{6,}(\W.*)?")
@@ -115,7 +117,8 @@ def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = Fa
     folder = Path(path)
     with _accessing(path, "read"):
         jobs = _job_folders(folder)
-        tables = [TABLE_FILE] if (folder / TABLE_FILE).is_file() else []
+        tables = [name for name in (TABLE_FILE, *MEANS_FILES) if (folder / name).is_file()]
+        tables = tables if TABLE_FILE in tables else []  # without the table, files of these names are the user's
         used = [] if overwrite else [job.name for job in jobs if run_files(job)]
     if not overwrite and not resuming and (tables or used):
         raise ConfigError(_refusal(path, "sweep", [*tables, *used]))
@@ -126,7 +129,7 @@ def prepare_sweep(path: str | Path, overwrite: bool = False, resuming: bool = Fa
             if not any(job.iterdir()):  # also that of a job that failed before it wrote anything
                 job.rmdir()
         if overwrite:
-            _remove([*(folder / name for name in tables), *_unfinished(folder, (TABLE_FILE,))], folder)
+            _remove([*(folder / name for name in tables), *_unfinished(folder, (TABLE_FILE, *MEANS_FILES))], folder)
 
 
 def jobs_beside(path: str | Path, jobs: Collection[int]) -> list[str]:
