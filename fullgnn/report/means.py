@@ -6,12 +6,13 @@ sorted by the mean of the first validation metric, the best first, since that is
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fullgnn.report.metrics import better, show_as, split_of, title
+from fullgnn.report.metrics import better, is_accuracy, show_as, split_of, title
 from fullgnn.report.spread import shown, std
 
+Show = Callable[[Any], str]
 TIME = "epoch_time_ms"
 
 
@@ -50,12 +51,17 @@ def means_table(settings: Sequence[Setting]) -> tuple[list[str], list[list[str]]
         [
             one.name,
             str(one.num_runs),
-            *(shown(one.values.get(name), show_as(name)) for name in names),
+            *(shown(one.values.get(name), _show(name)) for name in names),
             shown(one.values.get(TIME), "{:.2f} ms".format),
         ]
         for one in settings
     ]
     return ["setting", "runs", *map(title, names), "epoch, median"], rows
+
+
+def _show(name: str) -> Show:
+    """Four digits behind the point, as papers have them, of a metric that lies between 0 and 1."""
+    return "{:.4f}".format if better(name) is max and not is_accuracy(name) else show_as(name)
 
 
 def as_csv(settings: Sequence[Setting]) -> str:
