@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullgnn.graph import Graph
+from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import blogcatalog, interactions, npz, planetoid
 from tests.damage import assert_refused_or_right, damaged, damaged_npz, damaged_text, unpacked
 from tests.graph.datasets.test_planetoid import ALLX, GRAPH, TEST_INDEX, TX, py2_array, py2_csr, py2_graph
@@ -117,6 +117,59 @@ def npz_expected(files: Files) -> Expected:
 
 def npz_load(folder: Path) -> Graph:
     return npz.load(None, "", str(folder / "graph.npz"), False, 0.6, 0.2, 0)
+
+
+# npz with several splits, and the groups of its nodes
+
+
+def splits_files() -> Files:
+    npz_files()
+    folder = Path(npz_files.folder)  # type: ignore[attr-defined]
+    with np.load(folder / "saved.npz") as read:
+        arrays = dict(read)
+    for name in ("train_mask", "val_mask", "test_mask"):
+        arrays[name] = np.stack([arrays[name][::-1], arrays[name]], axis=1).astype(np.uint8)
+    np.savez(folder / "several.npz", **arrays)
+    return {"graph.npz": (folder / "several.npz").read_bytes()}
+
+
+def splits_expected(files: Files) -> Expected:
+    expected = npz_expected(files)
+    for name in ("train_mask", "val_mask", "test_mask"):
+        if name in expected:
+            expected[name] = expected[name][1::2]
+    return expected
+
+
+def splits_load(folder: Path) -> Graph:
+    return npz.load(None, "", str(folder / "graph.npz"), False, None, None, 0, split=1)
+
+
+def groups_files() -> Files:
+    folder = Path(npz_files.folder)  # type: ignore[attr-defined]
+    np.save(folder / "saved.npy", np.arange(9) // 2)
+    return npz_files() | {"groups.npy": (folder / "saved.npy").read_bytes()}
+
+
+def groups_load(folder: Path) -> Graph:
+    node = {"_target_": "fullgnn.graph.datasets.npz.load", "name": None, "root": "", "normalize_features": False}
+    node |= {"path": str(folder / "graph.npz"), "train_fraction": None, "val_fraction": None, "seed": 0}
+    return load_dataset(node | {"split": "group", "groups": str(folder / "groups.npy")})
+
+
+def groups_expected(files: Files) -> Expected:
+    """Each node is in the part in which the first node of its group is."""
+    expected = npz_expected(files)
+    groups = npy_values(files["groups.npy"])[2]
+    labels = expected.get("labels", [0] * len(groups))
+    graph = Graph.from_edge_index(np.empty((2, 0), int), num_nodes=len(groups), labels=labels).split(
+        "group", groups=groups
+    )
+    for name in ("train_mask", "val_mask", "test_mask"):
+        mask = getattr(graph, name)
+        assert all(mask[node] == mask[groups.index(groups[node])] for node in range(len(groups)))
+        expected[name] = mask
+    return expected
 
 
 # Planetoid
@@ -380,6 +433,8 @@ def blogcatalog_load(folder: Path) -> Graph:
 Format = tuple[Callable[[], Files], Callable[[bytes, int], bytes], Callable[[Path], Graph], Callable[[Files], Expected]]
 FORMATS: dict[str, Format] = {
     "npz": (npz_files, damaged_npz, npz_load, npz_expected),
+    "npz with several splits": (splits_files, damaged_npz, splits_load, splits_expected),
+    "groups": (groups_files, damaged_npz, groups_load, groups_expected),
     "planetoid": (planetoid_files, damaged_pickle, planetoid_load, planetoid_expected),
     "lists": (lists_files, damaged_text, lists_load, lists_expected),
     "triples": (triples_files, damaged_text, triples_load, triples_expected),
@@ -392,7 +447,7 @@ def check(name: str, folder: Path, files: Files, file: str | None, seed: int) ->
     """Damage one of the ``files``, and read them all."""
     _, damage, load, expect = FORMATS[name]
     if file is not None:
-        of_text = damaged_text if file.endswith("index") else damage
+        of_text = damaged_text if file.endswith("index") else damaged if file.endswith("npy") else damage
         files = files | {file: of_text(files[file], seed)}
     for other, content in files.items():
         (folder / other).write_bytes(content)
