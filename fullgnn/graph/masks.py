@@ -109,7 +109,10 @@ def column_of_masks(masks: Mapping[str, Any], split: int | None, num_nodes: int,
     several = {name: array for name, array in wide.items() if array.shape[1] != 1 or split is not None}
     if not several:
         if split is not None:
-            raise DataError(f"split={split} chooses a column of masks, and the masks have one split: leave it out")
+            have = (
+                "the masks have one split" if any(one is not None for one in arrays.values()) else "there are no masks"
+            )
+            raise DataError(f"split={split} chooses a column of masks, and {have}: leave it out")
         return dict(arrays)
     for name, array in several.items():
         if len(array) != num_nodes:

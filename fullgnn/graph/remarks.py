@@ -75,6 +75,8 @@ count that is there for the sentence of another one."""
 
 NEARLY = 0.9
 """A graph is nearly symmetric if so large a share of its entries have their reverse."""
+_OF_EARLIER_VERSIONS = {"random_split_nodes": "{count} labelled nodes were split at random"}
+"""The sentences of remarks in files that lack the counts of today's sentence."""
 
 _PREFIX = "remark_"  # of the names of the arrays in a file
 
@@ -173,7 +175,8 @@ def of_classes(labels: np.ndarray, num_classes: int, of_train: Sequence[int]) ->
 def sentences(remarks: Mapping[str, Any]) -> list[str]:
     """One sentence for each of the ``remarks`` that has one."""
     counts = {name: _Count(remarks.get(name, 0)) for name in SENTENCES}  # a file may lack the count of another remark
-    return [SENTENCES[name].format(count=count, **counts) for name, count in remarks.items() if SENTENCES[name]]
+    told = SENTENCES if "split_train_fraction" in remarks else SENTENCES | _OF_EARLIER_VERSIONS
+    return [told[name].format(count=count, **counts) for name, count in remarks.items() if told[name]]
 
 
 def say(graph_name: str, remarks: Mapping[str, int]) -> None:

@@ -61,8 +61,8 @@ def refuse_for_links(node: Mapping[str, Any], given: str) -> None:
     """
     if not learns_labels(node) and takes_links(node):
         raise ConfigError(
-            f"{given} would do nothing, since task={node['name']} learns from edges: task.val_fraction holds some of"
-            " them out: leave out what is given"
+            f"{given} would do nothing, since task={node['name']} learns from edges, and task.val_fraction holds some"
+            " of them out: leave out what is given"
         )
 
 

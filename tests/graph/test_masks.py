@@ -1,5 +1,6 @@
 """Masks as people hold them: booleans, 0 and 1, one column, node ids, or a split a column."""
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,9 +34,9 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_mask_is_read_in_every_form(form: str) -> None:
     value = FORMS[form]
-    before = np.array(value).copy()
+    before = copy.deepcopy(value)
     found = read_mask(value, "train_mask", len(MASK))
-    assert found.dtype == bool and np.array_equal(found, MASK) and np.array_equal(np.array(value), before)
+    assert found.dtype == bool and np.array_equal(found, MASK) and np.array_equal(value, before)
 
 
 def test_what_may_be_no_node_or_all_of_them() -> None:
@@ -107,3 +108,5 @@ def test_a_split_of_several_is_chosen() -> None:
             Graph.from_pyg(data(**masks), split=split)
     with pytest.raises(DataError, match="the masks have one split: leave it out"):
         Graph.from_pyg(data(train_mask=torch.tensor(MASK)), split=0)
+    with pytest.raises(DataError, match="there are no masks: leave it out"):
+        Graph.from_pyg(data(), split=0)

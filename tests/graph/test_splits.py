@@ -16,7 +16,7 @@ from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, check_dataset, dataset_identity, dataset_lacks, load_dataset
 from fullgnn.graph.datasets import karate
 from fullgnn.graph.node_data import random_split
-from fullgnn.graph.remarks import say
+from fullgnn.graph.remarks import say, sentences
 from fullgnn.graph.splits import METHODS
 
 NODES = 1003
@@ -162,6 +162,10 @@ def test_the_remark_names_method_keys_and_seed(method: str, caplog: pytest.LogCa
     another = one.split("random")
     say(another.name, another.remarks)  # what was drawn before is not told again
     assert len(caplog.messages) == 1 and another.remarks["random_split_nodes"] == count
+
+
+def test_the_remark_of_an_earlier_version_names_no_shares() -> None:
+    assert sentences({"random_split_nodes": 34}) == ["34 labelled nodes were split at random"]
 
 
 def test_the_split_of_the_data_is_replaced_with_a_remark() -> None:
