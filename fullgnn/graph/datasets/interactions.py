@@ -21,6 +21,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.datasets.integers import Integers, integers_of, line_ends, read_text
+from fullgnn.graph.datasets.words import existing_file
 from fullgnn.graph.graph import Graph
 
 FORMATS = ("lists", "triples")
@@ -32,9 +33,8 @@ def files(train_path: str, test_path: str) -> list[Path]:
     Raises:
         DataError: a file is missing.
     """
-    return [
-        _existing(Path(path).expanduser(), key) for key, path in (("train_path", train_path), ("test_path", test_path))
-    ]
+    paths = {"train_path": train_path, "test_path": test_path}
+    return [existing_file(path, key, "a file of interactions") for key, path in paths.items()]
 
 
 def lacks() -> list[str]:
@@ -124,9 +124,3 @@ def _check_ids(file: Path, ids: np.ndarray, first: int) -> None:
     if ids.size and (ids.min() < first or ids.max() >= 2**31 - 1):
         bad = ids.min() if ids.min() < first else ids.max()
         raise DataError(f"{file} has the id {bad}, and ids count from {first}, below 2^31: number the ids so")
-
-
-def _existing(file: Path, key: str) -> Path:
-    if not file.is_file():
-        raise DataError(f"no file {file.resolve()}: set dataset.{key} to a file of interactions")
-    return file

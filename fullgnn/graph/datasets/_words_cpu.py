@@ -1,0 +1,133 @@
+"""Compiled loops over the bytes of a text: its lines, its words, and integers. Importing this module imports numba."""
+
+import numpy as np
+
+from fullgnn.kernels.support.vectors import compiled
+
+NO_INTEGER, TOO_LARGE = 1, 2
+
+
+@compiled()
+def split(text, separator, comments, keeps_empty, start, end, first, line, counts):
+    """Find the words of each line.
+
+    Args:
+        text: (num_bytes,) uint8; a line ends with a line feed, a carriage return, or both.
+        separator: the byte between two words, around which blanks do not count; 0: blanks and tabs, as many as there
+            are.
+        comments: (256,) bool, the bytes with which a line begins that is skipped.
+        keeps_empty: whether a line without a word is a row.
+        start, end: (num_bytes + 1,) int64, filled with the places of the words.
+        first: (num_bytes + 2,) int64, filled with the first word of each row, and the number of words.
+        line: (num_bytes + 1,) int64, filled with the line of each row, from 0.
+        counts: (3,) int64, filled with the numbers of words, rows and lines.
+    """
+    words = 0
+    rows = 0
+    lines = 0
+    place = 0
+    size = len(text)
+    while place < size:
+        stop = place
+        while stop < size and text[stop] != 10 and text[stop] != 13:
+            stop += 1
+        begin = place
+        while begin < stop and (text[begin] == 32 or text[begin] == 9):
+            begin += 1
+        is_empty = begin == stop
+        if keeps_empty if is_empty else not comments[text[begin]]:
+            first[rows] = words
+            line[rows] = lines
+            rows += 1
+        if not is_empty and not comments[text[begin]]:
+            if separator == 0:
+                while begin < stop:
+                    after = begin
+                    while after < stop and text[after] != 32 and text[after] != 9:
+                        after += 1
+                    start[words] = begin
+                    end[words] = after
+                    words += 1
+                    begin = after
+                    while begin < stop and (text[begin] == 32 or text[begin] == 9):
+                        begin += 1
+            else:
+                begin = place
+                while begin <= stop:
+                    after = begin
+                    while after < stop and text[after] != separator:
+                        after += 1
+                    left = begin
+                    right = after
+                    while left < right and (text[left] == 32 or text[left] == 9):
+                        left += 1
+                    while right > left and (text[right - 1] == 32 or text[right - 1] == 9):
+                        right -= 1
+                    start[words] = left
+                    end[words] = right
+                    words += 1
+                    begin = after + 1
+        lines += 1
+        place = stop + 1
+        if stop + 1 < size and text[stop] == 13 and text[stop + 1] == 10:
+            place += 1
+    first[rows] = words
+    counts[0] = words
+    counts[1] = rows
+    counts[2] = lines
+
+
+@compiled()
+def integers(text, start, end, values, wrong):
+    """Read each word as an integer.
+
+    Args:
+        text, start, end: as ``split`` fills them.
+        values: (num_words,) int64, filled.
+        wrong: (2,) int64, filled with the first word that is none, and why (``NO_INTEGER``, ``TOO_LARGE``); else kept.
+    """
+    least = np.int64(-9223372036854775808)
+    for word in range(len(start)):
+        place = start[word]
+        stop = end[word]
+        negative = place < stop and text[place] == 45
+        if place < stop and (text[place] == 45 or text[place] == 43):
+            place += 1
+        if place == stop:
+            wrong[0] = word
+            wrong[1] = NO_INTEGER
+            return
+        value = np.int64(0)  # of the other sign: there is one more negative number
+        too_large = False
+        while place < stop:
+            digit = np.int64(text[place]) - 48
+            if digit < 0 or digit > 9:
+                wrong[0] = word
+                wrong[1] = NO_INTEGER
+                return
+            if value < -922337203685477580 or (value == -922337203685477580 and digit > 8):
+                too_large = True
+            else:
+                value = value * 10 - digit
+            place += 1
+        if too_large or (value == least and not negative):
+            wrong[0] = word
+            wrong[1] = TOO_LARGE
+            return
+        values[word] = value if negative else -value
+
+
+@compiled()
+def gather(text, start, end, places, found):
+    """Write the words one after the other.
+
+    Args:
+        text, start, end: as ``split`` fills them.
+        places: (num_words,) int64, where each word begins in ``found``.
+        found: (num_bytes,) uint8, filled.
+    """
+    for word in range(len(start)):
+        to = places[word]
+        for place in range(start[word], end[word]):
+            found[to] = text[place]
+            to += 1

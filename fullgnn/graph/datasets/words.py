@@ -1,0 +1,283 @@
+"""Text files as rows of words, read piece by piece, plain or compressed: numbers and names are found by compiled loops.
+
+Every error names the file and the line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.node_names import Texts
+from fullgnn.storage.memory import check_fits
+
+_CHUNK = 1 << 22  # bytes of text that are split at once, unless a line is longer
+_PER_BYTE = 40  # bytes of memory, at most, that splitting takes for a byte of text
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Words = slice | np.ndarray
+"""Which words of all ``Rows.start``: a slice, or their numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a piece of a text file, each of which is a line."""
+
+    file: Path
+    text: np.ndarray
+    """(num_bytes,) uint8, the piece."""
+    start: np.ndarray
+    """(num_words,) int64, where in ``text`` each word begins."""
+    end: np.ndarray
+    """(num_words,) int64, where it ends."""
+    first: np.ndarray
+    """(num_rows + 1,) int64: row r has the words from ``first[r]`` up to ``first[r + 1]``."""
+    line: np.ndarray
+    """(num_rows,) int64, the line of each row in the file, from 1."""
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+    def __getitem__(self, rows: slice) -> Rows:
+        """Successive rows."""
+        begin, stop, _ = rows.indices(len(self))
+        words = slice(self.first[begin], self.first[max(begin, stop)])
+        first = self.first[begin : max(begin, stop) + 1] - self.first[begin]
+        return Rows(self.file, self.text, self.start[words], self.end[words], first, self.line[rows])
+
+    def columns(self, wanted: Mapping[int, str]) -> int:
+        """The number of words that all rows have.
+
+        Args:
+            wanted: by each number that a row may have, what its words are, such as ``two ids``.
+
+        Raises:
+            DataError: a row has another number of words than the first one, or one that is not wanted.
+        """
+        counts = np.diff(self.first)
+        columns = int(counts[0]) if len(counts) else next(iter(wanted))
+        wrong = np.flatnonzero(counts != (columns if columns in wanted else -1))
+        if len(wrong):
+            row = int(wrong[0])
+            found = f"{counts[row]} {'column' if counts[row] == 1 else 'columns'}"
+            what = wanted[columns] if columns in wanted else " or ".join(wanted.values())
+            raise self.error(row, f"has {found}, and a line has {what}")
+        return columns
+
+    def integers(self, words: Words = slice(None)) -> np.ndarray:
+        """(num_words,) int64.
+
+        Raises:
+            DataError: a word is no integer, or none of 64 bits.
+        """
+        from fullgnn.graph.datasets._words_cpu import NO_INTEGER, integers  # imported here, since it imports numba
+
+        start, end = self.start[words], self.end[words]
+        values, wrong = np.empty(len(start), np.int64), np.zeros(2, np.int64)
+        integers(self.text, start, end, values, wrong)
+        if wrong[1]:
+            why = "is no integer" if wrong[1] == NO_INTEGER else "is an integer of more than 64 bits"
+            raise self._wrong_word(words, int(wrong[0]), why)
+        return values
+
+    def floats(self, words: Words = slice(None)) -> np.ndarray:
+        """(num_words,) float64, finite.
+
+        Raises:
+            DataError: a word is no number, or it is infinite or NaN.
+        """
+        import pyarrow
+
+        texts = self.texts(words)
+        try:
+            values = texts.cast(pyarrow.float64()).to_numpy()
+        except pyarrow.ArrowInvalid as error:
+            begin, stop = 0, len(texts)
+            while stop - begin > 1:  # it holds the first text that is no number
+                middle = (begin + stop) // 2
+                begin, stop = (begin, middle) if _is_wrong(texts[begin:middle]) else (middle, stop)
+            raise self._wrong_word(words, begin, "is no number") from error
+        odd = np.flatnonzero(~np.isfinite(values))
+        if len(odd):
+            raise self._wrong_word(words, int(odd[0]), "is infinite or not a number")
+        return values
+
+    def texts(self, words: Words = slice(None)) -> Any:
+        """(num_words,) pyarrow large_string.
+
+        Raises:
+            DataError: a word is not UTF-8.
+        """
+        import pyarrow
+
+        from fullgnn.graph.datasets._words_cpu import gather  # imported here, since it imports numba
+
+        start, end = self.start[words], self.end[words]
+        ends = np.zeros(len(start) + 1, np.int64)
+        np.cumsum(end - start, out=ends[1:])
+        found = np.empty(int(ends[-1]), np.uint8)
+        gather(self.text, start, end, ends, found)
+        buffers = pyarrow.py_buffer(ends), pyarrow.py_buffer(found)
+        texts = pyarrow.LargeStringArray.from_buffers(len(start), *buffers)
+        if found.size and found.max() >= 128:
+            try:
+                texts.validate(full=True)
+            except pyarrow.ArrowInvalid as error:
+                wrong = next(one for one in range(len(texts)) if _is_no_text(found[ends[one] : ends[one + 1]]))
+                raise self._wrong_word(words, wrong, "is no text in UTF-8") from error
+        return texts
+
+    def is_number(self, word: int) -> bool:
+        """Whether a word is a number, which may be infinite or NaN."""
+        return not _is_wrong(self.texts(slice(word, word + 1)))
+
+    def word(self, number: int) -> str:
+        """One word as an error shows it."""
+        shown = self.text[self.start[number] : min(self.end[number], self.start[number] + 1000)]
+        return quoted(shown.tobytes().decode(errors="replace"))
+
+    def error(self, row: int, message: str) -> DataError:
+        """The error of a row: the file, the line, and the ``message``."""
+        return DataError(f"{self.file}, line {self.line[row]} {message}: correct the file")
+
+    def row_of(self, word: int) -> int:
+        """The row of a word."""
+        return int(np.searchsorted(self.first, word, side="right")) - 1
+
+    def _wrong_word(self, words: Words, number: int, why: str) -> DataError:
+        word = range(len(self.start))[words][number] if isinstance(words, slice) else int(words[number])
+        return self.error(self.row_of(word), f"has {self.word(word)!r}, which {why}")
+
+
+def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empty: bool = False) -> Iterator[Rows]:
+    """The rows of a text file, piece by piece; a file with the suffix .gz is unpacked on the way.
+
+    Args:
+        comments: the characters with which a line begins that is skipped.
+        separator: the character between two words; empty: blanks and tabs, as many as there are.
+        keeps_empty: whether a line without a word is a row, with no words.
+
+    Raises:
+        DataError: the file cannot be read, or a line is longer than there is memory.
+    """
+    from fullgnn.graph.datasets._words_cpu import split  # imported here, since it imports numba
+
+    skipped = np.zeros(256, bool)
+    skipped[list(comments)] = True
+    num_lines = 0
+    for piece in _pieces(file):
+        text = np.frombuffer(piece, np.uint8)
+        start, end, line, counts = (np.empty(count, np.int64) for count in (len(text) + 1,) * 3 + (3,))
+        first = np.empty(len(text) + 2, np.int64)
+        split(text, ord(separator or "\0"), skipped, keeps_empty, start, end, first, line, counts)
+        words, rows, lines = counts.tolist()
+        yield Rows(file, text, start[:words], end[:words], first[: rows + 1], line[:rows] + (num_lines + 1))
+        num_lines += lines
+
+
+def all_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empty: bool = False) -> Rows:
+    """``read_rows`` at once, of a file that fits into memory many times.
+
+    Raises:
+        DataError: as ``read_rows``.
+    """
+    pieces = list(read_rows(file, comments, separator, keeps_empty))
+    if len(pieces) == 1:
+        return pieces[0]
+    nothing = np.zeros(1, np.int64)
+    bytes_before = np.cumsum([0, *(len(one.text) for one in pieces)])
+    words_before = np.cumsum([0, *(len(one.start) for one in pieces)])
+    check_fits(24 * int(words_before[-1]), f"{file}", "take a machine with more memory")
+    return Rows(
+        file,
+        np.concatenate([np.empty(0, np.uint8), *(one.text for one in pieces)]),
+        np.concatenate([nothing[:0], *(one.start + shift for one, shift in zip(pieces, bytes_before))]),
+        np.concatenate([nothing[:0], *(one.end + shift for one, shift in zip(pieces, bytes_before))]),
+        np.concatenate([nothing, *(one.first[1:] + shift for one, shift in zip(pieces, words_before))]),
+        np.concatenate([nothing[:0], *(one.line for one in pieces)]),
+    )
+
+
+def texts_of(array: Any) -> Texts:
+    """The texts in a pyarrow array of them.
+
+    Args:
+        array: large_string, from its start.
+    """
+    _, ends, data = array.buffers()
+    stops = np.frombuffer(ends, np.int64, len(array) + 1) if len(array) else np.zeros(1, np.int64)
+    utf8 = np.frombuffer(data, np.uint8, int(stops[-1])) if stops[-1] else np.empty(0, np.uint8)
+    return Texts(stops.copy(), utf8.copy())
+
+
+def existing_file(path: str, key: str, what: str) -> Path:
+    """The file at ``path``.
+
+    Args:
+        key: the key of the dataset that holds it.
+        what: which file belongs there.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise DataError(f"no file {file.resolve()}: set dataset.{key} to {what}")
+    return file
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    """The bytes of a text file, cut where a line ends."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            yield from _cut(file, stream)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise DataError(f"{file} cannot be read ({quoted(reason)}): write it again, as text") from error
+
+
+def _cut(file: Path, stream: gzip.GzipFile | BufferedReader) -> Iterator[bytes]:
+    rest: list[bytes] = []  # of a line whose end is to come
+    size = 0
+    is_first = True
+    while chunk := stream.read(_CHUNK):
+        if is_first:
+            chunk, is_first = chunk.removeprefix(_BYTE_ORDER_MARK), False
+        # A carriage return at the end of the chunk may be half of a line end.
+        cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r", 0, len(chunk) - 1)) + 1
+        if cut:
+            yield b"".join([*rest, chunk[:cut]])
+            rest, size = [], 0
+        rest.append(chunk[cut:])
+        size += len(chunk) - cut
+        if size > _CHUNK:
+            check_fits(_PER_BYTE * size, f"{file}, with a line of {size} bytes or more,", "write it in shorter lines")
+    if size:
+        yield b"".join(rest)
+
+
+def _is_wrong(texts: Any) -> bool:
+    """Whether one of the texts is no number."""
+    import pyarrow
+
+    try:
+        texts.cast(pyarrow.float64())
+    except pyarrow.ArrowInvalid:
+        return True
+    return False
+
+
+def _is_no_text(word: np.ndarray) -> bool:
+    try:
+        word.tobytes().decode()
+    except UnicodeDecodeError:
+        return True
+    return False
