@@ -69,6 +69,12 @@ SENTENCES: dict[str, str] = {
     " trains",
     "untrained_classes": "{count} classes have labelled nodes, but none among the training nodes: no model can learn"
     " them from this split",
+    "unknown_papers": "{count} citations name a paper that is not in the file of papers, and were dropped",
+    "unread_node_weights": "{count} nodes have weights or sizes in the file, which are not read: a Graph has weights of"
+    " edges only",
+    "header_lines": "{count} line at the start of the file has no number where a weight belongs, and was taken for a"
+    " header: dataset.header says whether it is one",
+    "featureless_nodes": "{count} nodes are not in the file of features, and have zeros",
 }
 """By name, the sentence of a remark, with places for its ``count`` and for other counts by their names; empty for a
 count that is there for the sentence of another one."""
