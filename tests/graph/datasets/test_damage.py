@@ -18,6 +18,7 @@ import pytest
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import blogcatalog, interactions, npz, planetoid
 from tests.damage import assert_refused_or_right, damaged, damaged_npz, damaged_text, unpacked
+from tests.graph.datasets.damage_texts import TEXT_FORMATS
 from tests.graph.datasets.test_planetoid import ALLX, GRAPH, TEST_INDEX, TX, py2_array, py2_csr, py2_graph
 
 NUM_DAMAGES, NUM_IN_SAMPLE = 300, 10
@@ -440,6 +441,7 @@ FORMATS: dict[str, Format] = {
     "triples": (triples_files, damaged_text, triples_load, triples_expected),
     "gz": (gz_files, damaged, gz_load, gz_expected),
     "blogcatalog": (blogcatalog_files, damaged_text, blogcatalog_load, blogcatalog_expected),
+    **TEXT_FORMATS,
 }
 
 
