@@ -13,6 +13,7 @@ cited one, and the cited paper reads from those that cite it. Ids are integers o
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.named import classes_of, first_repeated, joined, node_names_of, places_of
@@ -47,7 +48,7 @@ def lacks() -> list[str]:
 def load(name: str | None, path: str, normalize_features: bool) -> Graph:
     """The graph of ``<name>.content`` and ``<name>.cites`` in the folder ``path``; node i is the i-th paper.
 
-    Features are dense float32. Citations of papers that are not in ``<name>.content`` are dropped; a remark has their
+    Features are sparse, float32. Citations of papers that are not in ``<name>.content`` are dropped; a remark has their
     number.
 
     Args:
@@ -78,32 +79,32 @@ def load(name: str | None, path: str, normalize_features: bool) -> Graph:
 
 
 def _papers(file: Path) -> tuple:
-    """The ids of the papers, their features, (num_papers, F) float32, and the names of their classes."""
+    """The ids of the papers, their features, (num_papers, F) sparse float32, and the names of their classes."""
     ids, features, classes = [], [], []
-    columns, num_papers = 0, 0
+    columns, num_stored = 0, 0
     for rows in read_rows(file):
         if not len(rows):
             continue
         columns = columns or max(2, int(rows.first[1]))
         rows.columns({columns: f"an id, {columns - 2} numbers and a class, as the first line"})
-        num_papers += len(rows)
-        check_fits(12 * num_papers * columns, f"{file}: features of {num_papers} papers or more", "leave out words")
         ids.append(rows.texts(slice(0, None, columns)))
         classes.append(rows.texts(slice(columns - 1, None, columns)))
         features.append(_features(rows, columns))
-    if not num_papers:
+        num_stored += features[-1].nnz
+        check_fits(24 * num_stored, f"{file}: {num_stored} numbers that are not 0, or more,", "leave out words")
+    if not ids:
         raise DataError(f"{file} is empty: write a line for each paper, with its id, its words and its class")
     all_ids = joined(ids)
     again = first_repeated(all_ids)
     if again is not None:
         raise DataError(f"{file} has the id {quoted(all_ids[again])!r} twice: write a line for each paper, once")
-    return all_ids, np.concatenate(features), joined(classes)
+    return all_ids, vstack(features, format="csr"), joined(classes)
 
 
-def _features(rows: Rows, columns: int) -> np.ndarray:
+def _features(rows: Rows, columns: int) -> csr_array:
     """(num_rows, columns - 2) float32."""
     words = np.arange(len(rows.start)).reshape(-1, columns)[:, 1:-1]
-    return rows.floats(words.ravel()).astype(np.float32).reshape(words.shape)
+    return csr_array(rows.floats(words.ravel()).astype(np.float32).reshape(words.shape))
 
 
 def _file(folder: Path, name: str, suffix: str) -> Path:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line
@@ -33,7 +34,7 @@ from fullgnn.storage.memory import check_fits
 _LABELS = ("page_type", "ml_target", "target")
 """Columns of labels in published files."""
 _PER_BYTE = 32  # bytes of memory, at most, that a byte of JSON takes
-_MAX_FEATURES = 1 << 31
+_MAX_FEATURES = 1 << 27
 _MAX_CLASSES = 100  # of a graph of any size
 
 
@@ -76,8 +77,8 @@ def lacks() -> list[str]:
 def load(name: str, path: str, label: str | None, values: bool, normalize_features: bool) -> Graph:
     """The graph ``name`` in the folder ``path``.
 
-    Nodes whose ids are integers are numbered by them, others as in the file of targets. Features are dense float32, 1
-    for each feature that a node has. Nodes that the file of features lacks have zeros; a remark has their number.
+    Nodes whose ids are integers are numbered by them, others as in the file of targets. Features are sparse, 1 for
+    each feature that a node has. Nodes that the file of features lacks have zeros; a remark has their number.
     Edges are stored as published: set ``symmetrize`` for the undirected graph.
 
     Args:
@@ -99,7 +100,7 @@ def load(name: str, path: str, label: str | None, values: bool, normalize_featur
         fields = {"edge_index": _edges(edges_file, ids), "features": features, "remarks": remarks}
         fields |= {"node_names": node_names_of(ids)} | _labels(target_file, given, values)
     if normalize_features:
-        fields["features"] = normalize_rows(np.asarray(fields["features"], np.float32))
+        fields["features"] = normalize_rows(fields["features"].astype(np.float32))
     try:
         return Graph.from_edge_index(fields.pop("edge_index"), name=name, **fields)
     except DataError as error:
@@ -168,8 +169,8 @@ def _edges(file: Path, ids: Any) -> np.ndarray:
     return edges
 
 
-def _features(file: Path, ids: Any) -> tuple[np.ndarray, dict[str, int]]:
-    """(num_nodes, F) float32, and the remarks."""
+def _features(file: Path, ids: Any) -> tuple[csr_array, dict[str, int]]:
+    """(num_nodes, F) bool, and the remarks."""
     import pyarrow
 
     cure = 'write {"node": [feature, ...], ...} with features from 0'
@@ -183,17 +184,15 @@ def _features(file: Path, ids: Any) -> tuple[np.ndarray, dict[str, int]]:
     counts = np.fromiter(map(len, lists.values()), np.int64, len(lists))
     flat = list(chain.from_iterable(lists.values()))
     if set(map(type, flat)) - {int} or (flat and not 0 <= min(flat) <= max(flat) < _MAX_FEATURES):
-        raise DataError(f"{file} holds other things than numbers of features: {cure}")
+        raise DataError(f"{file} holds other things than numbers of features below {_MAX_FEATURES}: {cure}")
     column = np.array(flat, np.int64)
     row = places_of(pyarrow.array(list(lists), pyarrow.large_string()), ids)
     if (row < 0).any():
         odd = quoted(list(lists)[int((row < 0).argmax())])
         raise DataError(f"{file} has features of {odd!r}, which is not in the file of targets: correct it")
-    width = int(column.max(initial=-1)) + 1
-    check_fits(4 * len(ids) * width, f"{file}: {width} features of {len(ids)} nodes", "leave out features")
-    features = np.zeros((len(ids), width), np.float32)
-    features[np.repeat(row, counts), column] = 1
-    return features, {"featureless_nodes": len(ids) - len(lists)}
+    entries = np.ones(len(column), bool), (np.repeat(row, counts), column)
+    features = coo_array(entries, shape=(len(ids), int(column.max(initial=-1)) + 1))
+    return features.tocsr(), {"featureless_nodes": len(ids) - len(lists)}
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import blogcatalog, interactions, npz, planetoid
@@ -37,6 +38,7 @@ def compare(graph: Graph, expected: Expected) -> None:
     assert all(np.isclose(found[arc], arcs[arc], rtol=1e-6) for arc in found)
     for name, value in expected.items():
         given = getattr(graph, name)
+        given = given.toarray() if issparse(given) else given
         if isinstance(given, np.ndarray):
             value = np.asarray(value, dtype=given.dtype).reshape(given.shape)
             np.testing.assert_array_equal(given, value, err_msg=name)
