@@ -134,12 +134,14 @@ def _targets(file: Path, label: str | None) -> tuple[Any, Any]:
 
 
 def _labels(file: Path, given: Any, values: bool) -> dict[str, Any]:
-    """The labels and, if they have names, the names of the classes, as arguments of a ``Graph``."""
-    import pyarrow
+    """The labels and, if they have names, the names of the classes, as arguments of a ``Graph``. An empty cell is an
+    unknown label."""
+    import pyarrow.compute
 
+    given = pyarrow.compute.if_else(pyarrow.compute.equal(given, ""), None, given)
     if values:
         try:
-            return {"labels": given.cast(pyarrow.float64()).to_numpy()}
+            return {"labels": given.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)}
         except pyarrow.ArrowInvalid as error:
             raise DataError(
                 f"{file} has a label that is no number ({quoted(first_line(error))}): correct it, or set"

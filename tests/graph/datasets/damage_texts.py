@@ -251,7 +251,7 @@ def musae_expected(files: Files) -> Expected:
         nodes.sort(key=lambda row: int(row[header.index("id")]))
         ids = [row[header.index("id")] for row in nodes]
     labels = [row[header.index("ml_target")] for row in nodes]
-    names = sorted(set(labels), key=lambda name: name.encode())
+    names = sorted(set(labels) - {""}, key=lambda name: name.encode())
     if all(re.fullmatch("0|-?[1-9][0-9]*", name) and -(2**63) <= int(name[:99]) < 2**63 for name in names):
         names.sort(key=int)
     _, *pairs = table("d_edges.csv")
@@ -266,7 +266,7 @@ def musae_expected(files: Files) -> Expected:
     return {
         "arcs": once([(ids.index(u), ids.index(v)) for u, v in pairs]),
         "features": features,
-        "labels": [names.index(label) for label in labels],
+        "labels": [names.index(label) if label else -1 for label in labels],
         "num_nodes": len(ids),
     }
 

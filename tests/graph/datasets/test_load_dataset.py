@@ -179,11 +179,21 @@ PARTS = ("y", "tx", "ty", "allx", "ally", "graph", "test.index")
         ("npz", dict(path="ROOT/mine.npz"), ["mine.npz"]),
         ("blogcatalog", dict(path="ROOT"), ["nodes.csv", "groups.csv", "edges.csv", "group-edges.csv"]),
         ("interactions", dict(train_path="ROOT/train.txt", test_path="ROOT/b.gz"), ["train.txt", "b.gz"]),
+        ("edge_list", dict(path="ROOT/train.txt"), ["train.txt"]),
+        ("triples", dict(path="ROOT/b.gz"), ["b.gz"]),
+        ("metis_graph", dict(path="ROOT/b.gz"), ["b.gz"]),
+        ("matrix_market", dict(path="ROOT/b.gz"), ["b.gz"]),
+        ("graphml", dict(path="ROOT/b.gz"), ["b.gz"]),
+        ("linqs", dict(path="ROOT"), ["d.content", "d.cites.gz"]),
+        ("musae", dict(path="ROOT", name="d"), ["d_edges.csv", "musae_d_target.csv", "d.json"]),
+        ("musae", dict(path="ROOT", name="e"), ["e.npz"]),
     ],
 )
 def test_the_files_of_a_dataset(choice, overrides, names, compose_dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "_download", lambda *_: pytest.fail("a file is downloaded"))
-    for name in ("mine.npz", "nodes.csv", "groups.csv", "edges.csv", "group-edges.csv", "train.txt", "b.gz"):
+    asu = ("nodes.csv", "groups.csv", "edges.csv", "group-edges.csv")
+    of_texts = ("d.content", "d.cites.gz", "d_edges.csv", "musae_d_target.csv", "d.json", "e.npz")
+    for name in ("mine.npz", *asu, "train.txt", "b.gz", *of_texts):
         (tmp_path / name).touch()
     overrides = {key: value.replace("ROOT", str(tmp_path)) for key, value in overrides.items()}
     node = compose_dataset(choice, **overrides)

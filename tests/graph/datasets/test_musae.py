@@ -68,6 +68,10 @@ def test_labels_by_the_name_of_their_column(load: Callable[..., Graph]) -> None:
 def test_classes_that_count_from_0_have_no_names(load: Callable[..., Graph]) -> None:
     graph = load({"musae_facebook_target.csv": "id,name,ml_target\n0,a,1\n1,b,0\n2,c,1\n3,d,1\n"})
     assert graph.labels.tolist() == [1, 0, 1, 1] and graph.class_names is None
+    graph = load({"musae_facebook_target.csv": "id,target\n0,\n1,1\n2,0\n3,1\n"})
+    assert graph.labels.tolist() == [-1, 1, 0, 1] and graph.class_names is None
+    graph = load({"musae_facebook_target.csv": "id,target\n0,\n1,1.5\n2,0\n3,1\n"}, values=True)
+    np.testing.assert_array_equal(graph.labels, [np.nan, 1.5, 0, 1])
     graph = load({"musae_facebook_target.csv": "id,target\n0,10\n1,9\n2,9\n3,10\n"})
     assert graph.labels.tolist() == [1, 0, 0, 1] and graph.class_names == ("9", "10")
 
