@@ -46,7 +46,7 @@ def load(name: str | None, path: str, weight: bool | None) -> Graph:
         weight: whether a third column is the weight; None: lines have two columns.
 
     Raises:
-        ConfigError: the lines have a third column, and ``weight`` is None.
+        ConfigError: the lines have a third column and ``weight`` is None, or they have none and it is true.
         DataError: the file is missing or has wrong contents; the message names it, and the line.
     """
     (file,) = files(path)
@@ -62,6 +62,8 @@ def load(name: str | None, path: str, weight: bool | None) -> Graph:
                 f"{file} has three columns: set dataset.weight=true if the third one is the weight of the arc, or"
                 " dataset.weight=false to leave it out"
             )
+        if columns == 2 and weight:
+            raise ConfigError(f"dataset.weight=true, and {file} has two columns: leave dataset.weight out")
         pairs.append(_narrow(np.stack([rows.integers(slice(column, None, columns)) for column in (0, 1)])))
         if columns == 3 and weight:
             values.append(rows.floats(slice(2, None, 3)))
@@ -69,8 +71,6 @@ def load(name: str | None, path: str, weight: bool | None) -> Graph:
         check_fits(_BYTES_OF_ARC * len(rows), f"{file}: after {num_arcs} arcs, more of them", "take a larger machine")
     if not num_arcs:
         raise DataError(f"{file} has no arc: write two ids a line")
-    if weight and columns == 2:
-        raise ConfigError(f"dataset.weight=true, and {file} has two columns: leave dataset.weight out")
     ids, arcs = numbered(pairs, num_arcs, str(file))
     return Graph.from_edge_index(
         arcs,
@@ -98,7 +98,7 @@ def numbered(pairs: list[np.ndarray], num_arcs: int, what: str) -> tuple[np.ndar
     if is_compact:
         is_id = np.zeros(high - low + 1, bool)
         for some in pairs:
-            is_id[some.ravel() - low] = True
+            is_id[some.ravel().astype(np.int64) - low] = True
         ids = np.flatnonzero(is_id) + low
         check_num_nodes(len(ids), what)
         place = np.cumsum(is_id, dtype=np.int32) - np.int32(1)

@@ -183,29 +183,6 @@ def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empt
         num_lines += lines
 
 
-def all_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empty: bool = False) -> Rows:
-    """``read_rows`` at once, of a file that fits into memory many times.
-
-    Raises:
-        DataError: as ``read_rows``.
-    """
-    pieces = list(read_rows(file, comments, separator, keeps_empty))
-    if len(pieces) == 1:
-        return pieces[0]
-    nothing = np.zeros(1, np.int64)
-    bytes_before = np.cumsum([0, *(len(one.text) for one in pieces)])
-    words_before = np.cumsum([0, *(len(one.start) for one in pieces)])
-    check_fits(24 * int(words_before[-1]), f"{file}", "take a machine with more memory")
-    return Rows(
-        file,
-        np.concatenate([np.empty(0, np.uint8), *(one.text for one in pieces)]),
-        np.concatenate([nothing[:0], *(one.start + shift for one, shift in zip(pieces, bytes_before))]),
-        np.concatenate([nothing[:0], *(one.end + shift for one, shift in zip(pieces, bytes_before))]),
-        np.concatenate([nothing, *(one.first[1:] + shift for one, shift in zip(pieces, words_before))]),
-        np.concatenate([nothing[:0], *(one.line for one in pieces)]),
-    )
-
-
 def texts_of(array: Any) -> Texts:
     """The texts in a pyarrow array of them.
 
