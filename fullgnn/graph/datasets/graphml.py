@@ -7,6 +7,7 @@ undirected edge is stored in both directions. Parallel edges merge. Nodes are nu
 size or come from anywhere: a file with a document type, the only place where it can do so, is refused.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -129,7 +130,9 @@ def _read(file: Path) -> networkx.Graph:
     cure = "write it again, as GraphML"
     _check_start(file, content, cure)
     try:
-        g = networkx.read_graphml(BytesIO(content))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that an attribute without a type is a text
+            g = networkx.read_graphml(BytesIO(content))
     except RecursionError as error:
         raise DataError(f"{file} has elements within elements without end: {cure}") from error
     except (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError) as error:

@@ -99,6 +99,11 @@ def test_defaults_that_the_file_declares(load: Callable[..., Graph]) -> None:
     np.testing.assert_array_equal(load(parallel, weight="cost").adjacency().toarray(), [[0, 0], [5, 3]])
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_attribute_without_a_type_is_a_text(load: Callable[..., Graph]) -> None:
+    assert load(SMALL.replace(' attr.type="string"', ""), label="kind").class_names == ("odd", "plain")
+
+
 def test_what_is_missing_before_it_is_loaded(tmp_path: Path, compose_dataset: Callable) -> None:
     (tmp_path / "a.graphml.gz").write_bytes(gzip.compress(SMALL.encode()))
     node = compose_dataset("graphml", path=str(tmp_path / "a.graphml.gz"))
