@@ -29,6 +29,7 @@ MAGIC = b"\x93NUMPY"
 _ALIGNMENT = 64  # bytes, that of memory from torch
 _MAX_HEADER = 10_000  # bytes, numpy's own limit
 _MAX_RATIO = 1040  # deflate cannot pack 1032 bytes into less than one
+_LOCAL_HEADER = 30  # bytes, that of a member of an archive before its name
 _CHUNK = 1 << 20  # bytes that are read at once
 _BLOCK = 1 << 22  # bytes that are written, or added to a checksum, at once
 _KINDS = "biufcSUMm"  # of dtypes whose bytes are plain values
@@ -121,6 +122,35 @@ class Archive:
                 check_fits(header.num_bytes, what or f"array {quoted(name)}", cure)
                 return _read_values(stream, header)
 
+    def is_stored(self, name: str) -> bool:
+        """Whether the archive holds an array as it is, neither packed nor encrypted."""
+        member = self._members[name]
+        return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
+
+    def map(self, name: str) -> np.ndarray:
+        """The array ``name``, which ``is_stored``, mapped into memory and read-only: it may be larger than the memory.
+
+        Its checksum is not compared, since that would read all of it. Its values may lie at any byte, and then the
+        array is not aligned.
+        """
+        assert isinstance(self._source, Path)
+        with _damage():
+            member = self._measured(name)
+            with self._source.open("rb") as stream:
+                stream.seek(member.header_offset)
+                local = stream.read(_LOCAL_HEADER)
+                if len(local) < _LOCAL_HEADER or local[:4] != b"PK\x03\x04":
+                    raise DamagedArray("its entry is not where the archive says")
+                lengths = (
+                    int.from_bytes(local[place : place + 2], "little") for place in (26, 28)
+                )  # of name and extra
+                begin = member.header_offset + _LOCAL_HEADER + sum(lengths)
+                if begin + member.file_size > stream.seek(0, 2) or member.file_size != member.compress_size:
+                    raise DamagedArray(f"it announces {member.file_size} bytes, which the file cannot hold")
+                stream.seek(begin)
+                header = read_header(stream, member.file_size)
+            return _mapped(self._source, header, begin, "r")
+
     def _measured(self, name: str) -> zipfile.ZipInfo:
         """The entry of a member, which can have the size that it says."""
         member = self._members[name]
@@ -210,10 +240,17 @@ def map_npy(file: Path, read_only: bool = False) -> np.ndarray:
     """
     with _damage(), file.open("rb") as stream:
         header = read_header(stream, file.stat().st_size)
-        order = "F" if header.fortran_order else "C"
-        mode = "r" if read_only else "c"
-        mapped = np.memmap(file, header.dtype, mode, header.offset, header.shape, order)  # type: ignore[call-overload]
-        return mapped.view(np.ndarray)
+    return _mapped(file, header, 0, "r" if read_only else "c")
+
+
+def _mapped(file: Path, header: Header, begin: int, mode: str) -> np.ndarray:
+    """The array of a .npy that begins at the byte ``begin`` of ``file``."""
+    if not header.num_bytes:  # nothing can be mapped
+        return np.empty(header.shape, header.dtype)
+    order = "F" if header.fortran_order else "C"
+    place = begin + header.offset
+    mapped = np.memmap(file, header.dtype, mode, place, header.shape, order)  # type: ignore[call-overload]
+    return mapped.view(np.ndarray)
 
 
 def read_header(stream: _Stream, size: int) -> Header:

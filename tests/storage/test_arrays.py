@@ -55,6 +55,29 @@ def test_arrays_are_those_that_numpy_reads(save, tmp_path: Path) -> None:
     np.testing.assert_array_equal(map_npy(tmp_path / "one.npy"), ARRAYS["columns"])
 
 
+def test_arrays_that_an_archive_does_not_pack_are_mapped(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **ARRAYS)
+    np.savez_compressed(tmp_path / "packed.npz", **ARRAYS)
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "behind.npz").write_bytes(b"other bytes" + whole)  # a zip archive may begin anywhere
+    with Archive(tmp_path / "packed.npz") as packed:
+        assert not any(packed.is_stored(name) for name in ARRAYS)
+    for file in ("a.npz", "behind.npz"):
+        with Archive(tmp_path / file) as stored:
+            for name, array in ARRAYS.items():
+                found = stored.map(name)
+                assert stored.is_stored(name) and found.dtype == array.dtype
+                np.testing.assert_array_equal(found, array)
+                assert not found.size or (isinstance(found.base.base, mmap.mmap) and not found.flags.writeable)
+    entry = whole.index(b"PK\x01\x02")
+    for place, width, value in ((entry + 42, "I", 5), (entry + 24, "I", 9), (28, "H", 0xFFFF)):  # place, size, name
+        changed = bytearray(whole)
+        changed[place : place + struct.calcsize(width)] = struct.pack("<" + width, value)
+        (tmp_path / "changed.npz").write_bytes(changed)
+        with Archive(tmp_path / "changed.npz") as damaged, pytest.raises(DamagedArray):
+            damaged.map("one")
+
+
 @pytest.mark.parametrize(
     ("member", "message"),
     [

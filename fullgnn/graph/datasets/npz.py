@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from fullgnn.errors import MAX_QUOTED, ConfigError, DataError, quoted
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.common_split import is_drawn
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
-from fullgnn.graph.datasets.sparse import checked_csr
+from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.masks import MASKS, column_of_masks
@@ -31,7 +30,6 @@ from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arr
 from fullgnn.graph.remarks import from_arrays
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
 from fullgnn.graph.splits import SplitKeys, check_method, draw
-from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
 
 SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
 SHARES = (0.6, 0.2)
@@ -83,7 +81,7 @@ def load(
     if public:
         fetch(root, [file.name], URL, SHA256)
     arrays = _Arrays(file, DOWNLOAD_AGAIN if public else WRITE_AGAIN)
-    adj = arrays.sparse("adj").T
+    adj = arrays.sparse("adj_").T
     given = arrays.optional("labels")
     num_classes = arrays.integer("num_classes") if "num_classes" in arrays else 0
     links: dict[str, Any] = {key: arrays.integers(key) for key in ("val_links", "test_links") if key in arrays}
@@ -223,7 +221,7 @@ def _has_nodes(arrays: "_Arrays", name: str, split: int | str | None = None) -> 
     mask = arrays[name]
     if mask.ndim == 2 and isinstance(split, int) and 0 <= split < mask.shape[1]:
         mask = mask[:, split]
-    are_ids = mask.ndim == 1 and mask.size and mask.dtype.kind in "iu" and len(mask) != arrays.shape("adj")[0]
+    are_ids = mask.ndim == 1 and mask.size and mask.dtype.kind in "iu" and len(mask) != arrays.shape("adj_")[0]
     return mask.dtype.kind not in "biuf" or bool(are_ids) or bool(mask.any())
 
 
@@ -238,113 +236,26 @@ def _number(split: int | str | None) -> int | None:
     return split if isinstance(split, int) else None
 
 
-class _Arrays:
-    """The named arrays of an npz file, each read on first access; its errors name the file, and end with ``cure``."""
+class _Arrays(NamedArrays):
+    """The named arrays of a file in the layout of gnn-benchmark."""
 
-    def __init__(self, file: Path, cure: str) -> None:
-        self.file, self.cure = file, cure
-        try:
-            with file.open("rb") as stream:
-                is_single = stream.read(len(MAGIC)) == MAGIC
-            if is_single:
-                raise DataError(f"{file} is a single numpy array, and a graph has several: {cure}")
-            self.arrays = Archive(file)
-        except (OSError, DamagedArray) as error:
-            raise DataError(f"{file} is no npz file, or a truncated one ({_reason(error)}): {cure}") from error
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.arrays.names
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        if key not in self:
-            names = quoted(", ".join(self.arrays.names)) or "none"
-            raise DataError(
-                f"{self.file} has no array {key!r}, only {names}: the gnn-benchmark layout needs adj_data, adj_indices,"
-                f" adj_indptr and adj_shape; {self.cure}"
-            )
-        try:
-            return self.arrays.read(key, f"{self.file}: array {key!r}", self.cure)
-        except ObjectArray as error:
-            raise DataError(
-                f"{self.file}: array {key!r} holds Python objects, which are never read: save it as numbers, as in"
-                " numpy.asarray(..., dtype=float)"
-            ) from error
-        except (OSError, DamagedArray) as error:
-            raise DataError(f"{self.file}: array {key!r} cannot be read ({_reason(error)}): {self.cure}") from error
-
-    def optional(self, key: str) -> np.ndarray | None:
-        """The array ``key``; None if the file does not have it."""
-        return self[key] if key in self else None
-
-    def integers(self, key: str) -> np.ndarray:
-        """The array ``key``, whose numbers count something: floats are refused, not truncated."""
-        array = self[key]
-        if array.dtype.kind not in "iu":
-            raise DataError(
-                f"{self.file}: array {key!r} has dtype {array.dtype}, and takes integers: save"
-                f" numpy.asarray({key}, dtype=numpy.int64)"
-            )
-        return array
-
-    def integer(self, key: str) -> int:
-        """The one integer of the array ``key``."""
-        array = self.integers(key)
-        if array.shape != ():
-            raise DataError(f"{self.file}: array {key!r} has shape {array.shape}, and takes one integer: {self.cure}")
-        return int(array)
-
-    def text(self, key: str) -> str:
-        """The one text of the array ``key``."""
-        array = self[key]
-        if array.shape != () or array.dtype.kind != "U":
-            raise DataError(f"{self.file}: array {key!r} must be a text, as numpy.array('text'): {self.cure}")
-        text = str(array)
-        return text if text.isprintable() and len(text) <= MAX_QUOTED else quoted(text)
+    needs = "the gnn-benchmark layout needs adj_data, adj_indices, adj_indptr and adj_shape"
 
     def node_names(self, num_nodes: int) -> NodeNames | None:
         """The names of the nodes, if the file has an integer or a text for each of them."""
-        if "node_names" in self and not self._has("node_names", "iuU", num_nodes):
+        if "node_names" in self and not self.has("node_names", "iuU", num_nodes):
             return None
         return check_node_names(names_from_arrays(self), num_nodes)
 
     def class_names(self, num_classes: int) -> np.ndarray | None:
         """The names of the classes, if the file has a text for each of them."""
-        return self["class_names"] if self._has("class_names", "U", num_classes) else None
-
-    def _has(self, key: str, kinds: str, length: int) -> bool:
-        """Whether the file has a list ``key`` of this ``length`` and of one of these kinds of dtypes."""
-        try:
-            header = self.arrays.header(key) if key in self else None
-        except DamagedArray:
-            return False
-        return header is not None and header.dtype.kind in kinds and header.shape == (length,)
-
-    def shape(self, prefix: str) -> tuple[int, ...]:
-        """The shape of a sparse matrix."""
-        shape = self.integers(f"{prefix}_shape")
-        if shape.shape != (2,):
-            raise DataError(
-                f"{self.file}: {prefix}_* is no CSR matrix ({prefix}_shape has {shape.size} numbers): {self.cure}"
-            )
-        return tuple(map(int, shape))
-
-    def sparse(self, prefix: str) -> csr_array:
-        shape, data = self.shape(prefix), self[f"{prefix}_data"]
-        indices, indptr = (self.integers(f"{prefix}_{part}") for part in ("indices", "indptr"))
-        try:
-            return checked_csr(data, indices, indptr, shape)
-        except ValueError as error:
-            raise DataError(f"{self.file}: {prefix}_* is no CSR matrix ({first_line(error)}): {self.cure}") from error
+        return self["class_names"] if self.has("class_names", "U", num_classes) else None
 
     def features(self, num_nodes: int) -> NodeFeatures | None:
         """The features, sparse or dense, of ``num_nodes`` nodes; None if the file has none."""
         if "attr_data" not in self:
             return self.optional("attr_matrix")
-        rows, _ = shape = self.shape("attr")
+        rows, _ = shape = self.shape("attr_")
         if rows != num_nodes:
             raise DataError(f"features has shape {shape} but the graph has {num_nodes} nodes: pass one row per node")
-        return self.sparse("attr")
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or quoted(first_line(error))
+        return self.sparse("attr_")
