@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 from fullgnn.storage.memory import check_fits
 
@@ -36,6 +36,29 @@ def checked_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) ->
         bad = indices.min() if indices.min() < 0 else indices.max()
         raise ValueError(f"indices have {bad}, and there are {columns} columns")
     return csr_array((data, indices, indptr), shape=(rows, columns))
+
+
+def reads_of_arcs(sources: Any, targets: Any, num_nodes: int, weight: np.ndarray | None = None) -> coo_array:
+    """The adjacency whose entry [v, u] says that v reads from u, for arcs u -> v that may have come from anywhere.
+
+    Args:
+        sources, targets: (E,) integers.
+        weight: (E,) of the arcs; None: each of them counts 1.
+
+    Raises:
+        ValueError: the arcs are none of a graph of ``num_nodes`` nodes; the message says why.
+    """
+    for name, ids in (("sources", sources), ("targets", targets)):
+        if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ValueError(f"the {name} of the arcs are no list of integers")
+        if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
+            bad = ids.min() if ids.min() < 0 else ids.max()
+            raise ValueError(f"an arc has the node {bad}, and there are the nodes 0 to {num_nodes - 1}")
+    if len(sources) != len(targets):
+        raise ValueError(f"there are {len(sources)} sources of arcs, and {len(targets)} targets")
+    entries = np.ones(len(sources), bool) if weight is None else weight
+    ends = targets.astype(np.int32, copy=False), sources.astype(np.int32, copy=False)
+    return coo_array((entries, ends), shape=(num_nodes, num_nodes))
 
 
 def dense(matrix: csr_array, what: str, cure: str) -> np.ndarray:
