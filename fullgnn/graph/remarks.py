@@ -58,6 +58,10 @@ SENTENCES: dict[str, str] = {
     "split_seed": "",
     "replaced_split_nodes": "{count} nodes were in the split that the data came with; the one that was drawn replaces"
     " it",
+    "first_of_splits": "the file has {count} splits of the nodes, and split 0 is used: dataset.split chooses another"
+    " one",
+    "unread_edge_features": "the file has {count} numbers for each edge, and they are not read, since a Graph has one"
+    " weight an edge: dataset.edge_weight chooses one of these columns as the weights",
     "unlabelled_split_nodes": "{count} nodes of the split have no label, as the test nodes of OGB-LSC, whose labels are"
     " hidden, and are in no mask",
     "self_loops": "{count} nodes have a stored edge to themselves; with self_loops=true, the default, the run gives"
