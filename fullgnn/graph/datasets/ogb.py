@@ -1,0 +1,169 @@
+"""Node property prediction datasets of OGB (Hu et al., 2020), from the folder that the package ``ogb`` leaves on disk.
+
+The package itself is not needed. ``ogb_files.py`` has the layout of the folder. An edge u, v of it is an arc u -> v, by
+which v reads from u, as in PyTorch Geometric.
+
+Whether the folder has each edge in one direction only is not in the folder, but in a table of the package (its
+``add_inverse_edge``): of ogbn-products and ogbn-proteins, which are undirected, it has one direction, and their YAMLs
+say so; ogbn-arxiv and ogbn-papers100M are directed.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import coo_array
+
+from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.checks import first_line
+from fullgnn.graph.datasets.ogb_files import UNPACK_AGAIN, Raw, files_of, masks_of, raw_of, species_of
+from fullgnn.graph.datasets.parts import without_unlabelled
+from fullgnn.graph.datasets.sparse import reads_of_arcs
+from fullgnn.graph.graph import Graph
+from fullgnn.graph.labels import MAX_CLASSES, is_labelled
+from fullgnn.storage.memory import check_fits
+
+MADE_FEATURES = ("species", "edge_mean")
+
+
+def files(name: str, root: str, split_name: str | None) -> list[Path]:
+    """The files of ``load``.
+
+    Raises:
+        ConfigError: there are several splits, and ``split_name`` chooses none.
+        DataError: a file is missing.
+    """
+    return files_of(name, root, split_name)
+
+
+def check(add_inverse_edge: bool | None, edge_weight: int | None, node_features: str | None) -> None:
+    """Refuse keys that are wrong whatever the folder has; see ``load``."""
+    if add_inverse_edge is None:
+        raise ConfigError(
+            "the folders of OGB do not say whether the inverse of each edge is to be added: set"
+            " dataset.add_inverse_edge=true (ogbn-products, ogbn-proteins) or false (ogbn-arxiv, ogbn-papers100M), or"
+            " take dataset=ogbn-products and the like, which have it"
+        )
+    if edge_weight is not None and edge_weight < 0:
+        raise ConfigError(f"dataset.edge_weight={edge_weight}: choose a column from 0 on, or null")
+    if node_features not in (None, *MADE_FEATURES):
+        raise ConfigError(
+            f"dataset.node_features={node_features} is not known: choose {' or '.join(MADE_FEATURES)}, or null for the"
+            " features in the folder"
+        )
+
+
+def load(
+    name: str,
+    root: str,
+    split_name: str | None,
+    add_inverse_edge: bool | None,
+    edge_weight: int | None,
+    node_features: str | None,
+) -> Graph:
+    """The graph in the folder ``root/ogbn_arxiv`` of the dataset ``ogbn-arxiv``.
+
+    A label that is not known is -1; nodes of the split without a label are in no mask, and a remark has their number.
+
+    Args:
+        split_name: folder in ``split``; None: the one that is there.
+        add_inverse_edge: whether to store each edge, but for self-loops, in both directions.
+        edge_weight: column of the edge features that has the weights; None: every edge counts 1, and a remark says how
+            many columns are not read.
+        node_features: of a graph without features, what stands for them: ``species``, a column of 0 and 1 for each
+            species, or ``edge_mean``, the mean of the edge features over the arcs by which a node reads, as in OGB's
+            examples for ogbn-proteins. None: the features in the folder, which may have none.
+
+    Raises:
+        ConfigError: a key is wrong, or does not suit the folder.
+        DataError: a file is missing, damaged or too large; the message names it.
+    """
+    check(add_inverse_edge, edge_weight, node_features)
+    found = files_of(name, root, split_name)
+    raw = raw_of(found)
+    folder, num_columns = raw.file.parent, raw.num_edge_features()
+    if edge_weight is not None and edge_weight >= num_columns:
+        raise ConfigError(f"dataset.edge_weight={edge_weight}: the edges in {folder} have {num_columns} numbers each")
+    reads = _reads(raw, edge_weight, bool(add_inverse_edge))
+    labels = _labels(raw)
+    masks, num_unlabelled = without_unlabelled(masks_of(found, raw.num_nodes), is_labelled(labels))
+    are_read = edge_weight is not None or node_features == "edge_mean"
+    try:
+        return Graph.from_scipy(
+            reads,
+            features=_features(raw, found, node_features, bool(add_inverse_edge)),
+            labels=labels,
+            name=name,
+            remarks={
+                "unlabelled_split_nodes": num_unlabelled,
+                "unread_edge_features": 0 if are_read else num_columns,
+            },
+            **masks,  # type: ignore[arg-type]
+        )
+    except DataError as error:
+        said = first_line(error)
+        raise error if said.startswith(str(folder)) else DataError(f"{folder}: {said}") from error
+
+
+def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_array:
+    """The adjacency; entry [v, u] says that v reads from u."""
+    weight = None if edge_weight is None else np.ascontiguousarray(raw.edge_features()[:, edge_weight])
+    try:
+        reads = reads_of_arcs(*raw.edges(), raw.num_nodes, weight)
+    except ValueError as error:
+        raise DataError(f"{raw.file}: {first_line(error)}: {UNPACK_AGAIN}") from error
+    if not both_directions:
+        return reads
+    (target, source), entries = reads.coords, reads.data
+    again = target != source
+    ends = np.concatenate([target, source[again]]), np.concatenate([source, target[again]])
+    return coo_array((np.concatenate([entries, entries[again]]), ends), shape=reads.shape)
+
+
+def _features(raw: Raw, found: list[Path], made: str | None, both_directions: bool) -> np.ndarray | None:
+    """The features in the folder, or those that are ``made``; see ``load``."""
+    folder, features = raw.file.parent, raw.features()
+    if made is None:
+        return features
+    if features is not None:
+        raise ConfigError(f"dataset.node_features={made} would do nothing: {folder} has features, so leave it out")
+    if made == "species":
+        species, column = np.unique(species_of(found, raw.num_nodes), return_inverse=True)
+        check_fits(
+            4 * raw.num_nodes * len(species), f"{folder}: a column for each of {len(species)} species", UNPACK_AGAIN
+        )
+        features = np.zeros((raw.num_nodes, len(species)), np.float32)
+        features[np.arange(raw.num_nodes), column] = 1
+        return features
+    if not raw.num_edge_features():
+        raise ConfigError(f"dataset.node_features=edge_mean: the edges in {folder} have no features")
+    return _edge_mean(raw, both_directions)
+
+
+def _edge_mean(raw: Raw, both_directions: bool) -> np.ndarray:
+    """(num_nodes, F) float32, the mean of the edge features over the arcs by which a node reads; 0 without any."""
+    (source, target), of_edges = raw.edges(), raw.edge_features()
+    again = source != target if both_directions else np.zeros(len(source), bool)
+    reader = np.concatenate([target, source[again]])
+    num_read = np.maximum(np.bincount(reader, minlength=raw.num_nodes), 1)
+    mean = np.empty((raw.num_nodes, of_edges.shape[1]), np.float32)
+    for number, column in enumerate(of_edges.T):
+        mean[:, number] = np.bincount(reader, np.append(column, column[again]), raw.num_nodes) / num_read
+    return mean
+
+
+def _labels(raw: Raw) -> np.ndarray:
+    """Labels in the form that a ``Graph`` keeps: (num_nodes,) int64, or (num_nodes, c) int8; -1 where unknown."""
+    values = raw.labels()
+    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
+    most = 1 if values.shape[1] > 1 else MAX_CLASSES
+    wrong = known & ~((values >= 0) & (values <= most) & (values == np.floor(values)))
+    if wrong.any():
+        node, column = np.argwhere(wrong)[0]
+        takes = "0, 1" if most == 1 else "classes 0, 1, ..."
+        raise DataError(
+            f"{raw.file.parent}: label {column} of node {node} is {values[node, column]:g}, and {takes} or NaN belong"
+            f" there: {UNPACK_AGAIN}"
+        )
+    labels = np.full(values.shape, -1, np.int8 if values.shape[1] > 1 else np.int64)
+    np.copyto(labels, values, where=known, casting="unsafe")
+    return labels
