@@ -24,11 +24,13 @@ from fullgnn.graph.checks import (
     to_numpy,
 )
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays
+from fullgnn.graph.dgl import dgl_fields
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
 from fullgnn.graph.masks import MASKS, check_masks
 from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names, names_of, names_to_arrays
-from fullgnn.graph.pyg import pyg_fields
+from fullgnn.graph.ogb import ogb_fields
+from fullgnn.graph.pyg import pyg_fields, to_pyg
 from fullgnn.graph.remarks import noted, of_lonely_nodes, to_arrays
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features, features_to_arrays, is_sparse
 from fullgnn.graph.splits import SplitKeys, with_split
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 class Graph:
     """A graph with its node data. Row ``i`` of the adjacency lists the nodes that ``i`` reads from.
 
-    Most callers use one of the constructors ``from_scipy``, ``from_edge_index``, ``from_networkx`` and ``from_pyg``.
+    Most callers use one of the constructors ``from_scipy``, ``from_edge_index``, ``from_networkx``, ``from_pyg``,
+    ``from_dgl``, ``from_ogb`` and ``load``.
     The fields are validated, converted where that is safe, never written to, and kept as read-only views: an array
     whose dtype fits is shared with the caller rather than copied. Features, labels and masks may be left out (None):
     which of them are needed depends on the task and on the model.
@@ -357,8 +360,9 @@ class Graph:
     ) -> Graph:
         """Graph of a ``torch_geometric.data.Data``, or of another object with its attributes.
 
-        Taken are ``edge_index`` (2, E), where an arc u -> v makes v read from u, as in PyG; ``x`` (num_nodes, F) as the
-        features; ``y`` as the labels; ``train_mask``, ``val_mask`` and ``test_mask``; ``num_nodes``, if there is no
+        Taken are ``edge_index`` (2, E), where an arc u -> v makes v read from u, as in PyG, or without it ``adj_t``, a
+        SparseTensor or a sparse tensor of torch, of which a row lists what a node reads from; ``x`` (num_nodes, F) as
+        the features; ``y`` as the labels; ``train_mask``, ``val_mask`` and ``test_mask``; ``num_nodes``, if there is no
         ``x``; and the weights. Each of them but ``edge_index`` may be absent or None. Nothing else is read. Repeated
         arcs merge into one, and their weights are added.
 
@@ -409,6 +413,80 @@ class Graph:
         """
         keys = SplitKeys(train_fraction, val_fraction, train_per_class, num_val, num_folds, fold, groups)
         return with_split(self, method, keys, seed)
+
+    def to_pyg(self) -> Any:
+        """This graph as a ``torch_geometric.data.Data``, of which ``Graph.from_pyg`` makes an equal one: ``edge_index``
+        with sources above targets, ``edge_weight``, ``x``, ``y``, the three masks and ``num_nodes``.
+
+        What the graph does not have is left out. Sparse features become a sparse CSR tensor. All arrays are copied.
+
+        Raises:
+            UnsupportedError: torch_geometric is not installed.
+        """
+        return to_pyg(self)
+
+    @classmethod
+    @one_line_errors
+    def from_dgl(
+        cls,
+        g: Any,
+        *,
+        edge_weight: str | None = None,
+        features: str = "feat",
+        labels: str = "label",
+        num_classes: int = 0,
+        name: str = "graph",
+    ) -> Graph:
+        """Graph of a DGLGraph with nodes and edges of one type, or of another object with its attributes.
+
+        Taken are ``g.edges()``, where an arc u -> v makes v read from u, as in DGL; ``g.num_nodes()``; and of
+        ``g.ndata`` the features, the labels, ``train_mask``, ``val_mask`` and ``test_mask``, each of which may be
+        absent. Repeated arcs merge into one, and their weights are added.
+
+        Args:
+            edge_weight: the name in ``g.edata`` of the weights, (E,) or (E, 1); None: every edge counts 1, and a remark
+                says how many fields of ``g.edata`` are not read.
+            features, labels: their names in ``g.ndata``.
+            num_classes, name: see the fields of ``Graph``.
+
+        Raises:
+            DataError: one line that says what is wrong, and what to pass.
+        """
+        return cls.from_edge_index(**dgl_fields(g, edge_weight, features, labels), num_classes=num_classes, name=name)
+
+    @classmethod
+    @one_line_errors
+    def from_ogb(cls, dataset: Any, *, edge_weight: int | None = None, name: str | None = None) -> Graph:
+        """Graph of a node property prediction dataset of the package ``ogb``.
+
+        Args:
+            dataset: a ``NodePropPredDataset``, ``PygNodePropPredDataset`` or ``DglNodePropPredDataset``, with its
+                split; or the pair of a graph, which is a dictionary, and of the labels that is the first's
+                ``dataset[0]``, without a split. An edge u, v of it is an arc u -> v, by which v reads from u. A label
+                that is NaN is not known; nodes of the split without a label are in no mask.
+            edge_weight: column of the edge features that has the weights; None: every edge counts 1, and a remark says
+                how many columns are not read.
+            name: see the field of ``Graph``; None: the dataset's.
+
+        Raises:
+            DataError: one line that says what is wrong, and what to pass.
+        """
+        named = str(getattr(dataset, "name", "graph")) if name is None else name
+        return cls.from_edge_index(**ogb_fields(dataset, edge_weight), name=named)
+
+    @classmethod
+    @one_line_errors
+    def load(cls, path: str | PathLike[str]) -> Graph:
+        """The graph in an .npz file that ``save`` has written, or another one in the layout of gnn-benchmark, as
+        ``dataset=npz dataset.path=...`` reads it; or in the layout of Platonov et al. (2023), as
+        ``dataset=heterophilous`` reads it.
+
+        Raises:
+            DataError: the file is missing or damaged, or holds no graph.
+        """
+        from fullgnn.graph.datasets.layouts import load_npz  # imported here, since the datasets import this file
+
+        return load_npz(path)
 
     def label_facts(self) -> LabelFacts:
         """What every rank knows of the labels of this graph."""
@@ -476,7 +554,7 @@ class Graph:
 
     @one_line_errors
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the graph to ``path``; ``dataset=npz dataset.path=...`` reads an identical graph.
+        """Write the graph to ``path``; ``Graph.load`` and ``dataset=npz dataset.path=...`` read an identical graph.
 
         The layout is gnn-benchmark's, with dense or sparse features and with masks. In that layout ``adj[u, v]`` is an
         arc u -> v, so the file holds the transpose of ``adjacency()``.

@@ -60,8 +60,10 @@ SENTENCES: dict[str, str] = {
     " it",
     "first_of_splits": "the file has {count} splits of the nodes, and split 0 is used: dataset.split chooses another"
     " one",
-    "unread_edge_features": "the file has {count} numbers for each edge, and they are not read, since a Graph has one"
-    " weight an edge: dataset.edge_weight chooses one of these columns as the weights",
+    "unread_edge_features": "there are {count} numbers for each edge, and they are not read, since a Graph has one"
+    " weight an edge: dataset.edge_weight, or edge_weight of Graph.from_ogb, takes one of these columns as the weights",
+    "unread_edge_data": "the edges have {count} fields of data that are not read: Graph.from_dgl(g, edge_weight=NAME)"
+    " takes one of them as the weights",
     "unlabelled_split_nodes": "{count} nodes of the split have no label, as the test nodes of OGB-LSC, whose labels are"
     " hidden, and are in no mask",
     "self_loops": "{count} nodes have a stored edge to themselves; with self_loops=true, the default, the run gives"

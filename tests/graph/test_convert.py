@@ -89,7 +89,7 @@ def test_a_pyg_data_of_edges_alone():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(edge_index=None), "has no edge_index: set it, or leave out the transform"),
+        (dict(edge_index=None), "has no edge_index and no adj_t: set one of them"),
         (dict(edge_types=[("user", "likes", "item")]), r"pass data.to_homogeneous\(\)"),
         (
             dict(train_mask=(NODE < 2)[:, None].repeat(1, 10)),
@@ -135,3 +135,100 @@ def test_graphs_of_networkx_and_scipy_have_edges_only(fields):
 def test_anything_else_is_refused_with_what_is_taken(value):
     with pytest.raises(DataError, match=f"^{type(value).__name__} is no type of a graph: pass a fullgnn.Graph, "):
         as_graph(value)
+
+
+# adj_t, and back to PyTorch Geometric
+
+
+def sparse_tensor(values):
+    """A stand-in for a SparseTensor of torch_sparse, whose rows are targets."""
+    order = torch.argsort(ARCS[1] * 4 + ARCS[0])
+    entries = ARCS[1][order], ARCS[0][order], None if values is None else values[order]
+    return SimpleNamespace(coo=lambda: entries, sparse_sizes=lambda: (4, 4))
+
+
+def torch_sparse(values, layout):
+    values = torch.ones(4) if values is None else values
+    coo = torch.sparse_coo_tensor(ARCS.flip([0]), values, (4, 4), check_invariants=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls its sparse tensors a beta
+        return coo.to_sparse(layout=layout)
+
+
+FORMS = {
+    "SparseTensor": sparse_tensor,
+    "csr": lambda values: torch_sparse(values, torch.sparse_csr),
+    "csc": lambda values: torch_sparse(values, torch.sparse_csc),
+    "coo": lambda values: torch_sparse(values, torch.sparse_coo),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_of_adj_t_are_targets(form):
+    plain = Graph.from_pyg(data(edge_index=None, adj_t=FORMS[form](None)))
+    np.testing.assert_array_equal(plain.adjacency().toarray(), EXPECTED != 0)
+    assert plain.weight is None and plain.remarks == {}
+    weighted = data(edge_index=None, adj_t=FORMS[form](WEIGHT))
+    np.testing.assert_array_equal(as_graph(weighted).adjacency().toarray(), EXPECTED)
+    assert Graph.from_pyg(weighted, edge_weight=None).weight is None
+    with pytest.raises(DataError, match="adj_t holds int64 numbers, which may be relations.*edge_weight=data.adj_t"):
+        Graph.from_pyg(data(edge_index=None, adj_t=FORMS[form](WEIGHT.long())))
+    assert Graph.from_pyg(SimpleNamespace(adj_t=FORMS[form](None))).num_nodes == 4
+
+
+@pytest.mark.parametrize(
+    "adj_t, message",
+    [
+        (torch.eye(4), "adj_t is a Tensor: pass a SparseTensor or a sparse tensor"),
+        (
+            torch.sparse_coo_tensor(ARCS, torch.ones(4), (4, 5), check_invariants=True),
+            r"adj_t has shape \(4, 5\): an adjacency matrix is square",
+        ),
+        (
+            torch.sparse_coo_tensor(ARCS, torch.ones(4, 2), (4, 4, 2), check_invariants=True),
+            r"adj_t has \(2,\) numbers for each arc",
+        ),
+    ],
+)
+def test_an_adj_t_that_is_no_adjacency(adj_t, message):
+    with pytest.raises(DataError, match=message):
+        Graph.from_pyg(data(edge_index=None, adj_t=adj_t))
+
+
+def test_real_adj_t_of_pyg():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pyg = pytest.importorskip("torch_geometric")
+        given = pyg.data.Data(**vars(data(edge_weight=WEIGHT)))
+        for layout in (torch.sparse_csr, torch.sparse_coo):
+            transformed = pyg.transforms.ToSparseTensor(layout=layout)(given.clone())
+            assert transformed.edge_index is None
+            np.testing.assert_array_equal(as_graph(transformed).adjacency().toarray(), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        dict(edge_weight=np.array([0.5, 1, 2, 3])),
+        dict(labels=np.array([[0, 1], [1, 1], [-1, -1], [0, 0]])),
+        dict(labels=np.array([0.5, np.nan, 2, 3])),
+        dict(labels=None, features=None, num_nodes=4),
+        dict(features=scipy.sparse.csr_array(np.eye(4, 7, 1))),
+    ],
+)
+def test_a_graph_comes_back_from_pyg(changes, fields):
+    pytest.importorskip("torch_geometric")
+    given = dict(fields(4), train_mask=None, val_mask=None, num_classes=0) | changes
+    given["test_mask"] = [True, False, False, False] if given["labels"] is not None else None
+    graph = Graph.from_edge_index(ARCS, **given)
+    back = graph.to_pyg()
+    assert back.validate() and back.num_nodes == 4 and back.num_edges == graph.num_edges
+    found = as_graph(back)
+    assert type(found.features) is type(graph.features) and found.features.dtype == graph.features.dtype
+    assert found.features.shape == graph.features.shape and not (found.features != graph.features).sum()
+    for name in ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask", "weight"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(graph, name))
+        assert getattr(getattr(found, name), "dtype", None) == getattr(getattr(graph, name), "dtype", None)
+    back.edge_index.fill_(0)  # a copy
+    assert found.num_edges == graph.num_edges == 4

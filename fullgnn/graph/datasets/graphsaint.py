@@ -23,9 +23,9 @@ import numpy as np
 from fullgnn.errors import DataError, quoted, reason_of
 from fullgnn.graph.checks import check_num_nodes, first_line
 from fullgnn.graph.datasets.named_arrays import NamedArrays
-from fullgnn.graph.datasets.parts import masks_of_ids, without_unlabelled
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
+from fullgnn.graph.parts import masks_of_ids, without_unlabelled
 from fullgnn.storage.arrays import DamagedArray, map_npy
 from fullgnn.storage.memory import check_fits
 from fullgnn.storage.text import parse_json, read_text
@@ -107,7 +107,7 @@ def _masks(file: Path, num_nodes: int) -> dict[str, np.ndarray]:
     missing = [key for key in ROLES.values() if key not in role]
     if missing:
         raise DataError(f"{file} has no {missing[0]!r}: {COPY_AGAIN}")
-    given: dict[str, tuple[Path, Any]] = {}
+    given: dict[str, tuple[object, Any]] = {}
     for part, key in ROLES.items():
         given[part] = file, _array(role[key], file, f"the nodes of {key}")
     return masks_of_ids(given, num_nodes, COPY_AGAIN)

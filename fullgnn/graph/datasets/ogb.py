@@ -16,10 +16,11 @@ from scipy.sparse import coo_array
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets.ogb_files import UNPACK_AGAIN, Raw, files_of, masks_of, raw_of, species_of
-from fullgnn.graph.datasets.parts import without_unlabelled
 from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.labels import MAX_CLASSES, is_labelled
+from fullgnn.graph.labels import is_labelled
+from fullgnn.graph.ogb import known_labels
+from fullgnn.graph.parts import without_unlabelled
 from fullgnn.storage.memory import check_fits
 
 MADE_FEATURES = ("species", "edge_mean")
@@ -84,7 +85,7 @@ def load(
     if edge_weight is not None and edge_weight >= num_columns:
         raise ConfigError(f"dataset.edge_weight={edge_weight}: the edges in {folder} have {num_columns} numbers each")
     reads = _reads(raw, edge_weight, bool(add_inverse_edge))
-    labels = _labels(raw)
+    labels = known_labels(raw.labels(), raw.file.parent, UNPACK_AGAIN)
     masks, num_unlabelled = without_unlabelled(masks_of(found, raw.num_nodes), is_labelled(labels))
     are_read = edge_weight is not None or node_features == "edge_mean"
     try:
@@ -149,21 +150,3 @@ def _edge_mean(raw: Raw, both_directions: bool) -> np.ndarray:
     for number, column in enumerate(of_edges.T):
         mean[:, number] = np.bincount(reader, np.append(column, column[again]), raw.num_nodes) / num_read
     return mean
-
-
-def _labels(raw: Raw) -> np.ndarray:
-    """Labels in the form that a ``Graph`` keeps: (num_nodes,) int64, or (num_nodes, c) int8; -1 where unknown."""
-    values = raw.labels()
-    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
-    most = 1 if values.shape[1] > 1 else MAX_CLASSES
-    wrong = known & ~((values >= 0) & (values <= most) & (values == np.floor(values)))
-    if wrong.any():
-        node, column = np.argwhere(wrong)[0]
-        takes = "0, 1" if most == 1 else "classes 0, 1, ..."
-        raise DataError(
-            f"{raw.file.parent}: label {column} of node {node} is {values[node, column]:g}, and {takes} or NaN belong"
-            f" there: {UNPACK_AGAIN}"
-        )
-    labels = np.full(values.shape, -1, np.int8 if values.shape[1] > 1 else np.int64)
-    np.copyto(labels, values, where=known, casting="unsafe")
-    return labels

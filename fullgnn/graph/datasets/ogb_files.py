@@ -23,7 +23,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.csv_numbers import num_columns, read_numbers
 from fullgnn.graph.datasets.named_arrays import NamedArrays
-from fullgnn.graph.datasets.parts import MASKS, masks_of_ids
+from fullgnn.graph.parts import MASKS, masks_of_ids
 
 UNPACK_AGAIN = "let the package ogb load it again, or unpack it again from snap.stanford.edu/ogb/data/nodeproppred"
 SPECIES = ("node_species.csv.gz", "species.csv.gz")
@@ -102,7 +102,7 @@ def raw_of(files: list[Path]) -> Raw:
 
 def masks_of(files: list[Path], num_nodes: int) -> dict[str, np.ndarray]:
     """The masks of the split in the ``files`` of ``files_of``."""
-    parts: dict[str, tuple[Path, Any]] = {}
+    parts: dict[str, tuple[object, Any]] = {}
     for part, file in zip(MASKS, files[-len(MASKS) :], strict=True):
         parts[part] = file, read_numbers(file, np.int64, (None, 1), UNPACK_AGAIN)[:, 0]
     return masks_of_ids(parts, num_nodes, UNPACK_AGAIN)

@@ -18,10 +18,10 @@ import numpy as np
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, first_line
 from fullgnn.graph.datasets.named_arrays import NamedArrays
-from fullgnn.graph.datasets.parts import without_unlabelled
 from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
+from fullgnn.graph.parts import without_unlabelled
 
 URL = "https://data.dgl.ai/dataset/reddit.zip"
 UNPACK_AGAIN = f"unpack it again from {URL}"

@@ -1,22 +1,22 @@
 """The split of a published dataset: the ids of its parts as masks."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fullgnn.errors import DataError
+from fullgnn.graph.checks import to_array
 
 MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 """The mask of a ``Graph`` by the name of a part."""
 
 
-def masks_of_ids(parts: Mapping[str, tuple[Path, Any]], num_nodes: int, cure: str) -> dict[str, np.ndarray]:
+def masks_of_ids(parts: Mapping[str, tuple[object, Any]], num_nodes: int, cure: str) -> dict[str, np.ndarray]:
     """The masks of the ``parts``, by their names in a ``Graph``.
 
     Args:
-        parts: by each name of ``MASKS``, the file that has the part, and the ids of its nodes, an array or a list.
+        parts: by each name of ``MASKS``, the file that has the part, for messages, and the ids of its nodes.
         cure: ends the errors.
 
     Raises:
@@ -25,7 +25,7 @@ def masks_of_ids(parts: Mapping[str, tuple[Path, Any]], num_nodes: int, cure: st
     masks: dict[str, np.ndarray] = {}
     taken = np.zeros(num_nodes, bool)
     for part, (file, given) in parts.items():
-        ids = np.asarray(given)
+        ids = to_array(given, f"{file}: {part}")
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataError(f"{file}: the nodes of {part} are no list of integers: {cure}")
         if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):

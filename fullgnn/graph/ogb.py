@@ -1,0 +1,101 @@
+"""Read node property prediction datasets of the package ``ogb`` by what they hold: ``ogb`` is not imported."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import DataError
+from fullgnn.graph.checks import to_array, to_numpy
+from fullgnn.graph.dgl import dgl_fields, is_dgl_graph
+from fullgnn.graph.labels import MAX_CLASSES, is_labelled
+from fullgnn.graph.parts import MASKS, masks_of_ids, without_unlabelled
+from fullgnn.graph.pyg import is_pyg_data, pyg_fields
+
+_CURE = "pass a NodePropPredDataset, or its pair dataset[0]"
+
+
+def is_ogb(value: Any) -> bool:
+    """Whether ``value`` is a dataset of OGB with a split of its nodes, or the pair of its graph and labels."""
+    if isinstance(value, tuple) and len(value) == 2:
+        return isinstance(value[0], Mapping) and "edge_index" in value[0]
+    return hasattr(value, "get_idx_split") and hasattr(value, "__getitem__")
+
+
+def ogb_fields(dataset: Any, edge_weight: int | None) -> dict[str, Any]:
+    """The arguments of ``Graph.from_edge_index`` that ``dataset`` holds; see ``Graph.from_ogb``.
+
+    Raises:
+        DataError: ``dataset`` is something else.
+    """
+    if not is_ogb(dataset):
+        raise DataError(f"{type(dataset).__name__} is no dataset of OGB: {_CURE}")
+    split, first = None, dataset
+    if not isinstance(dataset, tuple):
+        split, first = dataset.get_idx_split(), dataset[0]
+    if is_pyg_data(first):  # of PygNodePropPredDataset
+        fields = pyg_fields(first, None)
+        of_edges, labels = getattr(first, "edge_attr", None), fields["labels"]
+    elif isinstance(first, tuple) and len(first) == 2 and is_dgl_graph(first[0]):  # of DglNodePropPredDataset
+        fields = dgl_fields(first[0], None, "feat", "label")
+        of_edges, labels = first[0].edata.get("feat"), first[1]
+    elif isinstance(first, tuple) and len(first) == 2 and isinstance(first[0], Mapping):
+        graph, labels = first
+        missing = {"edge_index", "num_nodes"} - graph.keys()
+        if missing:
+            raise DataError(f"the graph of OGB has no {min(missing)!r}: {_CURE}")
+        fields = {"edge_index": graph["edge_index"], "features": graph.get("node_feat")}
+        fields["num_nodes"] = int(graph["num_nodes"])
+        of_edges = graph.get("edge_feat")
+    else:
+        raise DataError(f"{type(first).__name__} is no graph of OGB with labels of nodes: {_CURE}")
+    weight, remarks = _weight(of_edges, edge_weight)
+    fields |= {"edge_weight": weight, "labels": known_labels(to_numpy(labels, "labels"), "labels of OGB", _CURE)}
+    if split is not None:
+        parts = {part: ("the split of OGB", split[part]) for part in MASKS}
+        masks = masks_of_ids(parts, len(fields["labels"]), _CURE)
+        masks, remarks["unlabelled_split_nodes"] = without_unlabelled(masks, is_labelled(fields["labels"]))
+        fields |= masks
+    return fields | {"remarks": remarks}
+
+
+def known_labels(values: np.ndarray, where: object, cure: str) -> np.ndarray:
+    """Labels of OGB in the form that a ``Graph`` keeps: (num_nodes,) int64, or (num_nodes, c) int8; -1 where unknown.
+
+    Args:
+        values: (num_nodes, 1) classes, or (num_nodes, c) of 0 and 1; NaN where a label is not known.
+        where, cure: begin and end the error.
+
+    Raises:
+        DataError: a value is no label.
+    """
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or not values.shape[1]:
+        raise DataError(f"{where}: labels have the shape {values.shape}, and takes a row for each node: {cure}")
+    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
+    most = 1 if values.shape[1] > 1 else MAX_CLASSES
+    wrong = known & ~((values >= 0) & (values <= most) & (values == np.floor(values)))
+    if wrong.any():
+        node, column = np.argwhere(wrong)[0]
+        takes = "0, 1" if most == 1 else "classes 0, 1, ..."
+        raise DataError(
+            f"{where}: label {column} of node {node} is {values[node, column]:g}, and {takes} or NaN belong there:"
+            f" {cure}"
+        )
+    labels = np.full(values.shape, -1, np.int8 if values.shape[1] > 1 else np.int64)
+    np.copyto(labels, values, where=known, casting="unsafe")
+    return labels if values.shape[1] > 1 else labels[:, 0]
+
+
+def _weight(of_edges: Any, column: int | None) -> tuple[np.ndarray | None, dict[str, int]]:
+    """The weights, or None, and the remarks."""
+    if of_edges is None and column is None:
+        return None, {}
+    features = np.empty((0, 0)) if of_edges is None else to_array(of_edges, "edge_feat")
+    num_columns = features.shape[1] if features.ndim == 2 else 1
+    if column is None:
+        return None, {"unread_edge_features": num_columns}
+    if not 0 <= column < num_columns:
+        raise DataError(f"edge_weight is {column}, and the edges of the graph have {num_columns} numbers each")
+    return features.reshape(len(features), num_columns)[:, column], {}
