@@ -192,12 +192,12 @@ def unpacked(content: bytes) -> dict[str, bytes]:
         flags, method, _, _, crc, packed_size, size, length, extra, comment = struct.unpack_from(
             "<HHHHIIIHHH", content, place + 8
         )
-        name = content[place + 46 : place + 46 + length].decode("latin1")
+        name = content[place + 46 : min(place + 46 + length, end)].decode("latin1")
         local = struct.unpack_from("<I", content, place + 42)[0] + shift
         with suppress(struct.error, zlib.error):
             values = local + 30 + sum(struct.unpack_from("<HH", content, local + 26))
             data = content[values : values + packed_size]
-            data = data if method == 0 else zlib.decompress(data, -15)
+            data = data if method == 0 else zlib.decompressobj(-15).decompress(data, size)
             if len(data) == size and zlib.crc32(data) == crc and method in (0, 8) and not flags & 1:
                 members[name] = data
         place += 46 + length + extra + comment

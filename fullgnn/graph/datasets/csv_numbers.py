@@ -34,10 +34,11 @@ def number_blocks(file: Path, dtype: Any, columns: int | None, cure: str) -> Ite
     num_rows = 0
     try:
         reading = pyarrow.csv.ReadOptions(column_names=names, block_size=_BLOCK, use_threads=False)
-        converting = pyarrow.csv.ConvertOptions(column_types=types)
+        parsing = pyarrow.csv.ParseOptions(quote_char=False)
+        converting = pyarrow.csv.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"])
         with (
             pyarrow.input_stream(str(file), compression=packing) as stream,
-            pyarrow.csv.open_csv(stream, read_options=reading, convert_options=converting) as reader,
+            pyarrow.csv.open_csv(stream, reading, parsing, converting) as reader,
         ):
             for batch in reader:
                 empty = [column for column in batch.columns if column.null_count] if dtype == np.int64 else []

@@ -1,4 +1,4 @@
-"""The npz layout of Platonov et al.: the published files by their counts, and PyTorch Geometric's reader as the judge."""
+"""The npz layout of Platonov et al.: published files by their counts, and PyTorch Geometric's reader as the judge."""
 
 import shutil
 
