@@ -218,6 +218,36 @@ def test_published_files(name, nodes, arcs, edges, loops, features, classes, sha
 
 
 @pytest.mark.parametrize(
+    "name, unsorted, symmetric, isolated, object_names",
+    [
+        ("cora", True, False, 0, False),
+        ("citeseer", True, False, 48, False),
+        ("amazon_electronics_computers", True, False, 281, False),
+        ("ms_academic_phy", False, True, 0, True),
+    ],
+)
+def test_traps_of_the_published_files(name, unsorted, symmetric, isolated, object_names, shared_data, load):
+    """Unsorted indices, isolated nodes, and names that would have to be unpickled."""
+    with np.load(shared_data / "gnn-benchmark" / f"{name}.npz") as arrays:
+        indices, indptr = arrays["adj_indices"], arrays["adj_indptr"]
+        falls = np.diff(indices) < 0
+        falls[indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < len(indices))] - 1] = False
+        assert falls.any() == unsorted
+        if object_names:
+            with pytest.raises(ValueError, match="allow_pickle"):
+                arrays["class_names"]
+        labels = arrays["labels"]
+        by_source = scipy.sparse.csr_array((arrays["adj_data"], indices, indptr), shape=(len(labels),) * 2)
+    graph = load(name=name, root=str(shared_data / "gnn-benchmark"))
+    np.testing.assert_array_equal(graph.labels, labels)
+    assert (graph.adjacency().T != by_source).nnz == 0
+    assert graph.is_symmetric == symmetric and graph.remarks == {"random_split_nodes": len(labels)}
+    target, source = graph.adjacency(bool).nonzero()
+    ends = np.concatenate([target[target != source], source[target != source]])
+    assert (np.bincount(ends, minlength=len(labels)) == 0).sum() == isolated  # without a self-loop
+
+
+@pytest.mark.parametrize(
     "changes, message",
     [
         (dict(adj_indices=np.array([0.0, 1.7])), "'adj_indices' has dtype float64, and takes integers"),
