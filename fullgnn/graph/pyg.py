@@ -134,10 +134,10 @@ def to_pyg(graph: Graph) -> Any:
     if isinstance(graph.features, np.ndarray):
         arrays["x"] = graph.features if graph.num_features else None
     else:
-        parts = (torch.tensor(getattr(graph.features, part)) for part in ("indptr", "indices", "data"))
+        indptr, indices, data = (torch.tensor(getattr(graph.features, part)) for part in ("indptr", "indices", "data"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch calls its sparse tensors a beta
-            fields["x"] = torch.sparse_csr_tensor(*parts, size=graph.features.shape, check_invariants=True)
+            fields["x"] = torch.sparse_csr_tensor(indptr, indices, data, graph.features.shape, check_invariants=True)
     if is_labelled(graph.labels).any():
         arrays["y"] = graph.labels if graph.labels.dtype.kind == "f" else graph.labels.astype(np.int64)
     masks = {name: getattr(graph, name) for name in MASKS}

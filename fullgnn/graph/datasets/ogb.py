@@ -15,7 +15,8 @@ from scipy.sparse import coo_array
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
-from fullgnn.graph.datasets.ogb_files import UNPACK_AGAIN, Raw, files_of, masks_of, raw_of, species_of
+from fullgnn.graph.datasets.ogb_files import UNPACK_AGAIN, Raw, files_of, folder_of, masks_of, raw_of, species_of
+from fullgnn.graph.datasets.ogb_names import class_names_of, name_files, read_names
 from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import is_labelled
@@ -26,14 +27,14 @@ from fullgnn.storage.memory import check_fits
 MADE_FEATURES = ("species", "edge_mean")
 
 
-def files(name: str, root: str, split_name: str | None) -> list[Path]:
+def files(name: str, root: str, split_name: str | None, names: bool) -> list[Path]:
     """The files of ``load``.
 
     Raises:
         ConfigError: there are several splits, and ``split_name`` chooses none.
         DataError: a file is missing.
     """
-    return files_of(name, root, split_name)
+    return [*files_of(name, root, split_name), *(name_files(folder_of(name, root)) if names else [])]
 
 
 def check(add_inverse_edge: bool | None, edge_weight: int | None, node_features: str | None) -> None:
@@ -60,6 +61,7 @@ def load(
     add_inverse_edge: bool | None,
     edge_weight: int | None,
     node_features: str | None,
+    names: bool,
 ) -> Graph:
     """The graph in the folder ``root/ogbn_arxiv`` of the dataset ``ogbn-arxiv``.
 
@@ -73,6 +75,7 @@ def load(
         node_features: of a graph without features, what stands for them: ``species``, a column of 0 and 1 for each
             species, or ``edge_mean``, the mean of the edge features over the arcs by which a node reads, as in OGB's
             examples for ogbn-proteins. None: the features in the folder, which may have none.
+        names: whether to read the names of the nodes, and of the classes if they are there, from ``mapping``.
 
     Raises:
         ConfigError: a key is wrong, or does not suit the folder.
@@ -87,6 +90,7 @@ def load(
     reads = _reads(raw, edge_weight, bool(add_inverse_edge))
     labels = known_labels(raw.labels(), raw.file.parent, UNPACK_AGAIN)
     masks, num_unlabelled = without_unlabelled(masks_of(found, raw.num_nodes), is_labelled(labels))
+    mapping = name_files(folder_of(name, root)) if names else []
     are_read = edge_weight is not None or node_features == "edge_mean"
     try:
         return Graph.from_scipy(
@@ -94,6 +98,8 @@ def load(
             features=_features(raw, found, node_features, bool(add_inverse_edge)),
             labels=labels,
             name=name,
+            node_names=read_names(mapping[0], raw.num_nodes, UNPACK_AGAIN) if mapping else None,
+            class_names=_class_names(mapping[1:], labels),
             remarks={
                 "unlabelled_split_nodes": num_unlabelled,
                 "unread_edge_features": 0 if are_read else num_columns,
@@ -103,6 +109,12 @@ def load(
     except DataError as error:
         said = first_line(error)
         raise error if said.startswith(str(folder)) else DataError(f"{folder}: {said}") from error
+
+
+def _class_names(found: list[Path], labels: np.ndarray) -> list[str] | None:
+    """The names of the classes, or of the labels of a node, if there is a file of them."""
+    num_classes = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
+    return class_names_of(found[0], num_classes, UNPACK_AGAIN) if found else None
 
 
 def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_array:

@@ -10,7 +10,7 @@ header, numbers between commas, and are packed by gzip:
   ``edge_feat`` or both; ``raw/node-label.npz`` with ``node_label``.
 
 A label that is empty or NaN is not known. ``split/NAME/train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz`` have a node
-a line. Other files, such as ``raw/node_year.csv.gz`` and those in ``mapping``, are not read.
+a line. ``ogb_names.py`` reads ``mapping``; other files, such as ``raw/node_year.csv.gz``, are not read.
 """
 
 from dataclasses import dataclass

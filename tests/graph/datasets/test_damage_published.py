@@ -172,7 +172,7 @@ def binary_files() -> Files:
 
 
 def ogb_load(folder: Path) -> Graph:
-    return ogb.load("tiny-set", str(folder), None, False, None, None)
+    return ogb.load("tiny-set", str(folder), None, False, None, None, False)
 
 
 def fields(content: bytes) -> list[list[str]]:

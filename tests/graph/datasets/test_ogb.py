@@ -318,3 +318,43 @@ def test_missing_files(write_text, load, tmp_path):
     (folder / "split" / "time" / "valid.csv.gz").unlink()
     with pytest.raises(DataError, match="no file .*split/time/valid.csv.gz"):
         load("ogbn-arxiv")
+
+
+def write_names(folder, file, header, names):
+    lines = [f"{number},{name}" for number, name in names]
+    (folder / "mapping").mkdir(exist_ok=True)
+    (folder / "mapping" / file).write_bytes(gzip.compress("\n".join([header, *lines]).encode() + b"\n"))
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_names_are_read_on_demand(texts, write_text, load, compose_dataset, tmp_path):
+    folder = write_text()
+    expected = [f"B00{node}" if texts else 10**12 - node for node in range(NUM_NODES)]
+    write_names(folder, "nodeidx2paperid.csv.gz", "node idx,paper id", reversed(list(enumerate(expected))))
+    write_names(folder, "labelidx2arxivcategeory.csv.gz", "label idx,arxiv category", enumerate(["a", "b", "c d", "é"]))
+    graph = load("ogbn-arxiv", names=True)
+    assert graph.node_names.tolist() == expected and graph.class_names == ("a", "b", "c d", "é")
+    assert load("ogbn-arxiv").node_names is None
+    found = dataset_files(compose_dataset("ogbn-arxiv", root=str(tmp_path), names=True))
+    assert [file.name for file in found[-2:]] == ["nodeidx2paperid.csv.gz", "labelidx2arxivcategeory.csv.gz"]
+    write_names(folder, "labelidx2arxivcategeory.csv.gz", "label idx,arxiv category", enumerate("abc"))
+    assert load("ogbn-arxiv", names=True).class_names is None
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        ([(node, "x") for node in range(24)], "nodeidx2paperid.csv.gz must have the ids 0 to 24 once each"),
+        ([(0, "x")] * 25, "nodeidx2paperid.csv.gz must have the ids 0 to 24 once each"),
+        ([("a", "x")] * 25, "nodeidx2paperid.csv.gz cannot be read .its first two columns are no ids and names"),
+        ([(0, "x,y")] * 25, "nodeidx2paperid.csv.gz cannot be read .*Expected 2 columns, got 3"),
+        (None, "mapping has 0 files nodeidx2.*: set dataset.names=false"),
+    ],
+)
+def test_wrong_names(names, message, write_text, load):
+    folder = write_text()
+    if names is not None:
+        write_names(folder, "nodeidx2paperid.csv.gz", "node idx,paper id", names)
+    with pytest.raises(DataError, match=message) as error:
+        load("ogbn-arxiv", names=True)
+    assert "\n" not in str(error.value) and str(folder) in str(error.value)

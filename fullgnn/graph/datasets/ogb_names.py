@@ -1,0 +1,86 @@
+"""The names that OGB lists in the folder ``mapping``: what the nodes and the classes of a dataset are called elsewhere.
+
+A file ``nodeidx2paperid.csv.gz`` (``nodeidx2asin``, ``nodeidx2proteinid``) has a header and then, line by line, the id
+of a node and its name, an integer or a text. ``labelidx2arxivcategeory.csv.gz`` and its like have the same of the
+classes.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.checks import first_line
+from fullgnn.graph.node_names import NodeNames, Texts
+from fullgnn.storage.memory import check_fits
+
+log = logging.getLogger(__name__)
+
+_PER_BYTE = 40  # bytes of memory, at most, that a byte of a packed file takes
+
+
+def name_files(folder: Path) -> list[Path]:
+    """The files of ``mapping`` that are read: one with the names of the nodes, and one of the classes if there is one.
+
+    Raises:
+        DataError: there is none with the names of the nodes, or several.
+    """
+    of_nodes, of_classes = (sorted((folder / "mapping").glob(f"{kind}idx2*.csv.gz")) for kind in ("node", "label"))
+    if len(of_nodes) != 1:
+        raise DataError(
+            f"{folder / 'mapping'} has {len(of_nodes)} files nodeidx2*.csv.gz, and the names of the nodes are in one:"
+            " set dataset.names=false"
+        )
+    return of_nodes + (of_classes if len(of_classes) == 1 else [])
+
+
+def read_names(file: Path, count: int, cure: str) -> NodeNames:
+    """(count,) the names in a file of ``mapping``, in the order of the ids, each of which is there once.
+
+    Raises:
+        DataError: the file is damaged, or lists other ids.
+    """
+    import pyarrow  # imported here: most datasets need none of it
+    import pyarrow.csv
+
+    check_fits(_PER_BYTE * file.stat().st_size, str(file), "take a machine with more memory")
+    try:
+        with pyarrow.input_stream(str(file), compression="gzip") as stream:
+            table = pyarrow.csv.read_csv(stream, pyarrow.csv.ReadOptions(use_threads=False))
+        if table.num_columns < 2 or table.schema.types[0] != pyarrow.int64():
+            raise ValueError("its first two columns are no ids and names")
+        ids, names = (table.column(column).combine_chunks() for column in (0, 1))
+        if ids.null_count or names.null_count:
+            raise ValueError("an id or a name is missing")
+        found = _as_names(names)
+    except (OSError, ValueError) as error:  # those of Arrow are among them
+        raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
+    order = np.argsort(ids.to_numpy(), kind="stable")
+    if not np.array_equal(ids.to_numpy()[order], np.arange(count)):
+        raise DataError(f"{file} must have the ids 0 to {count - 1} once each: {cure}")
+    return found[order]
+
+
+def class_names_of(file: Path, num_classes: int, cure: str) -> list[str] | None:
+    """The names in a file of classes; None, and a line in the log, if it does not have one for each of them."""
+    try:
+        names = read_names(file, num_classes, cure)
+    except DataError as error:
+        log.info("the classes have no names: %s", error)
+        return None
+    return [str(name) for name in names.tolist()]
+
+
+def _as_names(names: Any) -> NodeNames:
+    """Names in an array of Arrow."""
+    import pyarrow
+
+    if pyarrow.types.is_integer(names.type):
+        return np.asarray(names.to_numpy(), np.int64)
+    texts = names.cast(pyarrow.large_string())
+    _, ends, utf8 = texts.buffers()
+    bounds = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(utf8 or b"", np.uint8)[bounds[0] : bounds[-1]]
+    return Texts(bounds - bounds[0], content)
