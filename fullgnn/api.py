@@ -83,9 +83,10 @@ def train_graph(
     settings finds it.
 
     Args:
-        graph: a ``Graph``; a PyTorch Geometric ``Data``, of which ``Graph.from_pyg`` says what is read; a networkx
-            graph or a scipy sparse matrix, which have edges only, enough for a task that finds links. For other tasks
-            pass features, labels and masks to ``Graph.from_networkx`` or ``Graph.from_scipy``.
+        graph: a ``Graph``; a PyTorch Geometric ``Data``, a DGLGraph or a dataset of OGB, of which ``Graph.from_pyg``,
+            ``Graph.from_dgl`` and ``Graph.from_ogb`` say what is read; a networkx graph or a scipy sparse matrix, which
+            have edges only, enough for a task that finds links. For other tasks pass features, labels and masks to
+            ``Graph.from_networkx`` or ``Graph.from_scipy``.
         settings: strings, as on the command line, and mappings of keys to values.
         config_dir: a folder with YAML files of your own, as ``--config-dir`` of the command line.
         metrics: metrics of your own by name, as ``{"mcc": f}``, of a task that learns labels. On rank 0,
