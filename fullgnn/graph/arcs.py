@@ -47,9 +47,7 @@ class ArcBuilder:
             weight: (n,) finite, where the arcs have weights.
         """
         keys = self._keys.add(len(source))
-        parallel_for(
-            lambda some: compiled.pack(source[some], target[some], keys[some]), even_slices(len(keys), PIECES)
-        )
+        parallel_for(lambda some: compiled.pack(source[some], target[some], keys[some]), even_slices(len(keys), PIECES))
         if self._weight is not None:
             self._weight.add(len(source))[:] = weight
 

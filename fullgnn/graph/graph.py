@@ -487,6 +487,66 @@ class Graph:
         from fullgnn.graph.datasets.layouts import load_npz  # imported here, since the datasets import this file
 
         return load_npz(path)
+    @classmethod
+    @one_line_errors
+    def from_tables(
+        cls,
+        edges: Any,
+        nodes: Any = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        weight: Any = None,
+        node: str | None = None,
+        features: Any = None,
+        feature_channels: int | None = None,
+        label: Any = None,
+        label_type: str | None = None,
+        split_columns: Any = None,
+        split: int | None = None,
+        unknown_nodes: str = "refuse",
+        seed: int = 0,
+        name: str = "graph",
+    ) -> Graph:
+        """Graph of a table of edges and, if there is one, a table of nodes, as ``dataset=table`` reads files.
+
+        An edge from source to target makes the target read from the source. Repeated edges merge into one, and their
+        weights are added. The ids of the nodes, integers or texts, become ``node_names``, unless they are 0, 1, 2, ...
+
+        Args:
+            edges, nodes: a table of pandas, polars or pyarrow, another object with ``__arrow_c_stream__``, a mapping of
+                columns, or a path; or a list of these. Without ``nodes``, the nodes are the ids of the edges in
+                ascending order.
+            source, target, node: names of columns; None: found by usual names.
+            weight, features, label, split_columns: names of columns, or lists of them; None: found by usual names;
+                []: there are none. ``features`` may also be ``identity``, ``degree`` or ``random``.
+            feature_channels, label_type, split, unknown_nodes, seed: as the keys of ``dataset=table``, see
+                ``docs/configuration.md``.
+
+        Raises:
+            ConfigError: a column is not there, or several may be meant.
+            DataError: a value is missing or wrong; the message names the row and the column.
+        """
+        from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, planned
+        from fullgnn.graph.datasets.table_source import sources_of
+
+        many = [[one] if isinstance(one, str) else one for one in (weight, features, label, split_columns)]
+        keys = TableKeys(
+            source,
+            target,
+            many[0],
+            node,
+            many[1],
+            feature_channels,
+            many[2],
+            label_type,
+            many[3],
+            split,
+            unknown_nodes,
+            seed,
+        )
+        plan = planned(sources_of(edges, "edges"), [] if nodes is None else sources_of(nodes, "nodes"), keys)
+        return graph_of(plan, name, keys)
 
     def label_facts(self) -> LabelFacts:
         """What every rank knows of the labels of this graph."""

@@ -23,6 +23,8 @@ SENTENCES: dict[str, str] = {
     " task=link_prediction leaves them out of its metrics",
     "merged_arcs": "{count} arcs repeat another one between the same two nodes and were merged with it: the weights of"
     " merged arcs are added, and without weights the merged arc counts once",
+    "unknown_arcs": "{count} edges name a node that the table of nodes does not have and were dropped",
+    "added_nodes": "{count} nodes are in the edges alone and were added behind those of the table of nodes",
     "zero_arcs": "{count} arcs of weight 0 were dropped, since nothing is read over them",
     "unequal_weights": "{count} pairs of nodes had another weight in each direction: symmetrize keeps the larger one",
     "edge_attr_weights": "{count} arcs have the numbers of edge_attr as their weights; for a graph without weights pass"

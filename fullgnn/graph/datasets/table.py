@@ -1,0 +1,144 @@
+"""Your own graph from tables in files: the edges, and the nodes with their features, labels and split.
+
+CSV and Parquet files are read piece by piece, so that the memory is that of the graph and not that of the files. An
+edge from source to target makes the target read from the source. ``Graph.from_tables`` reads tables of pandas, polars
+and pyarrow by the same code.
+"""
+
+import glob
+from pathlib import Path
+
+from fullgnn.errors import ConfigError, DataError, quoted
+from fullgnn.graph.datasets.table_columns import node_columns
+from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, grouped, planned
+from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
+from fullgnn.graph.graph import Graph
+
+
+def files(edges: list[str] | None, nodes: list[str] | None) -> list[Path]:
+    """The files of ``load``.
+
+    Raises:
+        ConfigError: no edges are given.
+        DataError: a file is missing.
+    """
+    if not edges:
+        raise ConfigError("dataset.edges has no value: give dataset.edges=FILE, a CSV or Parquet file of edges")
+    return [*_paths("edges", edges), *_paths("nodes", nodes)]
+
+
+def check(
+    edges: list[str] | None,
+    nodes: list[str] | None,
+    source: str | None,
+    target: str | None,
+    weight: list[str] | None,
+    node: str | None,
+    features: list[str] | None,
+    feature_channels: int | None,
+    label: list[str] | None,
+    label_type: str | None,
+    split_columns: list[str] | None,
+    unknown_nodes: str,
+    delimiter: str | None,
+    seed: int,
+    split: int | str | None = None,
+) -> None:
+    """Refuse keys and files that ``load`` would refuse by the headers of the files."""
+    keys = TableKeys(
+        source,
+        target,
+        weight,
+        node,
+        features,
+        feature_channels,
+        label,
+        label_type,
+        split_columns,
+        split,
+        unknown_nodes,
+        seed,
+    )
+    planned(_sources("edges", edges, delimiter), _sources("nodes", nodes, delimiter), keys)
+
+
+def lacks(
+    edges: list[str] | None,
+    nodes: list[str] | None,
+    node: str | None,
+    features: list[str] | None,
+    label: list[str] | None,
+    split_columns: list[str] | None,
+    delimiter: str | None,
+) -> list[str]:
+    """Which of ``labels`` and ``train_mask`` no column has."""
+    files(edges, nodes)
+    features = [] if TableKeys(features=features).made else features
+    groups = grouped(_sources("nodes", nodes, delimiter))
+    found = [node_columns(group[0], node, features, label, split_columns) for group in groups]
+    has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits for one in found)}
+    return [name for name, is_there in has.items() if not is_there]
+
+
+def load(
+    name: str | None,
+    edges: list[str] | None,
+    nodes: list[str] | None,
+    source: str | None,
+    target: str | None,
+    weight: list[str] | None,
+    node: str | None,
+    features: list[str] | None,
+    feature_channels: int | None,
+    label: list[str] | None,
+    label_type: str | None,
+    split_columns: list[str] | None,
+    unknown_nodes: str,
+    delimiter: str | None,
+    seed: int,
+    split: int | str | None = None,
+) -> Graph:
+    """The graph of the files; ``docs/configuration.md`` explains the keys.
+
+    Raises:
+        ConfigError: a key is wrong, or must choose between several columns.
+        DataError: a file is missing or damaged, or has a wrong value; the message names the file, row and column.
+    """
+    paths = files(edges, nodes)
+    keys = TableKeys(
+        source,
+        target,
+        weight,
+        node,
+        features,
+        feature_channels,
+        label,
+        label_type,
+        split_columns,
+        split,
+        unknown_nodes,
+        seed,
+    )
+    plan = planned(_sources("edges", edges, delimiter), _sources("nodes", nodes, delimiter), keys)
+    return graph_of(plan, name or stem_of(paths[0]), keys)
+
+
+def _sources(key: str, values: list[str] | None, delimiter: str | None) -> list[Source]:
+    return [open_source(path, delimiter) for path in _paths(key, values)]
+
+
+def _paths(key: str, values: list[str] | None) -> list[Path]:
+    """The files that a key names, those of a pattern in the order of their names.
+
+    Raises:
+        DataError: one is missing.
+    """
+    found: list[Path] = []
+    for value in values or ():
+        path = Path(value).expanduser()
+        matches = [path] if path.exists() or not glob.has_magic(value) else sorted(map(Path, glob.glob(str(path))))
+        if not matches or not all(match.is_file() for match in matches):
+            wrong = next((match for match in matches if not match.is_file()), path)
+            raise DataError(f"no file {quoted(wrong.absolute())}: set dataset.{key} to a file of a table")
+        found += matches
+    return found

@@ -1,0 +1,192 @@
+"""Which columns of a table say what: as the keys name them, or by names that are usual.
+
+A key names columns, an empty list says that there are none, and null finds them by their names. Where several columns
+are possible, the key must choose.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from fullgnn.errors import ConfigError, DataError, quoted
+from fullgnn.graph.datasets.table_source import Source
+
+Named = Sequence[str] | None
+"""Columns as a key names them: by their names, or by patterns such as ``f_*``."""
+
+USUAL = {
+    "source": ("source", "src", "from", "from_id", "source_id", "src_id", "head", "node1", "id1", "u"),
+    "target": ("target", "dst", "dest", "to", "to_id", "target_id", "dst_id", "tail", "node2", "id2", "v"),
+    "weight": ("weight", "weights", "edge_weight", "w"),
+    "node": ("id", "node", "node_id", "nodeid", "name"),
+    "label": ("label", "labels", "class", "y"),
+    "split_columns": ("split", "set"),
+    "features": ("features", "feature", "x", "feat", "embedding"),
+}
+"""By key, the names by which a column is found, in lower case."""
+_NUMBERED = re.compile(r"(?:f|x|feat|features?|attr|emb|embedding|dim)[_-]?\d+|\d+")
+_SPLIT_NUMBERED = re.compile(r"split[_-]?\d+")
+
+
+@dataclass(frozen=True)
+class EdgeColumns:
+    """The columns of a table of edges."""
+
+    source: str
+    target: str
+    weight: str | None
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """The columns of a table of nodes; those that are not there are empty."""
+
+    node: str
+    features: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # that nothing is read from
+
+
+def edge_columns(table: Source, source: str | None, target: str | None, weight: Named) -> EdgeColumns:
+    """The columns of a table of edges.
+
+    Raises:
+        ConfigError: a key names no column of it, or a column is not found, or several are.
+    """
+    names = list(table.types)
+    found = [_one(table, key, named, names) for key, named in (("source", source), ("target", target))]
+    if found == [None, None] and len(names) == 2 and source is None and target is None:
+        found = list(names)
+    for key, one in zip(("source", "target"), found):
+        if one is None:
+            raise ConfigError(
+                f"{table.name} has no column that is known as the {key} of its edges: set dataset.{key} to one of"
+                f" {_listed(names)}"
+            )
+    first, second = found[0] or "", found[1] or ""
+    if first == second:
+        raise ConfigError(f"dataset.source and dataset.target are both {first}: name two columns of {table.name}")
+    check_named("weight", weight, table.types, [table])
+    weights = _many(table, "weight", weight, [one for one in names if one not in found])
+    if len(weights) > 1:
+        raise _ambiguous(table, "weight", weights)
+    return EdgeColumns(first, second, weights[0] if weights else None)
+
+
+def node_columns(table: Source, node: str | None, features: Named, label: Named, split_columns: Named) -> NodeColumns:
+    """The columns of a table of nodes. Columns that a key names and the table lacks may be those of another table.
+
+    Raises:
+        ConfigError: no column has the ids, or several columns may be what a key has not named.
+    """
+    names = list(table.types)
+    own = _one(table, "node", node, names)
+    if own is None:
+        raise ConfigError(
+            f"{table.name} has no column that is known as the ids of its nodes: set dataset.node to one of"
+            f" {_listed(names)}"
+        )
+    rest = [name for name in names if name != own]
+    labels = _many(table, "label", label, rest)
+    rest = [name for name in rest if name not in labels]
+    splits = _many(table, "split_columns", split_columns, rest) or (
+        tuple(name for name in rest if _SPLIT_NUMBERED.fullmatch(name.lower())) if split_columns is None else ()
+    )
+    rest = [name for name in rest if name not in splits]
+    found = _many(table, "features", features, rest) or (_numbered(table, rest) if features is None else ())
+    rest = [name for name in rest if name not in found]
+    return NodeColumns(own, found, labels, splits, tuple(rest))
+
+
+def check_named(key: str, named: Named, found: Iterable[str], tables: Sequence[Source]) -> None:
+    """Refuse a key that names a column which no table has.
+
+    Raises:
+        ConfigError: one line with the columns that there are.
+    """
+    have = list(found)
+    for pattern in named or ():
+        if not any(_fits(name, pattern) for name in have):
+            names = [name for table in tables for name in table.types]
+            raise ConfigError(
+                f"dataset.{key}={quoted(pattern)} is no column of {' or '.join(table.name for table in tables)}:"
+                f" choose from {_listed(names)}"
+            )
+
+
+def _one(table: Source, key: str, named: str | None, names: Sequence[str]) -> str | None:
+    """The column that ``key`` names, or one of ``names`` with a usual name."""
+    if named is not None:
+        if named not in names:
+            raise ConfigError(
+                f"dataset.{key}={quoted(named)} is no column of {table.name}: choose from {_listed(names)}"
+            )
+        return named
+    found = [name for name in names if name.lower() in USUAL[key]]
+    if len(found) > 1:
+        raise _ambiguous(table, key, found)
+    return found[0] if found else None
+
+
+def _many(table: Source, key: str, named: Named, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of ``names`` that ``key`` names, or one with a usual name."""
+    if named is None:
+        found = [name for name in names if name.lower() in USUAL[key] and _suits(table, key, name)]
+        if len(found) > 1:
+            raise _ambiguous(table, key, found)
+        return tuple(found)
+    return tuple(dict.fromkeys(name for pattern in named for name in names if _fits(name, pattern)))
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def _suits(table: Source, key: str, name: str) -> bool:
+    """Whether a column with a usual name may be what it is called: features are numbers, or lists of them."""
+    return key != "features" or not _is_text(table.types[name])
+
+
+def _numbered(table: Source, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns that are numbered, such as f_0, f_1, ..., in the order of the table."""
+    found = [name for name in names if _NUMBERED.fullmatch(name.lower())]
+    prefixes = list(dict.fromkeys(re.sub(r"\d+$", "", name) for name in found))
+    if len(prefixes) > 1:
+        raise ConfigError(
+            f"{table.name} has several families of columns that may be the features:"
+            f' {", ".join(quoted(prefix) + "*" for prefix in prefixes)}: choose dataset.features="{prefixes[0]}*"'
+        )
+    return tuple(found)
+
+
+def _is_text(type_: object) -> bool:
+    return type_ is not None and str(type_) in ("string", "large_string", "string_view")
+
+
+def _ambiguous(table: Source, key: str, found: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"{table.name} has several columns that may be dataset.{key}: choose one of {_listed(found)}, such as"
+        f" dataset.{key}={quoted(found[0])}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return quoted(", ".join(names))
+
+
+def refuse_twice(columns: Sequence[NodeColumns], tables: Sequence[Source]) -> None:
+    """Refuse features, labels or a split that two joined tables have.
+
+    Raises:
+        DataError: one line with the column.
+    """
+    seen: dict[str, str] = {}
+    for one, table in zip(columns, tables):
+        for name in (*one.features, *one.labels, *one.splits):
+            if name in seen:
+                raise DataError(
+                    f"{seen[name]} and {table.name} both have the column {quoted(name)}: rename one of them"
+                )
+            seen[name] = table.name

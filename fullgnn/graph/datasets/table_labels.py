@@ -1,0 +1,206 @@
+"""Labels and splits of nodes, collected from the columns of a table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import ConfigError, DataError, quoted
+from fullgnn.graph.datasets.table_source import Piece, Source
+from fullgnn.graph.datasets.table_values import text_at, texts_of
+from fullgnn.graph.growing import GrowingArray
+from fullgnn.graph.ids import TextIds, ranks_in
+from fullgnn.graph.labels import MAX_CLASSES
+
+UNKNOWN = ("", "na", "n/a", "nan", "null", "none")
+"""Texts, in lower case, that stand for no label, and for no part of the split."""
+SPLITS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
+
+
+class LabelColumn:
+    """A column of labels. Its values are numbers, or texts of which each different one is kept once."""
+
+    def __init__(self, table: Source, column: str):
+        type_ = table.types[column]
+        self.column, self._where = column, table.name
+        self.kind = "text" if type_ is None or _is_text(type_) else "stored"
+        self._texts = TextIds()
+        dtype: Any = np.int32
+        if self.kind == "stored":
+            name = str(type_)
+            if "int" not in name and name not in ("bool", "null", "float", "double", "halffloat"):
+                raise DataError(
+                    f"{table.name}, column {quoted(column)} has the type {quoted(name)}: a label is a text or a number"
+                )
+            dtype = np.float64 if name in ("float", "double", "halffloat") else np.int64
+        self._values = GrowingArray(dtype)
+        self._known = GrowingArray(bool)
+
+    def add(self, piece: Piece) -> None:
+        """Append the labels of a piece."""
+        array = piece.columns[self.column]
+        self._known.add(len(array))[:] = array.is_valid().to_numpy(zero_copy_only=False)
+        if self.kind == "text":
+            self._values.add(len(array))[:] = self._texts.number(*texts_of(array))
+            return
+        if str(array.type) == "null":
+            self._values.add(len(array))[:] = 0
+            return
+        filled = array.fill_null(False if str(array.type) == "bool" else 0)
+        self._values.add(len(array))[:] = filled.to_numpy(zero_copy_only=False)
+
+    def rearrange(self, places: np.ndarray) -> None:
+        """Put the label that is at ``places[i]`` at place i."""
+        for array in (self._values, self._known):
+            array.rows[:] = array.rows[places]
+
+    def finish(self) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
+        """The values, which of them are known, and the texts by number where the values are texts, in their order."""
+        values, known = self._values.taken(), self._known.taken()
+        if self.kind == "stored":
+            return values, known & ~np.isnan(values) if values.dtype.kind == "f" else known, None
+        texts = self._texts.names.tolist() if len(self._texts) <= MAX_CLASSES else None
+        numbers = _numbers_of_texts(self._texts)
+        if numbers is not None:
+            found, is_known = numbers
+            return found[values], known & is_known[values], None
+        if texts is None:
+            raise DataError(f"{self._where}, column {quoted(self.column)} has more than {MAX_CLASSES} different labels")
+        known &= np.array([text.strip().lower() not in UNKNOWN for text in texts])[values]
+        order = self._texts.in_order()
+        return ranks_in(order, np.int64)[values], known, [texts[code] for code in order.tolist()]
+
+
+def labels_of(
+    columns: Sequence[LabelColumn], label_type: str | None
+) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """The labels of all nodes as a ``Graph`` takes them, and the names of the classes.
+
+    One column: texts are classes in the order of the texts. Integers are classes too; if they are not 0, 1, ..., with
+    -1 where a label is unknown, they are classes in ascending order, and name them. Other numbers are values.
+    Several columns: each is one label, 0 or 1, or one value, and its name is that of the label.
+
+    Args:
+        label_type: ``number``: integers are values; ``class``: all numbers are classes; None: as above.
+    """
+    if not columns:
+        return None, None
+    found = [one.finish() for one in columns]
+    if len(columns) > 1:
+        for column, (_, _, texts) in zip(columns, found):
+            if texts is not None:
+                raise DataError(
+                    f"column {quoted(column.column)} has texts, and one of several columns of labels is 0 or 1, or a"
+                    " number: choose one column by dataset.label"
+                )
+        values, known = np.stack([one[0] for one in found], axis=1), np.stack([one[1] for one in found], axis=1)
+        whole = values.dtype.kind in "ib" and not (known & ((values < -1) | (values > 1))).any()
+        if whole and label_type != "number":
+            return np.where(known, values, -1).astype(np.int8), tuple(one.column for one in columns)
+        return np.where(known, values, np.nan), tuple(one.column for one in columns)
+    values, known, texts = found[0]
+    if label_type == "number":
+        if texts is not None:
+            raise DataError(
+                f"column {quoted(columns[0].column)} has texts such as {quoted(texts[0])}: they are no numbers, so"
+                " leave out dataset.label_type=number"
+            )
+        return np.where(known, values, np.nan), None
+    if texts is None and values.dtype.kind == "f" and label_type != "class":
+        return np.where(known, values, np.nan), None
+    if texts is None:
+        known = known & (values != -1) if values.dtype.kind == "i" else known
+        distinct = np.unique(values[known])
+        if len(distinct) > MAX_CLASSES:
+            raise DataError(
+                f"column {quoted(columns[0].column)} has {len(distinct)} different integers, too many for classes: set"
+                " dataset.label_type=number"
+            )
+        if values.dtype.kind == "i" and np.array_equal(distinct, np.arange(len(distinct))):
+            return np.where(known, values, -1), None
+        return (
+            np.where(known, np.searchsorted(distinct, values), -1),
+            tuple(f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct.tolist()),
+        )
+    used = np.unique(values[known])  # without the texts that stand for no label
+    return np.where(known, np.searchsorted(used, values), -1), tuple(texts[code] for code in used.tolist())
+
+
+class SplitColumn:
+    """A column with the part of the split of each node: train, val, test or nothing."""
+
+    kind = "text"
+
+    def __init__(self, table: Source, column: str):
+        self.column = column
+        self._texts = TextIds()
+        self._parts: list[int] = []  # by number of the text
+        self._values = GrowingArray(np.int8)
+
+    def add(self, piece: Piece) -> None:
+        """Append the parts of a piece.
+
+        Raises:
+            DataError: a text is none of ``SPLITS``.
+        """
+        array = piece.columns[self.column]
+        codes, missing = self._texts.number(*texts_of(array)), array.is_null().to_numpy(zero_copy_only=False)
+        for code in range(len(self._parts), len(self._texts)):
+            row = int((codes == code).argmax())
+            text = str(array[row].as_py() or "").strip().lower()
+            if text not in SPLITS and text not in UNKNOWN:
+                raise DataError(
+                    f"{piece.where(row, self.column)} has {text_at(array, row)!r}: a split is train, val, test or"
+                    " nothing"
+                )
+            self._parts.append(SPLITS.get(text, -1))
+        parts = np.array(self._parts or [-1], np.int8)
+        self._values.add(len(codes))[:] = np.where(missing, -1, parts[codes])
+
+    def finish(self) -> np.ndarray:
+        """(n,) int8: 0 train, 1 val, 2 test, -1 none."""
+        return self._values.taken()
+
+
+def chosen_split(names: Sequence[str], split: int | str | None) -> int:
+    """The place of the column that ``dataset.split`` chooses of several; null is the first.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    if not isinstance(split, int) or isinstance(split, bool):
+        return 0
+    if not 0 <= split < len(names):
+        cure = f"choose 0 to {len(names) - 1}" if names else "name the columns of splits by dataset.split_columns"
+        raise ConfigError(f"dataset.split={split}, and the table has {len(names)} columns of splits: {cure}")
+    return split
+
+
+def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:
+    """The numbers that all texts are, int64 if all are integers, and which are known; None: they are not numbers."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    names = texts.names
+    buffers = [None, pyarrow.py_buffer(names.ends), pyarrow.py_buffer(names.utf8)]
+    array = pyarrow.LargeStringArray.from_buffers(len(names), buffers[1], buffers[2])
+    try:
+        array = compute.utf8_trim_whitespace(array)
+        unknown = compute.is_in(compute.utf8_lower(array), pyarrow.array(UNKNOWN, array.type))
+        array = compute.if_else(unknown, pyarrow.scalar(None, array.type), array)
+        if array.null_count == len(array):
+            return None
+        for type_ in (pyarrow.int64(), pyarrow.float64()):
+            try:
+                numbers = array.cast(type_)
+            except pyarrow.ArrowInvalid:
+                continue
+            known = numbers.is_valid().to_numpy(zero_copy_only=False)
+            return numbers.fill_null(0).to_numpy(zero_copy_only=False), known
+    except pyarrow.ArrowException:  # no valid Unicode
+        pass
+    return None
+
+
+def _is_text(type_: Any) -> bool:
+    return "string" in str(type_)

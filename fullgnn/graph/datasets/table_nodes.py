@@ -1,0 +1,175 @@
+"""The nodes of a table: their ids in order, and their features, labels and split.
+
+Several tables: those with the same columns follow each other, and their ids differ; a table with other columns is
+joined with the first one by the ids, and has each of its nodes once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.datasets.table_columns import NodeColumns
+from fullgnn.graph.datasets.table_labels import LabelColumn, SplitColumn
+from fullgnn.graph.datasets.table_source import Piece, Source
+from fullgnn.graph.datasets.table_values import Ids, keys_of, numbers_of, text_at, vectors_of
+from fullgnn.graph.growing import GrowingArray
+
+_FLOAT32 = np.finfo(np.float32).max
+
+
+@dataclass(frozen=True, eq=False)
+class NodeValues:
+    """What the tables say of their nodes, in the order of the nodes."""
+
+    features: np.ndarray | None  # (num_nodes, num_features) float32
+    labels: list[LabelColumn]
+    splits: dict[str, np.ndarray]  # by column, (num_nodes,) int8: 0 train, 1 val, 2 test, -1 none
+
+
+def read_nodes(groups: Sequence[Sequence[Source]], columns: Sequence[NodeColumns], ids: Ids, kind: str) -> NodeValues:
+    """Number the nodes of the first group, in its order, and read what all groups say of them.
+
+    Args:
+        columns: of each group.
+        ids: empty.
+        kind: of the ids.
+
+    Raises:
+        DataError: a value is missing or wrong; the message names the table, the row and the column.
+    """
+    features: list[np.ndarray] = []
+    labels: list[LabelColumn] = []
+    splits: dict[str, np.ndarray] = {}
+    for number, (tables, named) in enumerate(zip(groups, columns)):
+        group = _Group(tables, named, kind)
+        places = group.read(ids, joined=number > 0)
+        if group.features is not None:
+            features.append(_in_order(group.features.taken(), places))
+        for label in group.labels:
+            if places is not None:
+                label.rearrange(places)
+            labels.append(label)
+        for split in group.splits:
+            splits[split.column] = _in_order(split.finish(), places)
+    found = features[0] if len(features) == 1 else np.concatenate(features, axis=1) if features else None
+    return NodeValues(found, labels, splits)
+
+
+class _Group:
+    """Tables whose rows follow each other, and what is collected from them."""
+
+    def __init__(self, tables: Sequence[Source], columns: NodeColumns, kind: str):
+        self._tables, self._columns = tables, columns
+        self.labels = [LabelColumn(tables[0], name) for name in columns.labels]
+        self.splits = [SplitColumn(tables[0], name) for name in columns.splits]
+        self.features: GrowingArray | None = None
+        types = [(name, str(tables[0].types[name])) for name in columns.features]
+        self._lists = [name for name, type_ in types if "list" in type_]
+        if self._lists and len(types) > 1:
+            raise DataError(
+                f"{tables[0].name}, column {quoted(self._lists[0])} has lists: it is the only column of features, or"
+                " none of them"
+            )
+        self._kinds = {columns.node: kind} | {name: "number" for name in columns.features if name not in self._lists}
+        self._kinds |= dict.fromkeys(self._lists, "stored")
+        self._kinds |= {one.column: one.kind for one in (*self.labels, *self.splits)}
+
+    def read(self, ids: Ids, joined: bool) -> np.ndarray | None:
+        """Read all rows.
+
+        Args:
+            joined: whether the ids are those of another group.
+
+        Returns:
+            (num_nodes,) int64 the row of each node; None: row i is that of node i.
+        """
+        codes = GrowingArray(np.int32)
+        seen = np.zeros(len(ids), bool)
+        for table in self._tables:
+            for piece in table.pieces(self._kinds):
+                keys, before = keys_of(piece, self._columns.node), len(ids)
+                found = ids.find(*keys) if joined else ids.number(*keys)
+                if joined:
+                    self._check_joined(piece, found, seen)
+                    codes.add(len(found))[:] = found
+                elif len(ids) != before + len(found):
+                    self._refuse_repeated(piece, found, before)
+                self._take(piece)
+        if not joined:
+            return None
+        if not seen.all():
+            raise DataError(
+                f"{self._tables[0].name} lacks {np.count_nonzero(~seen)} nodes of the first table of nodes: give every"
+                " node a row in both"
+            )
+        places = np.empty(len(ids), np.int64)
+        places[codes.rows] = np.arange(codes.length)
+        return places
+
+    def _take(self, piece: Piece) -> None:
+        for one in (*self.labels, *self.splits):
+            one.add(piece)
+        if not self._columns.features:
+            return
+        if self._lists:
+            columns = [vectors_of(piece, self._lists[0])]
+        else:
+            columns = [numbers_of(piece, name, "a feature") for name in self._columns.features]
+        width = columns[0].shape[1] if self._lists else len(columns)
+        if self.features is None:
+            self.features = GrowingArray(np.float32, (width,))
+        elif self.features.space.shape[1] != width:
+            raise DataError(
+                f"{piece.where(0, self._lists[0])} has {width} features, and the rows before it have"
+                f" {self.features.space.shape[1]}: give every node as many"
+            )
+        rows = self.features.add(len(columns[0]))
+        for place, values in enumerate(columns):
+            self._check_float32(piece, place, values)
+            rows[:, slice(None) if self._lists else place] = values
+
+    def _check_float32(self, piece: Piece, place: int, values: np.ndarray) -> None:
+        if values.dtype == np.float64 and values.size and max(-values.min(), values.max()) > _FLOAT32:
+            row = int((np.abs(values.reshape(len(values), -1)) > _FLOAT32).any(axis=1).argmax())
+            raise DataError(
+                f"{piece.where(row, self._columns.features[place])} has a feature beyond float32: scale the features"
+            )
+
+    def _check_joined(self, piece: Piece, codes: np.ndarray, seen: np.ndarray) -> None:
+        """Refuse ids that the first group does not have, and those that have had a row before."""
+        name = self._columns.node
+        if (codes < 0).any():
+            row = int((codes < 0).argmax())
+            raise DataError(
+                f"{piece.where(row, name)} has the node {self._id(piece, row)}, which the first table of nodes does not"
+                " have: add it there, or take it out"
+            )
+        again = seen[codes] | _repeats(codes)
+        if again.any():
+            self._refuse(piece, int(again.argmax()))
+        seen[codes] = True
+
+    def _refuse_repeated(self, piece: Piece, codes: np.ndarray, before: int) -> None:
+        self._refuse(piece, int(((codes < before) | _repeats(codes)).argmax()))
+
+    def _refuse(self, piece: Piece, row: int) -> None:
+        raise DataError(
+            f"{piece.where(row, self._columns.node)} has the node {self._id(piece, row)} again: a node has one row"
+        )
+
+    def _id(self, piece: Piece, row: int) -> str:
+        return text_at(piece.columns[self._columns.node], row)
+
+
+def _repeats(codes: np.ndarray) -> np.ndarray:
+    """(n,) bool, which codes stand earlier in ``codes`` as well."""
+    again = np.ones(len(codes), bool)
+    again[np.unique(codes, return_index=True)[1]] = False
+    return again
+
+
+def _in_order(rows: np.ndarray, places: np.ndarray | None) -> Any:
+    return rows if places is None else rows[places]

@@ -1,0 +1,105 @@
+"""The values of a column in a piece of a table as NumPy arrays; what is missing or wrong is told by row and column."""
+
+from typing import Any
+
+import numpy as np
+
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.datasets.table_source import Piece
+from fullgnn.graph.ids import IntegerIds, TextIds
+
+Ids = IntegerIds | TextIds
+
+
+def ids_of(kind: str) -> Ids:
+    """Where ids of the kind ``integer`` or ``text`` are numbered."""
+    return IntegerIds() if kind == "integer" else TextIds()
+
+
+def keys_of(piece: Piece, column: str) -> tuple[np.ndarray, ...]:
+    """The ids in a column as the arguments of ``IntegerIds.find`` or ``TextIds.find``.
+
+    Raises:
+        DataError: one is missing or empty.
+    """
+    array = piece.columns[column]
+    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else np.zeros(0, bool)
+    keys: tuple[np.ndarray, ...]
+    if str(array.type) == "int64":
+        keys = (array.fill_null(0).to_numpy(zero_copy_only=False),)
+    else:
+        keys = texts_of(array)
+        empty = np.diff(keys[0]) == 0
+        missing = missing | empty if len(missing) else empty
+    if missing.any():
+        raise DataError(
+            f"{piece.where(int(missing.argmax()), column)} has no id: give each node an id, or take the row out"
+        )
+    return keys
+
+
+def texts_of(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(n + 1,) int64 starts of Arrow's large texts, and the uint8 bytes of all of them."""
+    _, starts, utf8 = array.buffers()
+    if not len(array):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    ends = np.frombuffer(starts, np.int64)[array.offset : array.offset + len(array) + 1]
+    return ends, np.empty(0, np.uint8) if utf8 is None else np.frombuffer(utf8, np.uint8)
+
+
+def text_at(array: Any, row: int) -> str:
+    """A value of an Arrow array, as a message shows it."""
+    return quoted(array[row].as_py())
+
+
+def numbers_of(piece: Piece, column: str, what: str) -> np.ndarray:
+    """(n,) the finite numbers in a column, of a floating dtype.
+
+    Args:
+        what: they are, for messages.
+
+    Raises:
+        DataError: a number is missing, or is not finite.
+    """
+    values = piece.columns[column].to_numpy(zero_copy_only=False)  # missing ones are NaN
+    values = values if values.dtype.kind == "f" else values.astype(np.float64)
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        row = int(wrong.argmax())
+        found = "no value" if np.isnan(values[row]) else f"the value {values[row]}"
+        raise DataError(f"{piece.where(row, column)} has {found} for {what}: correct it, or take it out")
+    return values
+
+
+def vectors_of(piece: Piece, column: str) -> np.ndarray:
+    """(n, length) the vectors in a column of lists.
+
+    Raises:
+        DataError: a list is missing, has another length than the first one, or holds what is no finite number.
+    """
+    array = piece.columns[column]
+    if array.null_count:
+        row = int(array.is_null().to_numpy(zero_copy_only=False).argmax())
+        raise DataError(f"{piece.where(row, column)} has no list of features: give every node one")
+    lengths = array.value_lengths().to_numpy(zero_copy_only=False)
+    wrong = lengths != lengths[:1]
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{piece.where(row, column)} has {lengths[row]} features, and the first row has {lengths[0]}: give every"
+            " node as many"
+        )
+    flat = array.flatten()
+    if str(flat.type) not in ("float", "double", "halffloat", "bool") and "int" not in str(flat.type):
+        raise DataError(
+            f"{piece.source.name}, column {quoted(column)} has lists of {quoted(flat.type)}: features are numbers"
+        )
+    width = int(lengths[0]) if len(lengths) else 0
+    values = flat.to_numpy(zero_copy_only=False).reshape(len(lengths), width)
+    values = values if values.dtype.kind in "iufb" else values.astype(np.float64)
+    wrong = ~np.isfinite(values.astype(np.float64 if values.dtype == bool else values.dtype)).all(axis=1)
+    if wrong.any():
+        raise DataError(
+            f"{piece.where(int(wrong.argmax()), column)} has a feature that is missing or not finite: correct it"
+        )
+    return values
